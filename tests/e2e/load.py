@@ -1,8 +1,8 @@
-"""Clients under way, and a ledger of what each was told: to be held against what a node has after a stop or a kill.
+"""Running clients and a ledger of their answers, to be compared with a node's records after a stop or a kill.
 
-Each client is one task that sends to one partition and waits for each answer, so its values must stand in the log in
-the order of its sequence. Nothing is sent twice: what was not acknowledged may be there once or not at all. With keys
-(`is_keyed`) the node may try again itself, when leadership moves between append and acknowledgement.
+Each client is one task that sends to one partition and waits for each answer, so its values are in the log in the order
+of its sequence. Clients do not retry: an unacknowledged record may be stored once or not at all. With keys (`is_keyed`)
+the node may retry by itself, when leadership moves between append and acknowledgement.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LINES_PER_REQUEST = 5
 
 @dataclass
 class Ledger:
-    """What was sent and what was acknowledged. A value is `[client, sequence]`."""
+    """The sent and the acknowledged values. A value is `[client, sequence]`."""
 
     acknowledged: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # by partition and offset
     acks_of: Counter[str] = field(default_factory=Counter)  # requests acknowledged, by acks
     refusals: Counter[str] = field(default_factory=Counter)  # problems by code
-    breaks: Counter[str] = field(default_factory=Counter)  # requests without an answer, by the error's type
+    breaks: Counter[str] = field(default_factory=Counter)  # requests without an answer, by the type of the exception
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class Log:
     partitions: list[list[list[int]]]
 
     def assert_holds(self, ledger: Ledger) -> None:
-        """Every acknowledged record is at its offset; none is there twice; each client's are in its order."""
+        """Assert that every acknowledged record is at its offset, none is stored twice, and each client's are in
+        order.
+        """
         missing = {
             (partition, offset): value
             for (partition, offset), value in ledger.acknowledged.items()
@@ -77,7 +79,7 @@ class Load:
 
     @asynccontextmanager
     async def under_way(self) -> AsyncIterator[Ledger]:
-        """Clients send until the context is left, or until their node is gone."""
+        """Run the clients until the context ends or their node is gone."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
             tasks = [asyncio.create_task(self._send_on(session, client)) for client in self._clients]
             try:
@@ -87,13 +89,13 @@ class Load:
                 await asyncio.gather(*tasks)
 
     async def acknowledgements(self, count: int) -> None:
-        """Wait until so many requests have been acknowledged altogether."""
+        """Wait until this many requests have been acknowledged in total."""
         async with asyncio.timeout(60):
             while self.ledger.acks_of.total() < count:
                 await asyncio.sleep(0.005)
 
     async def _send_on(self, session: aiohttp.ClientSession, client: int) -> None:
-        """One of the acks after the other. A connection that cannot be made means that the node is gone."""
+        """Send batches with each of the acks in turn. A failed connection means that the node has ended."""
         partition, sequence = client % self._partitions, 0
         while not self._is_ending:
             acks = self._acks[sequence // LINES_PER_REQUEST % len(self._acks)]
@@ -131,14 +133,14 @@ async def create(url: str, topic: str, partitions: int, **config: Any) -> None:
 
 
 async def read_log(url: str, topic: str, partitions: int) -> Log:
-    """Every record of a topic, with gapless offsets from 0."""
+    """Return every record of a topic; asserts that offsets are gapless from 0."""
     async with aiohttp.ClientSession() as session:
         path = f"{url}/v1/topics/{topic}/partitions"
         return Log([await _read_partition(session, f"{path}/{partition}") for partition in range(partitions)])
 
 
 async def metric(url: str, name: str) -> float:
-    """Over all shards, where there are several."""
+    """Return the sum over all shards."""
     async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as response:
         lines = (await response.text()).splitlines()
     found = [float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + " ", name + "{"))]

@@ -1,6 +1,6 @@
-"""`penstock serve` as a real process: started, asked, stopped, killed. Always ended by whoever started it.
+"""`penstock serve` as a real process: started, queried, stopped, killed. The starting code always ends it.
 
-Knows nothing of HTTP. A node takes a free port itself and prints its URL when it is ready.
+This file does not know HTTP. A node picks a free port itself and prints its URL when it is ready.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STOP_S = 30
 
 
 class NodeProcess:
-    """A node under way. `errors` is what it has written to stderr so far: log lines, one JSON object each."""
+    """A running node. `errors` is its stderr so far: log lines, one JSON object each."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self._process = process
@@ -42,11 +42,11 @@ class NodeProcess:
         return self._process.pid
 
     def begin_stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """The signal, without waiting for what it does."""
+        """Send the signal without waiting for its effect."""
         self._process.send_signal(signal_number)
 
     def exit_code(self) -> int:
-        """Waits for the end."""
+        """Return the exit code; waits for the end."""
         return self._process.wait(STOP_S)
 
     def stop(self) -> int:
@@ -54,7 +54,7 @@ class NodeProcess:
         return self.exit_code()
 
     def kill(self) -> None:
-        """As a crash: no chance to clean up."""
+        """Kill as in a crash, without a clean stop."""
         self._process.kill()
         self._process.wait()
 
@@ -73,7 +73,7 @@ class NodeProcess:
 def running_process(
     directory: Path, *, environment: dict[str, str] | None = None, files_max: int | None = None, **settings: object
 ) -> Iterator[NodeProcess]:
-    """A node with its data in `directory`/data, ended at the latest when the context is left."""
+    """Run a node with its data in `directory`/data; it ends at the latest with the context."""
     directory.mkdir(parents=True, exist_ok=True)
     output = directory / f"node-{time.monotonic_ns()}.out"
     command = serve_command({"port": 0, "data_dir": directory / "data", **settings})
@@ -95,12 +95,12 @@ def running_process(
 
 
 def limit_files(files_max: int) -> None:
-    """Of this process and those that it starts, for good."""
+    """Limit the open files of this process and its children, permanently."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (files_max, files_max))
 
 
 def refused_start(*flags: str, **settings: object) -> tuple[int, str, str]:
-    """A start that is expected to fail at once: exit code, stdout, stderr."""
+    """Start a node that should fail at once; return exit code, stdout, stderr."""
     command = [*serve_command(settings), *flags]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S, cwd=ROOT)
     return ended.returncode, ended.stdout.decode(), ended.stderr.decode()

@@ -1,6 +1,6 @@
-"""Holds an answer against the contract: its status, its media type, its problem code and the shape of its JSON.
+"""Checks an answer against the contract: its status, its media type, its problem code and the shape of its JSON.
 
-Called for every answer that a scenario gets, so that no scenario has to think of it.
+It runs for every answer in a scenario, so that scenarios need no code for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def assert_conforms(method: str, path: str, status: int, headers: Mapping[str, s
         return
     media_type = headers.get("Content-Type", "").partition(";")[0]
     if "cloudevents=binary" in path and status < 400:
-        media_type = "*/*"  # the data of an event has the type that it has
+        media_type = "*/*"  # an event's data may have any media type
     assert media_type in content, f"{operation.operation_id} may not answer with {media_type}"
     if status >= 400:
         assert orjson.loads(body)["code"] in operation.spec["x-penstock-codes"], (operation.operation_id, body)
@@ -54,7 +54,7 @@ def assert_conforms(method: str, path: str, status: int, headers: Mapping[str, s
 
 
 def assert_problem(answer: Any, code: str, **members: object) -> dict[str, Any]:
-    """The answer is this problem and has these members; returns the document."""
+    """Assert that the answer is this problem and has these members; return the document."""
     problem: dict[str, Any] = orjson.loads(answer.body)
     assert problem.get("code") == code, problem
     for name, value in members.items():

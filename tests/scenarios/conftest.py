@@ -1,8 +1,8 @@
 """Runs a scenario twice: in this process, and over HTTP/2 against a node of two shards.
 
 Half of the partitions of such a node belong to the other process, so requests cross shards. A scenario that does not
-depend on this has a mark of gateways.py and runs once. Processes serve the whole session, so each test creates its own
-topics; a test that needs other settings or an unused node calls `start_gateway`.
+depend on this has a mark of gateways.py and runs once. Processes serve all tests of the session, so each test creates
+its own topics. A test that needs other settings or an unused node calls `start_gateway`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def start_gateway(form: str, tmp_path: Path) -> AsyncIterator[StartGateway
 
 @pytest.fixture
 async def gateway(form: str, request: pytest.FixtureRequest, start_gateway: StartGateway) -> AsyncIterator[Gateway]:
-    """A node with the settings that a start without flags gives."""
+    """A node with default settings."""
     if form == "in-process":
         yield await start_gateway()
     else:
@@ -73,14 +73,14 @@ async def gateway(form: str, request: pytest.FixtureRequest, start_gateway: Star
 
 @pytest.fixture
 def new_name(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """A topic name that no other test has, and that tells where it comes from."""
+    """A topic name that is unique to the test and contains the test's name."""
     slug = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_"))[:80]
     return lambda: f"{slug}.{next(_numbers)}"
 
 
 @pytest.fixture
 def new_topic(gateway: Gateway, new_name: Callable[[], str]) -> NewTopic:
-    """Makes a topic: `await new_topic(partitions, setting=value)`."""
+    """Create a topic: `await new_topic(partitions, setting=value)`."""
     return lambda partitions=1, **config: gateway.create(new_name(), partitions, **config)
 
 

@@ -1,6 +1,6 @@
-"""A reader of event streams for tests, over HTTP/1.1 and HTTP/2: events as the standard says that they are to be read.
+"""A reader of event streams for tests, over HTTP/1.1 and HTTP/2: parses events as the standard says.
 
-Knows nothing of Penstock. It is no client for users: it never comes back by itself.
+It is independent of Penstock. It is not a client for users: it never reconnects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Event:
 
 
 class EventSource:
-    """One stream under way. `last_id` is what a browser would send back."""
+    """One open stream. `last_id` is the id that a browser would send when it reconnects."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -43,7 +43,7 @@ class EventSource:
         self._lines = _lines(response)
 
     async def next(self) -> Event | None:
-        """The next event that has data; None at the end of the stream."""
+        """Return the next event that has data; None at the end of the stream."""
         async with asyncio.timeout(PROMPT_S):
             kind, data = "message", []
             async for line in self._lines:
@@ -70,7 +70,7 @@ class EventSource:
         return [event for event in events if event is not None]
 
     async def problem(self) -> Any:
-        """The document of a refusal, or of the event that ends the stream."""
+        """Return the document of a rejection, or of the event that ends the stream."""
         if self.status != 200:
             return orjson.loads(await self._response.aread())
         event = await self.next()
@@ -81,7 +81,9 @@ class EventSource:
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
-    """Of a stream, by newlines alone: httpx's own lines end at U+2028 too. What is not ended is no line."""
+    """Yield the lines of a stream, split at newlines only: httpx also splits at U+2028. An unterminated line is
+    dropped.
+    """
     rest = b""
     try:
         async for piece in response.aiter_raw():
@@ -89,7 +91,7 @@ async def _lines(response: httpx.Response) -> AsyncIterator[str]:
             for line in lines:
                 yield line.decode()
     except h2.exceptions.ProtocolError as error:
-        if "RECV_PING in state ConnectionState.CLOSED" not in str(error):  # behind a GOAWAY: h2 refuses it
+        if "RECV_PING in state ConnectionState.CLOSED" not in str(error):  # h2 rejects frames after a GOAWAY
             raise
 
 

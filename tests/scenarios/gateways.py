@@ -1,4 +1,4 @@
-"""A gateway as the scenarios see it: in this process behind aiohttp's server, or a real process over HTTP/2.
+"""A gateway for scenarios: in this process behind aiohttp's server, or a real process over HTTP/2.
 
 A scenario is the same for both. Every answer is checked against the contract (conformity.py).
 """
@@ -31,8 +31,8 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 RECORD_BATCH = "application/vnd.penstock.recordbatch"
 # Each scenario runs in the cheapest forms that can fail. Without a mark: in this process and over two shards.
-in_process_only = pytest.mark.parametrize("form", ["in-process"], indirect=True)  # no server takes part
-http2_only = pytest.mark.parametrize("form", ["http2"], indirect=True)  # the behaviour of the HTTP server
+in_process_only = pytest.mark.parametrize("form", ["in-process"], indirect=True)  # independent of the server
+http2_only = pytest.mark.parametrize("form", ["http2"], indirect=True)  # depends on the HTTP server
 sharded_only = pytest.mark.parametrize("form", ["sharded"], indirect=True)  # HTTP/2 and two shards
 AUTOMATIC_HEADERS = ("Content-Type", "User-Agent", "Accept", "Accept-Encoding")
 
@@ -53,7 +53,7 @@ class Answer:
 
 
 class Gateway(ABC):
-    """A running node to send requests to. `port` also takes HTTP/1.1, whichever form it is."""
+    """A running node that takes requests. `port` also accepts HTTP/1.1 in every form."""
 
     port: int
 
@@ -82,7 +82,7 @@ class Gateway(ABC):
 
 
 class Topic:
-    """One topic of a gateway. What a test does to it reads as what a client does."""
+    """One topic of a gateway. Its methods are the operations of a client."""
 
     def __init__(self, gateway: Gateway, name: str) -> None:
         self.gateway = gateway
@@ -97,7 +97,7 @@ class Topic:
         to: int | None = None,
         **query: object,
     ) -> Answer:
-        """Produce a body as it is; `to` names the partition in the path."""
+        """Produce an unmodified body; `to` names the partition in the path."""
         where = f"{self.path}/records" if to is None else f"{self.path}/partitions/{to}/records"
         given = {} if content_type is None else {"Content-Type": content_type}
         return await self.gateway.send("POST", where, body, {**given, **(headers or {})}, **query)
@@ -111,7 +111,7 @@ class Topic:
     async def fetch(
         self, offset: int | None = None, partition: int = 0, accept: str | None = None, **query: object
     ) -> Answer:
-        """From an offset, or from where the query says; from the earliest when neither is given."""
+        """Fetch from an offset, or from the query's position; from the earliest without either."""
         if offset is not None:
             query = {"offset": offset, **query}
         elif not query.keys() & {"from", "timestamp", "offset"}:
@@ -120,7 +120,7 @@ class Topic:
         return await self.gateway.send("GET", f"{self.path}/partitions/{partition}/records", b"", headers, **query)
 
     async def records(self, partition: int = 0, **query: object) -> list[dict[str, Any]]:
-        """All records that one fetch gives."""
+        """Return all records of one fetch."""
         answer = await self.fetch(partition=partition, **query)
         assert answer.status == 200, answer.body
         records: list[dict[str, Any]] = answer.json["records"]
@@ -142,7 +142,7 @@ class Topic:
 
 
 class InProcess(Gateway):
-    """The application on aiohttp's own server, in this process and loop."""
+    """The application on aiohttp's own server, in this process and event loop."""
 
     def __init__(self, client: TestClient[Any, Any], node: Node) -> None:
         self._client = client
@@ -159,7 +159,7 @@ class InProcess(Gateway):
 
 
 class OverHttp2(Gateway):
-    """A process, by HTTP/2 with prior knowledge."""
+    """A process, accessed by HTTP/2 with prior knowledge."""
 
     def __init__(self, client: Http2Client, port: int) -> None:
         self.client = client
@@ -174,7 +174,7 @@ class OverHttp2(Gateway):
 async def in_process(directory: Path, peers: Peers | None = None, **settings: Any) -> AsyncIterator[InProcess]:
     async with running_node(NodeSettings(data_dir=str(directory / "data"), **settings), peers) as node:
         server = TestServer(make_app(node.server))
-        await server.start_server(auto_decompress=False)  # read_body unpacks, against its limits
+        await server.start_server(auto_decompress=False)  # read_body decompresses, within its limits
         async with TestClient(server) as client:
             node.peers.url = node.peers.direct_url = str(client.make_url("/")).rstrip("/")
             yield InProcess(client, node)

@@ -1,7 +1,7 @@
 """A small HTTP/2 client for tests, on the `h2` library: many requests at once on one connection, prior knowledge.
 
-Not a client for users: no TLS, no retries, answers are held whole. It is here because what a node does over HTTP/2
-(resets, windows, many streams) has to be seen by a client that can also misbehave.
+It is not a client for users: it has no TLS and no retries, and buffers answers completely. Tests of HTTP/2 details
+(resets, windows, many streams) need a client that can also misbehave.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WINDOW_BYTES = 2**31 - 1
 
 
 class _Stream:
-    """One request on its way."""
+    """One request in flight."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[str, str]] = []
@@ -66,7 +66,7 @@ class Http2Client:
     async def request(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Status, headers and body. When this is cancelled, the stream is reset: the client has left."""
+        """Return status, headers and body. A cancellation resets the stream, as a client that disconnects does."""
         stream_id, stream = self.begin(method, path, headers, is_whole=not body)
         try:
             if body:
@@ -81,7 +81,7 @@ class Http2Client:
         return int(status), [pair for pair in stream.headers if not pair[0].startswith(":")], bytes(stream.body)
 
     def begin(self, method: str, path: str, headers: dict[str, str], *, is_whole: bool) -> tuple[int, _Stream]:
-        """Send the headers of a request; `is_whole` says that no body follows. A `:authority` replaces our own."""
+        """Send the headers of a request; with `is_whole` no body follows. A given `:authority` replaces the default."""
         stream_id = self._connection.get_next_available_stream_id()
         stream = self._streams[stream_id] = _Stream()
         authority = headers.get(":authority", self._authority)
@@ -92,19 +92,19 @@ class Http2Client:
         return stream_id, stream
 
     def send_part(self, stream_id: int, data: bytes) -> None:
-        """A part of a body that is smaller than the window, and not its end."""
+        """Send a part of a body, smaller than the window, without its end."""
         self._connection.send_data(stream_id, data)
         self._flush()
 
     def send_trailers(self, stream_id: int, trailers: list[tuple[str, str]]) -> None:
-        """The end of a body, with fields behind it."""
+        """End a body with trailers."""
         self._connection.send_headers(stream_id, trailers, end_stream=True)
         self._flush()
 
     async def pipelined(
         self, method: str, paths: list[str], headers: dict[str, str], bodies: list[bytes]
     ) -> list[tuple[int, bytes]]:
-        """Send requests one behind the other, each whole before the next begins; status and body of each answer.
+        """Send requests one after the other, each complete before the next; return status and body of each answer.
 
         All must fit into the windows and into the number of streams that the node allows.
         """
@@ -125,24 +125,24 @@ class Http2Client:
         return stream_id, stream
 
     async def _until_room(self, size_bytes: int) -> None:
-        """Until the node has said that the connection may carry so much."""
+        """Wait until the connection's window has this size."""
         while self._connection.outbound_flow_control_window < size_bytes:
             self._window_grew.clear()
             await self._window_grew.wait()
 
     async def wait_for_window(self, size_bytes: int) -> None:
-        """Until the node has said that a new stream may send so much."""
+        """Wait until a new stream's window has this size."""
         while self._connection.remote_settings.initial_window_size < size_bytes:
             self._window_grew.clear()
             await self._window_grew.wait()
 
     def reset(self, stream_id: int) -> None:
-        with contextlib.suppress(Exception):  # it may have ended, or the connection: there is nothing left to reset
+        with contextlib.suppress(Exception):  # the stream or the connection may have ended: nothing left to reset
             self._connection.reset_stream(stream_id, ErrorCodes.CANCEL)
             self._flush()
 
     async def _send_body(self, stream_id: int, stream: _Stream, body: bytes) -> None:
-        """As the windows allow; ends early when the answer is there before the body was sent."""
+        """Send within the windows; end early if the answer arrives before the body was sent."""
         sent = 0
         while sent < len(body) and not stream.answered.done():
             room = min(self._connection.local_flow_control_window(stream_id), self._connection.max_outbound_frame_size)

@@ -8,9 +8,9 @@ HOST = "127.0.0.1"
 
 
 def exchange(port: int, *parts: bytes, ends_sending: bool = False, answer_s: float = 10.0) -> bytes:
-    """Send the parts as they are, then read until the node closes or falls silent.
+    """Send the parts unchanged, then read until the node closes the connection or stops sending.
 
-    `ends_sending` closes our side first, as a client does whose upload has died but that still listens.
+    `ends_sending` closes the sending direction first, like a client whose upload has failed but that still reads.
     """
     with socket.create_connection((HOST, port), timeout=answer_s) as connection:
         for part in parts:
@@ -21,7 +21,7 @@ def exchange(port: int, *parts: bytes, ends_sending: bool = False, answer_s: flo
 
 
 def send_and_leave(port: int, *parts: bytes) -> None:
-    """Send the parts and close at once, answer or not."""
+    """Send the parts and close at once, without waiting for an answer."""
     with socket.create_connection((HOST, port), timeout=10) as connection:
         for part in parts:
             connection.sendall(part)

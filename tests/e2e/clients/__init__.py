@@ -1,1 +1,1 @@
-"""Clients that misbehave or are many: no reads, overload, unknown bytes, a browser."""
+"""Clients that misbehave or overload: no reads, overload, random bytes, a browser."""

@@ -1,4 +1,4 @@
-"""Clients that ask and do not read, over both protocols, and what a process takes meanwhile."""
+"""Clients that send requests and do not read, over both protocols, and the memory of the process meanwhile."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def resident_mib(pid: int) -> float:
 
 
 def begin_peak(pid: int) -> None:
-    """`peak_mib` counts from here on."""
+    """Reset the peak that `peak_mib` returns."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def peak_mib(pid: int) -> float:
-    """The most that was resident since `begin_peak`, as the kernel has seen it."""
+    """Return the kernel's maximum of resident memory since `begin_peak`."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
@@ -37,7 +37,7 @@ def open_files(pid: int) -> int:
 
 
 def http1_request(port: int, head: bytes, receive_bytes: int = 4096) -> socket.socket:
-    """Asks, with a small window."""
+    """Send requests, with a small window."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     client.connect(("127.0.0.1", port))
@@ -48,7 +48,7 @@ def http1_request(port: int, head: bytes, receive_bytes: int = 4096) -> socket.s
 def http2_requests(
     port: int, path: str, accept: str, streams: int, window_bytes: int = 0
 ) -> tuple[socket.socket, H2Connection]:
-    """Asks on several streams, whose windows it never opens."""
+    """Send requests on several streams whose windows stay closed."""
     connection = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
     connection.initiate_connection()
     connection.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})
@@ -61,7 +61,7 @@ def http2_requests(
 
 
 def statuses(client: socket.socket, connection: H2Connection, count: int) -> list[str]:
-    """Of so many answers on a connection."""
+    """Return the statuses of this many answers on a connection."""
     found: list[str] = []
     client.settimeout(60)
     while len(found) < count:
@@ -73,7 +73,7 @@ def statuses(client: socket.socket, connection: H2Connection, count: int) -> lis
 
 
 def is_hung_up_on(client: socket.socket, within_s: float = 30) -> bool:
-    """Reads what is there, until the node ends the connection."""
+    """Read what has arrived, until the node closes the connection."""
     client.settimeout(within_s)
     try:
         while client.recv(2**20):

@@ -1,4 +1,4 @@
-"""A page in a real browser, from another origin than the node: what it may do is what the node's settings say."""
+"""A page of another origin in a real browser may do only what the node's settings allow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
 ]
 DONE_S = 30
-# The picture comes when the page is done, and the browser writes the page down when it has all of it.
+# The picture arrives when the page is done; the browser prints the page when everything has loaded.
 PAGE = """<!doctype html><title>page</title><pre id=out>waiting</pre><img src=/held><script>
 const node = NODE, topic = node + "/v1/topics/seen-from-afar", found = {};
 async function tried(work) { try { return await work(); } catch (error) { return String(error); } }
@@ -49,7 +49,7 @@ run();
 
 
 class Page(BaseHTTPRequestHandler):
-    """Serves the page, on a port that is not the node's."""
+    """Serves the page on a port other than the node's."""
 
     def __init__(self, text: str, done: threading.Event, *arguments: object) -> None:
         self._text, self._done = text, done
@@ -66,11 +66,11 @@ class Page(BaseHTTPRequestHandler):
         self.wfile.write(self._text.encode())
 
     def log_message(self, *_: object) -> None:
-        """Not in the tests' output."""
+        """No-op: keeps requests out of the tests' output."""
 
 
 def seen_by_a_page(tmp_path, port, **settings):
-    """What the page finds; the server of the page takes the port that the settings of the node name."""
+    """Return what the page sees; the page is served on the port that the node's settings name."""
     with running_process(tmp_path, **settings) as node:
         page = partial(Page, PAGE.replace("NODE", json.dumps(node.url)), threading.Event())
         with ThreadingHTTPServer(("127.0.0.1", port), page) as server:

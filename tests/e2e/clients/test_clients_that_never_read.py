@@ -1,5 +1,5 @@
-"""Clients that ask for much and read nothing, over both protocols: what they hold is bounded, others are served, and in
-the end they are hung up on. Who reads slowly is not.
+"""Clients that request much and read nothing, over both protocols: the memory that they hold is bounded, other clients
+are served, and they are disconnected in the end. Slow readers are not disconnected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SETTINGS = {
 }
 ANSWER_BYTES = 32 * MIB
 CLIENTS = 60
-GROWTH_MIB_MAX = 400  # they ask for 1,920: the bound and one answer, twice on their way out, and what is read
+# the requests are for 1,920; allows the bound, one answer, two copies being sent, and the data read
+GROWTH_MIB_MAX = 400
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def process(tmp_path_factory):
 
 @pytest.fixture
 async def topic(process, request):
-    """32 MiB of records."""
+    """Create a topic with 32 MiB of records."""
     async with over_http2(process.port) as gateway:
         topic = await gateway.create(request.node.name.replace("[", ".").replace("]", "")[:100])
         for _ in range(ANSWER_BYTES // MIB):
@@ -74,7 +75,7 @@ async def test_who_never_reads_takes_bounded_memory_and_is_hung_up_on(process, t
             most = max(most, resident_mib(process.pid))
             await asyncio.sleep(0.02)
         assert most - before < GROWTH_MIB_MAX, (before, most)
-        async with asyncio.timeout(20):  # all have been seen to
+        async with asyncio.timeout(20):  # all have been served
             while await gateway.metric("penstock_rejected_responses_total") < 1:
                 await asyncio.sleep(0.05)
         assert (await topic.post(b"y", "text/plain")).status == 200, "others are served meanwhile"
@@ -91,7 +92,7 @@ async def test_who_never_reads_takes_bounded_memory_and_is_hung_up_on(process, t
 
 
 async def test_an_answer_for_which_there_is_no_room_is_refused_with_words(process, topic):
-    """On one connection, and in all; a small answer is none of it, and records are taken."""
+    """The bound holds per connection and in total; small answers do not count, and produces are accepted."""
     head = request_head("GET", path_of(topic), f"Accept: {RECORD_BATCH}")
     deaf = [http1_request(process.port, head) for _ in range(3)]
     try:
@@ -120,7 +121,7 @@ async def test_a_connection_with_much_out_is_told_to_read_first(process, topic):
 
 
 async def test_a_slow_reader_over_http1_gets_everything(process, topic):
-    """It takes a little now and then, for longer than a stall may last, while others stall."""
+    """It reads a little now and then, for longer than a stall may last, while other clients stall."""
     size_bytes = 8 * MIB
     head = request_head("GET", path_of(topic, size_bytes), f"Accept: {RECORD_BATCH}")
     client = http1_request(process.port, head, 256 * 1024)
@@ -137,7 +138,7 @@ async def test_a_slow_reader_over_http1_gets_everything(process, topic):
 
 
 async def test_a_slow_reader_over_http2_gets_everything(process, topic):
-    """It opens its window bit by bit."""
+    """It opens its window in small steps."""
     size_bytes = 4 * MIB
     client, connection = http2_requests(process.port, path_of(topic, size_bytes), RECORD_BATCH, 1, 65536)
     received, began, is_over = 0, time.monotonic(), False

@@ -1,4 +1,4 @@
-"""h2spec against a node: `go install github.com/summerwind/h2spec/cmd/h2spec@latest` gives it."""
+"""h2spec against a node: `go install github.com/summerwind/h2spec/cmd/h2spec@latest` installs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
-# A preface that is none is HTTP/1.1 to this port, and is answered as that.
+# This port takes an invalid preface for HTTP/1.1 and answers as HTTP/1.1.
 NOT_HTTP2 = "Sends invalid connection preface"
 
 

@@ -1,4 +1,4 @@
-"""Answers that nobody reads, all on one HTTP/2 connection: all copies together are bounded, and memory comes back."""
+"""Unread answers on one HTTP/2 connection: the sum of all copies is bounded, and the memory is returned."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ STREAMS = 48
 UNREAD_MIB = 64
 ANSWER_MIB = 8
 FORMS = ("application/json", RECORD_BATCH)
-LINES = b"\n".join([b'{"a":"%s"}' % (b"x" * 1000)] * 1000)  # a MiB
-PEAK_SLACK_MIB = 64  # what reading freed and no trim has given back yet, and one more answer on its way into the server
+LINES = b"\n".join([b'{"a":"%s"}' % (b"x" * 1000)] * 1000)  # one MiB
+# memory that reads have freed and no trim has returned yet, and one more answer being passed to the server
+PEAK_SLACK_MIB = 64
 HEAPS, KEPT_BYTES, _ = (option.value for option in OPTIONS)
-REST_MIB = (CHANGE_BYTES + HEAPS * KEPT_BYTES) / MIB + 8  # no change is trimmed that is smaller; the end of each heap
+# a smaller change is not trimmed, and the end of each heap stays
+REST_MIB = (CHANGE_BYTES + HEAPS * KEPT_BYTES) / MIB + 8
 COME_BACK_S = 60
 
 
@@ -52,7 +54,7 @@ async def test_answers_on_one_connection_hold_bounded_memory_which_comes_back(tm
                 client.close()
             assert set(found) == {"200", "429"}
             assert 0.8 * UNREAD_MIB * MIB < held_bytes <= UNREAD_MIB * MIB
-            # At least half of it is seen here: what was free before, and the kernel's buffers, hold the rest.
+            # At least half of it is visible here: previously free memory and the kernel's buffers hold the rest.
             seen = peak - before
             assert held_bytes / MIB / 2 < seen < UNREAD_MIB + READ_BYTES_MAX / MIB + PEAK_SLACK_MIB, (before, peak)
             async with asyncio.timeout(COME_BACK_S):

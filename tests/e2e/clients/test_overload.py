@@ -1,5 +1,5 @@
-"""Ten times as much as fits, all at once: what is refused is told so with Retry-After, what was taken is there once,
-and whoever comes back after that time is served.
+"""Ten times the capacity at once: rejections carry Retry-After, accepted records are stored once, and retries after
+that time succeed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def line(number: int) -> bytes:
 
 
 def check_refusal(answer) -> float:
-    """An honest one; returns how long to wait."""
+    """Check that a rejection is well-formed; return how long to wait."""
     assert answer.status in (429, 503), answer.body[:300]
     problem = assert_problem(answer, answer.json["code"], retryable=True, no_side_effects=True)
     assert problem["code"] in ("overloaded", "too_many_requests")
@@ -43,7 +43,7 @@ async def stored(topic) -> list[int]:
 
 
 async def come_back(topic, numbers: list[int], wait_s: float) -> None:
-    """As clients do that were refused: after the time that they were told, a few at a time."""
+    """Retry rejected requests after their Retry-After, a few at a time."""
     await asyncio.sleep(wait_s)
     for start in range(0, len(numbers), 4):
         answers = await asyncio.gather(*(topic.post(line(n), NDJSON) for n in numbers[start : start + 4]))
@@ -70,7 +70,7 @@ async def test_a_burst_of_bodies_is_shed_and_is_over_after_the_time_that_was_tol
 
 
 async def test_a_full_append_queue_is_shed_and_is_over_after_the_time_that_was_told(tmp_path):
-    """The disk stands still for a while, so that what comes piles up."""
+    """The disk stalls for a while, so that requests pile up."""
     settings = {"append_queue_bytes_max": 2 * MIB, "request_body_bytes_max": MIB}
     with running_process(tmp_path, **settings) as process:
         async with over_http2(process.port) as gateway:

@@ -1,5 +1,5 @@
-"""What strangers do to a port: the node stays up and serves others meanwhile, files and memory come back, and nothing
-of it is an error of the node's own.
+"""Hostile and broken clients: the node stays up and serves others, closes files and frees memory, and logs no error of
+its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def open_stream(connection: H2Connection, stream: int, *, ends: bool) -> None:
 
 
 def http2_bytes(resets: int = 0, *, ends: bool = True) -> bytes:
-    """A client's first bytes: streams that are reset as soon as they are there, and one more."""
+    """Return a client's first bytes: streams that are reset as soon as they are opened, and one more."""
     connection = H2Connection(H2Configuration(client_side=True))
     connection.initiate_connection()
     for number in range(resets):
@@ -67,7 +67,7 @@ def broken_http1(dice: random.Random) -> bytes:
             HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nzz\r\n",
             HEAD + b"\x00: x\r\n\r\n",
             b"GET  HTTP/9.9\r\n\r\n",
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),  # TLS, where none is spoken
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),  # TLS on a plaintext port
         ]
     )
 
@@ -83,10 +83,10 @@ def broken_http2(dice: random.Random) -> bytes:
         [
             settings + garbage(dice),
             settings + frame(0, 0, 1, b"data of no stream"),
-            settings + frame(1, 4, 1, b"\xff" * 40),  # headers that are no HPACK
-            settings + frame(1, 0, 1, b"\x82"),  # headers that never end
-            settings + frame(1, 4, 2, b"\x82"),  # a stream that only a server opens
-            settings + frame(8, 0, 0, struct.pack(">I", 2**31 - 1)),  # a window beyond all bounds
+            settings + frame(1, 4, 1, b"\xff" * 40),  # invalid HPACK
+            settings + frame(1, 0, 1, b"\x82"),  # headers without an end
+            settings + frame(1, 4, 2, b"\x82"),  # a stream id that only a server may open
+            settings + frame(8, 0, 0, struct.pack(">I", 2**31 - 1)),  # a window above the maximum
             settings + frame(4, 0, 0, b"\x00\x04\xff\xff\xff\xff"),
             settings + frame(0, 0, 1, b"", length=2**24 - 1),
             settings + frame(6, 0, 0, bytes(8)) * 500,  # pings
@@ -115,7 +115,7 @@ def process(tmp_path_factory):
 
 
 async def visit(port: int, said: bytes, way: str) -> socket.socket | None:
-    """Say something and leave in some way; whoever stays has its socket given back."""
+    """Send bytes and leave in some way; returns the socket of a client that stays."""
     loop, client = asyncio.get_running_loop(), socket.socket()
     client.setblocking(False)
     try:
@@ -124,7 +124,7 @@ async def visit(port: int, said: bytes, way: str) -> socket.socket | None:
         if way == "half-open":
             client.shutdown(socket.SHUT_WR)
     except OSError:
-        client.close()  # hung up on already
+        client.close()  # disconnected already
         return None
     if way == "reset":
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -141,7 +141,7 @@ async def serves(port: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 async def test_the_node_stays_up_and_has_everything_back(process, kind):
-    """By chance, but the same each time."""
+    """Random, with a fixed seed."""
     await serves(process.port)
     dice = random.Random(kind.__name__)
     files, memory = open_files(process.pid), resident_mib(process.pid)
@@ -151,7 +151,7 @@ async def test_the_node_stays_up_and_has_everything_back(process, kind):
             visits = [visit(process.port, kind(dice), WAYS[n % len(WAYS)]) for n in range(start, start + AT_ONCE)]
             stay += [client for client in await asyncio.gather(*visits) if client is not None]
             await serves(process.port)
-        async with asyncio.timeout(30):  # who stays is hung up on
+        async with asyncio.timeout(30):  # clients that stay are disconnected
             while open_files(process.pid) > files + 5:
                 await asyncio.sleep(0.05)
     finally:

@@ -1,1 +1,1 @@
-"""Clusters of real processes: with ZooKeeper, embedded, moving partitions, refused members."""
+"""Clusters of real processes: with ZooKeeper, embedded, moving partitions, rejected members."""

@@ -1,4 +1,4 @@
-"""Three nodes and ZooKeeper as real processes: what a cluster promises, told as stories."""
+"""Three nodes and ZooKeeper as real processes: the promises of a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {"port": 0, "session-timeout-ms": SESSION_TIMEOUT_MS, "log-level": "i
 
 
 class Cluster:
-    """Nodes 1, 2, 3 over one ZooKeeper at `address`. `own`: what single ones are given besides."""
+    """Nodes 1, 2, 3 over one ZooKeeper at `address`. `own`: extra options of single nodes."""
 
     def __init__(self, directory: Path, address: str, count: int = 3, own: Own = NOTHING, **settings: object) -> None:
         self.coordination = f"zookeeper://{address}/penstock"
@@ -52,13 +52,13 @@ class Cluster:
         return [node for number, node in self.nodes.items() if number != node_id]
 
     def create(self, topic: str, partitions: int = 1, **config: object) -> None:
-        """As soon as the node that is asked has heard of three."""
+        """Create the topic, as soon as the node knows all three nodes."""
         wish = {"partitions": partitions, "replication_factor": 3, "config": config}
         until(lambda: call(f"{self.nodes[1].url}/v1/topics/{topic}", "PUT", wish))
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """A node may be in the middle of a change: what it refuses meanwhile is asked again."""
+    """Retry until the condition holds: a node in the middle of a change may reject requests."""
     deadline = time.monotonic() + PATIENCE_S
     reason = "it is not so"
     while time.monotonic() < deadline:
@@ -93,7 +93,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def produce(url: str, topic: str, value: object, partition: int = 0) -> int:
-    """With a key: what a leader that dies has taken in is then stored once, whoever leads next."""
+    """Produce with a key, so that a retry after the leader's death is stored once."""
     where = f"{url}/v1/topics/{topic}/partitions/{partition}/records?acks=all"
     headers = {"Content-Type": "application/json", "Idempotency-Key": f"{topic}/{partition}/{value}"}
     request = urllib.request.Request(where, orjson.dumps({"records": [{"value": value}]}), headers)

@@ -1,4 +1,4 @@
-"""A leader whose disk fails a partition: another node leads it, and whoever produces notices a pause."""
+"""The disk of a leader fails a partition: another node becomes leader, and producers see a pause."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_failed_fsync_moves_the_leadership(tmp_path: Path) -> None:
 
 
 def _produced(url: str, topic: str, value: object) -> int:
-    """As a client does: the disk may fail after the append, and what is told then may be sent again with its key."""
+    """Produce as a client does: the disk may fail after the append, and the client retries with the same key."""
     while True:
         try:
             return produce(url, topic, value)

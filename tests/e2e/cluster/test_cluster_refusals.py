@@ -1,4 +1,4 @@
-"""A node that may not join a cluster says why in one line that names the setting, and leaves everything as it was."""
+"""A node that may not join a cluster prints one line that names the setting, and changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY
 
 
 class Place:
-    """One ZooKeeper, and a new cluster in it for each test."""
+    """One ZooKeeper, with a new cluster for each test."""
 
     def __init__(self, zookeeper: Zookeeper, directory: Path) -> None:
         self.directory = directory
@@ -112,7 +112,7 @@ def test_zookeeper_that_was_brought_back_from_an_old_backup(place: Place, tmp_pa
         own.kill()
         shutil.copytree(home / "data", home / "backup")
         own.start()
-        for _ in range(2):  # each life leads in an epoch of its own
+        for _ in range(2):  # each start leads in a new epoch
             with running_process(place.directory, **settings) as node:
                 until(lambda url=node.url: call(f"{url}/v1/topics/t/records", "POST", {"records": [{"value": 1}]}))
                 assert node.stop() == 0

@@ -1,4 +1,6 @@
-"""Three nodes of one, two and three shards, as real processes: parts of them go and come back, topics too."""
+"""Three nodes of one, two and three shards, as real processes: parts of them stop and restart, and topics come and
+go.
+"""
 
 from __future__ import annotations
 
@@ -92,5 +94,5 @@ def test_a_node_that_was_away_while_a_topic_was_made_anew_follows_the_new_one_on
 
 
 def directories(node: ClusterNode, topic: str) -> set[Path]:
-    """Of its partitions, whatever the topic's id."""
+    """Return the directories of the topic's partitions, for any topic id."""
     return {path for path in (node.data / "topics" / topic).glob("*/*") if path.is_dir()}

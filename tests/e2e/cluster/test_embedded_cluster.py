@@ -1,4 +1,6 @@
-"""A cluster of one node over the journal in its data directory: the code of a cluster, and what one node refuses."""
+"""A cluster of one node over the journal in its data directory: the cluster code, and the requests that one node
+rejects.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ EMBEDDED: dict[str, object] = {"coordination": "embedded", "session_timeout_ms":
 
 
 def answer_to(url: str, method: str, body: object = None) -> tuple[int, dict[str, Any]]:
-    """Of a request that is refused."""
+    """Return the answer to a rejected request."""
     with pytest.raises(urllib.error.HTTPError) as found:
         call(url, method, body)
     return found.value.code, orjson.loads(found.value.read())
 
 
 def kill_all(node: NodeProcess) -> None:
-    """As a machine that stops: the shards do not find out that their supervisor is gone."""
+    """Kill all processes at once, as a machine failure does: the shards do not notice the end of their supervisor."""
     shards = children(node.pid).values()
     node.kill()
     for pid in shards:

@@ -1,4 +1,4 @@
-"""`make cluster`: what it says to try works as it is said, and Ctrl-C leaves nothing."""
+"""`make cluster`: the commands that it prints work as printed, and Ctrl-C leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STOP_S = 60.0
 
 @contextmanager
 def made_cluster(temporary: Path) -> Iterator[list[str]]:
-    """What it says to try, a line each."""
+    """Run it; return the printed commands, one a line."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     command = [sys.executable, "-m", "loadtests.cluster"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""A partition is moved under load, as an operator does it: slowly as told, watched, called off, and then to the end."""
+"""An operator moves a partition under load: with a throttle, with progress reports, cancelled, and then to the end."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from tests.replication.zookeeper_process import WHY_NOT, is_installed
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
 
 THROTTLE = 1_000_000  # bytes per second, of node 1
-FILLER = 99  # the client that has filled the log before the others begin
-FILLER_COUNT, FILLER_BYTES = 48, 250_000  # of THROTTLE twelve seconds, without it a fraction of one
-WATCHED_S, TOLD_BYTES = 2.5, 1_500_000  # it is called off after both
+FILLER = 99  # the client that fills the log before the others start
+FILLER_COUNT, FILLER_BYTES = 48, 250_000  # takes twelve seconds at THROTTLE, and a fraction of one without it
+WATCHED_S, TOLD_BYTES = 2.5, 1_500_000  # the move is cancelled after both
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """What node 1 leads is copied slowly."""
+    """A cluster in which replicas copy slowly from node 1."""
     with running_cluster(tmp_path, own={1: {"replica-catchup-bytes-per-second": THROTTLE}}) as cluster:
         yield cluster
 
 
 class Seen(NamedTuple):
-    """Of a move at one time: how long it has been going on at least, what its new node has, what is said of it."""
+    """The state of a move at one time: its minimum duration so far, the data of the new node, and the reported
+    progress.
+    """
 
     seconds: float
     copied_bytes: int
@@ -49,14 +51,14 @@ class Seen(NamedTuple):
 
     @property
     def told_bytes(self) -> int:
-        """Copied, as is said."""
+        """Return the reported number of copied bytes."""
         return int(self.row["size_bytes"]) - self.left_bytes
 
 
 async def test_a_move_under_load_is_slow_as_told_watched_called_off_and_done(cluster: Cluster) -> None:
     await asyncio.to_thread(prepare, cluster)
     leader, other = cluster.nodes[1], cluster.nodes[3]
-    kind: Any = {"clients": 3, "acks": ("all",), "is_keyed": True}  # without keys a drain is no pause
+    kind: Any = {"clients": 3, "acks": ("all",), "is_keyed": True}  # without keys a drain causes errors
     loads = [Load(node.url, "t", 1, first_client=10 * node.node_id, **kind) for node in (leader, other)]
     async with loads[0].under_way() as one, loads[1].under_way() as two:
         await all_go_on(loads)
@@ -80,7 +82,7 @@ async def test_a_move_under_load_is_slow_as_told_watched_called_off_and_done(clu
 
 
 def prepare(cluster: Cluster) -> None:
-    """Led by node 1, copied by node 2, and full of what only a move to node 3 has to copy."""
+    """Create a topic led by node 1 and copied by node 2, with data that only a move to node 3 has to copy."""
     url = cluster.nodes[1].url
     until(lambda: call(f"{url}/v1/topics/t", "PUT", {"partitions": 1, "replication_factor": 2}))
     penstock("reassign", "t", "0=1,2", url=url)
@@ -106,13 +108,13 @@ def begun_and_watched(cluster: Cluster) -> list[Seen]:
 
 
 def assert_slow_as_told(seen: list[Seen]) -> None:
-    """A second's worth may go at once; twice that is too much in any case."""
+    """A second's worth may be sent at once; twice that is always too much."""
     for one in seen:
         assert one.copied_bytes <= 2 * THROTTLE * (1 + one.seconds), f"{one.copied_bytes} bytes in {one.seconds:.1f} s"
 
 
 def assert_progress_is_told(seen: list[Seen]) -> None:
-    """The leader was asked before the new node's disk was looked at, so it never tells of more than is there."""
+    """The report is older than the look at the new node's disk, so it never exceeds what is there."""
     for one in seen:
         assert one.row["size_bytes"] > FILLER_COUNT * FILLER_BYTES
         assert 0 < one.left_bytes <= one.row["size_bytes"]
@@ -128,7 +130,7 @@ def call_off(cluster: Cluster) -> None:
 
 
 def move_for_good(cluster: Cluster) -> None:
-    """By node 2, which knows of no throttle: node 1 gives the leadership away first."""
+    """Move through node 2, which has no throttle: node 1 gives up the leadership first."""
     penstock("drain", "1", url=cluster.nodes[3].url)
     until(lambda: is_on(cluster, [1, 2], leader=2))
     penstock("reassign", "t", "0=2,3", url=cluster.nodes[1].url)
@@ -137,7 +139,7 @@ def move_for_good(cluster: Cluster) -> None:
 
 
 def is_on(cluster: Cluster, nodes: list[int], leader: int) -> bool:
-    """Every node says so, and that nothing is being moved."""
+    """True if every node reports it there, and reports no move."""
     for node in cluster.nodes.values():
         (row,) = described(node.url, "t")
         if call(f"{node.url}/v1/cluster/reassignments")["reassignments"]:
@@ -152,7 +154,7 @@ def log_files(node: ClusterNode) -> list[Path]:
 
 
 def directories(node: ClusterNode) -> list[Path]:
-    """Of the topic's partitions, wherever in the node's data."""
+    """Return the directories of the topic's partitions, anywhere in the node's data."""
     return [path for path in node.data.glob("**/t/*/*") if path.is_dir()]
 
 
@@ -162,7 +164,7 @@ async def all_go_on(loads: list[Load]) -> None:
 
 
 def penstock(*arguments: str, url: str) -> Any:
-    """What `penstock cluster` answers."""
+    """Return the output of `penstock cluster`."""
     command = [sys.executable, "-m", "penstock.cli.main", "cluster", *arguments, "--json", "--url", url]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode()

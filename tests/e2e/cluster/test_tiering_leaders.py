@@ -1,7 +1,7 @@
-"""Leaders change while they ship to an S3 server: what is stored has no gap, no overlap, nothing by who led before.
+"""Leaders change while they ship to an S3 server: the store has no gap, no overlap, and nothing of a replaced leader.
 
-One leader is killed; the next is stopped in its work until another leads, and goes on as if nothing had been. Then a
-node that has nothing joins, when the oldest records are in the store alone, and leads.
+One leader is killed. The next is stopped during its work until another one leads, and then continues. Then an empty
+node joins, when only the store has the oldest records, and becomes leader.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tests.replication.zookeeper_process import WHY_NOT, is_installed
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
 
 CONFIG = {"local_retention_bytes": 0, "min_insync_replicas": 1}
-ROLL_EVERY_S = 0.1  # about what it takes to ship a segment, so that hardly ever nothing is under way
-ZOMBIE_S = 0.5  # for one upload and one commit; less would only try less
-OWN = [1, 2]  # node 3 has no replica until late, and takes the clients' requests all the time
+ROLL_EVERY_S = 0.1  # about the time to ship a segment, so that shipping is almost always in progress
+ZOMBIE_S = 0.5  # for one upload and one commit; a shorter time only tests less
+OWN = [1, 2]  # node 3 has no replica until late, and receives the clients' requests throughout
 
 
 class Tiered(NamedTuple):
@@ -52,12 +52,12 @@ class Tiered(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The partition as its leader describes it."""
+        """Return the partition as its leader describes it."""
         return described(self.url, "t")[0]
 
     @property
     def tier(self) -> dict[str, Any]:
-        """The partition's place in the store, as its leader knows."""
+        """Return the partition's tiered state as its leader reports it."""
         row: dict[str, Any] = call(f"{self.url}/v1/topics/t/tier")["partitions"][0]
         return row
 
@@ -121,7 +121,7 @@ def prepare(tiered: Tiered) -> None:
 
 @contextmanager
 def rolling(url: str) -> Iterator[None]:
-    """Seals what there is again and again; between two leaders it is refused."""
+    """Roll repeatedly; between two leaders a roll is rejected."""
     ending = threading.Event()
 
     def roll_on() -> None:
@@ -149,7 +149,7 @@ def killed_while_it_ships(tiered: Tiered) -> None:
 
 
 def stopped_while_it_ships(tiered: Tiered) -> None:
-    """Its worker goes on with what it was at before any other process of the node can tell it that all is over."""
+    """The worker continues its work before any other process of the node can report the change."""
     with rolling(tiered.url):
         node, epoch = shipping_leader(tiered)
         node.send(signal.SIGSTOP)
@@ -169,7 +169,7 @@ def until_next_ships(tiered: Tiered, epoch: int) -> None:
 
 
 def shipping_leader(tiered: Tiered) -> tuple[ClusterNode, int]:
-    """It has shipped in its epoch, and has more to ship now."""
+    """Return a leader that has shipped in its epoch and has more to ship."""
     until(lambda: load_newest(tiered.store, tiered.prefix) is not None)
     until(lambda: tiered.manifest.leader_epoch == tiered.row["leader_epoch"])
     end = tiered.manifest.end_offset
@@ -182,14 +182,14 @@ def is_whole(tiered: Tiered) -> bool:
 
 
 def shipped_to_the_end(tiered: Tiered) -> None:
-    """And the leader's disk has let go of all of it."""
+    """Roll, then wait until everything is shipped and the leader has deleted its local copies."""
     call(f"{tiered.url}/v1/topics/t/roll", "POST")
     until(lambda: tiered.tier["tiered_end"] == tiered.row["log_end"])
     until(lambda: tiered.row["local_log_start"] == tiered.row["log_end"])
 
 
 def led_by_a_new_replica(tiered: Tiered) -> None:
-    """The leader has little on its disk but what came last, so that is all that the new one can copy."""
+    """The leader's disk has only the last records, so the new replica can copy only those."""
     begin = tiered.row["local_log_start"]
     assert 0 < begin < tiered.row["log_end"]
     call(f"{tiered.url}/v1/topics/t", "PATCH", {"replication_factor": 3})
@@ -203,7 +203,9 @@ def led_by_a_new_replica(tiered: Tiered) -> None:
 
 
 def check_chain(tiered: Tiered) -> list[int]:
-    """Every manifest that was ever written holds what the one before it did, and more. Returns the leaders' epochs."""
+    """Check that every manifest ever written contains its predecessor's entries and more. Return the leaders'
+    epochs.
+    """
     newest = tiered.manifest
     chain = [load_generation(tiered.store, tiered.prefix, n) for n in range(1, newest.generation + 1)]
     assert [problem for one in chain if (problem := problem_of(one))] == []
@@ -218,7 +220,7 @@ def check_chain(tiered: Tiered) -> list[int]:
 
 
 async def check_records(tiered: Tiered, *ledgers: Ledger) -> None:
-    """Those acknowledged are there once: in the store alone, and as the leader gives them out."""
+    """Check that each acknowledged record is once in the store, and once in the leader's answers."""
     found = await asyncio.to_thread(stored_log, tiered)
     assert await read_log(tiered.url, "t", 1) == found
     for ledger in ledgers:
@@ -226,7 +228,7 @@ async def check_records(tiered: Tiered, *ledgers: Ledger) -> None:
 
 
 def stored_log(tiered: Tiered) -> Log:
-    """By the reader of Spark's ingestion, which asks no node."""
+    """Read with the reader of Spark's ingestion, which asks no node."""
     (partition,) = discover(tiered.store, call(f"{tiered.url}/v1/cluster")["cluster_id"], lambda _: True)
     slices = slices_of(tiered.store, partition, partition.log_start, partition.tiered_end)
     records = [record for scanned in scan(tiered.store, slices) for record in scanned.records]

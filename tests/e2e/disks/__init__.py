@@ -1,1 +1,3 @@
-"""Real disks: several directories, full file systems, failing syncs, flipped bits, foreign parsers of segment files."""
+"""Real disks: several directories, full file systems, failing syncs, flipped bits, third-party parsers of segment
+files.
+"""

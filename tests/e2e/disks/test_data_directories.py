@@ -1,4 +1,6 @@
-"""A node with several data directories, as real processes: one that is missing or fails takes only its own along."""
+"""A node with several data directories, as real processes: a missing or failing directory affects only its own
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def create(node: NodeProcess, topic: str = "t") -> None:
 
 
 def produce(node: NodeProcess, number: int, topic: str = "t") -> tuple[int, Any]:
-    """Status and answer."""
+    """Return status and answer."""
     target = f"{node.url}/v1/topics/{topic}/partitions/{number}/records?acks=all"
     try:
         return 200, call(target, "POST", {"records": [{"value": number}]})
@@ -56,7 +58,7 @@ def lying_in(path: Path, topic: str = "t") -> list[int]:
 
 
 def lines(node: NodeProcess) -> list[str]:
-    """What the log has of errors, by its messages."""
+    """Return the error messages of the log."""
     parsed = [orjson.loads(line) for line in node.errors.splitlines()]
     return [str(line.get("message") or line.get("event")) for line in parsed if line["level"].lower() == "error"]
 
@@ -87,7 +89,7 @@ def test_a_missing_directory_takes_only_its_partitions(tmp_path):
         }
         assert set(statuses(node).values()) == {200}
         assert node.stop() == 0
-    with running(tmp_path, 0) as node:  # the files do not depend on the shards
+    with running(tmp_path, 0) as node:  # the files do not depend on the number of shards
         assert set(statuses(node).values()) == {200}
         assert node.stop() == 0
 
@@ -107,7 +109,7 @@ def test_a_disk_that_fails_takes_its_directory_offline(tmp_path):
         assert lines(node) == [OFFLINE]
         create(node, "new")
         assert set(statuses(node, "new").values()) == {200}
-        # a shard that is started again does not take up what the disk has failed
+        # a restarted shard does not open the partitions that the disk has failed
         (pid, *_) = pids
         os.kill(pid, signal.SIGKILL)
         until(lambda: pid not in children(node.pid).values() and len(children(node.pid)) == SHARDS + 1)
@@ -119,7 +121,7 @@ def test_a_disk_that_fails_takes_its_directory_offline(tmp_path):
 
 
 def _or_none(what: Callable[[], Any]) -> Any:
-    """While a process restarts, connections may be refused or cut."""
+    """Return None if the connection is refused or cut, as during a restart."""
     try:
         return what()
     except (OSError, AssertionError):

@@ -1,6 +1,6 @@
 """Real system calls that fail or stall, injected by strace into a running node.
 
-strace attaches to the node once it serves, and meets the fdatasync of one partition's file only, so the rest of the
+strace attaches to the node once it serves, and affects the fdatasync of one partition's file only, so the rest of the
 node has a healthy disk.
 """
 

@@ -1,7 +1,6 @@
-"""The segment files that a node wrote, read by other people's code: kafka-python's and aiokafka's own parsers.
+"""Segment files of a node, read by third-party code: the parsers of kafka-python and aiokafka.
 
-Neither goes through engine/format/batch.py, and kafka-python's is pure Python that shares nothing with the codec used
-there.
+Neither uses engine/format/batch.py, and kafka-python's is pure Python that shares nothing with the codec used there.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ pytestmark = pytest.mark.e2e
 T0 = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARSERS = {"kafka-python": KafkaPythonRecords, "aiokafka": AiokafkaRecords}
-NEEDS = {"snappy": has_snappy, "lz4": has_lz4}  # kafka-python reads these only with libraries that we do not use
+NEEDS = {"snappy": has_snappy, "lz4": has_lz4}  # kafka-python needs optional libraries for these
 
 
 def expected_records():
-    """What `produce` sends: offset, time, key, value, headers."""
+    """Return what `produce` sends: offset, time, key, value, headers."""
     yield 0, T0, b"k", b'{"a":1}', [("h", b"x"), ("h", b"\xff"), ("none", None)]
     yield 1, T0 + 5, None, None, []
     yield 2, T0 + 2, b"\xff\x00", b"\x00" * 3000, []
@@ -52,7 +51,7 @@ async def produce(session, path):
 
 
 def parsed(records_of, data):
-    """Every record of a segment file, batch by batch, with checksums validated by the parser that reads it."""
+    """Return every record of a segment file, batch by batch; the parser validates the checksums."""
     records = records_of(data)
     found = []
     while (batch := records.next_batch()) is not None:

@@ -1,6 +1,6 @@
-"""A node on a file system that is really full, over HTTP: 507; reads and deletes go on; room is all it needs.
+"""A node on a full file system, over HTTP: 507; reads and deletes continue; more space ends the errors.
 
-So does a start: what it cannot do without is refused in one line, with an exit code.
+A start that needs more space prints one line and exits with a code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 async def fill(topic) -> int:
-    """Produce until the disk is full; returns how many records were taken."""
+    """Produce until the disk is full; return how many records were accepted."""
     for taken in range(1000):
         answer = await topic.post(BODY, BINARY)
         if answer.status != 200:
@@ -87,7 +87,7 @@ async def test_a_full_disk_refuses_produces_only_and_recovers_by_itself(small):
 
 
 def leave_no_room(directory: Path) -> Path:
-    """Fill a file system to its last byte; returns the file that does it."""
+    """Fill a file system to its last byte; return the file that does it."""
     filler = directory / "filler"
     with filler.open("ab", buffering=0) as file:
         for size in (1 << 20, 4096, 1):
@@ -125,7 +125,7 @@ async def test_a_node_that_was_killed_starts_on_a_full_disk_and_serves_what_it_h
                 answer = await topic.post(BODY, BINARY)
                 assert answer.status == 507
                 assert_problem(answer, "storage_full", retryable=True, no_side_effects=True)
-            if stop:  # what cannot be written down then costs the next start a scan, no more
+            if stop:  # what cannot be saved costs the next start a scan, nothing else
                 assert process.stop() == 0
                 assert "was not stopped cleanly" in process.errors
             else:

@@ -1,4 +1,6 @@
-"""A flipped bit on the disk of a running node: found, told, not served, and repaired once the store has a good copy."""
+"""A flipped bit on the disk of a running node is found, reported, not served, and repaired once the store has a good
+copy.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def flip(path: Path, at: int) -> None:
 
 
 async def until(answer, is_so) -> object:
-    """Ask again until it is so; what is asked for takes a round of the scrubber or of the shipper."""
+    """Poll until the condition holds; it takes a round of the scrubber or of the shipper."""
     async with asyncio.timeout(PATIENCE_S):
         while not is_so(found := await answer()):
             await asyncio.sleep(0.05)
@@ -37,7 +39,7 @@ async def test_damage_is_quarantined_then_repaired_from_the_store(tmp_path):
 
             async def tiered() -> int:
                 async with session.get("/v1/topics/t/tier") as answer:
-                    status = await answer.json()  # a problem, while the worker is not there yet
+                    status = await answer.json()  # an error document while the worker is not running yet
                     return status["partitions"][0]["tiered_end"] if answer.status == 200 else None
 
             async def metrics() -> list[str]:

@@ -1,6 +1,6 @@
-"""The contract as far as it is built: without what is marked planned, which answers 501 by design.
+"""The implemented part of the contract: without what is marked planned, which answers 501 by design.
 
-Without what never ends, too. Both have their tests in tests/scenarios: test_refused_requests.py, test_event_streams.py.
+It also omits responses that never end. tests/scenarios tests both: test_refused_requests.py, test_event_streams.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def built_contract() -> dict[str, Any]:
 
 
 def _built(contract: dict[str, Any], value: Any) -> Any:
-    """A copy without the planned parts, whether they stand there themselves or are referred to."""
+    """Return a copy without the planned parts, inline or referenced."""
     if isinstance(value, dict):
         return {name: _built(contract, part) for name, part in value.items() if not _is_planned(contract, part)}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""What schemathesis cannot learn from the contract, because OpenAPI has no words for it; loaded by its command.
+"""Rules for schemathesis that OpenAPI cannot express; its command loads this file.
 
-Only requests that are meant to be valid are mended; those that are meant to be wrong are sent as they were made.
-What is no failure though it looks like one is said at the end.
+Only requests that are meant to be valid are corrected; requests that are meant to be invalid are sent as generated. The
+end of the file lists reports that are not failures.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from schemathesis.openapi.checks import JsonSchemaError, MissingContentType, Use
 
 from openapi import load_examples
 
-# Bodies that are no JSON document: their schemas can say no more than "string".
+# Bodies that are not JSON documents: their schemas can only say "string".
 BATCH = next(one.body for one in load_examples() if one.name == "15-produce-batch")
 lines = strategies.lists(strategies.integers() | strategies.text(), min_size=1, max_size=5)
 schemathesis.openapi.media_type("application/vnd.penstock.recordbatch", strategies.just(BATCH))
 schemathesis.openapi.media_type(
     "application/x-ndjson", lines.map(lambda values: "".join(json.dumps(value) + "\n" for value in values).encode())
 )
-# CloudEvents have attributes whose forms (URIs, times since 1970, names) their schema leaves to the specification.
+# The schema leaves the formats of CloudEvents attributes (URIs, times since 1970, names) to their specification.
 events = strategies.fixed_dictionaries(
     {"specversion": strategies.just("1.0"), "id": strategies.text("ab1", min_size=1), "source": strategies.just("/f")}
     | {"type": strategies.just("fuzz"), "data": strategies.integers() | strategies.text()}
@@ -38,8 +38,8 @@ schemathesis.openapi.media_type(
 STARTS = ("offset", "from", "timestamp")
 JSON, RECORD_BATCH, NDJSON = "application/json", "application/vnd.penstock.recordbatch", "application/x-ndjson"
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-TOPIC, TOPIC_PARTITIONS = "fuzzed", 8  # made before the run, for requests that name topics in their body
-PRODUCER_ID = 0  # taken before the run
+TOPIC, TOPIC_PARTITIONS = "fuzzed", 8  # created before the run, for requests that name topics in their body
+PRODUCER_ID = 0  # assigned before the run
 SEQUENCE = ("Producer-Id", "Producer-Epoch", "Producer-Seq")
 
 
@@ -50,17 +50,18 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     mend = _MENDS.get(case.operation.definition.raw.get("operationId"))
     if mend is not None:
         mend(case)
-    if "Penstock-Leader-Epoch" in case.headers:  # a greater one is of a leader that the node has not heard of yet: 503
+    # a greater one belongs to a leader that the node does not know yet: 503
+    if "Penstock-Leader-Epoch" in case.headers:
         case.headers["Penstock-Leader-Epoch"] = "0"
     case.headers.pop(
         "Content-Encoding", None
-    )  # tests/scenarios/http/test_compressed_bodies.py packs what it says it packs
+    )  # tests/scenarios/http/test_compressed_bodies.py sends bodies that match their encoding
     if isinstance(case.body, (dict, list)):
         case.body = _whole_numbers(case.body)
 
 
 def _mend_fetch(case: Any) -> None:
-    """Exactly one of the starts."""
+    """Keep exactly one of the start parameters."""
     given = [name for name in STARTS if name in case.query]
     for name in given[1:]:
         del case.query[name]
@@ -73,7 +74,7 @@ def _mend_fetch(case: Any) -> None:
 
 
 def _mend_topic(case: Any) -> None:
-    """A batch holds a record at least, a segment a batch; and a node alone has one replica of each."""
+    """A batch holds at least one record, a segment at least one batch; a standalone node has one replica of each."""
     if not isinstance(case.body, dict):
         return
     if "replication_factor" in case.body:
@@ -86,14 +87,14 @@ def _mend_topic(case: Any) -> None:
 
 
 def _mend_alter(case: Any) -> None:
-    """A topic may only gain partitions, and how many it has is not known here."""
+    """A topic may only gain partitions, and their current number is unknown here."""
     _mend_topic(case)
     if isinstance(case.body, dict) and case.body.pop("partitions", None) is not None:
         case.body.setdefault("config", {})
 
 
 def _mend_produce(case: Any) -> None:
-    """Keys and forms of lines go with some media types only."""
+    """Some media types only allow keys and line forms."""
     _mend_terms(case)
     case.query.pop("key_pointer", None)
     case.query.pop("ndjson", None)
@@ -102,15 +103,17 @@ def _mend_produce(case: Any) -> None:
         case.headers.pop("Penstock-Key", None)
     is_empty = isinstance(case.body, (str, bytes)) and not case.body
     if is_empty or case.media_type in FORMS or (case.media_type == JSON and not isinstance(case.body, dict)):
-        case.media_type = "application/octet-stream"  # made for */*, and a form of what is none has no bytes
+        case.media_type = "application/octet-stream"  # generated for */*; such a value has no bytes form
         case.body = b"raw"
     for record in _records(case):
-        record.pop("timestamp", None)  # a date-time of JSON Schema has leap seconds and years before 1970
-        record.pop("partition", None)  # another than that of the path or the query is refused
+        record.pop("timestamp", None)  # JSON Schema's date-time allows leap seconds and years before 1970
+        record.pop("partition", None)  # a partition other than that of the path or the query is rejected
 
 
 def _mend_terms(case: Any) -> None:
-    """Some are about one partition, which the request must name; a sequence is whole or absent, and needs no key."""
+    """Some conditions apply to one partition, which the request must name. A sequence is complete or absent, and
+    excludes a key.
+    """
     names_partition = "partition" in case.query or "partition" in (case.path_parameters or {})
     has_sequence = all(name in case.headers for name in SEQUENCE) and names_partition
     for name in SEQUENCE if not has_sequence else ("Idempotency-Key",):
@@ -126,14 +129,14 @@ def _mend_terms(case: Any) -> None:
 
 def _mend_produce_many(case: Any) -> None:
     _mend_produce(case)
-    if case.media_type == NDJSON:  # its lines are values, as produce to one topic takes them
+    if case.media_type == NDJSON:  # its lines are values, as in a produce to one topic
         case.media_type, case.body = JSON, {"records": [{"value": 1}]}
     for record in _records(case):
         record["topic"] = TOPIC
 
 
 def _mend_fetch_many(case: Any) -> None:
-    """Each partition once."""
+    """Name each partition once."""
     wanted = case.body["partitions"][:TOPIC_PARTITIONS]
     case.body["partitions"] = [{**one, "topic": TOPIC, "partition": n} for n, one in enumerate(wanted)]
     case.body.pop("wait_ms", None)
@@ -144,7 +147,7 @@ def _records(case: Any) -> list[dict[str, Any]]:
 
 
 def _whole_numbers(value: Any) -> Any:
-    """JSON Schema calls 1.0 a whole number; the contract, in its first words, does not."""
+    """JSON Schema takes 1.0 for an integer; the contract, in its first words, does not."""
     if isinstance(value, dict):
         return {name: _whole_numbers(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -165,8 +168,8 @@ _MENDS = {
 
 @schemathesis.hook
 def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
-    """Three that are none: to delete records is not to delete the partition that they were in; an event in binary mode
-    that has no data has, by its specification, no media type; and one whose data is JSON is no document of a fetch.
+    """Ignore three reports. Deleting records does not delete their partition. An event in binary mode without data has
+    no media type, by its specification. An event whose data is JSON is not a fetch document.
     """
     if isinstance(failure, UseAfterFree):
         return not failure.free.endswith("/records")

@@ -1,7 +1,8 @@
-"""A real node answers as the contract says whatever schemathesis makes of the contract: right, wrong and in any order.
+"""A real node answers as the contract says to all requests that schemathesis generates: valid, invalid and in any
+order.
 
-All its checks are on. PENSTOCK_FUZZING_S is how long each form is tried (`make contract-long` gives it ten minutes).
-To replay a failure, run the command in its output again with the seed that it prints.
+All its checks are enabled. PENSTOCK_FUZZING_S sets the time for each form (`make contract-long` uses ten minutes). To
+replay a failure, run the printed command again with the printed seed.
 """
 
 from __future__ import annotations

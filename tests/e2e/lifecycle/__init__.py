@@ -1,1 +1,1 @@
-"""The life of a node process: starts, refused starts, shards, kills, stops, reloading."""
+"""The life of a node process: starts, failed starts, shards, kills, stops, reloading."""

@@ -1,6 +1,6 @@
-"""The Dockerfile without an engine: what it copies is enough, its CMD starts a node, its HEALTHCHECK tells.
+"""The Dockerfile without a container engine: its copied files suffice, its CMD starts a node, its HEALTHCHECK works.
 
-tests/e2e/image.sh builds the real image; this says at every run whether it still could.
+tests/e2e/image.sh builds the real image; this test checks in every run that the build can work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.e2e
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
-    """`(COPY, "engine engine")` and so on, comments left out and continued lines joined."""
+    """Return `(COPY, "engine engine")` and so on, without comments and with continued lines joined."""
     lines = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).splitlines()
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines if line)]
 
@@ -91,7 +91,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def node(tmp_path: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """The CMD, run on a copy that has what the image has."""
+    """Run the CMD on a copy of the image's files."""
     tree = tmp_path / "tree"
     for name in copied():
         source, target = ROOT / name, tree / name
@@ -126,7 +126,7 @@ def test_what_it_copies_is_enough_to_start_be_healthy_and_stop(
 
 
 def test_flags_of_the_image_do_not_beat_the_environment() -> None:
-    """Its own settings are variables, so that whoever runs the image can set each of them."""
+    """The image's settings are environment variables, so that users can override each of them."""
     assert not [word for word in COMMAND if word.startswith("-")]
     given = VARIABLES | {"PENSTOCK_HOST": "127.0.0.1", "PENSTOCK_DATA_DIR": "", "PENSTOCK_DATA_DIRS": "/a,/b"}
     settings = load_settings({}, given)
@@ -134,7 +134,7 @@ def test_flags_of_the_image_do_not_beat_the_environment() -> None:
 
 
 def test_compose_publishes_the_port_to_this_machine_only_and_keeps_the_volume() -> None:
-    """There are no tokens yet: what other machines can reach would be open to them."""
+    """There are no tokens yet: a port that other machines can reach would be open to them."""
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["penstock"]
     port, volume = only("EXPOSE"), only("VOLUME")
     assert service["ports"] == [f"127.0.0.1:{port}:{port}"]

@@ -1,4 +1,6 @@
-"""IPv6 addresses, names and `localhost` wherever an address goes: nodes, clusters, client, command. Real sockets."""
+"""IPv6 addresses, names and `localhost` in every place for an address: nodes, clusters, client, command. Real
+sockets.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ pytestmark = [pytest.mark.e2e, needs_ipv6]
 
 
 def penstock(url: str, *arguments: str, given: str = "") -> str:
-    """What the command prints."""
+    """Return the output of the command."""
     command = [sys.executable, "-m", "penstock.cli.main", *arguments, "--url", url]
     ended = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
@@ -86,7 +88,7 @@ async def test_a_name_is_served_on_each_of_its_addresses_and_renewed_there(tmp_p
             for _ in range(2):
                 for address in ("::1", "127.0.0.1"):
                     while not (answer := await health(address, port)):
-                        pass  # the listener before this one let it in, and ended
+                        pass  # the previous listener accepted it and ended
                     assert answer.startswith(b"HTTP/1.1 200 "), address
                 await listener.renew()
             await listener.drain()
@@ -94,7 +96,7 @@ async def test_a_name_is_served_on_each_of_its_addresses_and_renewed_there(tmp_p
 
 @pytest.mark.skipif(not is_installed(), reason=WHY_NOT)
 def test_a_cluster_on_ipv6_addresses_replicates_and_fails_over(tmp_path: Path) -> None:
-    """ZooKeeper, the port for clients, the one for other nodes and the URLs of leaders are all at ::1."""
+    """ZooKeeper, the client port, the inter-node port and the leaders' URLs are all at ::1."""
     with zookeeper_process(tmp_path / "zookeeper", "::1") as zookeeper:
         cluster = Cluster(tmp_path, f"[::1]:{zookeeper.port}", 2, host="::1")
         try:

@@ -1,7 +1,7 @@
-"""kill -9 under load, again and again: whatever was acknowledged is at its offset, once, and in order.
+"""Repeated kill -9 under load: every acknowledged record is at its offset, once, and in order.
 
-A kill takes the process and leaves the page cache, so acks=1 counts as much as acks=all here; power losses are played
-by tests/engine/crash. More rounds: `make crash-long`.
+A kill ends the process and keeps the page cache, so acks=1 is as safe as acks=all here; tests/engine/crash simulates
+power losses. More rounds: `make crash-long`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def test_nothing_acknowledged_is_lost_however_often_the_node_is_killed(tmp
 
 
 async def test_a_torn_tail_is_cut_and_told(tmp_path):
-    """What a power loss may leave behind the last whole batch: the start of another one."""
+    """A power loss may leave the start of another batch behind the last whole one."""
     with running_process(tmp_path) as node:
         await create(node.url, "t", 1)
         load = Load(node.url, "t", partitions=1, clients=2)

@@ -1,4 +1,4 @@
-"""A node that may not start says why in one line, ends with an exit code, and leaves everything as it was."""
+"""A node that may not start prints one line with the reason, exits with a code, and changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED, USAGE = 1, 2
 
 
 def assert_refused(*flags, says, code=REFUSED, **settings):
-    """One line on stderr that holds these words."""
+    """Assert that stderr is one line that contains these words."""
     exit_code, out, err = refused_start(*flags, **settings)
     assert (exit_code, out) == (code, ""), err
     assert err.count("\n") == 1, err
@@ -27,7 +27,7 @@ def assert_refused(*flags, says, code=REFUSED, **settings):
 
 
 def snapshot(directory):
-    """What is in a directory, and each file's bytes."""
+    """Return the files of a directory with their bytes."""
     return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
@@ -41,7 +41,7 @@ def test_a_port_that_is_taken(tmp_path):
 
 
 def test_a_port_that_another_node_has(tmp_path):
-    """The listener shares its port between processes of one node; a stranger must not slip in beside it."""
+    """The processes of one node share the listening port; a process of another node must not join them."""
     with running_process(tmp_path / "first") as node:
         assert_refused(port=node.port, data_dir=tmp_path / "second", says=["in use"])
         assert node.stop() == 0
@@ -149,7 +149,7 @@ def test_an_environment_that_is_wrong(tmp_path, monkeypatch):
 
 
 def test_a_refused_start_can_be_mended_and_tried_again(tmp_path):
-    """Also one that came as far as making the data directory."""
+    """Also a start that has created the data directory."""
     refused_start(port=0, data_dir=tmp_path / "data", store="file:///proc/penstock")
     with running_process(tmp_path) as node:
         assert node.stop() == 0

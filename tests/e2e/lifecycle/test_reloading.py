@@ -1,4 +1,4 @@
-"""Changed tokens and certificates are taken over by a node that runs, in all its processes; broken ones are not."""
+"""All processes of a running node apply changed tokens and certificates; they ignore invalid ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.tokens import add_token, bearer
 
 pytestmark = pytest.mark.e2e
 
-WAIT_S = 30  # for what takes a fraction of a second on a machine that is not busy
+WAIT_S = 30  # for work that takes a fraction of a second on an idle machine
 NEVER_MS = 86_400_000
 
 
@@ -46,7 +46,7 @@ def ask(url: str, token: str, method: str = "GET", body: bytes | None = None) ->
 
 
 def direct_urls(node: NodeProcess, token: str) -> list[str]:
-    """A URL for each process that serves."""
+    """Return a URL for each serving process."""
     status, body = ask(f"{node.url}/v1/topics/t", token, "PUT", b'{"partitions":8}')
     assert status in (200, 201), body
     return sorted({part["leader_url"] for part in json.loads(body)["partitions"]})
@@ -115,7 +115,7 @@ def shards_of(node: NodeProcess) -> list[psutil.Process]:
 def is_shard(process: psutil.Process) -> bool:
     try:
         return "node.processes.shard_process" in process.cmdline()
-    except psutil.Error:  # it has just ended
+    except psutil.Error:  # the process has just ended
         return False
 
 
@@ -143,7 +143,7 @@ def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def install(source: tuple[Path, Path], cert: Path, key: Path) -> None:
-    """As certificate tools do: each file replaced by a rename."""
+    """Replace each file by a rename, as certificate tools do."""
     for wanted, place in zip(source, (cert, key), strict=True):
         fresh = place.with_suffix(".new")
         fresh.write_bytes(wanted.read_bytes())
@@ -157,7 +157,9 @@ def connected(port: int) -> ssl.SSLSocket:
 
 
 def certificates_seen(port: int, count: int = 8) -> set[bytes | None]:
-    """What so many new connections get: the port is shared, and each may meet another listener."""
+    """Return the certificates of this many new connections: the listeners share the port, and any of them may
+    accept.
+    """
     seen = set()
     for _ in range(count):
         with connected(port) as connection:
@@ -166,7 +168,7 @@ def certificates_seen(port: int, count: int = 8) -> set[bytes | None]:
 
 
 def sees_only(cert: Path, port: int, count: int) -> bool:
-    """Asked while certificates change: a handshake with a listener that closes in this moment may be cut."""
+    """True if only this certificate is served. A handshake may be cut if its listener closes at that moment."""
     try:
         return certificates_seen(port, count) == {der(cert)}
     except OSError:
@@ -178,7 +180,7 @@ def der(cert: Path) -> bytes:
 
 
 def all_answer(node: NodeProcess, count: int) -> bool:
-    """Whether a topic whose partitions are in all shards can be described, over so many connections."""
+    """True if a topic with partitions in all shards can be described, over this many connections."""
     try:
         for _ in range(count):
             with connected(node.port) as connection:
@@ -206,7 +208,7 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
             get(made, "/v1/topics/t", method="PUT")
             assert made.recv(65536).startswith(b"HTTP/1.1 201 ")
             get(waiting, "/v1/topics/t/partitions/0/records?from=latest&wait_ms=30000")
-            cert.write_bytes(second[0].read_bytes())  # does not go with the key: nothing may change
+            cert.write_bytes(second[0].read_bytes())  # does not match the key: nothing may change
             until(lambda: "changed files rejected" in node.errors, "the wrong pair is told of")
             assert certificates_seen(node.port) == {der(first[0])}
             install(second, cert, key)
@@ -220,7 +222,7 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
 
 
 def test_a_shard_that_cannot_come_back_is_tried_again_until_it_can(tmp_path):
-    """Its certificate cannot be read when it is started again; the supervisor must not give it up for that."""
+    """The certificate is unreadable when the shard restarts; the supervisor must keep retrying."""
     pair = make_certificate(tmp_path / "c", "first")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     install(pair, cert, key)
@@ -249,7 +251,7 @@ def test_no_connection_is_refused_while_certificates_change(tmp_path):
                 except ConnectionRefusedError as error:
                     refused.append(error)
                 except OSError:
-                    pass  # cut before its handshake was done, as the listener that had it closed: it may try again
+                    pass  # the listener closed before the handshake was done; the client may retry
 
         knocking = threading.Thread(target=knock)
         knocking.start()

@@ -1,4 +1,4 @@
-"""What must stay secret reaches no line that a node writes, even when it is told to write all it can."""
+"""No line that a node writes contains a secret, even at the most verbose level."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.tokens import add_token, bearer
 
 pytestmark = pytest.mark.e2e
 
-# Each is a word that nothing else holds, and none begins as another one does.
+# Each is a unique word, and no two have the same beginning.
 KEY, VALUE, HEADER, COOKIE, PASSWORD, QUERY, TOPIC, WRONG = (
     f"{word}-7f3c9d" for word in ("clave", "valor", "cabeza", "galleta", "palabra", "pregunta", "tema", "falso")
 )
@@ -25,7 +25,7 @@ PLANTED = (KEY, VALUE, HEADER, COOKIE, PASSWORD, QUERY, TOPIC, WRONG)
 
 
 def leaks(text: str, secrets: tuple[str, ...]) -> list[str]:
-    """The secrets that stand in a text, as they are or in a form that anybody can undo."""
+    """Return the secrets that a text contains, verbatim or in a reversible encoding."""
     found = []
     for secret in secrets:
         raw = secret.encode()
@@ -90,7 +90,7 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
             assert send(node, "GET", f"/v1/topics?key={QUERY}", Authorization=authorization) == 401
         assert send(node, "POST", records, VALUE.encode(), Cookie=COOKIE, **bearer(weak)) == 403
         hang_up(node, f"{fetch}?offset=100000&key={QUERY}", token)
-        path.write_text(f'{path.read_text()}\n[[tokens]]\nid = "{weak}"\n')  # a token where its id should be
+        path.write_text(f'{path.read_text()}\n[[tokens]]\nid = "{weak}"\n')  # a token in place of its id
         wait_for(node, "changed files rejected")
         path.write_text(f"{weak} = [")
         assert node.stop() == 0
@@ -133,7 +133,7 @@ def test_credentials_of_a_store_that_cannot_be_used_are_not_written(tmp_path, mo
 
 
 def hang_up(node: NodeProcess, target: str, token: str) -> None:
-    """Send half of a request, then a whole one, and leave without the answer."""
+    """Send half of a request, then a complete one, and disconnect without reading the answer."""
     for text in (
         f"POST {target} HTTP/1.1\r\nAuthorization: Bear",
         f"GET {target} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n",

@@ -1,4 +1,4 @@
-"""A node of several shards, as real processes: it is one node to its clients, whatever happens to a part of it."""
+"""A node of several shards, as real processes: clients see one node, whatever happens to a part of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def children(pid: int) -> dict[str, int]:
-    """The processes that a supervisor has started, by their module; a second shard has a number behind it."""
+    """Return the processes that a supervisor has started, by module; a second shard has a number after it."""
     found: dict[str, int] = {}
     for child in sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())):
         words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
@@ -58,7 +58,7 @@ def is_alive(pid: int) -> bool:
 
 
 class Ledger:
-    """What was acknowledged, to be found again."""
+    """The acknowledged records, to be checked later."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -174,7 +174,7 @@ def test_a_killed_worker_comes_back_and_ships_on(node: NodeProcess) -> None:
         try:
             return all(row["tiered_end"] == 1 for row in call(f"{node.url}/v1/topics/t/tier")["partitions"])
         except urllib.error.HTTPError:
-            return False  # 503 while the worker is away
+            return False  # 503 while the worker is not running
 
     until(is_tiered)
 
@@ -204,13 +204,13 @@ def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_e
 
 
 def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_path: Path) -> None:
-    """It would hold the data directory for ever, and no node could start."""
+    """An orphan would hold the data directory permanently, and no node could start."""
     with running_process(tmp_path, shards=2) as process:
         before = set(children(process.pid).values())
         os.kill(children(process.pid)["node.processes.shard_process"], signal.SIGKILL)
         until(lambda: bool(set(children(process.pid).values()) - before))
         (late,) = set(children(process.pid).values()) - before
-        os.kill(late, signal.SIGSTOP)  # in the middle of its imports
+        os.kill(late, signal.SIGSTOP)  # during its imports
         process.kill()
         os.kill(late, signal.SIGCONT)
         until(lambda: not any(map(is_alive, {late, *before})))
@@ -225,7 +225,7 @@ def test_a_stop_is_clean_and_leaves_no_process(node: NodeProcess, tmp_path: Path
 
 
 async def test_a_stream_that_is_resumed_while_a_shard_restarts_is_not_refused(tmp_path: Path) -> None:
-    """A browser's EventSource that is told 503 never comes back."""
+    """A browser's EventSource that receives 503 never reconnects."""
     with running_process(tmp_path, shards=2) as node:
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
         os.kill(children(node.pid)["node.processes.shard_process"], signal.SIGKILL)
@@ -233,7 +233,8 @@ async def test_a_stream_that_is_resumed_while_a_shard_restarts_is_not_refused(tm
             streams: list[EventSource] = []
             while len(streams) < 5:
                 source = event_source(node.port, "/v1/topics/t/records", {"Last-Event-ID": "0-0-0-0-0"})
-                with suppress(httpx.TransportError):  # taken by the process that died, which EventSource sits out
+                # accepted by the process that died; EventSource retries after such an error
+                with suppress(httpx.TransportError):
                     streams.append(await stack.enter_async_context(source))
             assert [stream.status for stream in streams] == [200] * 5
             ledger = Ledger(node.url)

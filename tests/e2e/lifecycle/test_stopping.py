@@ -1,4 +1,6 @@
-"""SIGTERM: who waits is answered, what has begun is finished, all is durable, and the next start need not look."""
+"""SIGTERM: waiting requests are answered, started ones complete, all data is durable, and the next start skips
+recovery.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ async def test_a_stop_under_load_loses_nothing_and_the_next_start_scans_nothing(
 
 
 async def test_a_request_that_had_begun_is_finished(tmp_path):
-    """Its body arrives only after the signal; it is stored, acknowledged and durable all the same."""
+    """Its body arrives only after the signal; it is still stored, acknowledged and durable."""
     with running_process(tmp_path) as node:
         await create(node.url, "t", 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
@@ -76,7 +78,7 @@ async def test_long_polls_are_answered_200_with_what_there_is(tmp_path):
 
 
 async def test_a_draining_node_says_so_to_those_who_come(tmp_path):
-    """As long as something is under way: here an upload that takes its time."""
+    """While requests are in progress: here a slow upload."""
     with running_process(tmp_path) as node:
         await create(node.url, "t", 1)
         reader, writer = await asyncio.open_connection("127.0.0.1", node.port)

@@ -1,4 +1,4 @@
-"""SIGTERM, for those who read many partitions at once: they are answered with what there is, and where to go on."""
+"""SIGTERM during reads of many partitions: they return the records they have and the next positions."""
 
 from __future__ import annotations
 

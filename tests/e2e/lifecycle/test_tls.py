@@ -1,4 +1,4 @@
-"""TLS by --tls-cert and --tls-key: HTTP/2 and HTTP/1.1 by ALPN on one port, seen by curl."""
+"""TLS with --tls-cert and --tls-key: HTTP/2 and HTTP/1.1 by ALPN on one port, tested with curl."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A self-signed one for localhost and 127.0.0.1; returns the paths of certificate and key."""
+    """Create a self-signed certificate for localhost and 127.0.0.1; return the paths of certificate and key."""
     directory = tmp_path_factory.mktemp("tls")
     command = [
         "openssl",
@@ -47,7 +47,7 @@ def node(certificate, tmp_path_factory):
 
 
 def curl(certificate, *arguments):
-    """Version, status and body, with the certificate checked."""
+    """Return version, status and body; the certificate is checked."""
     marker = ["--write-out", "\n%{http_version} %{http_code}"]
     command = ["curl", "--silent", "--max-time", "20", "--cacert", str(certificate[0]), *marker, *arguments]
     ended = subprocess.run(command, capture_output=True, timeout=30)

@@ -1,4 +1,4 @@
-"""A topic gains partitions: what is there stays, what comes goes to all of them, nobody who follows misses anything."""
+"""A topic gains partitions: old records stay, new ones go to all partitions, and stream readers miss none."""
 
 import asyncio
 import json
@@ -43,13 +43,13 @@ async def test_keys_go_where_kafka_would_put_them_among_the_new_number(new_topic
 async def test_what_is_without_a_key_finds_the_new_partitions_too(new_topic):
     topic = await new_topic(1)
     await topic.post_lines("1")
-    await patch(topic, partitions=4)  # two for each of two shards: the one that is asked prefers its own
+    await patch(topic, partitions=4)  # two for each of two shards: a shard prefers its own partitions
     used = set()
     async with asyncio.timeout(20):
         while len(used) < 2:
             answer = await topic.post_lines("2")
             used.add(answer.json["results"][0]["partition"])
-            await asyncio.sleep(0.011)  # a batch goes on filling its partition for so long
+            await asyncio.sleep(0.011)  # a batch keeps filling its partition for this long
 
 
 async def test_records_of_a_new_partition_reach_the_store(new_topic):

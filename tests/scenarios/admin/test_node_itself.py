@@ -1,4 +1,4 @@
-"""What a node says of itself: health, cluster, metrics, its contract and the page that explains it."""
+"""A node's information about itself: health, cluster, metrics, its contract and the page that shows it."""
 
 import asyncio
 import re
@@ -53,7 +53,7 @@ async def test_options_of_the_node_as_a_whole_tells_every_method(gateway):
 
 
 async def options_of_all(gateway):
-    """`OPTIONS *`, which client libraries for HTTP/1.1 seldom can send."""
+    """Send `OPTIONS *`, which most HTTP/1.1 client libraries cannot send."""
     if isinstance(gateway, OverHttp2):
         return await gateway.send("OPTIONS", "*")
     ask = partial(exchange, gateway.port, request_head("OPTIONS", "*"))

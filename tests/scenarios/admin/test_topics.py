@@ -1,4 +1,4 @@
-"""A topic's life: created, described, altered, rolled, deleted, created anew."""
+"""The life of a topic: created, described, altered, rolled, deleted, created again."""
 
 import asyncio
 import json
@@ -128,7 +128,7 @@ async def test_a_name_that_no_topic_can_have_is_not_said_to_be_creatable(gateway
 
 
 async def test_a_wish_may_be_sent_as_plain_curl_does(gateway, new_name):
-    """`curl -d '{…}'` says form data; who means a form cannot mean this."""
+    """`curl -d '{…}'` declares form data; this endpoint takes no forms, so JSON is accepted."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = await gateway.send("PUT", f"/v1/topics/{new_name()}", b'{"partitions":2}', headers)
     assert len(answer.json["partitions"]) == 2
@@ -239,7 +239,9 @@ async def test_a_topic_created_anew_serves_nothing_of_the_old_one(topic):
 
 
 async def test_deleting_and_creating_under_load_never_mixes_lives(topic):
-    """Writers go on throughout; each record carries the life it was meant for, as told by the create before it."""
+    """Writers continue throughout. Each record carries the generation it is meant for, as the create before it returned
+    it.
+    """
     life = 0
 
     async def write():
@@ -259,7 +261,7 @@ async def test_deleting_and_creating_under_load_never_mixes_lives(topic):
             await topic.gateway.create(topic.name)
 
     await asyncio.gather(write(), write(), recreate())
-    # A request may carry the number of the life before the one that takes it, but no older record may come back.
+    # A request may carry the generation before the one that accepts it, but no older record may reappear.
     assert set(await topic.values()) <= {life, life - 1}
 
 

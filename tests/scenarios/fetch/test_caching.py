@@ -1,4 +1,4 @@
-"""What lies wholly in sealed segments may be kept by caches, and asked about; everything else may not."""
+"""Records that are entirely in sealed segments may be cached and revalidated; all others may not."""
 
 import pytest
 from hypothesis import given
@@ -94,7 +94,7 @@ async def test_a_topic_made_again_has_other_tags(new_topic):
 
 
 async def test_what_cannot_be_decoded_is_not_kept(new_topic):
-    """A repair may give it back."""
+    """A repair may restore it."""
     topic = await new_topic(1, verify="header")
     await topic.post(batch(record(0), 2), RECORD_BATCH)
     await topic.roll()

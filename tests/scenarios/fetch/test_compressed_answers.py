@@ -1,4 +1,4 @@
-"""Answers of fetches in the encoding that a client asks for: JSON and its kin, and only where it is worth it."""
+"""Fetch answers in the encoding that a client requests: only for JSON-like types, and only above a size."""
 
 import gzip
 
@@ -41,7 +41,7 @@ async def test_a_large_answer_is_compressed_for_those_who_ask(large, accept, enc
 
 
 async def raw_answer(topic, encoding, accept, method="GET", path="", body=b""):
-    """The answer as it came: the gateways of the scenarios hold JSON against the contract, which this is not yet."""
+    """Return the answer undecoded: the gateways of the scenarios check decoded JSON against the contract."""
     where = path or f"{topic.path}/partitions/0/records?offset=0"
     headers = {"Accept": accept, "Accept-Encoding": encoding, **({"Content-Type": JSON} if body else {})}
     return await topic.gateway._send(method, where, headers, body)

@@ -1,4 +1,4 @@
-"""Live tails: a partition or a topic as an event stream, resumed without loss or repeat, ended with a reason."""
+"""Live tails: a partition or a topic as an event stream, resumed without loss or repeat, and ended with a reason."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ PROMPT_S = 10.0
 
 @pytest.fixture
 def follow(gateway):
-    """Opens a stream on a topic, or on one of its partitions."""
+    """Open a stream on a topic, or on one of its partitions."""
     return opener(gateway)
 
 
@@ -96,7 +96,7 @@ async def test_a_topic_is_resumed_after_any_event_without_loss_or_repeat(new_top
     everything = {(number, offset) for number in range(3) for offset in range(4)}
     for cut in (1, 5, 11):
         seen = [(event.json["partition"], event.json["offset"]) for event in events[:cut]]
-        # The header wins over the query, since a browser repeats its first query when it comes back.
+        # The header has priority over the query, since a browser repeats its first query when it reconnects.
         async with follow(topic, "?from=earliest", event_id=events[cut - 1].id) as again:
             seen += [(e.json["partition"], e.json["offset"]) for e in await again.take(12 - cut)]
         assert sorted(seen) == sorted(everything)
@@ -214,7 +214,7 @@ async def test_a_stream_counts_as_a_long_poll_until_its_client_leaves(start_gate
 
 
 async def test_a_long_history_comes_whole_and_in_order(new_topic, follow):
-    """More than a piece, of several batches, some of them compressed and larger than a piece."""
+    """More than one piece, of several batches, some of them compressed and larger than a piece."""
     topic = await new_topic(1, compression="zstd")
     numbers = itertools.count()
     for _ in range(6):
@@ -235,7 +235,7 @@ async def test_line_ends_within_a_value_stay_within_its_event(topic, follow):
 
 
 async def unread_topic(gateway):
-    """A megabyte a record, so much that no buffer holds it."""
+    """Fill a topic with records of a megabyte, more than any buffer holds."""
     topic = await gateway.create("unread", 1)
     for _ in range(24):
         await topic.post(b"x" * 1_000_000, "application/octet-stream")
@@ -263,7 +263,7 @@ async def test_a_client_that_never_reads_is_cut_and_costs_a_bounded_amount(start
 
 @http2_only
 async def test_an_http2_client_that_opens_no_window_is_cut_too(start_gateway):
-    """It reads the connection, so the kernel's buffers are empty: what is queued for the stream is what counts."""
+    """It reads the connection, so the kernel's buffers are empty: only data queued for the stream counts."""
     gateway = await start_gateway(stream_stall_ms=300)
     topic = await unread_topic(gateway)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
@@ -297,7 +297,7 @@ async def test_a_slow_client_gets_everything(start_gateway):
 
 @in_process_only
 async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(start_gateway):
-    """A batch is read whole, so each of many clients that read nothing could hold one of the largest."""
+    """A batch is read as a unit, so each of many clients that read nothing could hold one of the largest."""
     gateway = await start_gateway(stream_send_buffer_bytes_max=1024 * 1024)
     topic = await gateway.create("large", 1)
     batch = [f'"{number}{"x" * 1_000_000}"' for number in range(7)]

@@ -1,4 +1,4 @@
-"""Where a fetch begins and ends: offsets, sizes, counts, and what lies outside of the log."""
+"""The bounds of a fetch: offsets, sizes, counts, and positions outside the log."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.scenarios.gateways import RECORD_BATCH, in_process_only
 
 
 async def read_through(topic, **query):
-    """Every record by as many fetches as it takes, as a consumer does; each makes progress."""
+    """Fetch every record in as many fetches as needed, as a consumer does; each makes progress."""
     records, offset, fetches = [], 0, 0
     while True:
         document = (await topic.fetch(offset=offset, **query)).json
@@ -22,7 +22,7 @@ async def read_through(topic, **query):
 
 @pytest.fixture
 async def numbered(topic):
-    """100 records in 20 batches; a record's value is its offset."""
+    """Create 100 records in 20 batches; a record's value is its offset."""
     for first in range(0, 95, 5):
         await topic.post_lines(*map(str, range(first, first + 5)), acks="1")
     await topic.post_lines(*map(str, range(95, 100)))
@@ -50,7 +50,7 @@ async def test_whatever_max_bytes_is_reading_goes_on_and_misses_nothing(numbered
 
 
 async def test_a_record_larger_than_max_bytes_is_given_all_the_same(topic):
-    """No consumer is ever stuck before a large record."""
+    """A large record never blocks a consumer."""
     huge = b"x" * 900_000
     await topic.post_lines("1")
     await topic.post(huge, "text/plain")
@@ -88,7 +88,7 @@ async def test_an_offset_above_the_high_watermark_is_416_with_the_bounds(numbere
 
 
 async def test_an_offset_below_the_log_start_is_410_with_the_bounds(new_topic):
-    """Retention by size, with the smallest segments there are."""
+    """Retention by size, with the smallest allowed segments."""
     topic = await new_topic(retention_bytes=2**20, segment_bytes=65_536)
     for _ in range(39):
         await topic.post(b"x" * 60_000, "text/plain", acks="1")

@@ -1,4 +1,4 @@
-"""What a reader gets: by `Accept`, by `value=`, by `ndjson=`, with the positions in headers each time."""
+"""The forms of a fetch answer: by `Accept`, by `value=`, by `ndjson=`, each with the positions in headers."""
 
 import base64
 
@@ -121,7 +121,7 @@ HOSTILE_VALUES = [
 
 @pytest.mark.parametrize("shown_as", ["json", "text", "base64", None])
 async def test_no_stored_value_can_break_the_document_around_it(topic, shown_as):
-    """Bodies may hold anything. What comes is one valid document with all the records, and their bytes are the same."""
+    """Bodies may hold any bytes. The answer is one valid document with all records, and their bytes are unchanged."""
     json_says = {"content-type": "application/json"}
     encoded = [base64.b64encode(value).decode() for value in HOSTILE_VALUES]
     await topic.post_records(*({"value_base64": text, "headers": json_says} for text in encoded))

@@ -1,4 +1,4 @@
-"""One request over many partitions: it waits on all of them at once, gives each its share, and tells its problem."""
+"""One request for many partitions: it waits on all at once, and returns each one's records or problem."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.conformity import assert_problem
 
 JSON = {"Content-Type": "application/json"}
-LONG_MS = 30_000  # far beyond any wait seen here: who is woken late fails by seconds, not by a hair
+LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
 PROMPT_S = 5.0
 
 
@@ -169,7 +169,7 @@ async def test_max_records_holds_for_the_whole_answer_and_nothing_is_passed_over
 
 
 async def test_max_bytes_holds_for_the_whole_answer_and_no_partition_starves(new_topic):
-    """A reader that always asks from the start still sees every partition sooner or later."""
+    """A reader that always starts at the beginning still sees every partition eventually."""
     topic = await new_topic(4)
     for partition in range(4):
         for _ in range(4):

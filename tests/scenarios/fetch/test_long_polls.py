@@ -1,4 +1,4 @@
-"""A fetch that waits: it wakes at once, ends at its deadline, and ends when its client leaves."""
+"""A fetch that waits: it returns as soon as a record arrives, at its deadline, or when its client disconnects."""
 
 import asyncio
 import time
@@ -8,12 +8,12 @@ import pytest
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import sharded_only
 
-LONG_MS = 30_000  # far beyond any wait seen here: who is woken late fails by seconds, not by a hair
+LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
 PROMPT_S = 5.0
 
 
 async def waiting(topic, **query):
-    """A long poll from the end, once the node has it."""
+    """Start a long poll at the end; returns once the node has it."""
     before = await topic.gateway.metric("penstock_long_polls")
     poll = asyncio.create_task(topic.fetch(**{"from": "latest", "wait_ms": LONG_MS, **query}))
     async with asyncio.timeout(10):
@@ -135,7 +135,7 @@ async def test_more_long_polls_than_allowed_are_told_to_come_back(start_gateway)
 
 @sharded_only
 async def test_hundreds_of_long_polls_share_one_connection(topic):
-    """HTTP/2: each is a stream, and all the others go on beside them."""
+    """HTTP/2: each is a stream, and the other streams continue."""
     polls = [asyncio.create_task(topic.fetch(**{"from": "latest", "wait_ms": LONG_MS})) for _ in range(300)]
     async with asyncio.timeout(20):
         while await topic.gateway.metric("penstock_long_polls") < 300:

@@ -10,7 +10,7 @@ T0 = 1_357_034_400_000  # 2013-01-01T10:00:00Z
 
 @pytest.fixture
 async def hourly(topic):
-    """A record an hour from T0 on, in batches of three; the fifth is late by two hours."""
+    """Create a record an hour from T0 on, in batches of three; the fifth is late by two hours."""
     for first in (0, 3, 6):
         await topic.post_records(*({"value": n, "timestamp": T0 + n * HOUR_MS} for n in range(first, first + 3)))
     await topic.post_records({"value": 9, "timestamp": T0 + 3 * HOUR_MS})

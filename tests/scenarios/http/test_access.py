@@ -1,4 +1,4 @@
-"""Tokens: who has none gets nothing but health and the contract, and who has one gets what it allows and no more."""
+"""Tokens: without one a client gets only health and the contract; with one it gets exactly what the token allows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPICS = ("a.one", "a.two", "b.one")
 
 
 class Guarded:
-    """A node that wants tokens, with three topics of two partitions and a record each."""
+    """A node that requires tokens, with three topics of two partitions and one record each."""
 
     def __init__(self, gateway: Gateway, tokens: dict[str, str]) -> None:
         self.gateway = gateway
@@ -36,7 +36,7 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def tokens_file(tmp_path_factory):
-    """The file, and its tokens by name."""
+    """Write the file; return its tokens by name."""
     path = tmp_path_factory.mktemp("tokens") / "tokens.toml"
     tokens = {
         "boss": add_token(path, "boss", read=[""], write=[""], admin=[""]),
@@ -51,7 +51,7 @@ def tokens_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def process_of(tokens_file, tmp_path_factory):
-    """One process for each form, started by the first test that asks for it: to start one is what takes the time."""
+    """Return one process per form, started by the first test that needs it, since starts are slow."""
     started = {}
     with ExitStack() as stack:
 
@@ -83,7 +83,7 @@ async def guarded(form, process_of, start_gateway, tokens_file):
         yield guarded
 
 
-# What may be asked of a topic: method, path below the topic, body, query, and the right that it takes.
+# The operations on a topic: method, path below the topic, body, query, and the required right.
 ABOUT_A_TOPIC = [
     ("GET", "/partitions/1/records", None, {"from": "earliest"}, "read"),
     ("GET", "/partitions/0/offsets", None, {}, "read"),
@@ -153,7 +153,7 @@ async def test_without_a_token_that_is_known_there_is_nothing_but_health_and_the
     for path in ("/v1/cluster", "/metrics"):
         assert (await guarded.ask("scraper", "GET", path)).status == 200
     assert (await guarded.ask("mixed", "GET", "/v1/cluster")).status == 200
-    for who in ("boss", "mixed"):  # metrics tell of all topics: no right to topics is one to them
+    for who in ("boss", "mixed"):  # metrics cover all topics: a right to single topics does not include them
         assert_problem(await guarded.ask(who, "GET", "/metrics"), "forbidden", right="metrics")
 
 
@@ -209,7 +209,7 @@ async def test_produce_many_checks_each_topic(guarded):
 
 
 async def test_whom_a_shard_forwards_for_is_checked_where_the_request_arrived(guarded):
-    """Each process has a port of its own: whichever is asked for whichever partition, the answer is the same."""
+    """Each process has its own port: the answer is the same for any port and any partition."""
     described = (await guarded.ask("boss", "GET", "/v1/topics/a.one")).json
     assert {part["partition"] for part in described["partitions"]} == {0, 1}
     for part in (0, 1):

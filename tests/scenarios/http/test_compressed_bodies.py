@@ -1,4 +1,4 @@
-"""`Content-Encoding` gzip and zstd on any body, and the bombs that come with them."""
+"""`Content-Encoding` gzip and zstd on any body, and decompression bombs."""
 
 import gzip
 
@@ -48,7 +48,7 @@ async def test_a_body_of_exactly_the_limit_is_unpacked_and_one_byte_more_is_not(
 @pytest.mark.parametrize("encoding", PACK)
 @pytest.mark.parametrize("members", [1, 100])
 async def test_a_bomb_is_stopped_at_the_limit(topic, encoding, members):
-    """100 MiB in 200 kB and less, at once or a member at a time."""
+    """100 MiB in 200 kB or less, in one member or in many."""
     bomb = PACK[encoding](bytes(100 * 2**20 // members)) * members
     assert len(bomb) < 200_000
     answer = await topic.post(bomb, "application/octet-stream", {"Content-Encoding": encoding})
@@ -72,7 +72,7 @@ async def test_a_body_that_is_not_what_its_encoding_says_is_refused(topic, encod
 
 
 async def test_lines_that_arrived_of_a_body_that_was_cut_off_are_not_taken_for_the_body(topic):
-    """zstd hands out what it has, without a word that its frame is not whole."""
+    """zstd returns the decoded data without an error for an incomplete frame."""
     packing = zstandard.ZstdCompressor().compressobj()
     cut = packing.compress(b"1\n2\n") + packing.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     assert_problem(await topic.post(cut, NDJSON, {"Content-Encoding": "zstd"}), "invalid_body")
@@ -80,7 +80,7 @@ async def test_lines_that_arrived_of_a_body_that_was_cut_off_are_not_taken_for_t
 
 
 async def test_a_body_of_nothing_but_empty_members_is_refused(topic):
-    """400,000 members in 8 MB cost a core for seconds before their number was bounded."""
+    """Before their number was bounded, 400,000 members in 8 MB used a core for seconds."""
     body = gzip.compress(b"") * (LIMIT // 20)
     assert_problem(await topic.post(body, NDJSON, {"Content-Encoding": "gzip"}), "invalid_body")
 

@@ -1,4 +1,4 @@
-"""The examples of the contract, sent in their order to a fresh node: each is answered as it says."""
+"""The examples of the contract, sent in order to a fresh node: each answer is as documented."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Uploads that die half way: nothing of them is stored, whatever the framing, and nobody else notices."""
+"""Uploads that break off: no part of them is stored, for any framing, and other requests are not affected."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.scenarios.raw_http1 import exchange, request_head, send_and_leave
 
 pytestmark = http2_only
 
-# 1 MiB is where the adapter goes over from taking bodies whole to taking them in pieces.
+# From 1 MiB on the adapter reads bodies in pieces.
 ANNOUNCED = pytest.mark.parametrize("announced", [10, 2_000_000], ids=["small", "large"])
 
 
@@ -18,7 +18,7 @@ async def in_thread(function, *args, **kwargs):
 
 
 async def nothing_arrives(topic) -> bool:
-    """The node has had time for it, and has stored nothing; then it still takes what is whole."""
+    """Check that the node stored nothing within a while, and still accepts complete requests."""
     await asyncio.sleep(0.15)
     is_empty = (await topic.positions())["log_end"] == 0
     await topic.post(b"whole", "text/plain")

@@ -1,7 +1,7 @@
-"""An answer given before the body was read reaches the client: status and problem, no reset.
+"""An answer that is sent before the body was read reaches the client: status and problem, no reset.
 
-Clients of HTTP/2 lose such an answer when the server closes the stream while they still send (curl: error 92). Sent
-with curl, as a user would, over both protocols; 4 MiB are far more than any window or buffer on the way holds.
+Clients of HTTP/2 lose such an answer when the server closes the stream while they still send (curl: error 92). The
+tests use curl over both protocols, as a user would. 4 MiB are far more than any window or buffer on the way holds.
 """
 
 import http.client
@@ -18,7 +18,7 @@ from tests.e2e.node_process import running_process
 from tests.scenarios.gateways import over_http2
 
 BODY_BYTES = 4 * 2**20
-# Whatever is not built yet and takes a body.
+# Any operation that is not implemented yet and takes a body.
 PLANNED_PATH = next(
     re.sub(r"{\w+}", "x", one.path) for one in operations(load_contract()) if one.is_planned and one.method == "POST"
 )
@@ -41,7 +41,7 @@ def larger_body(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_process(tmp_path_factory):
-    """A node that takes bodies of 1 MiB at most, and topics as they come."""
+    """Start a node that accepts bodies of at most 1 MiB, and creates topics on demand."""
     settings = {"request_body_bytes_max": 2**20, "auto_create_topics": True}
     with running_process(tmp_path_factory.mktemp("small"), **settings) as process:
         yield process
@@ -54,7 +54,7 @@ async def topic_path(shared_process, new_name):
 
 
 def curl(url, protocol, *arguments):
-    """Exit code, version and status as curl saw them, and the body."""
+    """Return exit code, version and status as curl reports them, and the body."""
     marker = "\n%{http_version} %{http_code}"
     command = ["curl", "--silent", "--max-time", "30", protocol, "--write-out", marker, *arguments, url]
     ended = subprocess.run(command, capture_output=True, timeout=40)
@@ -81,7 +81,7 @@ def test_a_refusal_reaches_a_client_that_still_sends(
     shared_process, topic_path, large_body, protocol, framing, status, code, path, headers
 ):
     if framing == "expecting 100" and protocol != "--http1.1":
-        return  # nobody does that over HTTP/2; curl waits a second for nothing
+        return  # not used with HTTP/2; curl would wait a second for no answer
     url = shared_process.url + path.replace("{topic}", topic_path)
     given = [argument for header in headers for argument in ("--header", header)]
     upload = {
@@ -99,7 +99,7 @@ def test_a_refusal_reaches_a_client_that_still_sends(
 @PROTOCOLS
 @pytest.mark.parametrize("is_announced", [True, False])
 def test_a_body_over_the_limit_is_told_413_and_its_limit(small_process, large_body, protocol, is_announced):
-    """As its length says, or as is found while reading."""
+    """Detected by the declared length, or while reading."""
     assert_too_large(small_process.url + "/v1/topics/t/records", large_body, protocol, is_announced, limit=2**20)
 
 
@@ -108,7 +108,7 @@ def test_a_body_over_the_limit_is_told_413_and_its_limit(small_process, large_bo
 def test_a_body_far_over_the_limit_of_a_plain_start_is_told_413(
     shared_process, topic_path, larger_body, protocol, is_announced
 ):
-    """Larger than the limit itself: more than one limit's worth has to be thrown away."""
+    """The node has to discard more than one limit of body bytes."""
     url = f"{shared_process.url}{topic_path}/records"
     assert_too_large(url, larger_body, protocol, is_announced, limit=8 * 2**20)
 
@@ -160,7 +160,7 @@ def test_a_body_larger_than_what_is_drained_is_answered_413(
 
 
 def test_a_body_announced_too_large_is_answered_before_any_of_it_is_sent(small_process):
-    """Nothing is read for it first: the client below never sends a byte of its body."""
+    """The node reads nothing first: this client never sends a byte of its body."""
     with socket.create_connection(("127.0.0.1", small_process.port), timeout=8) as connection:
         head = f"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {HUGE_BYTES}\r\n\r\n"
         connection.sendall(head.encode())
@@ -176,7 +176,7 @@ def test_a_slow_sender_reads_its_refusal_and_goes_on_with_the_connection(shared_
     client.endheaders()
     for _ in range(10):
         client.send(b"x" * (size // 10))
-        time.sleep(0.03)  # beyond the time from which the client of a request is watched
+        time.sleep(0.03)  # longer than the delay before the node watches a request's client
     answer = client.getresponse()
     assert (answer.status, json.loads(answer.read())["code"]) == (404, "unknown_topic")
     client.request("GET", "/healthz")

@@ -1,4 +1,4 @@
-"""`Penstock-Forward: never`: a request that another process would have to serve is sent there by its client."""
+"""`Penstock-Forward: never`: the client itself sends a request to the process that serves it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import NDJSON, over_http2
 
 STRAIGHT = {"Penstock-Forward": "never"}
-PARTITIONS = 8  # of two shards each owns some of so many, whatever the topic's id
+PARTITIONS = 8  # with this many, each of two shards owns some, for any topic id
 
 
 async def test_what_must_not_be_passed_on_is_served_here_or_told_where(new_topic, form):

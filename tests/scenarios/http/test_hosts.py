@@ -1,4 +1,4 @@
-"""The host that a request names: a node without tokens answers to no name that a stranger can own (DNS rebinding)."""
+"""The host of a request: a node without tokens rejects every name that an attacker can own (DNS rebinding)."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def naming(gateway, host):
 
 @pytest.mark.parametrize("host", ["rebound.example", "rebound.example:8080", "localhost.example.org", "xlocalhost"])
 async def test_a_foreign_name_is_refused_and_nothing_happens(topic, host):
-    """A rebinding always carries the name of the page; its Origin is that of the same name, and so not foreign."""
+    """A rebinding request carries the page's name as host; its Origin has the same name, so it is not cross-origin."""
     foreign = naming(topic.gateway, host)
     page = foreign | {"Origin": f"http://{host}"}
     problem = assert_problem(
@@ -56,7 +56,7 @@ async def test_every_name_is_answered_if_the_operator_says_so(start_gateway):
 
 @http2_only
 async def test_with_tokens_the_token_decides_and_not_the_name(start_gateway, tmp_path):
-    """A page that was rebound does not know the token."""
+    """A page with a rebound name does not have the token."""
     tokens = tmp_path / "tokens.toml"
     tokens.write_text("")
     gateway = await start_gateway(tokens_file=str(tokens))

@@ -12,13 +12,13 @@ from tests.scenarios.gateways import over_http2
 from tests.scenarios.raw_http1 import request_head
 
 IDLE_MS, SILENT_MS = 700, 500
-BUSY_S = 2.0  # of somebody who is slow, and longer than either
+BUSY_S = 2.0  # of a slow client, and longer than either timeout
 HUNG_UP_S = 30.0
 
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
-    """Two shards: each must know its own connections among those of one port."""
+    """Start two shards: each must track its own connections on the shared port."""
     settings = {"connections_max_idle_ms": IDLE_MS, "header_read_timeout_ms": SILENT_MS, "shards": 2}
     with running_process(tmp_path_factory.mktemp("idle"), **settings, http2_ping_ms=1000) as process:
         yield process
@@ -53,7 +53,7 @@ def ask(connection, method, path, *headers, ends=True):
 
 
 async def events_until_hung_up(reader, writer, connection):
-    """As a good client: it answers settings and pings."""
+    """Behave as a correct client: answer settings and pings."""
     events = []
     async with asyncio.timeout(HUNG_UP_S):
         while data := await reader.read(65536):
@@ -114,7 +114,7 @@ async def test_places_of_silent_connections_come_back(tmp_path):
 
 
 async def test_a_long_poll_is_not_idle(process, topic_path):
-    """Over both protocols, and in whichever process its partition is."""
+    """Over both protocols, for a partition in either process."""
     http1, http2 = [], []
     for partition in (0, 1):
         path = f"{topic_path}/partitions/{partition}/records?offset=0&wait_ms={int(BUSY_S * 1000)}"

@@ -1,4 +1,6 @@
-"""Each limit of a node holds, reports its status, and lets go on what is within it; see docs/reference/limits.md."""
+"""Each limit of a node holds, reports its status, and leaves allowed requests unaffected; see
+docs/reference/limits.md.
+"""
 
 import asyncio
 import json
@@ -65,7 +67,7 @@ def one_record(value: bytes, content_type: str) -> bytes:
 @in_process_only
 @pytest.mark.parametrize("content_type", [JSON, NDJSON])
 async def test_json_nested_too_deeply_is_refused(topic, content_type):
-    """Beyond about 900 levels the decoder gives up by itself: Python's 1,000 less the calls that lead there."""
+    """Beyond about 900 levels the decoder itself fails: Python's limit of 1,000 minus the calls on the stack."""
     for depth in (128, 129, 600, 1_000, 100_000):
         value = b'{"a":[' * (depth // 2) + b"[" * (depth % 2) + b"1" + b"]" * (depth % 2) + b"]}" * (depth // 2)
         answer = await topic.post(one_record(value, content_type), content_type)
@@ -119,7 +121,7 @@ EVENT = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":%s}'
     ],
 )
 async def test_nesting_is_bounded_in_whatever_is_json(topic, method, path, content_type, body):
-    """By the decoder, or because nothing nested belongs there; never by a failure of the node."""
+    """By the decoder, or because no nested value is allowed there; never by an internal error."""
     path, body = path.replace("TOPIC", topic.name), body.replace(b"TOPIC", topic.name.encode())
     answer = await topic.gateway.send(method, path, body, {"Content-Type": content_type})
     assert answer.status == 400, answer.body[:300]
@@ -175,7 +177,7 @@ async def test_streams_of_a_connection_are_bounded_and_others_are_told_to_try_ag
 
 @http2_only
 async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
-    """None is refused: they stay in the kernel's queue, where they cost the node nothing."""
+    """None is rejected: they stay in the kernel's queue, where they cost the node nothing."""
     gateway = await start_gateway(connections_max=16)
     held = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(15)]
     ask = request_head("GET", "/healthz")
@@ -192,7 +194,9 @@ async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
 
 @http2_only
 async def test_bodies_under_way_are_bounded_in_total_and_reads_go_on(start_gateway):
-    """Three clients hold almost 4 MiB and finish nothing; a fourth is told so at once, and served once they go."""
+    """Three clients hold almost 4 MiB without finishing; a fourth is rejected at once, and served after they have
+    left.
+    """
     settings = {
         "request_body_bytes_max": 2 * MIB,
         "lingering_close_ms_max": 200,
@@ -240,7 +244,7 @@ async def test_bodies_under_way_are_bounded_on_one_connection(start_gateway):
 
 
 async def hold(gateway, topic, size):
-    """A connection with a body under way that does not end."""
+    """Open a connection with an unfinished body."""
     _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(request_head("POST", f"{topic.path}/records", f"Content-Length: {2 * MIB}"))
     writer.write(b"x" * size)
@@ -249,7 +253,7 @@ async def hold(gateway, topic, size):
 
 
 async def until(ask, status):
-    """Asks until this is the answer; a node that never gives it fails the test."""
+    """Poll until this is the answer; a node that never gives it fails the test."""
     async with asyncio.timeout(20):
         while (answer := await ask()).status != status:
             await asyncio.sleep(0.02)

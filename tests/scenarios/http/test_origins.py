@@ -1,4 +1,6 @@
-"""Pages of other origins are refused unless they are named; those that are get what CORS asks for. HEAD and OPTIONS."""
+"""Pages of other origins are rejected unless they are configured; configured ones get CORS headers. HEAD and
+OPTIONS.
+"""
 
 import re
 

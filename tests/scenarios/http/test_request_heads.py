@@ -1,7 +1,7 @@
-"""Heads of requests over real HTTP/1.1 and HTTP/2 that a careful server refuses (RFC 9110, 9112, 9113).
+"""Invalid request heads over real HTTP/1.1 and HTTP/2 that a server should reject (RFC 9110, 9112, 9113).
 
-aiohttp's own server, behind which scenarios run in this process, refuses most of them itself and without a problem
-document, so these are sent to a real node only.
+aiohttp's own server, which in-process scenarios use, rejects most of them without a problem document. So these tests
+use a real node only.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ HOST = "Host: 127.0.0.1"
 
 
 async def ask(port, line, *headers, body=b""):
-    """Status and body of one HTTP/1.1 exchange whose head is sent as it stands here."""
+    """Return status and body of one HTTP/1.1 exchange; the head is sent unchanged."""
     head = "\r\n".join([line, *headers, "Connection: close", "", ""]).encode("latin-1")
     answer = await asyncio.get_running_loop().run_in_executor(None, exchange, port, head + body)
     first, _, rest = answer.partition(b"\r\n\r\n")
@@ -41,7 +41,7 @@ async def test_a_host_that_is_missing_repeated_or_malformed_is_400(gateway, host
 
 
 async def test_http10_may_leave_the_host_out(gateway):
-    """Health checks of old load balancers do; a page in a browser cannot."""
+    """Health checks of old load balancers send none; a page in a browser cannot omit it."""
     assert (await ask(gateway.port, "GET /healthz HTTP/1.0"))[0] == 200
     assert await refusal(gateway.port, "GET /healthz HTTP/1.0", "Host: a.example") == (421, "host_not_allowed")
 
@@ -96,7 +96,7 @@ async def test_headers_that_are_lists_may_be_repeated(topic):
     ],
 )
 async def test_a_transfer_coding_that_is_not_undone_is_refused(topic, codings, status, code):
-    """It was taken for a body that is as it stands."""
+    """The body was once taken as not encoded."""
     headers = [f"Transfer-Encoding: {coding}" for coding in codings]
     line = f"POST {topic.path}/records HTTP/1.1"
     assert await refusal(topic.gateway.port, line, HOST, *headers, body=CHUNKED) == (status, code)
@@ -106,7 +106,7 @@ async def test_a_transfer_coding_that_is_not_undone_is_refused(topic, codings, s
 
 @pytest.mark.parametrize("coding", ["gzip", "chunked, gzip", "identity", "chunked, chunked"])
 async def test_a_body_whose_end_cannot_be_found_is_400(topic, coding):
-    """The parser refuses it before the gateway sees it."""
+    """The parser rejects it before the gateway sees it."""
     line = f"POST {topic.path}/records HTTP/1.1"
     seen = await refusal(topic.gateway.port, line, HOST, f"Transfer-Encoding: {coding}", body=CHUNKED)
     assert seen == (400, "malformed_request")
@@ -115,7 +115,7 @@ async def test_a_body_whose_end_cannot_be_found_is_400(topic, coding):
 
 @pytest.mark.parametrize("declared", [[], ["Trailer: X-Sum"]])
 async def test_trailers_over_http1_are_ignored(topic, declared):
-    """RFC 9110 6.5.1; they are told from a body that was cut off, which is not stored."""
+    """RFC 9110 6.5.1. They are distinct from a body that was cut off, which is not stored."""
     line = f"POST {topic.path}/records HTTP/1.1"
     head = [HOST, *declared, "Content-Type: text/plain", "Transfer-Encoding: chunked"]
     sent = b"1\r\n6\r\n0\r\nX-Sum: 1\r\n\r\n"

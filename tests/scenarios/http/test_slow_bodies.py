@@ -1,4 +1,4 @@
-"""Bodies that never come, or trickle: the request ends with 408 in bounded time, nothing is stored, others go on."""
+"""Bodies that never arrive, or arrive slowly: 408 in bounded time, nothing is stored, other requests continue."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from tests.scenarios.raw_http1 import exchange, request_head
 TIMEOUT_MS = 400
 SETTINGS = {"body_read_timeout_ms": TIMEOUT_MS, "body_bytes_per_second_min": 2**20}
 
-# The time of a body is taken where the server is; in-process there is aiohttp's own.
+# The server measures the time of a body; the in-process form uses aiohttp's own server.
 pytestmark = http2_only
 
 
@@ -56,7 +56,7 @@ async def test_a_stream_without_its_body_is_told_408_and_its_connection_goes_on(
 
 
 async def test_a_trickle_is_no_way_around_the_time(topic):
-    """A byte now and then keeps nothing open: what has arrived must have come at the slowest rate allowed."""
+    """A byte now and then does not extend the time: the body must arrive at least at the slowest allowed rate."""
     reader, writer = await asyncio.open_connection("127.0.0.1", topic.gateway.port)
     writer.write(request_head("POST", f"{topic.path}/records", "Transfer-Encoding: chunked"))
     trickling = asyncio.create_task(trickle(writer))
@@ -76,7 +76,7 @@ async def trickle(writer):
 
 
 async def test_a_large_body_that_arrives_steadily_may_take_longer(start_gateway):
-    """Each piece moves the deadline: 1 KiB a second is asked for, and far more comes."""
+    """Each piece moves the deadline: the required rate is 1 KiB a second, and the body is much faster."""
     gateway = await start_gateway(body_read_timeout_ms=TIMEOUT_MS, body_bytes_per_second_min=2**10)
     topic = await gateway.create("steady")
     head = request_head("POST", f"{topic.path}/records", "Content-Length: 1500000", "Content-Type: text/plain")

@@ -1,4 +1,4 @@
-"""What an answer waits for, and what it may claim."""
+"""When a produce is answered, and what the answer guarantees."""
 
 import asyncio
 
@@ -45,7 +45,7 @@ async def test_after_acks_all_everything_is_durable_and_readable(topic):
 
 
 async def test_after_acks_1_the_record_becomes_readable_by_itself(topic):
-    """Nobody sends anything more: the flush timer commits it."""
+    """No further request is needed: the flush timer commits the record."""
     await topic.post_lines("1", acks="1")
     assert len(await topic.records(offset=0, wait_ms=5000)) == 1
 

@@ -1,4 +1,4 @@
-"""CloudEvents: what the CloudEvents SDK writes is stored as Kafka's binding says, and read back by the SDK."""
+"""CloudEvents: events of the CloudEvents SDK are stored as Kafka's binding says, and the SDK reads them back."""
 
 import base64
 from datetime import UTC, datetime
@@ -50,7 +50,7 @@ async def send(topic, message: http.HTTPMessage, **query):
 
 
 async def one(topic, offset: int = 0, **query):
-    """The event at an offset, as the SDK reads it in structured mode."""
+    """Return the event at an offset, as the SDK reads it in structured mode."""
     answer = await topic.fetch(offset=offset, accept=EVENT, max_records=1, **query)
     assert answer.status == 200, answer.body
     return http.from_structured_event(http.HTTPMessage(dict(answer.headers), answer.body))
@@ -92,7 +92,7 @@ async def test_an_event_comes_back_in_binary_mode(topic, sent):
 
 @each_event
 async def test_records_are_what_the_kafka_binding_says(topic, sent):
-    """Read as a Kafka consumer would; the SDK takes the key for the attribute partitionkey."""
+    """Read as by a Kafka consumer; the SDK uses the key as the attribute partitionkey."""
     await send(topic, http.to_binary_event(sent))
     (record,) = record_batch.decode((await topic.fetch(accept=RECORD_BATCH)).body)
     message = kafka.KafkaMessage(dict(record.headers), record.key, record.value or b"")
@@ -317,7 +317,7 @@ async def test_an_event_is_for_one_topic(gateway, topic):
 
 
 async def test_what_calls_itself_an_event_and_is_none_is_wrapped(topic):
-    """Kafka producers are not checked: another version, no `source`, a type that no header can carry."""
+    """Records of Kafka producers are not checked: another version, no `source`, a type that no header can carry."""
     half = [(f"ce_{name}", value.encode()) for name, value in REQUIRED.items()]
     old = [(name, b"0.3" if name == "ce_specversion" else value) for name, value in half]
     structured = [("content-type", EVENT.encode())]
@@ -355,7 +355,7 @@ async def test_an_attribute_that_must_be_a_string_is_no_number_and_no_boolean(to
 
 
 async def test_a_stored_structured_event_comes_back_in_binary_mode(topic):
-    """A Kafka producer may store whole events as values; the consumer chooses the form."""
+    """A Kafka producer may store complete events as values; the consumer chooses the form."""
     made = event({"a": 1}, datacontenttype="application/json", subject="é %")
     stored = kafka.to_structured_event(made)
     await topic.post(

@@ -1,4 +1,4 @@
-"""Compare and append: `Penstock-Expected-End` lets records in only where the producer thinks that the log ends."""
+"""Compare and append: `Penstock-Expected-End` accepts records only if the log ends at the expected offset."""
 
 import asyncio
 
@@ -19,7 +19,9 @@ async def append(topic, end: object, body: bytes = b"1", partition: int = 0, con
 
 @pytest.fixture
 async def both(new_topic):
-    """Two partitions: in a node of two shards one of them is another process's, whichever takes the request."""
+    """Return two partitions: in a node of two shards one of them belongs to the process that does not receive the
+    request.
+    """
     return await new_topic(2)
 
 

@@ -1,4 +1,6 @@
-"""Fencing tokens over HTTP: a writer that takes a partition over shuts out every other one, and says so in the log."""
+"""Fencing tokens over HTTP: a writer that takes over a partition locks out every other writer, and the log records
+it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def assert_shut_out(answer: Answer, present: str | None) -> None:
 
 @pytest.fixture
 async def both(new_topic):
-    """Two partitions: in a node of two shards one of them is another process's, whichever takes the request."""
+    """Return two partitions: in a node of two shards one of them belongs to the process that does not receive the
+    request.
+    """
     return await new_topic(2)
 
 
@@ -171,7 +175,7 @@ async def test_with_an_expected_end_both_must_hold(topic):
 
 
 async def test_no_form_of_reading_gives_the_token_and_all_go_on_behind_it(topic):
-    """Between records, before the first and behind the last; also when a reader begins at it."""
+    """The token is between records, before the first and after the last one; also when a reader starts at it."""
     await set_fence(topic, "secret-1")
     await append(topic, "secret-1", b'"one"')
     await set_fence(topic, "secret-2")
@@ -251,7 +255,7 @@ async def test_a_fence_survives_a_stop_and_the_loss_of_everything_derived(tmp_pa
 
 
 async def test_a_token_outlives_the_records_that_it_came_with(topic):
-    """What is deleted takes the control batch along; what it said is kept elsewhere first."""
+    """A deletion removes the control batch; its token is stored elsewhere before."""
     set_at = (await set_fence(topic, "a")).json["offset"]
     end = (await append(topic, "a", b"1")).json["results"][0]["base_offset"] + 1
     deleted = await topic.gateway.send("DELETE", f"{topic.path}/partitions/0/records", before=end)

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a request that is sent again is stored once, and answered as it was."""
+"""`Idempotency-Key`: a repeated request is stored once, and gets the answer of the first."""
 
 import asyncio
 import gzip

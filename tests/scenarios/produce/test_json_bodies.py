@@ -1,4 +1,4 @@
-"""`application/json`: record objects with keys, headers, times and tombstones come back as they were given."""
+"""`application/json`: record objects with keys, headers, times and tombstones are returned as they were sent."""
 
 import base64
 import time
@@ -108,7 +108,7 @@ async def test_white_space_and_escapes_in_the_envelope_change_nothing(topic):
 
 
 async def test_a_value_may_hold_a_field_twice(topic):
-    """Only the envelope is checked: a value belongs to its producer."""
+    """Only the envelope is checked: values are opaque."""
     value = b'{"a":1,"a":2}'
     assert (await topic.post(b'{"records":[{"value":%s}]}' % value, JSON)).status == 200
     lines = await topic.fetch(accept="application/x-ndjson", ndjson="values")
@@ -127,7 +127,7 @@ async def test_a_value_may_hold_a_field_twice(topic):
     ],
 )
 async def test_a_field_of_the_envelope_given_twice_is_refused(topic, body):
-    """Every JSON parser would take the last one in silence, and the first would be lost."""
+    """Every JSON parser would silently use the last one, and the first would be lost."""
     problem = assert_problem(await topic.post(body, JSON), "invalid_body", no_side_effects=True)
     assert "twice" in problem["detail"]
     assert await topic.records() == []
@@ -217,7 +217,7 @@ async def test_one_wrong_record_among_good_ones_stores_none_of_them(new_topic):
 
 
 async def test_a_time_far_in_the_future_is_refused(topic):
-    """It would keep its segment from ever expiring."""
+    """Otherwise its segment would never expire."""
     ahead = int(time.time() * 1000) + 2 * 3_600_000
     problem = assert_problem(await topic.post_records({"value": 1}, {"value": 2, "timestamp": ahead}), "invalid_body")
     assert problem["record"] == 1

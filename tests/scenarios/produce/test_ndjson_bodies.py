@@ -66,7 +66,7 @@ async def test_record_lines_take_what_json_records_take(topic):
 
 
 async def test_what_a_fetch_gives_as_lines_can_be_produced_again(new_topic):
-    """So one topic is piped into another; offsets are given anew."""
+    """So one topic can be piped into another; the records get new offsets."""
     source, target = await new_topic(), await new_topic()
     await source.post_records(
         {"key": "k", "value": {"a": 1}, "headers": {"h": "x", "b": {"base64": "/w=="}}, "timestamp": 1000},
@@ -95,7 +95,7 @@ async def test_what_a_fetch_gives_as_lines_can_be_produced_again(new_topic):
     ],
 )
 async def test_bytes_stay_the_same_when_lines_are_piped_on(new_topic, body, content_type):
-    """What is text is shown as a string, and stored as its text again."""
+    """A text value is shown as a string, and stored as the same text again."""
     source, target = await new_topic(), await new_topic()
     assert (await source.post(body, content_type)).status == 200
     lines = await source.fetch(offset=0, accept=NDJSON)
@@ -175,7 +175,7 @@ async def test_one_key_for_all_lines_comes_from_the_query_or_a_header(topic):
 
 
 async def test_a_hundred_thousand_lines_are_one_batch(topic):
-    """Large bodies are decoded off the loop; the records are the same."""
+    """Large bodies are decoded outside the event loop; the records are the same."""
     body = b"".join(b'{"n":%d}\n' % n for n in range(100_000))
     (result,) = (await topic.post(body, NDJSON)).json["results"]
     assert (result["base_offset"], result["count"]) == (0, 100_000)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.scenarios.gateways import NDJSON, sharded_only
 
-SMALL, LARGE = 10, 600_000  # the latter is decoded in a thread
+SMALL, LARGE = 10, 600_000  # LARGE is decoded in a thread
 
 
 @sharded_only

@@ -1,4 +1,6 @@
-"""`POST /v1/records`: records for many topics in one request. Each topic and partition stands or falls alone."""
+"""`POST /v1/records`: records for many topics in one request. Each topic and partition succeeds or fails
+independently.
+"""
 
 import orjson
 import pytest
@@ -19,7 +21,7 @@ async def post_lines(gateway: Gateway, *lines: str, **query: object):
 
 
 def entries(answer) -> list[tuple]:
-    """Topic, partition, count, and the status or the problem's code."""
+    """Return topic, partition, count, and the status or the problem's code."""
     return [
         (one["topic"], one["partition"], one["count"], one.get("problem", {}).get("code", one.get("status")))
         for one in answer.json["results"]

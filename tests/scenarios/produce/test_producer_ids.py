@@ -1,4 +1,4 @@
-"""Producer ids: given out once, by whichever shard, whatever restarts in between."""
+"""Producer ids: each is assigned once, by any shard, across any restarts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def new_id(gateway: Gateway) -> int:
 
 async def test_every_id_is_another_one_also_across_blocks(gateway):
     ids = []
-    for _ in range(3):  # together more than a block has
+    for _ in range(3):  # in total more than a block has
         ids += await asyncio.gather(*(new_id(gateway) for _ in range(BLOCK_IDS // 3 + 20)))
     assert len(set(ids)) == len(ids)
     assert min(ids) >= 0
@@ -54,7 +54,7 @@ async def test_an_unknown_query_is_refused(gateway):
 
 
 def until_free(lock: Path) -> None:
-    """A killed supervisor's shards hold the data directory until they have noticed."""
+    """Wait: a killed supervisor's shards hold the data directory until they notice."""
     deadline = time.monotonic() + 30
     with lock.open("rb") as file:
         while True:
@@ -67,7 +67,7 @@ def until_free(lock: Path) -> None:
 
 @pytest.mark.e2e
 async def test_ids_survive_kills_and_stops_and_other_numbers_of_shards(tmp_path):
-    """Two shards are killed, one process is stopped, and then it is this process."""
+    """Two shards are killed, one process is stopped, and then the in-process node runs."""
     ids = []
     for ending, shards in (("kill", {"shards": 2}), ("stop", {})):
         with running_process(tmp_path, **shards) as process:

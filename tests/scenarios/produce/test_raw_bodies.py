@@ -1,4 +1,4 @@
-"""Any other media type: the body is one record, and its media type goes along with it."""
+"""Any other media type: the body is one record, stored with its media type."""
 
 import base64
 
@@ -69,7 +69,7 @@ async def test_an_empty_body_is_refused(topic):
 
 
 async def test_a_large_body_of_no_announced_length_arrives_whole(topic):
-    """Over the size up to which a body is taken in one piece."""
+    """Above the size up to which a body is read in one piece."""
     body = b"0123456789abcdef" * 50_000
     await topic.post(body, "application/octet-stream")
     await topic.post(body + b"0" * 200_000, "application/octet-stream")

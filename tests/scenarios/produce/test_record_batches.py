@@ -1,4 +1,4 @@
-"""`application/vnd.penstock.recordbatch`: stored bytes in and out; checked and stamped, never encoded again."""
+"""`application/vnd.penstock.recordbatch`: stored bytes in and out; checked and stamped, not encoded again."""
 
 import struct
 
@@ -19,7 +19,7 @@ def batch_of(*values: bytes, codec: Codec = Codec.NONE) -> bytearray:
 
 
 def with_crc(batch: bytearray) -> bytes:
-    """The batch with a checksum that is right for what it says now."""
+    """Return the batch with a correct checksum for its current content."""
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     return bytes(batch)
 

@@ -1,4 +1,6 @@
-"""What is wrong whatever the operation: names, methods, paths, headers, sizes. Problems tell, and nothing happens."""
+"""Requests that are invalid for any operation: names, methods, paths, headers, sizes. Each gets a problem, without side
+effects.
+"""
 
 import pytest
 
@@ -55,7 +57,7 @@ async def test_a_head_that_is_wrong_is_refused_everywhere(topic, operation):
 
 @pytest.mark.parametrize("operation", [one for one in BUILT if "requestBody" in one.spec], **IDS)
 async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, operation):
-    """`required` of the contract against what comes without a body."""
+    """Compares `required` of the contract with the answer to a request without a body."""
     body = resolve(load_contract(), operation.spec["requestBody"])
     topic = await gateway.create(new_name())
     answer = await gateway.send(operation.method, path_of(operation, topic.name), b"")
@@ -133,7 +135,7 @@ async def test_names_in_problems_do_not_break_them(gateway):
 
 
 async def test_a_name_is_decoded_once(gateway, new_name):
-    """`%2541` is `%41`, which cannot name a topic, and not `A`."""
+    """`%2541` is `%41`, which is not a valid topic name, and not `A`."""
     topic = await gateway.create("A" + new_name())
     assert_problem(await gateway.send("GET", topic.path.replace("A", "%2541")), "unknown_topic")
     assert (await gateway.send("GET", topic.path.replace("A", "%41"))).status == 200
@@ -146,7 +148,7 @@ async def test_a_client_id_must_be_a_plain_word(gateway, name):
 
 
 async def test_a_key_in_a_header_that_is_not_ascii_is_refused_and_not_dropped(topic):
-    """HTTP has no charset for headers; a key that is lost on the way would put the record into another partition."""
+    """HTTP has no charset for headers; a lost key would put the record into another partition."""
     assert_problem(await topic.post(b"1", "text/plain", {"Penstock-Key": "caf\u00e9"}), "invalid_header")
     await topic.post(b"1", "text/plain", key="caf\u00e9")
     assert [record["key"] for record in await topic.records()] == ["caf\u00e9"]
@@ -211,7 +213,7 @@ async def test_more_records_than_the_node_takes_at_once_are_refused(start_gatewa
 
 
 async def test_batches_that_no_empty_queue_could_hold_are_refused_for_good(start_gateway):
-    """To be told to try again, as a busy node tells it, would keep a client trying for ever. Small values grow most."""
+    """With a retryable error, as from a busy node, a client would retry forever. Small values grow most."""
     gateway = await start_gateway(append_queue_bytes_max=2**20, request_body_bytes_max=2**20)
     topic = await gateway.create("busy")
     lines = b"1\n" * 180_000

@@ -1,4 +1,4 @@
-"""Sequenced producers over HTTP: a request that is sent again is stored once, whatever kind of body it has."""
+"""Sequenced producers over HTTP: a repeated request is stored once, for every kind of body."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def new_id(gateway) -> int:
 
 
 class Producer:
-    """One producer of one partition, that says itself which sequence it sends."""
+    """One producer of one partition, with explicit sequence numbers."""
 
     def __init__(self, topic, partition: int, producer_id: int) -> None:
         self.topic, self.partition, self.id = topic, partition, producer_id
@@ -43,7 +43,9 @@ async def new_producer(topic, partition: int = 0) -> Producer:
 
 @pytest.fixture
 async def both(new_topic):
-    """Two partitions: in a node of two shards one of them is another process's, whichever takes the request."""
+    """Return two partitions: in a node of two shards one of them belongs to the process that does not receive the
+    request.
+    """
     return await new_topic(2)
 
 

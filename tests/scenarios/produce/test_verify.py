@@ -1,4 +1,4 @@
-"""What clients put into stored batches: found out at the door with `verify=full`, harmless to readers with `header`."""
+"""Invalid content of client batches: `verify=full` rejects it on receipt; with `header` it does not harm readers."""
 
 import pytest
 import zstandard
@@ -24,7 +24,7 @@ UNREADABLE = [lie for lie in LIES if lie != "times"]
 
 
 def bomb(mib: int = 944) -> bytes:
-    """28 kB that unpack to nearly a gigabyte."""
+    """Return 28 kB that decompress to nearly a gigabyte."""
     return batch(b"", 1, Codec.ZSTD, pack=lambda _: zstandard.compress(bytes(mib * MIB)))
 
 
@@ -35,7 +35,7 @@ def large_bomb():
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 async def test_honest_batches_are_taken_whatever_their_size(topic, codec):
-    """A few records here, many in a thread."""
+    """A few records are checked inline, many in a thread."""
     for count in (1, 1000, 60_000):
         records = b"".join(record(n, b"a value") for n in range(count))
         answer = await topic.post(batch(records, count, codec), RECORD_BATCH)
@@ -92,7 +92,7 @@ async def test_with_verify_header_a_lie_is_one_entry_for_its_readers(new_topic, 
 
 
 async def test_with_verify_header_a_bomb_stops_no_reader(new_topic, large_bomb):
-    """Twenty of them are 19 GB. Readers get on, a few batches an answer, and nothing is held that is larger."""
+    """Twenty of them are 19 GB. Readers make progress, a few batches an answer, and no larger data is buffered."""
     topic = await new_topic(verify="header")
     for _ in range(20):
         assert (await topic.post(large_bomb, RECORD_BATCH)).status == 200
@@ -109,7 +109,7 @@ async def test_with_verify_header_a_bomb_stops_no_reader(new_topic, large_bomb):
 
 
 async def test_an_answer_decodes_no_more_than_the_node_allows(start_gateway):
-    """40 kB stored that are 6 MiB of records: readers get them in several answers, none left out, none twice."""
+    """40 kB stored that are 6 MiB of records: readers get them in several answers, each record once."""
     topic = await (await start_gateway(fetch_bytes_max=2 * MIB)).create("packed", record_bytes_max=2 * MIB)
     for _ in range(6):
         values = b"".join(record(n, b"v" * 1024) for n in range(1024))
