@@ -16,7 +16,7 @@ class Times(NamedTuple):
     """The time limits of a connection, in seconds.
 
     `silent_s`: until a whole head has come. `idle_s`: without a request. `ping_s`: without a sign of life, over HTTP/2.
-    `stall_s`: without taking any pending output; and all pending output must be taken at `bytes_per_second_min`.
+    `stall_s`: without taking any pending output; and pending output must be taken at `bytes_per_second_min`.
     """
 
     silent_s: float
@@ -27,7 +27,7 @@ class Times(NamedTuple):
 
 
 class Progress:
-    """A client's progress with pending output. In each round it must take what was pending when the round began."""
+    """A client's progress with pending output. In each round it must take a part of what was pending when it began."""
 
     __slots__ = ("_due", "_moved_at", "_round_end", "_taken")
 
@@ -45,8 +45,10 @@ class Progress:
             is_new = self._taken < 0
             self._taken, self._moved_at = taken_bytes, now
             if is_new or taken_bytes >= self._round_end:
-                self._round_end = taken_bytes + unsent_bytes
-                self._due = now + times.stall_s + unsent_bytes / times.bytes_per_second_min
+                # what the slowest client takes in `stall_s`: else a trickle would have the time that all of it needs
+                round_bytes = min(unsent_bytes, int(times.stall_s * times.bytes_per_second_min))
+                self._round_end = taken_bytes + round_bytes
+                self._due = now + times.stall_s + round_bytes / times.bytes_per_second_min
         return now >= min(self._due, self._moved_at + times.stall_s)
 
 

@@ -41,14 +41,14 @@ def test_who_takes_nothing_is_stalled():
     assert [judge(stalled, now, TIMES) for now in (0, 19, 20)] == [Verdict.KEEP, Verdict.KEEP, Verdict.STALLED]
 
 
-def test_who_takes_a_little_now_and_then_has_the_time_that_the_slowest_rate_needs():
+def test_who_takes_a_little_now_and_then_has_twice_the_time_of_a_stall():
     slow = seen(is_busy=True, unsent_bytes=100_000, is_http2=False)
     verdicts = []
     for now in range(0, 130, 10):
         verdicts.append(judge(slow, float(now), TIMES))
         slow.taken_bytes += 100
         slow.unsent_bytes -= 100
-    assert verdicts.index(Verdict.STALLED) == 12, "20 s, and 100 for the bytes"
+    assert verdicts.index(Verdict.STALLED) == 4, "20 s, and 20 for the bytes that the slowest rate takes in them"
 
 
 def test_who_has_taken_what_was_there_has_time_for_the_rest():
@@ -60,3 +60,15 @@ def test_who_has_taken_what_was_there_has_time_for_the_rest():
     assert judge(steady, 1000.0, TIMES) is Verdict.KEEP
     steady.unsent_bytes = 5
     assert judge(steady, 2000.0, TIMES) is Verdict.KEEP, "the time begins with the first look"
+
+
+def test_a_trickle_is_cut_off_whatever_is_pending():
+    """A reader of 10 bytes a second held an answer of 32 MiB for 34 minutes."""
+    progress = Progress()
+    seconds = (s for s in range(10_000) if progress.is_stalled(10 * s, 2**25 - 10 * s, float(s), TIMES))
+    assert TIMES.stall_s <= next(seconds) <= 2 * TIMES.stall_s
+
+
+def test_the_slowest_rate_that_is_allowed_is_never_cut_off():
+    progress, rate = Progress(), TIMES.bytes_per_second_min
+    assert not any(progress.is_stalled(rate * s, 2**25 - rate * s, float(s), TIMES) for s in range(2**25 // rate))
