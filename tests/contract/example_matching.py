@@ -1,7 +1,7 @@
-"""Does an answer match what an example of the contract expects? Compares values; it sends nothing.
+"""Compares an answer with the expected one of a contract example. Compares values; sends nothing.
 
-An expected object needs only be a subset of the actual one; arrays have the same length. At the pointers in `varies`
-(`*` stands for any index) only the JSON type is compared, where null goes with everything: ids, times, sizes.
+An expected object may be a subset of the actual one; arrays must have the same length. At the pointers in `varies` (`*`
+stands for any index) only the JSON type is compared, and null matches any type: ids, times, sizes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from openapi import Expected
 
 
 def differences(expected: Expected, status: int, headers: Mapping[str, str], body: bytes) -> list[str]:
-    """What is wrong with the answer, a line each; empty if it matches. Header names may have any case."""
+    """Return the differences, one a line; empty if the answer matches. Header names are case-insensitive."""
     wrong = []
     if status != expected.status:
         wrong.append(f"status is {status}, not {expected.status}: {body[:500]!r}")

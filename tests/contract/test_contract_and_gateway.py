@@ -1,4 +1,4 @@
-"""The gateway's tables say the same as the contract: routes, query parameters, problems."""
+"""The gateway's tables match the contract: routes, query parameters, problems."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def test_routes_are_the_operations_of_the_contract() -> None:
 
 
 def test_handlers_of_built_operations_have_the_names_of_the_contract() -> None:
-    """So that metrics, logs and the contract call an operation the same."""
+    """So that metrics, logs and the contract use the same name for an operation."""
     names = {(one.method, one.path): one.operation_id for one in OPERATIONS.values() if not one.is_planned}
     for method, path, handler in app.ROUTES:
         expected = names.get((method, path), "not_built_yet")

@@ -1,4 +1,4 @@
-"""The contract is a sound OpenAPI document and keeps the rules that its head states. Nothing is sent here."""
+"""The contract is a valid OpenAPI document and keeps the rules that its head states. Nothing is sent here."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from openapi import Operation, contract_json, load_contract, operations, resolve
 CONTRACT = load_contract()
 OPERATIONS = list(operations(CONTRACT))
 PROBLEMS: dict[str, dict[str, Any]] = CONTRACT["x-penstock-problems"]
-# These are about paths that are not in the contract, or about the head of any request, so no operation lists them.
+# These apply to paths outside the contract, or to the head of any request, so no operation lists them.
 CODES_OF_NO_OPERATION = {"not_found", "method_not_allowed", "host_not_allowed", "unsupported_transfer_coding",
                          "malformed_request", "headers_too_large", "unknown_method",
                          "unsupported_http_version"}  # fmt: skip
@@ -121,7 +121,7 @@ def test_answers_may_gain_fields(operation: Operation) -> None:
     for response in map(_resolve, operation.spec["responses"].values()):
         for media in response.get("content", {}).values():
             for schema in _objects_within(media["schema"]):
-                # A header's {"base64": ...} is one form for requests and answers, and complete.
+                # A header's {"base64": ...} is the same complete form in requests and answers.
                 is_header = set(schema["properties"]) == {"base64"}
                 assert is_header or schema.get("additionalProperties") is not False
 
@@ -143,7 +143,7 @@ def _resolve(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _objects_within(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schema and all below it that describe objects with named properties."""
+    """Yield the schema and all subschemas that describe objects with named properties."""
     schema = _resolve(schema)
     if "properties" in schema:
         yield schema

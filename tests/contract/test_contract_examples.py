@@ -1,4 +1,4 @@
-"""The examples of the contract fit the contract. Sending them to a node is another test's work."""
+"""The examples of the contract match the contract. Other tests send them to a node."""
 
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -13,7 +13,7 @@ from tests.contract.example_matching import differences
 CONTRACT = load_contract()
 OPERATIONS = {operation.operation_id: operation for operation in operations(CONTRACT)}
 EXAMPLES = load_examples()
-# Their bodies are wrong on purpose.
+# Their bodies are invalid on purpose.
 MALFORMED = {"28-malformed"}
 
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
@@ -102,7 +102,7 @@ def test_matching_finds_each_difference() -> None:
 
 
 def _is_whole_answer(example: Example) -> bool:
-    """Examples may show a part of a long answer; these do."""
+    """Examples may show a part of a long answer; these show a complete one."""
     return example.name not in {"05-create-topic-again", "31-openapi"}
 
 

@@ -1,7 +1,7 @@
 """Wheels of this tree, and fresh environments to install them into, without a network.
 
-An environment is given the libraries that the wheels declare, and those that these need, as links to the ones that
-the tests run with. One that is not declared is not there: that what is declared is enough is tested with it.
+An environment has the libraries that the wheels declare and their dependencies, as links to the test process's
+libraries. An undeclared library is absent. So the tests also check that the declared ones suffice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 def build_wheels(directory: Path) -> Path:
-    """Build both wheels of a copy of this tree. Returns the directory with them."""
+    """Build both wheels of a copy of this tree; return the directory with them."""
     tree, dist = directory / "tree", directory / "dist"
     tree.mkdir()
     for name in BUILT:
@@ -38,7 +38,7 @@ def build_wheels(directory: Path) -> Path:
 
 
 def fresh_environment(directory: Path, *wheels: Path) -> Path:
-    """Make an environment with these wheels and the libraries that they need. Returns its directory of commands."""
+    """Create an environment with these wheels and the libraries that they need; return its directory of commands."""
     venv.create(directory, with_pip=False)
     (site,) = directory.glob("lib/python*/site-packages")
     python = directory / "bin" / "python"
@@ -55,7 +55,7 @@ def fresh_environment(directory: Path, *wheels: Path) -> Path:
 
 
 def _needed(installed: dict[str, Distribution]) -> list[Distribution]:
-    """What these distributions need, and what that needs, of the libraries of this process."""
+    """Return the dependencies of these distributions, direct and indirect, among the libraries of this process."""
     done: set[tuple[str, frozenset[str]]] = set()
     to_do = [wish for one in installed.values() for wish in _wishes(one, frozenset())]
     while to_do:
@@ -67,7 +67,7 @@ def _needed(installed: dict[str, Distribution]) -> list[Distribution]:
 
 
 def _wishes(one: Distribution, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
-    """The names and extras that a distribution asks for on this machine."""
+    """Return the names and extras that a distribution requires on this machine."""
     return [
         (normal(wish.name), frozenset(wish.extras))
         for wish in map(Requirement, one.requires or ())
@@ -76,7 +76,7 @@ def _wishes(one: Distribution, extras: frozenset[str]) -> list[tuple[str, frozen
 
 
 def run(bin_directory: Path, *arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command of an environment, without anything of ours on its path."""
+    """Run a command of an environment, without this tree on its path."""
     command = [str(bin_directory / str(arguments[0])), *map(str, arguments[1:])]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK", "PYTHON"))}
     return subprocess.run(  # type: ignore[call-overload, no-any-return]

@@ -1,4 +1,4 @@
-"""A user's project under `mypy --strict` sees the names and types of options, and nothing of ours is Any to it."""
+"""A user's project under `mypy --strict` sees the names and types of options; none of our types is Any to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.options import ChangedOptions, ClientOptions
 
 ROOT = Path(__file__).parents[2]
 
-# A line with an error ends in `# E: ` and the code of mypy's message.
+# An expected error is a line that ends in `# E: ` and mypy's error code.
 PROGRAM = """
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Both distributions as users get them: built, installed into fresh environments, and used there without a clone."""
+"""Both distributions as users get them: built, installed into fresh environments, and used without a clone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with both."""
+    """Return an environment with both."""
     return fresh_environment(tmp_path_factory.mktemp("both") / "venv", *wheels.values())
 
 
@@ -50,7 +50,7 @@ def client_alone(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
 
 @contextmanager
 def serving(commands: Path, directory: Path, *flags: str) -> Iterator[str]:
-    """`penstock serve` in this directory; its URL."""
+    """Run `penstock serve` in this directory; return its URL."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK", "PYTHON"))}
     command = [str(commands / "penstock"), "serve", "--port", "0", *flags]
     with (directory / "out").open("wb") as out:

@@ -1,7 +1,7 @@
-"""Judges of a history: what was acknowledged is there, once, in order; what was refused is not.
+"""Judges of a history: acknowledged values are in the log, once, in order; rejected ones are not.
 
-Pure. The numbers are those of the checkers C1 to C11 that every fault test answers to. Each value is
-given to one append only, which is asserted first, since everything here leans on it.
+Pure. The numbers are those of the checkers C1 to C11, which apply to every fault test. Each value belongs to one append
+only; this is asserted first, since all checks depend on it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Place(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What is wrong: lost, duplicated, inverted, aborted_read, misplaced or unknown_value."""
+    """`kind`: lost, duplicated, inverted, aborted_read, misplaced or unknown_value."""
 
     kind: str
     detail: str
 
 
 def findings(history: History, log: Log) -> list[Finding]:
-    """All that is wrong; nothing, if all is well."""
+    """Return all findings."""
     places = _places(log)
     given = [value for append in history.appends for value in append.values]
     assert len(given) == len(set(given)), "the test itself gave a value twice"
@@ -48,7 +48,7 @@ def assert_exactly_once(history: History, log: Log, story: str = "") -> None:
 
 
 def _lost(history: History, places: dict[str, list[Place]]) -> Iterator[Finding]:
-    """C1, C2: acknowledged and not there."""
+    """C1, C2: an acknowledged value is missing."""
     for append in _with(history, Outcome.OK):
         for value in append.values:
             if value not in places:
@@ -63,7 +63,7 @@ def _duplicated(places: dict[str, list[Place]]) -> Iterator[Finding]:
 
 
 def _out_of_sequence(history: History, places: dict[str, list[Place]]) -> Iterator[Finding]:
-    """C11: in each partition a producer's values stand in the order in which it gave them. The first place counts."""
+    """C11: in each partition a producer's values are in its send order. Only the first offset of a value counts."""
     last: dict[tuple[str, int], tuple[int, str]] = {}
     for append in history.appends:
         for value in append.values:
@@ -78,8 +78,8 @@ def _out_of_sequence(history: History, places: dict[str, list[Place]]) -> Iterat
 def _against_time(history: History) -> Iterator[Finding]:
     """C7: an acknowledged offset is above every offset that was acknowledged before the send began.
 
-    An append that was told its place as a duplicate, or was tried several times, may have been stored early, but never
-    before it was sent for the first time, so this holds for all.
+    A retried append, or one that got its offset as a duplicate, may have been stored early, but never before its first
+    send, so this holds for all.
     """
     known = [one for one in _with(history, Outcome.OK) if one.base_offset is not None and one.returned_ns is not None]
     for partition in {one.partition for one in known}:
@@ -97,7 +97,7 @@ def _against_time(history: History) -> Iterator[Finding]:
 
 
 def _aborted_reads(history: History, places: dict[str, list[Place]]) -> Iterator[Finding]:
-    """C3: certainly refused and there all the same."""
+    """C3: a definitely rejected value is in the log."""
     for append in _with(history, Outcome.FAIL):
         for value in append.values:
             if value in places:
@@ -105,7 +105,7 @@ def _aborted_reads(history: History, places: dict[str, list[Place]]) -> Iterator
 
 
 def _misplaced(history: History, log: Log) -> Iterator[Finding]:
-    """C5: another value at the offset that an acknowledgement named."""
+    """C5: the log has another value at an acknowledged offset."""
     for append in _with(history, Outcome.OK):
         if append.base_offset is not None and append.partition is not None:
             there = log.get(append.partition, [])[append.base_offset : _end(append)]

@@ -1,7 +1,7 @@
-"""The producers of docs/examples/ as processes: built where that is needed, given lines, and believed what they print.
+"""The producers of docs/examples/ as processes: built if necessary, fed with lines; their output is the evidence.
 
-A producer says `stored lines 1-20 at 140` for each batch, and ends with 0 when all are stored.
-They stand beside the guide, not in openapi/examples/: those are single requests in the order of a story, not programs.
+A producer prints `stored lines 1-20 at 140` for each batch, and exits with 0 when all are stored. They are in the
+guide's directory, not in openapi/examples/, which has single requests in the order of a story, not programs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def java() -> Sequence[str]:
 
 
 def rust() -> Sequence[str]:
-    """Its one library comes from crates.io, so without a network, and without it at hand, there is nothing to try."""
+    """Build the Rust example. Its one library comes from crates.io; without a network or a local copy the test is
+    skipped.
+    """
     _need("cargo")
     target = {"CARGO_TARGET_DIR": str(BUILD / "rust")}
     fetched = _run(["cargo", "fetch", "--locked", "--quiet"], EXAMPLES / "rust", target)
@@ -67,7 +69,7 @@ LANGUAGES: dict[str, Callable[[], Sequence[str]]] = {"bash": bash, "node": node,
 
 @cache
 def command_of(language: str) -> Sequence[str]:
-    """How the example is run, built if need be. Skips the test when its tools are missing."""
+    """Return the example's command; builds it if necessary. Skips the test when its tools are missing."""
     return LANGUAGES[language]()
 
 
@@ -80,7 +82,7 @@ def is_there(language: str) -> bool:
 
 
 async def run_example(language: str, job: Job, history: History) -> None:
-    """Feed the lines in, and note each batch as it is told. All batches count as sent when the process is started."""
+    """Feed the lines, and record each batch as it is printed. All batches count as sent at the start of the process."""
     process = await asyncio.create_subprocess_exec(
         *command_of(language),
         *(job.url, job.topic, str(job.partition)),

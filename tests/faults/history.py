@@ -1,7 +1,7 @@
-"""What producers did and were told, and what the log has in the end. Values; judged by tests/faults/checkers.py.
+"""What producers sent and received, and the final log. Values; tests/faults/checkers.py judges them.
 
-An append is one logical batch, however often it was sent. Its outcome is what its producer knows in the end.
-OK: stored, by an answer. FAIL: certainly not stored, since every attempt was refused as such. INFO: nobody knows.
+An append is one logical batch, with any number of attempts. Its outcome is the producer's final knowledge. OK: an
+answer says that it is stored. FAIL: certainly not stored, since every attempt was rejected. INFO: unknown.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Outcome(Enum):
 
 
 def outcome_of(status: int, problem: Mapping[str, Any]) -> Outcome:
-    """Of one attempt, by its answer. No answer is INFO.
+    """Return the outcome of one attempt by its answer; without an answer it is INFO.
 
-    1. Success. 2. A batch older than the window was stored, long ago. 3. The node promises that nothing was done.
+    1. Success. 2. A batch older than the window was stored before. 3. The node promises that nothing was stored.
     """
     if 200 <= status < 300 and status != 207:
         return Outcome.OK
@@ -33,7 +33,7 @@ def outcome_of(status: int, problem: Mapping[str, Any]) -> Outcome:
 
 @dataclass
 class Append:
-    """`partition` and `base_offset` are None while, or where, nobody has told them. Times are of one clock."""
+    """`partition` and `base_offset` are None while unknown. All times are of one clock."""
 
     producer: str
     values: Sequence[str]
@@ -44,22 +44,22 @@ class Append:
     returned_ns: int | None = None
 
     def ok(self, partition: int | None, base_offset: int | None) -> None:
-        """Stored; at an unknown place when the answer says only that it is a duplicate."""
+        """Record it as stored; the offset is unknown if the answer only says that it is a duplicate."""
         self.outcome, self.partition, self.base_offset = Outcome.OK, partition, base_offset
         self.returned_ns = monotonic_ns()
 
 
 @dataclass
 class History:
-    """Appends of each producer in the order in which it gave them."""
+    """The appends of each producer in send order."""
 
     appends: list[Append] = field(default_factory=list)
 
     def begin(self, producer: str, values: Sequence[str], partition: int | None = None) -> Append:
-        """To be called before anything of it is sent."""
+        """Call this before any part of the append is sent."""
         one = Append(producer, values, monotonic_ns(), partition)
         self.appends.append(one)
         return one
 
 
-Log = Mapping[int, Sequence[str]]  # by partition, the values from offset 0 on
+Log = Mapping[int, Sequence[str]]  # by partition, the values from offset 0

@@ -1,6 +1,6 @@
-"""Where a message of HTTP/1.1 ends: whole requests and replies off a stream, as the bytes that they came in.
+"""Framing of HTTP/1.1: reads complete requests and replies from a stream, as unmodified bytes.
 
-Knows framing and nothing of meaning, and never changes a byte: what is replayed is what was sent.
+It knows framing only and changes no byte: a replay sends the same bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Broken(Exception):
-    """The stream ended within a message, or what came is no HTTP/1.1."""
+    """The stream ended within a message, or is not HTTP/1.1."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """`head` with its blank line; `body` as it came, the sizes of chunks included."""
+    """`head` includes its blank line; `body` is as received, including chunk sizes."""
 
     head: bytes
     body: bytes
@@ -36,7 +36,7 @@ class Message:
 
     @property
     def is_last(self) -> bool:
-        """The connection ends behind it."""
+        """True if the connection ends after it."""
         return (header(self.head, "connection") or "").lower() == "close"
 
 
@@ -49,7 +49,7 @@ def header(head: bytes, name: str) -> str | None:
 
 
 async def read_head(reader: asyncio.StreamReader) -> bytes | None:
-    """None when the stream ends between messages."""
+    """Return the head; None when the stream ends between messages."""
     try:
         return await reader.readuntil(HEAD_END)
     except asyncio.IncompleteReadError as error:
@@ -61,7 +61,7 @@ async def read_head(reader: asyncio.StreamReader) -> bytes | None:
 
 
 async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
-    """The body of a request. Without a length and without chunks it has none."""
+    """Read the body of a request; empty without a length and without chunks."""
     try:
         if (header(head, "transfer-encoding") or "").lower() == "chunked":
             return await _read_chunks(reader)
@@ -71,7 +71,7 @@ async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
 
 
 async def read_reply(reader: asyncio.StreamReader, *, is_head_only: bool = False) -> Message:
-    """The final reply; 1xx before it are passed over. `is_head_only`: the answer to a HEAD."""
+    """Read the final reply; skips 1xx replies. `is_head_only`: the answer to a HEAD."""
     while True:
         head = await read_head(reader)
         if head is None:

@@ -1,9 +1,9 @@
-"""A TCP proxy that does to HTTP what networks do: between real clients and a real node, one port for each link.
+"""A TCP proxy that injects network faults into HTTP, between real clients and a real node; one port for each link.
 
-It reads whole requests and replies (tests/faults/http1.py) and does to each exchange what the link's dice say
-(tests/faults/rules.py). A connection that is no HTTP/1.1, such as HTTP/2, is pumped as bytes, and can be cut.
-The node may go and come back: `upstream` is then set anew, and what is still to arrive waits for it.
-Invariant: no byte is changed. A request arrives whole, in part, several times or not at all, never mixed with another.
+It reads complete requests and replies (tests/faults/http1.py) and applies to each exchange the fault that the link's
+dice choose (tests/faults/rules.py). A connection that is not HTTP/1.1, such as HTTP/2, is forwarded as bytes, and can
+be cut. The node may restart: `upstream` is then set to its new address, and delayed requests wait for it. Invariant: no
+byte is changed. A request arrives complete, in part, several times or not at all, never mixed with another.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Self
 from tests.faults.http1 import Broken, Message, header, read_body, read_head, read_reply
 from tests.faults.rules import Dice, Fate, Fault, Rules
 
-REMEMBERED = 64  # whole requests of a link that can be replayed
+REMEMBERED = 64  # complete requests of a link that can be replayed
 PIECE = 65_536
-NODE_BACK_S = 60  # a late request waits so long for a node that is down
+NODE_BACK_S = 60  # how long a delayed request waits for a node that is down
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 GONE = (OSError, Broken, asyncio.IncompleteReadError)
 
@@ -47,7 +47,7 @@ class Upstream:
 
 
 class FaultProxy:
-    """Links to one node. Leaving the context ends everything that is under way."""
+    """Links to one node. Leaving the context ends everything in progress."""
 
     def __init__(self, upstream_port: int) -> None:
         self.upstream_port = upstream_port
@@ -70,7 +70,7 @@ class FaultProxy:
 
 
 class Link:
-    """A port for clients. `happened` counts what befell its exchanges, `late_statuses` what replays were told."""
+    """A port for clients. `happened` counts the faults of its exchanges, `late_statuses` the statuses of replays."""
 
     def __init__(self, proxy: FaultProxy, dice: Dice) -> None:
         self.happened: Counter[Fault] = Counter()
@@ -97,12 +97,12 @@ class Link:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def settled(self) -> None:
-        """Everything that was to arrive late has arrived."""
+        """Wait until all delayed requests have arrived."""
         while self._late:
             await asyncio.gather(*self._late)
 
     async def replay(self, count: int) -> None:
-        """Some of the last requests arrive once more, in no order: as after a restart, or long after."""
+        """Send some of the last requests again in random order, as after a restart or a long delay."""
         for request in self._dice.some_of(list(self._seen), count):
             self._later(request, 0)
         await self.settled()
@@ -115,7 +115,7 @@ class Link:
         try:
             await self._exchanges(connection)
         except GONE:
-            pass  # whoever went, the other is hung up on below
+            pass  # either side has disconnected; the other one is closed below
         finally:
             connection.close()
             self._connections.discard(task)
@@ -135,7 +135,7 @@ class Link:
                 return
 
     async def _befall(self, fate: Fate, request: Message, connection: _Connection) -> bool:
-        """Carry a fate out. Says whether the client's connection goes on."""
+        """Apply a fate. Return whether the client's connection stays open."""
         raw = request.raw
         match fate.fault:
             case Fault.DROP:
@@ -181,7 +181,7 @@ class Link:
         task.add_done_callback(self._late.discard)
 
     async def _arrive(self, request: bytes, after_s: float) -> None:
-        """Once for certain, on a connection of its own, as soon as there is a node."""
+        """Deliver exactly once, on a new connection, as soon as there is a node."""
         await asyncio.sleep(after_s)
         async with asyncio.timeout(NODE_BACK_S):
             while True:
@@ -193,13 +193,13 @@ class Link:
         try:
             self.late_statuses[(await upstream.exchange(request)).status] += 1
         except GONE:
-            self.late_statuses[0] += 1  # killed while it had it
+            self.late_statuses[0] += 1  # the node was killed while it had the request
         finally:
             upstream.close()
 
 
 class _Connection:
-    """A client's connection, and the node's that belongs to it: opened when it is needed."""
+    """A client's connection and its connection to the node, which is opened when needed."""
 
     def __init__(self, proxy: FaultProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -224,7 +224,7 @@ class _Connection:
         self._disconnect()
 
     async def pump(self, first: bytes, cut_after: int | None) -> None:
-        """Bytes both ways until one side ends, or so many have passed."""
+        """Forward bytes in both directions until one side ends, or this many have passed."""
         upstream = await self._connected()
         upstream.writer.write(first)
         budget = _Budget(cut_after)
@@ -234,7 +234,7 @@ class _Connection:
         )
 
     def hang_up(self, fate: Fate) -> bool:
-        """Close on the client; with a reset, what is under way to it may be lost as well."""
+        """Close the client's connection; a reset may also lose data in flight to it."""
         if fate.is_reset:
             it: socket.socket = self.writer.get_extra_info("socket")
             it.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -246,7 +246,9 @@ class _Connection:
         self.writer.close()
 
     async def _connected(self) -> Upstream:
-        """A kept connection that the node has closed by now is made anew: that is no fault of the client's link."""
+        """Return a connection; replaces one that the node has closed, since that is not a fault of the client's
+        link.
+        """
         if self._upstream is not None and self._upstream.reader.at_eof():
             self._disconnect()
         if self._upstream is None:
@@ -260,7 +262,7 @@ class _Connection:
 
 
 class _Budget:
-    """Bytes that may still pass; None for all."""
+    """The bytes that may still pass; None for no limit."""
 
     def __init__(self, left: int | None) -> None:
         self.left = left

@@ -1,4 +1,4 @@
-"""Producers of penstock/, async and sync, as one more kind beside those of tests/faults/reference.py."""
+"""Producers of penstock/, async and sync, in addition to those of tests/faults/reference.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPTIONS = ClientOptions(batch_bytes=200, linger_ms=2, in_flight_max=5, backoff_m
 
 
 async def python_async(job: Job, history: History) -> None:
-    """Every record is an append of its own: what goes into a batch is the client's affair."""
+    """Every record is an append of its own: the client decides about batches."""
     async with Client(job.url, options=OPTIONS) as client, client.producer() as producer:
         sent = []
         for value in job.values:
@@ -25,7 +25,7 @@ async def python_async(job: Job, history: History) -> None:
 
 
 async def python_sync(job: Job, history: History) -> None:
-    """A thread of its own: the loop's are few, and one of them starts the node that this one may be waiting for."""
+    """Run in a thread of its own: the loop's pool is small, and one of its threads may be starting the node."""
     executor = ThreadPoolExecutor(1)
     try:
         await asyncio.get_running_loop().run_in_executor(executor, _produce, job, history)

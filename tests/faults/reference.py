@@ -1,6 +1,6 @@
-"""Producers by the letter of docs/produce.md, as short as they can be. A yardstick, no client.
+"""Producers exactly as docs/produce.md says, as short as possible. A reference, not a client library.
 
-`plain` has neither key nor sequence, so it may store a record twice; it shows what the other two are good for.
+`plain` has neither key nor sequence, so it may store a record twice; it shows the value of the other two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 class Job(NamedTuple):
-    """Store these values, so many a batch, in one partition. `name` is the producer's in the history, and its seed."""
+    """Store these values in one partition, with this many a batch. `name` is the producer's in the history, and its
+    seed.
+    """
 
     name: str
     url: str
@@ -40,14 +42,14 @@ class Job(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """`status` 0: there was none."""
+    """`status` 0 means no answer."""
 
     status: int
     json: Any
 
 
 class Refused(Exception):
-    """For good, where the test expects that everything is stored."""
+    """Permanently rejected, where the test expects that everything is stored."""
 
 
 class Caller:
@@ -85,7 +87,7 @@ def settle(append: Append, answer: Answer, partition: int) -> None:
 
 
 async def plain(job: Job, history: History) -> None:
-    """At least once: each batch until it is acknowledged, then the next."""
+    """At least once: repeat each batch until it is acknowledged, then send the next."""
     async with session() as connections:
         caller = Caller(connections, job.name)
         for batch in job.batches:
@@ -104,7 +106,7 @@ async def keyed(job: Job, history: History) -> None:
 
 
 async def sequenced(job: Job, history: History, in_flight_max: int = 5) -> None:
-    """Producer ids, the first batch alone, then several at once."""
+    """Producer ids: the first batch alone, then several at once."""
     async with session() as connections:
         caller = Caller(connections, job.name)
         answer = await caller.until_answered(f"{job.url}/v1/producers", b"", {})
@@ -121,7 +123,7 @@ async def sequenced(job: Job, history: History, in_flight_max: int = 5) -> None:
             if sequence == 0:
                 await task
             sequence += len(batch)
-            await asyncio.sleep(0)  # so that sends begin in their order
+            await asyncio.sleep(0)  # so that sends start in order
         await asyncio.gather(*tasks)
 
 

@@ -1,7 +1,7 @@
-"""What may befall an exchange between a client and a node, and how often: drawn from a seeded random.Random.
+"""The faults of an exchange between a client and a node, and their rates: drawn from a seeded random.Random.
 
-Decides only; tests/faults/proxy.py carries it out. Each link has rules and dice of its own, so that one
-client changes nothing for another.
+This file only decides; tests/faults/proxy.py carries it out. Each link has its own rules and dice, so that clients do
+not affect each other.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from enum import StrEnum
 
 class Fault(StrEnum):
     NONE = "none"
-    DELAY = "delay"  # the request comes late
+    DELAY = "delay"  # the request arrives late
     DELAY_REPLY = "delay_reply"
     DROP = "drop"  # the request never arrives; the connection is closed
     CUT_REQUEST = "cut_request"  # the node gets the first n bytes, then the connection is closed
     CUT_REPLY = "cut_reply"  # the client gets the first n bytes of the reply
-    LOSE_REPLY = "lose_reply"  # carried out, and the client is not told
-    DUPLICATE = "duplicate"  # the whole request twice, at the same time over two connections
-    REPLAY = "replay"  # answered as usual; the whole request comes once more, later
-    REORDER = "reorder"  # held back until another request of the link has overtaken it
-    DELIVER_LATE = "deliver_late"  # the client's connection is closed at once, and the request arrives afterwards
+    LOSE_REPLY = "lose_reply"  # executed, and the reply is dropped
+    DUPLICATE = "duplicate"  # the complete request twice, at the same time over two connections
+    REPLAY = "replay"  # answered as usual; the complete request is sent again later
+    REORDER = "reorder"  # held until another request of the link has overtaken it
+    DELIVER_LATE = "deliver_late"  # the client's connection is closed at once, and the request arrives later
 
 
 EVERY_FAULT: Mapping[Fault, float] = dict.fromkeys(Fault, 1.0) | {Fault.NONE: 12.0}
@@ -31,13 +31,13 @@ EVERY_FAULT: Mapping[Fault, float] = dict.fromkeys(Fault, 1.0) | {Fault.NONE: 12
 
 @dataclass(frozen=True)
 class Rules:
-    """`weights`: how often each fault is drawn, against each other. Bytes that are no HTTP/1.1 know only the cut."""
+    """`weights`: relative rates of the faults. Connections that are not HTTP/1.1 are only cut."""
 
     weights: Mapping[Fault, float] = field(default_factory=lambda: EVERY_FAULT)
     delay_ms_max: int = 20
-    late_ms_max: int = 200  # a replay or late delivery comes after at most this
-    overtake_ms_max: int = 50  # who is held back waits no longer for another one
-    stream_cut_share: float = 0.0  # of connections that are no HTTP/1.1: cut after some bytes
+    late_ms_max: int = 200  # longest delay of a replay or late delivery
+    overtake_ms_max: int = 50  # longest wait of a held request for another one
+    stream_cut_share: float = 0.0  # of connections that are not HTTP/1.1: the share that is cut after some bytes
     stream_cut_bytes_max: int = 4_000
 
 
@@ -46,7 +46,9 @@ NO_FAULTS = Rules(weights={Fault.NONE: 1.0})
 
 @dataclass(frozen=True)
 class Fate:
-    """Of one exchange. `cut_share`: where in the message the cut is, 0 <= share < 1. `is_reset`: RST instead of FIN."""
+    """The fault of one exchange. `cut_share`: where in the message the cut is, 0 <= share < 1. `is_reset`: RST instead
+    of FIN.
+    """
 
     fault: Fault
     delay_s: float
@@ -56,7 +58,7 @@ class Fate:
 
 
 class Dice:
-    """One link's. Every fate takes the same number of draws, whatever it is."""
+    """The dice of one link. Every fate takes the same number of draws."""
 
     def __init__(self, rules: Rules, seed: str | int) -> None:
         self.rules = rules
@@ -74,7 +76,7 @@ class Dice:
         )
 
     def stream_cut(self) -> int | None:
-        """After how many bytes, both ways together, a connection that is no HTTP/1.1 is cut; None for never."""
+        """Return after how many bytes, in both directions, a connection that is not HTTP/1.1 is cut; None for never."""
         is_cut = self._random.random() < self.rules.stream_cut_share
         after = self._random.randint(1, self.rules.stream_cut_bytes_max)
         return after if is_cut else None

@@ -1,6 +1,6 @@
-"""A real node behind the fault proxy: it can be killed and started again on its data while clients go on.
+"""A real node behind the fault proxy: it can be killed and restarted on its data while clients continue.
 
-Topics are made, and the log is read, at the node itself: only what clients do passes the proxy.
+Topics are created and the log is read at the node itself: only clients' requests pass through the proxy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Site:
         self.proxy.upstream_port = self._node.port
 
     async def kill_and_start(self) -> None:
-        """As a crash of the process; its clients find nobody until the next one is ready."""
+        """Kill and restart, as in a crash of the process; clients cannot connect until the next one is ready."""
         async with self._killing:
             assert self._node is not None
             await asyncio.to_thread(self._node.kill)
@@ -60,7 +60,7 @@ class Site:
         await self._ask("DELETE", f"/v1/topics/{topic}")
 
     async def read(self, topic: str, partitions: int) -> Log:
-        """Every value as its text, with gapless offsets from 0."""
+        """Return every value as its text; asserts gapless offsets from 0."""
         return {number: await self._read_partition(topic, number) for number in range(partitions)}
 
     async def _read_partition(self, topic: str, number: int) -> list[str]:
@@ -75,7 +75,9 @@ class Site:
                 values.append(record["value"])
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:
-        """Each of these may be repeated, and is, while the node is away: other stories kill it too."""
+        """Send a request; retries it while the node is down, since other stories kill it too. All of them are
+        idempotent.
+        """
         async with asyncio.timeout(NODE_BACK_S):
             while True:
                 with suppress(aiohttp.ClientError, OSError):
@@ -102,7 +104,7 @@ async def running_site(directory: Path, **settings: object) -> AsyncIterator[Sit
 
 
 class SiteInside(Site):
-    """The same node in this process and loop, behind aiohttp's server: quick, and a fault can be planted into it.
+    """The same node in this process and loop, behind aiohttp's server: fast, and open to planted faults.
 
     It is stopped and started, not killed.
     """

@@ -1,7 +1,7 @@
-"""A story: a few producers of different kinds at one topic, each over a bad link of its own, and perhaps a kill -9.
+"""A story: a few producers of different kinds and one topic, each over its own bad link, and perhaps a kill -9.
 
-What happens is drawn from the seed: kinds, partitions, weights of the faults, when the node is killed. Which request
-meets which fault also depends on how the processes run, so a seed brings the same story and seldom the same minute.
+The seed decides kinds, partitions, fault rates and the time of the kill. Which request meets which fault also depends
+on the processes' timing, so a seed gives the same story, but seldom the same sequence of events.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS: dict[str, Produce] = {**IN_PYTHON, **{language: partial(run_example, lang
 
 BATCH_LINES = 5
 STORY_S = 300.0
-REPLAYED = 6  # old requests of each link that come once more at the end
+REPLAYED = 6  # old requests of each link that are replayed at the end
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def story_of(seed: int, kinds: Sequence[str], *, size: int = 3, is_killed: bool 
 
 
 async def play(story: Story, site: Site, topic: str) -> Counter[Fault]:
-    """Play a story and judge it: nothing lost, duplicated or inverted. Says which faults there were."""
+    """Play a story and judge it: nothing lost, duplicated or inverted. Return the counts of its faults."""
     await site.create(topic, story.partitions)
     history = History()
     links = [await site.proxy.open_link(story.rules, f"{story.seed} {kind}") for kind in story.kinds]

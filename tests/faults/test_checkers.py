@@ -1,4 +1,4 @@
-"""Each judge is shown the anomaly that it is there for, planted into a history that is sound without it."""
+"""Each judge finds its anomaly, planted into an otherwise sound history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ A1, A2, B1 = ["a1", "a2"], ["a3"], ["b1"]
 
 
 def sound() -> tuple[History, dict[int, list[str]]]:
-    """Producer a in partition 0, b in 0 while a is under way, and one append of which nobody knows."""
+    """Return a history: producer a in partition 0, b in 0 while a's append is in flight, and one append of unknown
+    outcome.
+    """
     history = History(
         [
             Append("a", A1, 10, 0, Outcome.OK, 0, 20),

@@ -1,6 +1,6 @@
-"""Producers over bad links to a real node that is killed now and then: every record once, and in its producer's order.
+"""Producers over bad links to a real node with kills: every record is stored once, and in its producer's order.
 
-Eight stories here; a thousand, also by the examples: `make faults-long`. One of these again:
+Eight stories here; a thousand, also with the examples: `make faults-long`. To repeat one of these:
 PENSTOCK_TEST_FAULT_STORIES=1 PENSTOCK_TEST_FAULT_SEED=<its seed>.
 """
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.e2e
 
 STORIES = int(os.environ.get("PENSTOCK_TEST_FAULT_STORIES", "8"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_TEST_FAULT_SEED", "0"))
-STORIES_OF_A_SITE = 50  # then a new directory, and the other form of node
-AT_ONCE = 20  # they mostly wait: for a node that is away, for a pause to pass
+STORIES_OF_A_SITE = 50  # then a new directory and the other form of node
+AT_ONCE = 20  # they mostly wait, for a restart of the node or for a pause
 IS_LONG = "PENSTOCK_TEST_FAULT_STORIES" in os.environ
 
 
 async def test_producers_of_every_kind_store_everything_once_whatever_their_links_and_kills_do(tmp_path: Path) -> None:
-    """In the long run by all examples too, and by turns at a node of one process and of two shards."""
+    """The long run includes all examples, and alternates between a node of one process and one of two shards."""
     kinds = [kind for kind in KINDS if kind in IN_PYTHON or (IS_LONG and is_there(kind))]
     happened: Counter[Fault] = Counter()
     failures: list[BaseException] = []
@@ -56,7 +56,7 @@ async def test_producers_of_every_kind_store_everything_once_whatever_their_link
 
 
 async def _played(stories: list[Story], site: Site) -> list[Counter[Fault] | BaseException]:
-    """Many at a time: a kill of one story is one for the others that are under way, too."""
+    """Play many at a time: a kill of one story hits the concurrent ones too."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def play_one(story: Story) -> Counter[Fault]:
@@ -69,7 +69,7 @@ async def _played(stories: list[Story], site: Site) -> list[Counter[Fault] | Bas
 @pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_example_can_be_built(language: str) -> None:
-    """Skipped, with the reason, where its tools are missing."""
+    """Skipped, with the reason, if its tools are missing."""
     assert command_of(language)
 
 
@@ -84,7 +84,7 @@ async def test_the_examples_store_their_lines_once_over_bad_links_and_through_a_
 
 
 async def test_plain_producers_may_repeat_but_keep_their_order_and_lose_nothing(tmp_path: Path) -> None:
-    """One request under way at a time. The repeats show what the links do, and what the others are good for."""
+    """One request in flight at a time. The repeats show the effect of the links, and the value of the other kinds."""
     history = History()
     async with running_site(tmp_path) as site:
         await site.create("t", 1)

@@ -1,7 +1,7 @@
-"""Faults planted into a real node, each caught: what the runs of test_exactly_once.py can see, they would see.
+"""Faults planted into a real node, each caught: test_exactly_once.py would detect such bugs.
 
-Each test breaks one thing on the way of a batch into the log and lets a producer work over a bad link. The first test
-breaks nothing, so that what the others find is the mutant's.
+Each test breaks one step of a batch's way into the log and runs a producer over a bad link. The first test breaks
+nothing, so the findings of the others come from the mutant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.faults.reference import Job, keyed, sequenced
 from tests.faults.rules import NO_FAULTS, Fault, Rules
 from tests.faults.site import running_inside
 
-# Everything that leads to repeats and overtaking, and much of it: a mutant is to be caught each time.
+# High rates of all faults that lead to repeats and overtaking, so that a mutant is caught each time.
 HARSH = Rules(
     {
         Fault.NONE: 4,
@@ -45,7 +45,7 @@ Produce = Callable[[Job, History], Awaitable[None]]
 
 
 async def found(tmp_path: Path, produce: Produce, *, is_restarted: bool = False) -> set[str]:
-    """The kinds of what the judges find, after some old requests have come once more."""
+    """Return the kinds of the findings, after some old requests were replayed."""
     history = History()
     async with running_inside(tmp_path) as site:
         await site.create("t", 1)
@@ -88,7 +88,7 @@ async def test_a_restart_that_forgets_is_caught(produce, tmp_path, monkeypatch):
 
 
 async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
-    """Repeats are known and answered as such, and written all the same."""
+    """Repeats are recognised and answered as such, but written nevertheless."""
     admit = AppendValidator.admit
 
     def admit_all(self: AppendValidator, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
@@ -105,7 +105,7 @@ async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
 
 
 async def test_order_that_is_not_kept_is_caught(tmp_path, monkeypatch):
-    """Batches are let in as they come, gaps or not."""
+    """Batches are accepted in arrival order, with or without gaps."""
     judge = Producers.judge
 
     def judge_without_gaps(self, header):
@@ -117,7 +117,7 @@ async def test_order_that_is_not_kept_is_caught(tmp_path, monkeypatch):
 
 
 async def statuses_of_repeats(tmp_path: Path, batches: int) -> dict[int, int]:
-    """Store so many batches, then repeat them all, in any order."""
+    """Store this many batches, then repeat them all in any order; return the statuses of the repeats."""
     async with running_inside(tmp_path) as site:
         await site.create("t", 1)
         link = await site.proxy.open_link(NO_FAULTS, 1)

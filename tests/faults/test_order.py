@@ -1,6 +1,6 @@
-"""Sequenced requests of one HTTP/2 connection, many under way at once: stored in their order, here and over shards.
+"""Sequenced requests of one HTTP/2 connection, many in flight: stored in order, in one process and over shards.
 
-What came too early is refused as a gap and sent again, as docs/produce.md has it.
+A batch that arrives too early is rejected as a gap and retried, as docs/produce.md says.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.scenarios.http2_client import Http2Client
 pytestmark = pytest.mark.e2e
 
 REQUESTS = 61
-AT_ONCE = 15  # what the window allows, with one to spare
+AT_ONCE = 15  # the window, with one to spare
 NDJSON = {"content-type": "application/x-ndjson"}
 
 
 class Sequenced:
-    """A producer over one HTTP/2 connection that sends again whatever came too early."""
+    """A producer over one HTTP/2 connection that retries batches that arrived too early."""
 
     def __init__(self, client: Http2Client, producer_id: int, partition: int) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class Sequenced:
 
 
 async def test_sequences_keep_their_order_under_multiplexing(tmp_path: Path) -> None:
-    """Large and small bodies by turns."""
+    """Large and small bodies alternate."""
     async with running_site(tmp_path, shards=2) as site:
         await site.create("t", 2)  # one partition belongs to the other shard
         client = await Http2Client.open("127.0.0.1", site.proxy.upstream_port)

@@ -1,4 +1,4 @@
-"""The fault proxy against a server that writes down what reaches it: each fault does what its name says."""
+"""The fault proxy against a server that records its requests: each fault does what its name says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOST = aiohttp.ClientError
 
 
 class Recorder:
-    """What arrived, in order. A request is answered by its own body."""
+    """Records the requests in order. Its answer is the request's body."""
 
     def __init__(self) -> None:
         self.arrived: list[str] = []
@@ -50,7 +50,7 @@ def only(fault: Fault, **more: int) -> Rules:
 
 
 async def post(link: Link, body: str) -> str:
-    """On a connection of its own."""
+    """Send on a new connection."""
     async with aiohttp.ClientSession() as session, session.post(link.url, data=body.encode()) as response:
         return await response.text()
 
@@ -133,7 +133,7 @@ async def test_a_late_delivery_arrives_after_the_client_was_hung_up_on():
 
 
 async def test_who_is_held_back_is_overtaken():
-    """The first is held, however long, until the second has passed it."""
+    """The first is held until the second has passed it."""
     async with link_of(only(Fault.REORDER, overtake_ms_max=60_000)) as (link, recorder, _):
         first = asyncio.create_task(post(link, "first"))
         while link.happened.total() < 1:
@@ -148,7 +148,7 @@ async def test_old_requests_are_replayed_and_wait_for_a_node_that_is_away():
     async with link_of(NO_FAULTS) as (link, recorder, proxy):
         for n in range(5):
             await post(link, str(n))
-        port, proxy.upstream_port = proxy.upstream_port, 9  # nobody listens there
+        port, proxy.upstream_port = proxy.upstream_port, 9  # a port without a listener
         with pytest.raises(LOST):
             await post(link, "while it is away")
         replay = asyncio.create_task(link.replay(6))
@@ -159,7 +159,7 @@ async def test_old_requests_are_replayed_and_wait_for_a_node_that_is_away():
 
 
 async def test_bytes_that_are_no_http1_are_cut_after_so_many():
-    """The beginning of HTTP/2 is enough to be told apart."""
+    """The first bytes of HTTP/2 suffice to recognise it."""
     received = bytearray()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,6 @@
-"""Bytes that a stranger may send: sound ones with a few changes, and checksums made right again where they would hide
-everything behind them.
+"""Untrusted bytes: valid ones with a few changes, and with corrected checksums where a wrong one would hide the rest.
 
-A decoder is given them by tests/fuzz/test_decoders.py. How many examples there are: `PENSTOCK_FUZZ_EXAMPLES`.
+tests/fuzz/test_decoders.py passes them to decoders. `PENSTOCK_FUZZ_EXAMPLES` sets the number of examples.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ T = TypeVar("T")
 EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "60"))
 fuzzed = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 
-# What breaks decoders in the field: extremes, signs, ends of text, nests, numbers of any length.
+# Frequent causes of decoder bugs: extremes, signs, ends of text, nesting, numbers of any length.
 SNIPPETS = (
     b"\x00", b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff" * 9,
     b"\x80" * 10 + b"\x01", b'"', b"\\", b"\\u0000", b"\\ud800", b"\\udc00\\ud800", b"{", b"}", b"[", b"]",
@@ -34,7 +33,9 @@ SNIPPETS = (
 
 @st.composite
 def changed(draw: st.DrawFn, sound: Sequence[bytes]) -> bytes:
-    """One of the sound ones after up to five changes: a byte, a piece cut out, put in, doubled, or of another one."""
+    """Return a valid input after up to five changes: a byte changed, or a piece removed, inserted, doubled, or taken
+    from another.
+    """
     data = bytearray(draw(st.sampled_from(sound)))
     for _ in range(draw(st.integers(0, 5))):
         at = draw(st.integers(0, len(data)))
@@ -57,14 +58,14 @@ def changed(draw: st.DrawFn, sound: Sequence[bytes]) -> bytes:
 
 
 def strangers(sound: Sequence[bytes], repair: Callable[[bytes], bytes] | None = None) -> st.SearchStrategy[bytes]:
-    """Changed ones, with and without a right checksum, and bytes of no kind at all."""
+    """Generate changed inputs, with and without a correct checksum, and random bytes."""
     one = changed(sound)
     kinds = [one, st.binary(max_size=200)]
     return st.one_of(*kinds, *([one.map(repair)] if repair else []))
 
 
 def with_batch_crc(data: bytes) -> bytes:
-    """A batch whose length and checksum are true, so that what follows the header is looked at."""
+    """Return a batch with correct length and checksum, so that the data after the header is decoded."""
     if len(data) < 61:
         return data
     fixed = bytearray(data)

@@ -1,5 +1,5 @@
-"""Whatever bytes a stranger sends or a broken disk gives, a decoder returns or raises what it declares: nothing else,
-without hanging, and within bounded memory. What these tests have found stands in tests/fuzz/test_findings.py.
+"""For any bytes a decoder returns a value or raises a declared error: no other error, no hang, bounded memory.
+tests/fuzz/test_findings.py has the bugs found by these tests.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ EVENTS = [
 @fuzzed
 @given(st.one_of(strangers(BATCHES, with_batch_crc), strangers(BATCHES).map(with_batch_crc)))
 def test_a_batch_from_a_client(data: bytes) -> None:
-    """What passes every check can be decoded, and is what its header says."""
+    """A batch that passes every check can be decoded, and matches its header."""
     try:
         header = batch.check_client_batch(data, batch_bytes_max=MIB)
         batch.check_records(data, record_bytes_max=64 * KIB, decoded_bytes_max=MIB)
@@ -211,7 +211,7 @@ def test_an_accept_header(text: str) -> None:
     st.integers(1, 5),
 )
 def test_the_id_of_an_event_that_a_client_sends_back(text: str, partitions: int) -> None:
-    """As `Last-Event-ID`, or as `?positions=`: positions that a partition can have, or a problem."""
+    """As `Last-Event-ID`, or as `?positions=`: either valid positions of a partition, or a problem."""
     with suppress(Problem):
         positions = parse_id(text, partitions)
         assert 1 <= len(positions) <= partitions
@@ -282,7 +282,7 @@ OFFSETS, TIMES = _index_files()
 @fuzzed
 @given(strangers([OFFSETS], lambda d: _sealed(d[:-4], 100_000)), strangers([TIMES], lambda d: _sealed(d[:-4], 100_000)))
 def test_index_files(offsets: bytes, times: bytes) -> None:
-    """In doubt there is no index; one that is taken answers every question with a position inside of the segment."""
+    """An invalid index is dropped; an accepted one answers every query with a position inside the segment."""
     index = load_index(0, offsets, times, 100_000)
     if index is not None:
         for offset in (0, 1, 10, 2**31):
@@ -332,7 +332,7 @@ FURTHER = orjson.dumps({"format": 2, "cluster_id": "c", "node_id": 1, "directory
 @fuzzed
 @given(data=strangers([META, FIRST, FURTHER]))
 def test_the_meta_file(tmp_path_factory, data: bytes) -> None:
-    """Of the only directory, of the first of several, or of a further one that may be the first's by its cluster."""
+    """Of the only directory, of the first of several, or of a further one of the same cluster."""
     path = tmp_path_factory.mktemp("meta")
     (path / "meta").write_bytes(data)
     disk, identity = RealDisk(), Identity("c", 1)
@@ -358,7 +358,7 @@ def test_a_topic_file(data: bytes) -> None:
 
 
 def test_no_bytes_make_a_decoder_take_memory_without_bound() -> None:
-    """Each of these claims to be far more than it is. 40 MB are room for the machinery, not for the claims."""
+    """Each of these claims to be far larger than it is. 40 MB cover the machinery, not the claims."""
     count = (2**31 - 1).to_bytes(4, "big")
     lying = with_batch_crc(BATCHES[0][:57] + count + BATCHES[0][61:])
     snappy_lie = with_batch_crc(BATCHES[2][:61] + b"\xff\xff\xff\xff\x0f" + b"\x00" * 20)

@@ -1,4 +1,6 @@
-"""Several nodes' agents in one loop, over one coordination store, each with a listener that remembers what it hears."""
+"""Agents of several nodes in one event loop, over one coordination store, each with a listener that records its
+calls.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from replication.coordination.interface import Session
 from replication.cores.partition_state import Member, PartitionState, sorted_members
 from tests.replication.coordinations import Coordination, embedded
 
-WAIT_S = 30.0  # of a machine that may be busy
+WAIT_S = 30.0  # allows for a busy machine
 _ids = (f"{n:032x}" for n in itertools.count(1))
 
 
@@ -107,11 +109,11 @@ class Cluster:
             await agent.stop()
 
     async def end(self, node_id: int) -> None:
-        """The node is gone at once."""
+        """End the node at once."""
         await self.agents.pop(node_id).stop()
 
     async def expire(self, node_id: int) -> None:
-        """The node's session is over, and the node is not."""
+        """Expire the node's session; the node goes on."""
         await self.coordination.expire(self.sessions[node_id][-1])
 
     def controller(self) -> ClusterAgent | None:
@@ -138,7 +140,7 @@ async def propose(agent: ClusterAgent, topic: TopicEntry, number: int, state: Pa
 
 
 async def catch_up(agent: ClusterAgent, topic: TopicEntry) -> None:
-    """What leaders do once new replicas have all that there is: put them in the set."""
+    """Add new replicas to the in-sync set once they have caught up, as leaders do."""
     for number in range(topic.partitions):
         while (wanted := whole(agent, topic, number)) is not None:
             await propose(agent, topic, number, wanted)
@@ -146,7 +148,7 @@ async def catch_up(agent: ClusterAgent, topic: TopicEntry) -> None:
 
 
 def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState | None:
-    """With all that are alive in sync; None if they are."""
+    """Return the state if all live replicas are in sync, else None."""
     state = agent.view.states[topic.topic_id, number].state
     members = {m.node_id: m for m in state.in_sync}
     alive = {n: Member(n, agent.view.nodes[n].broker_epoch) for n in state.replicas if n in agent.view.nodes}
@@ -156,7 +158,7 @@ def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState
 
 @asynccontextmanager
 async def embedded_cluster(path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """Over a journal."""
+    """Run a cluster over a journal."""
     async with embedded(path, request) as coordination:
         made = Cluster(coordination)
         yield made

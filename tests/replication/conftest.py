@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests of the session, each below a key of its own; clusters of agents on either store."""
+"""One ZooKeeper for all tests of the session, each below its own key; clusters of agents on either store."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ async def cluster(coordination: Coordination) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def alone(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """Over the embedded store only: where the store makes no difference."""
+    """A cluster over the embedded store, for tests in which the store makes no difference."""
     async with embedded_cluster(tmp_path, request) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Each implementation of the coordination store, as its contract's tests see it: open sessions, end one by force."""
+"""Each implementation of the coordination store for the contract tests: open sessions, expire one by force."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from replication.coordination.embedded import EmbeddedStore
 from replication.coordination.interface import Session, State
 from replication.coordination.zookeeper import Address, ZookeeperSession
 
-SESSION_TIMEOUT_MS = 20_000  # of a machine that may be busy
+SESSION_TIMEOUT_MS = 20_000  # allows for a busy machine
 
 
 class Coordination(ABC):
-    """A store of its own for one test."""
+    """A separate store for each test."""
 
     @abstractmethod
     async def session(self) -> Session:
-        """As a node of its own would open it."""
+        """Open a session, as a separate node does."""
 
     @abstractmethod
     async def expire(self, session: Session) -> None:
-        """The session ends without its node's doing, as after a long pause."""
+        """Expire the session on the store's side, as after a long pause."""
 
 
 class Embedded(Coordination):
@@ -58,7 +58,7 @@ class Zookeeper(Coordination):
         return session
 
     async def expire(self, session: Session) -> None:
-        """By ZooKeeper itself: who takes a session over and closes it ends it for the one that had it."""
+        """Have ZooKeeper expire it: a second client takes over the session and closes it."""
         assert isinstance(session, ZookeeperSession)
         await asyncio.to_thread(self._take_over, session._client.client_id)
         await asyncio.wait_for(lost(session), START_S)

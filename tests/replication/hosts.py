@@ -1,7 +1,8 @@
-"""Some nodes in one process: each a real shard on its own directory, a ReplicaHost, and the real internal listener.
+"""Several nodes in one process: each has a real shard on its own directory, a ReplicaHost, and the real internal
+listener.
 
-Fetches go over loopback by aiohttp. There is no coordination: a dumb store in memory takes proposals by compare-and-set
-and tells everybody, and a test elects by writing a state.
+Fetches go over loopback by aiohttp. There is no coordination: an in-memory store applies proposals by compare-and-set
+and notifies every node. A test elects a leader by writing a state.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ LIMITS = ReplicaLimits(lag_s_max=5.0, fetches=FetchLimits(wait_ms=200), session_
 
 
 class Store:
-    """What coordination would say: the state of each partition, and who is registered."""
+    """A stand-in for coordination: the state of each partition, and the registered nodes."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, int], VersionedState] = {}
@@ -63,7 +64,7 @@ class Store:
         return [self._taken(one) for one in proposals]
 
     def write(self, topic_id: str, number: int, state: PartitionState) -> None:
-        """As a controller would."""
+        """Write as a controller does."""
         known = self.states.get((topic_id, number))
         found = VersionedState(state, known.partition_epoch + 1 if known else 1)
         self.states[topic_id, number] = found
@@ -90,7 +91,7 @@ class Store:
 
 
 class HostedNode:
-    """One node's life. `path` outlives it."""
+    """One life of a node. `path` is the same for all its lives."""
 
     def __init__(self, node_id: int, path: Path, store: Store, limits: ReplicaLimits) -> None:
         self.node_id = node_id
@@ -100,7 +101,7 @@ class HostedNode:
         self._executor = ThreadPoolExecutor(4)
         self.offline: list[tuple[str, int]] = []
         self.url = ""
-        self.boottime = 1000.0  # moved by the test
+        self.boottime = 1000.0  # changed by the test
 
     async def start(self) -> None:
         disk, ids = RealDisk(), (f"id{n}" for n in itertools.count())
@@ -134,7 +135,7 @@ class HostedNode:
         await self.shard.start()
 
     async def _answer(self, body: bytes) -> list[Buffer]:
-        """A test may hold the answers back, as a bad network does."""
+        """A test may delay the answers, as a bad network does."""
         answer = await self.host.server.fetch(body)
         await self.may_fetch.wait()
         return answer
@@ -161,15 +162,15 @@ class HostedNode:
         return self.host.by_partition[self.partition(number, topic)]
 
     async def produce(self, *values: bytes, acks: Acks = Acks.ALL, number: int = 0, timeout_ms: int = 10_000) -> int:
-        """The offset of the first."""
+        """Return the first offset."""
         batch = batch_of(*values)
         return (await self.replica(number).produce(batch, acks, timeout_ms)).base_offset
 
     def records(self, number: int = 0) -> list[Record]:
-        """All that is in the log, committed or not."""
+        """Return all records in the log, committed or not."""
         found, offset, partition = [], self.partition(number).log.local_log_start, self.partition(number)
         for segment in partition.log.segments:
-            _ = segment.handle, segment.index  # a sealed one may be closed
+            _ = segment.handle, segment.index  # a sealed segment may be closed
         while chunk := self.shard.reader.read_uncommitted_nowait(partition, offset, 1 << 20):
             found += decode(chunk.data)
             offset = chunk.next_offset
@@ -225,7 +226,7 @@ class Hosts:
         return self.store.states[self.topic_id, number].state
 
     def elect(self, leader: int | None, in_sync: Sequence[int] = (), number: int = 0) -> None:
-        """A new leader epoch. Without in_sync: whoever is there now and was, or all of them at first."""
+        """Start a new leader epoch. Without in_sync: the live nodes that were in it, or all of them at first."""
         known = self.store.states.get((self.topic_id, number))
         was = [member.node_id for member in known.state.in_sync] if known else list(self.nodes)
         members = sorted_members(self.member(node) for node in in_sync or was if node in self.nodes)
@@ -243,7 +244,7 @@ class Hosts:
             node.may_fetch.set()
 
     def leave_out(self, node_id: int, number: int = 0) -> None:
-        """Out of the in-sync set, with the same leader."""
+        """Remove a node from the in-sync set, with the same leader."""
         state = self.state(number)
         rest = tuple(member for member in state.in_sync if member.node_id != node_id)
         self.store.write(self.topic_id, number, replace(with_in_sync(state, rest, TopicRules())))

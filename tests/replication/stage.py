@@ -1,7 +1,7 @@
-"""The stage of the transcripts: a few nodes and a store, moved by one command at a time, deciding by the real cores.
+"""The nodes and the store of the transcripts, driven by one command at a time; the real cores decide.
 
-Nothing happens by itself: no fetch, no fsync, no news from the store. So a scenario shows exactly what each step does.
-Logs are lists; what a node decides is replication.cores' business. Time stands still but for `wait`.
+Nothing happens without a command: no fetch, no fsync, no message of the store. So a scenario shows exactly the effect
+of each step. Logs are lists; replication.cores decides for the nodes. Only `wait` advances time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StageNode:
 
 
 class Stage:
-    """Commands are methods named `do_...`; each says what came of it with `tell`."""
+    """Commands are methods named `do_...`; each reports its effect with `tell`."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, StageNode] = {}
@@ -77,10 +77,10 @@ class Stage:
         command: Callable[..., None] = getattr(self, f"do_{name.replace('-', '_')}")
         command(*[word for word in words if "=" not in word], **options)
 
-    # The cast.
+    # Setup.
 
     def do_nodes(self, *numbers: str, min_insync: str = "2", durability: str = "os", unclean: str = "no") -> None:
-        """The first leads; all are in sync, and nobody has heard of it yet but by `learn`."""
+        """The first node leads and all are in sync; a node learns this only by `learn`."""
         self.rules = TopicRules(int(min_insync), unclean == "yes", durability == "group")
         for number in map(int, numbers):
             self._register(StageNode(number, 0))
@@ -88,7 +88,7 @@ class Stage:
         self.do_learn(*numbers)
 
     def do_join(self, number: str) -> None:
-        """A node that holds no replica yet."""
+        """Add a node without replicas."""
         self._register(StageNode(int(number), 0))
 
     # Records.
@@ -114,7 +114,7 @@ class Stage:
                 self._do(node, node.leader.on_synced(node.durable_end, self.now))
 
     def do_fetch(self, number: str) -> None:
-        """The follower asks, is answered, and does as its core says."""
+        """The follower fetches, is answered, and does what its core decides."""
         node = self.nodes[int(number)]
         assert isinstance(node.role, Follow), f"{number} follows nobody"
         leading = self.nodes[node.role.leader]
@@ -138,7 +138,7 @@ class Stage:
     # The store and the controller.
 
     def do_learn(self, *numbers: str) -> None:
-        """Hear of the store's state and of who is registered."""
+        """Receive the store's state and the registrations."""
         for node in self._named(numbers):
             self._learn(node)
 
@@ -155,7 +155,7 @@ class Stage:
         self._write(reassignment.begun(self.store.state, tuple(map(int, target)), self.registered.keys()))
 
     def do_store(self) -> None:
-        """What leaders have proposed arrives, in order."""
+        """Deliver the leaders' proposals, in order."""
         proposals, self.proposals = self.proposals, []
         for number, proposal in proposals:
             assert self.store is not None
@@ -164,10 +164,10 @@ class Stage:
             else:
                 self._write(proposal.state)
 
-    # What goes wrong.
+    # Failures.
 
     def do_expire(self, number: str) -> None:
-        """The session ends; the process does not know yet."""
+        """Expire the session; the process does not know yet."""
         self.registered.pop(int(number), None)
 
     def do_crash(self, number: str) -> None:
@@ -190,7 +190,7 @@ class Stage:
         self._register(node)
 
     def do_wait(self, seconds: str) -> None:
-        """Time passes, every leader looks at who keeps up, and the store hears of whose session lives."""
+        """Advance time: every leader checks its followers' lag, and live sessions send heartbeats."""
         self.now += float(seconds)
         for number in self.registered:
             self.nodes[number].session.on(SessionEvent.ANSWERED, self.now)
@@ -217,7 +217,7 @@ class Stage:
             self.tell("the end is not known yet" if found is None else f"the end is {found}")
 
     def do_read(self, number: str, offset: str) -> None:
-        """A consumer asks. Before a refusal for good the leader asks the store whether it still leads."""
+        """Read as a consumer. Before a permanent error the leader asks the store whether it still leads."""
         node, at = self.nodes[int(number)], int(offset)
         if node.leader is None:
             self.tell(f"refused: {number} does not lead, try again")
@@ -230,7 +230,7 @@ class Stage:
         else:
             self.tell(f"refused for good: {at} is above {node.high_watermark}")
 
-    # Behind the scenes.
+    # Helpers.
 
     def _named(self, numbers: tuple[str, ...]) -> list[StageNode]:
         if numbers == ("all",):
@@ -339,7 +339,7 @@ def _ids(members: tuple[Member, ...]) -> list[int]:
 
 
 def _values(node: StageNode) -> str:
-    """a b | c: what is fsynced stands before the bar."""
+    """a b | c: a and b are fsynced, c is not."""
     values = [f"{value}({epoch})" for epoch, value in node.log]
     durable, rest = values[: node.durable_end], values[node.durable_end :]
     return " ".join([*durable, "|", *rest]) if rest else " ".join(durable) or "-"

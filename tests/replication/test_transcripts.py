@@ -1,7 +1,6 @@
-"""The stories in transcripts/, word for word: each block of commands, and behind `----` what comes of it.
+"""The stories in transcripts/, word for word: each block of commands, and after `----` its output.
 
-They are the documentation of the protocol. PENSTOCK_REWRITE=1 writes what comes of the commands now; read it before it
-is committed.
+They are the documentation of the protocol. PENSTOCK_REWRITE=1 writes the current output; read it before you commit it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ STORIES = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
 
 def played(text: str) -> str:
-    """The story with what the cores answer in the place of what was written there."""
+    """Return the story with the cores' current output."""
     stage = Stage()
     found: list[str] = []
     for block in text.strip("\n").split("\n\n"):

@@ -1,4 +1,4 @@
-"""Debian's ZooKeeper as a process of a test: its own port and directory, ended with the test."""
+"""Debian's ZooKeeper as a process of a test, with its own port and directory; it ends with the test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loadtests.cluster.zookeeper import JAR, Zookeeper
 
-TICK_MS = 200  # a session may then be as short as 400 ms
+TICK_MS = 200  # allows sessions as short as 400 ms
 WHY_NOT = "ZooKeeper is not installed (Debian: zookeeper)" if shutil.which("java") else "ZooKeeper needs Java"
 
 

@@ -1,4 +1,4 @@
-"""One Spark for all tests of this process: it takes some ten seconds to start."""
+"""One Spark session for all tests of this process: its start takes about ten seconds."""
 
 from __future__ import annotations
 

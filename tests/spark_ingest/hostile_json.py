@@ -1,4 +1,4 @@
-"""JSON that is legal and that parsers, tables or file formats stumble over, and what is not JSON."""
+"""Legal JSON that causes problems in parsers, tables or file formats, and text that is not JSON."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def deep(depth: int, inner: str) -> str:
 
 
 def hostile_values(count: int, seed: int) -> list[bytes]:
-    """Values of many kinds, among them harmless ones of one stable form. The same for the same seed."""
+    """Return values of many kinds, some of them harmless and of one stable form. The same for the same seed."""
     random_ = random.Random(seed)
     return [_value(random_, at) for at in range(count)]
 

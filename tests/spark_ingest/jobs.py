@@ -23,7 +23,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Remembering:
-    """A listener that keeps what it was told."""
+    """A listener that keeps what it receives."""
 
     def __init__(self) -> None:
         self.plans: list[tuple[Plan, bool]] = []
@@ -71,7 +71,7 @@ def run_job(
 
 
 def listed_files(output: ObjectStore, topic: str = "flights") -> list[str]:
-    """What somebody sees who lists the table instead of asking the commits."""
+    """Return the files that a listing of the table shows, without the commits."""
     return [one.key for one in output.list(names.table_prefix(topic))]
 
 
@@ -82,7 +82,7 @@ def committed_files(output: ObjectStore, job: str = "default") -> list[str]:
 
 
 def read_rows(output: ObjectStore, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of files, by partition and offset."""
+    """Return the rows of files, by partition and offset."""
     rows = [row for key in keys for row in pq.read_table(pa.BufferReader(output.get(key))).to_pylist()]
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
 

@@ -1,4 +1,4 @@
-"""JSON values for property tests: few names, so that records meet and conflict."""
+"""JSON values for property tests: few names, so that records have common and conflicting members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAMES = st.sampled_from(["a", "b", "A", "id", "dt", "_offset", "with space", "do
 SCALARS = (
     st.none()
     | st.booleans()
-    | st.integers(-(2**53), 2**53)  # larger ones are rounded in a double column, as by any reader of JSON
+    | st.integers(-(2**53), 2**53)  # a double column rounds larger ones, as any JSON reader does
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 )

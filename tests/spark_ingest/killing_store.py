@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class Killed(BaseException):
-    """The process dies here. Not an Exception: nothing may handle it."""
+    """The process dies here. Not an Exception, so that no handler catches it."""
 
 
 class KillingStore(StoreProxy):
-    """The client dies at the n-th PUT: before the object is there, or after. Counts from 1; 0 is never."""
+    """The client dies at the n-th PUT, before or after the object is stored. Counts from 1; 0 is never."""
 
     def __init__(self, inner: ObjectStore, kill_at: int, *, is_after: bool) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""docs/ingest.md tells what is there: options, columns, reasons, types; and its figures can be measured."""
+"""docs/ingest.md matches the code: options, columns, reasons, types; its figures can be measured."""
 
 from __future__ import annotations
 

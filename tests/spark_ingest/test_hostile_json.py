@@ -1,4 +1,4 @@
-"""No value of any producer stops a job: each record is a row or a dead letter, and no member of it is lost."""
+"""No value stops a job: each record becomes a row or a dead letter, and keeps all its members."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_number_beyond_doubles_does_not_change_the_type_of_its_column() -> Non
 
 
 def test_a_name_that_no_column_can_have_is_not_kept_in_commits() -> None:
-    """A commit of an older release may hold one; the next run leaves it out."""
+    """A commit of an older release may hold one; the next run omits it."""
     log, output = log_of(b'{"id":0}'), MemoryStore()
     ingest(log, output)
     history = History(output, "default")
@@ -78,7 +78,7 @@ def head_key(output: MemoryStore) -> str:
 
 
 def test_hostile_values_are_all_accounted_for() -> None:
-    """Several runs, so that what one has seen becomes columns of the next."""
+    """Several runs, so that members seen in one become columns of the next."""
     values = hostile_values(SCALE, seed=SCALE)
     log, output = TieredLog(MemoryStore()), MemoryStore()
     step = max(1, len(values) // 5)
@@ -111,7 +111,7 @@ def is_object(value: bytes) -> bool:
 
 
 def members(value: bytes) -> dict[str, object]:
-    """The members with their numbers as text, since some fit no type."""
+    """Return the members with their numbers as text, since some fit no type."""
     found = json.loads(value.decode(), parse_int=str, parse_float=str, parse_constant=_no_constant)
     return found if isinstance(found, dict) else {}
 
@@ -121,7 +121,7 @@ def _no_constant(name: str) -> object:
 
 
 def names_of(row_: dict[str, object]) -> set[str]:
-    """The members that a row holds, in columns or in `_extra`."""
+    """Return the members that a row holds, in columns or in `_extra`."""
     extra = json.loads(str(row_["_extra"]), parse_int=str) if row_["_extra"] is not None else {}
     own = {name for name, value in row_.items() if value is not None and not is_standard(name)}
     return own | {name for name, value in extra.items() if value is not None}

@@ -1,4 +1,4 @@
-"""`penstock ingest run` as real processes with a real Spark: what a person does, and what a crash does to it."""
+"""`penstock ingest run` as real processes with a real Spark: a user's runs, and crashes during them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Lake:
         return ended(self.start(*more, cwd=cwd))
 
     def assert_table_is_log(self) -> None:
-        """Count and content equal the log, in the files that are listed as well as in those that are committed."""
+        """Assert that count and content equal the log, in the listed files and in the committed ones."""
         found = [(one["_partition"], one["_offset"], one["_key"], one["id"]) for one in table_rows(self.output)]
         log = [(part, at, key, orjson.loads(value or b"")["id"]) for part, at, key, value in self.log.records()]
         assert found == log
@@ -78,7 +78,7 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def hourly(count: int, first: int = 0) -> list[Any]:
-    """Records that each fall into another hour than the one before."""
+    """Create records that each fall into another hour than the one before."""
     return [
         row(b'{"id":%d,"at":%d}' % (at, START_MS + at % 500 * 3_600_000), at, key=b"k%d" % (at % 7))
         for at in range(first, first + count)
@@ -113,7 +113,7 @@ def test_a_topic_becomes_a_table_that_spark_reads(lake: Lake, spark: SparkSessio
 
 
 def test_hostile_values_become_a_table_that_spark_reads(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
-    """Two runs: the second one has columns for what the first one saw."""
+    """Two runs: the second one has columns for members that the first one saw."""
     values = hostile_values(600, seed=20)
     for begin in (0, 300):
         lake.log.add(0, [row(value, at) for at, value in enumerate(values[begin : begin + 300], begin)])
@@ -159,7 +159,7 @@ def wait_until(is_so: Callable[[], object], process: subprocess.Popen[str]) -> N
 
 
 def test_kill_9_in_the_middle_neither_loses_nor_repeats_a_row(lake: Lake, tmp_path: Path) -> None:
-    """Killed with its plan made, then with some files written; the JVM may work on for a moment, as a zombie would."""
+    """Killed after its plan was made, then after some files were written; the JVM may keep working for a moment."""
     for partition in range(4):
         lake.log.add(partition, hourly(1500, first=partition * 1500))
     plans, tables = tmp_path / "an output/_ingest/default/plans", tmp_path / "an output/tables/flights"
@@ -198,7 +198,7 @@ def test_a_task_that_fails_is_one_line_and_commits_nothing(lake: Lake) -> None:
     lake.log.add(0, json_rows(5000))
     [key] = [one.key for one in lake.log.store.list("") if one.key.endswith(".log")]
     data = bytearray(lake.log.store.get(key))
-    data[-100] ^= 1  # behind what planning samples
+    data[-100] ^= 1  # after the part that planning samples
     lake.log.store.put(key, bytes(data))
     process = lake.start()
     _, errors = process.communicate(timeout=240)
@@ -214,7 +214,7 @@ def test_spark_submit_does_the_same(lake: Lake, tmp_path: Path) -> None:
     command = [*submit, str(ROOT / "spark_ingest/job.py"), *lake.command("--json")[len(INGEST) :]]
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONPATH"}
     environment["PYSPARK_PYTHON"] = sys.executable
-    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # Spark's script looks for it, if no path has spaces
+    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # Spark's script finds it only if no path has spaces
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
     )

@@ -1,4 +1,4 @@
-"""Plan, execute, commit: whatever dies, and whenever, every record of the log becomes one row and stays one row."""
+"""Plan, execute, commit: after a crash at any step every record of the log becomes one row and stays one row."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def output() -> MemoryStore:
 
 @pytest.fixture
 def log(source: MemoryStore) -> TieredLog:
-    """Two partitions, three segments, records of three hours."""
+    """Create two partitions, three segments, records of three hours."""
     log = TieredLog(source)
     log.add(0, json_rows(60))
     log.add(0, [row(b'{"id":%d,"name":"late"}' % at, at, timestamp=START_MS + 3_600_000 * 2) for at in range(60, 75)])
@@ -145,7 +145,7 @@ def test_two_drivers_at_once_make_one_table(source: MemoryStore, output: MemoryS
 
 
 class Meeting(StoreProxy):
-    """A store at which two drivers meet: before its first PUT of a kind, each waits for the other to be there too."""
+    """A store for two drivers: before its first PUT of a kind, each waits for the other one."""
 
     def __init__(self, store: MemoryStore, part: str, barrier: threading.Barrier) -> None:
         super().__init__(store)
@@ -199,7 +199,7 @@ def test_too_many_bad_records_stop_the_plan_before_anything_is_committed(
         run_job(source, output, bad_percent_max=1.0)
     assert "dead_letters/flights/" in caught.value.hint
     assert History(output, "default").head() is None
-    done = run_job(source, output, bad_percent_max=2.0)  # the limit is no part of the plan
+    done = run_job(source, output, bad_percent_max=2.0)  # the limit is not part of the plan
     assert (done.rows, done.commits[0].bad) == (116, 2)
     assert [(one["_partition"], one["_offset"], one["_value"], one["_reason"]) for one in dead_letters(output)] == [
         (1, 40, b"not json", "not_json"),
@@ -213,7 +213,7 @@ def test_a_plan_that_cannot_succeed_can_be_abandoned(source: MemoryStore, output
     with pytest.raises(NoEventTime, match="flights partition 0 offset 0"):
         run_job(source, output, recipe=Recipe(event_time="when", event_time_fallback=FAIL), **wanted)
     with pytest.raises(NoEventTime):
-        run_job(source, output, **wanted)  # the plan's own recipe holds
+        run_job(source, output, **wanted)  # the plan's own recipe applies
     assert abandon(output, "default", NOW_MS) is not None
     assert listed_files(output) == []
     done = run_job(source, output, recipe=Recipe(event_time="when", event_time_fallback=DEAD_LETTER), **wanted)

@@ -1,4 +1,4 @@
-"""How fast a task is, in rows per second of CPU time, so that a busy machine changes little. Prints it with -s."""
+"""The rate of a task in rows per second of CPU time, which a busy machine changes little. Printed with -s."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spark_ingest.source.discovery import discover, slices_of
 from tests.spark_ingest.tiered import CLUSTER, TieredLog, row
 
 ROWS = 100_000
-FLOOR = 60_000  # a third of what is promised: a slow machine passes, a loop that went record by record does not
+FLOOR = 60_000  # a third of the documented rate: passes on a slow machine, fails for a loop over single records
 
 
 @pytest.fixture(scope="module")
 def store() -> ObjectStore:
-    """Values of 164 bytes with seven members; the events of four hours in order."""
+    """Create values of 164 bytes with seven members; the events of four hours in order."""
     random = Random(1)
     log = TieredLog(MemoryStore(), batch_records=1000)
     log.add(0, [row(_value(at, random), at, key=b"k%d" % (at % 1000)) for at in range(ROWS)])

@@ -1,4 +1,4 @@
-"""The parts around Spark that need none to be tested."""
+"""The parts around Spark that can be tested without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiered partitions made by hand: batches, segment objects and manifests, as the shipper leaves them. No server."""
+"""Handmade tiered partitions: batches, segment objects and manifests, as the shipper writes them. No server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_MS = 1_385_010_000_000  # 2013-11-21 05:00 UTC
 
 
 def row(value: bytes | None, at: int = 0, **more: object) -> Row:
-    """A row a second after the other."""
+    """Return a row; successive rows are a second apart."""
     timestamp = more.get("timestamp", START_MS + at * 1000)
     return Row(timestamp, more.get("key"), value, list(more.get("headers", ())))  # type: ignore[arg-type, call-overload]
 
@@ -90,7 +90,7 @@ class TieredLog:
         commit(self.store, append(successor(manifest, 0, "test"), entry))
 
     def records(self) -> list[tuple[int, int, bytes | None, bytes | None]]:
-        """What the log holds: partition, offset, key, value."""
+        """Return the records of the log: partition, offset, key, value."""
         found = []
         for partition in sorted(self.ends):
             manifest = load_newest(self.store, self.prefix(partition))

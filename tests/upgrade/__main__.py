@@ -1,6 +1,6 @@
-"""`make upgrade`: three nodes of an earlier commit under load, replaced one after the other by those of this tree.
+"""`make upgrade`: three nodes of an earlier commit under load, replaced one by one by nodes of this tree.
 
-Ends with 1 if anything was found, and with 3 if there is nothing to upgrade from.
+Exits with 1 if there is any finding, and with 3 if there is no commit to upgrade from.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.chaos.machines.cluster import NotWhole
 from tests.upgrade.rolling import replace_in_turn, running_nodes
 
 EXIT_FOUND, EXIT_CANNOT = 1, 3
-# A commit without any of these files has standalone nodes only. The second is where the first was.
+# A commit without any of these files has only standalone nodes. The second one is the former path of the first.
 WITH_A_CLUSTER = ("replication/cluster/agent.py", "replication/cluster_agent.py")
 SHOWN = 20
 
 
 class Cannot(Exception):
-    """There is nothing to upgrade from. One line, for a person."""
+    """There is no commit to upgrade from. The message is one line."""
 
 
 @click.command()
@@ -36,7 +36,7 @@ class Cannot(Exception):
 @click.option("--calm-s", default=5.0, show_default=True, help="Seconds of load before, between and after.")
 @click.option("--shards", type=click.IntRange(1, 64), default=1, show_default=True, help="Processes of each node.")
 def main(given: str | None, calm_s: float, shards: int) -> None:
-    """Upgrade a cluster node by node under load, and judge what clients saw of it."""
+    """Upgrade a cluster node by node under load, and judge the clients' histories."""
     try:
         require_zookeeper()
         commit = earlier_commit(given)
@@ -57,7 +57,7 @@ def main(given: str | None, calm_s: float, shards: int) -> None:
 
 
 def earlier_commit(given: str | None, tree: Path = ROOT) -> str:
-    """The short name of what is upgraded from. Raises Cannot."""
+    """Return the short name of the earlier commit. Raises Cannot."""
     tag = given or _git("describe", "--tags", "--abbrev=0", tree=tree)
     if not tag:
         raise Cannot("there is no tag to upgrade from: name a commit, make upgrade FROM=<commit>")
@@ -71,7 +71,7 @@ def earlier_commit(given: str | None, tree: Path = ROOT) -> str:
 
 @contextmanager
 def worktree(commit: str) -> Iterator[Path]:
-    """That commit's tree in a directory of its own."""
+    """Check out that commit's tree in a separate directory."""
     with tempfile.TemporaryDirectory(prefix="penstock-tree-") as made:
         path = Path(made) / "tree"
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "-q", "--detach", path, commit], check=True)

@@ -1,7 +1,7 @@
-"""A rolling replacement: three nodes under load, one after the other stopped and started again from other code.
+"""A rolling replacement: three nodes under load, stopped one after the other and restarted from other code.
 
-The load, its histories and the judges are those of tests/chaos; here nothing is broken, so that more is asked: nobody
-is answered with an error, and of acks=1 too nothing is lost. Needs no root: all nodes are on this host.
+Load, histories and judges are those of tests/chaos. Nothing is broken here, so the demands are higher: no client gets
+an error, and acks=1 loses nothing either. Needs no root: all nodes are on this host.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tests.chaos.machines.cluster import NODES, PARTITIONS, AskedCluster
 from tests.simulation.judges.history import Produced
 
 TOPIC = "rolled"
-EXIT_OK = 0  # of a node that was told to stop
+EXIT_OK = 0  # of a node that was stopped by SIGTERM
 
 
 @dataclass
 class Replacement:
-    """What came of it. `errors` by what clients were told; `turned_away`: could not connect, and asked the next."""
+    """The result. `errors` are those that clients received; `turned_away` counts failed connections, after which
+    clients use the next node.
+    """
 
     verdict: Verdict
     errors: Counter[str] = field(default_factory=Counter)
@@ -56,7 +58,7 @@ class Replacement:
 
 @contextmanager
 def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator[dict[int, ClusterNode]]:
-    """Three nodes with the code that lies in `source`, at URLs that stay theirs, and ZooKeeper."""
+    """Run ZooKeeper and three nodes with the code in `source`, at fixed URLs."""
     zookeeper = Zookeeper(directory / "zookeeper")
     (directory / "store").mkdir()
     coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
@@ -81,7 +83,9 @@ def running_nodes(directory: Path, source: Path, **settings: object) -> Iterator
 
 
 async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: str, calm_s: float) -> Replacement:
-    """Each node by one of the code in `source`, when all are in sync. `calm_s`: of load before, between and after."""
+    """Replace each node by one of the code in `source`, when all are in sync. `calm_s`: load before, between and
+    after.
+    """
     cluster = AskedCluster(nodes)
     load = Load(TOPIC, PARTITIONS, cluster.urls)
     verdict = Verdict("rolling-upgrade", 0, calm_s, commit)
@@ -107,7 +111,7 @@ async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: s
 
 
 def longest_pause_s(produced: Iterable[Produced], since: float) -> float:
-    """In which some partition acknowledged nothing to anybody with acks=all."""
+    """Return the longest time in which some partition acknowledged nothing with acks=all."""
     acked: dict[str, list[float]] = {}
     for one in produced:
         if one.acks == "all" and one.outcome == "ok":

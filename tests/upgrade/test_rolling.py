@@ -1,4 +1,4 @@
-"""`make upgrade` with nodes of this tree on both sides: a rolling restart under load is an error to nobody."""
+"""`make upgrade` with nodes of this tree on both sides: a rolling restart under load causes no client errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Nodes of two versions work together during an upgrade: what a newer one adds, an older one passes over.
+"""Nodes of two versions work together during an upgrade: an older one ignores the additions of a newer one.
 
-Lists grow at their end, objects by names; what was there keeps its place and meaning. Another meaning is another
-number: of the link's protocol, of the fetch, of the cluster's format.
+Lists grow at their end, objects by names; existing elements keep their position and meaning. A change of meaning has a
+new version number: of the link's protocol, of the fetch, of the cluster's format.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_in_the_coordination_store():
 
 
 def test_in_a_topic_with_a_setting_that_is_not_known():
-    """It cannot be opened here; who leads it and who may be elected is known all the same."""
+    """It cannot be opened here, but its leader and its eligible replicas are known."""
     topic = topic_from_bytes("/topics/t", topic_to_bytes(TopicEntry("t", "id", 1, 3, {"of_a_newer_version": 1})))
     assert topic.rules.min_insync_replicas == 2
 
@@ -105,6 +105,6 @@ def test_in_an_append_on_a_link_and_what_it_returns():
 
 
 def test_but_a_demand_that_is_not_known_is_refused():
-    """To store it all the same would be to promise what nobody looks at."""
+    """Storing it would promise a condition that this version does not check."""
     with pytest.raises(Invalid, match="does not know"):
         conditions_of([*AppendConditions(expected_end=3), "at full moon"])

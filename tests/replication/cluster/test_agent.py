@@ -1,4 +1,4 @@
-"""Nodes that form a cluster: over both coordination stores, with the controller and sessions that end."""
+"""Nodes that form a cluster: on both coordination stores, with the controller and expiring sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.replication.clusters import catch_up, leaders, propose, states_of
 
 
 async def test_a_node_that_dies_is_followed_up_and_comes_back(cluster):
-    """The whole story on both stores: a topic, a death, elections, another life."""
+    """All steps on both stores: a topic, a node's death, elections, a restart."""
     one, two, three = await cluster.start_all(1, 2, 3)
     topic, is_new = await two.create_topic("orders", 6, 3, {})
     assert is_new
@@ -58,7 +58,7 @@ async def test_a_session_that_expires_is_told_first_and_the_node_registers_anew(
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_a_registration_that_a_dead_life_has_taken_is_made_anew(cluster, is_replaced):
-    """A commit of an earlier life comes late, and the version that it names is that of the new key, too."""
+    """A commit of an earlier life arrives late, and the version that it names is also that of the new key."""
     one, two = await cluster.start_all(1, 2)
     old = one.member
     await cluster.until(lambda: len(one.view.nodes) == 2)
@@ -123,7 +123,7 @@ async def test_of_two_proposals_that_follow_the_same_state_one_is_refused(cluste
 
 
 async def test_proposals_of_two_nodes_for_one_block_are_both_taken(alone):
-    """They change other partitions: what one reads is out of date, and nothing of it is lost."""
+    """They change different partitions: the data that one of them read is stale, and no change is lost."""
     one, two = await alone.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 40, 2, {})
     await alone.until(lambda: len(states_of(two, topic)) == 40)
@@ -352,7 +352,7 @@ async def test_what_this_version_does_not_understand_it_does_not_act_upon(alone)
 
 @pytest.mark.parametrize("broken", ["a watch of one key", "a watch of children", "taking a change in"])
 async def test_a_watch_that_fails_for_an_unforeseen_reason_ends_the_session(cluster, monkeypatch, broken):
-    """Else the node would act for ever upon what it heard last, and nobody would know."""
+    """Otherwise the node would act on stale state permanently, without any error."""
     one, two = await cluster.start_all(1, 2)
     old, failures = one.member, 1
 

@@ -1,4 +1,4 @@
-"""States of partitions that the supervisor confirms are those of the store, on both stores."""
+"""The partition states that the supervisor confirms are those of the store, on both stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_a_confirmed_state_is_that_of_the_store_though_no_change_was_heard
     await cluster.until(lambda: len(states_of(two, topic)) == 2)
     known = one.view.states[topic.topic_id, 0]
     assert await one.confirmed_state(topic.topic_id, 0) == known
-    one._active.watch.stop()  # deaf, as a node that has just continued after a pause
+    one._active.watch.stop()  # receives nothing, like a node that has just continued after a pause
     smaller = replace(known.state, in_sync=(known.state.leader,))
     await propose(two, topic, 0, smaller)
     confirmed = await one.confirmed_state(topic.topic_id, 0)
@@ -64,7 +64,7 @@ async def test_many_confirmations_at_once_cost_a_few_commits(alone, monkeypatch)
 
 
 async def test_contacts_are_reported_with_the_time_at_which_they_were_sent(cluster):
-    """At the registration and then again and again, none of them later than now."""
+    """At the registration and then repeatedly, and never with a time in the future."""
     one, _ = await cluster.start_all(1, 2)
     heard = cluster.heard[1]
     await cluster.until(lambda: len(heard.contacts) > 2)

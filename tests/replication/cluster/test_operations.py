@@ -1,4 +1,4 @@
-"""What operators ask of a cluster: moves that begin, go on and are called off; nodes that are drained and emptied."""
+"""Operations on a cluster: moves that start, continue and are cancelled; nodes that are drained and emptied."""
 
 from __future__ import annotations
 

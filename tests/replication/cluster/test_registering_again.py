@@ -1,4 +1,4 @@
-"""A node whose session is over registers anew whatever is in the way for a while: none is to need a restart for it."""
+"""A node with an expired session registers again after any temporary obstacle, without a restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Disk:
-    """Refuses to keep what is vouched for as long as it is full."""
+    """Fails to store the registration state while it is full."""
 
     def __init__(self) -> None:
         self.is_full = True

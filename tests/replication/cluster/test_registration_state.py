@@ -1,4 +1,4 @@
-"""What a node says of its past when it registers: never more than its disk has kept."""
+"""The registration state of a node never claims more than its disk has kept."""
 
 from __future__ import annotations
 

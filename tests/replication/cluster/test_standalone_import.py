@@ -1,4 +1,4 @@
-"""A directory that was alone begins a cluster: as a whole or not at all, and nobody else comes in between."""
+"""The import of a standalone directory into a cluster is atomic, and no other node interferes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks for a change while the coordination store is silent is told so, honestly, instead of waiting for ever."""
+"""A change that is requested while the coordination store does not answer fails with an error after a timeout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONG_S = 30.0
 
 
 class Told:
-    """A session's state, as the test says it is, and whether anything was asked of it."""
+    """A scripted session state; records whether a call was made."""
 
     def __init__(self, state: State = State.CONNECTED) -> None:
         self.state = state

@@ -1,4 +1,4 @@
-"""What lies in the coordination store, and what processes tell each other, is read as it was written."""
+"""Values in the coordination store and in messages between processes are read as they were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every coordination store does: the contract of replication/coordination/interface.py, on each of them."""
+"""The contract of replication/coordination/interface.py, tested on every coordination store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def in_time(awaitable):
 
 
 async def still_waits(task: asyncio.Task) -> bool:
-    """Only ever used where waiting longer could not change the verdict of a right implementation."""
+    """Return whether the task still waits. Only for waits where more time would not change the verdict."""
     await asyncio.sleep(0.05)
     return not task.done()
 

@@ -1,4 +1,4 @@
-"""The journal of the embedded store: its bytes, what a power loss may leave of them, and damage."""
+"""The journal of the embedded store: its bytes, the states after a power loss, and damage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FORMAT = Path(replication.coordination.__file__).with_name("FORMAT.md").read_tex
 
 
 def bytes_of_the_example() -> bytes:
-    """Each row stands where it says."""
+    """Check that each row of the example is at its stated position, and return the bytes."""
     (table,) = re.findall(r"```text journal\n(.*?)```", FORMAT, re.DOTALL)
     data = HEADER
     for line in table.splitlines()[1:]:
@@ -87,7 +87,7 @@ async def test_a_store_comes_back_as_it_was(tmp_path):
 
 
 class Taken:
-    """Takes blocks and changes keys over several lives, and knows what it was told."""
+    """Takes id blocks and changes keys in several lives, and records the answers."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
@@ -125,7 +125,7 @@ def written_afresh_often():
 
 
 async def crashed(limit: int = 12, every: int = 1) -> None:
-    """The story with the power cut at each of its operations, and every state checked, twice recovered."""
+    """Cut the power at each operation of the story; check every state, with two recoveries."""
     await Taken().story(counted := new_disk())
     first = new_disk().operations
     for n in range(first + 1, counted.operations + 1, every):
@@ -149,7 +149,7 @@ async def test_no_id_is_given_twice_and_no_change_is_lost_whatever_a_power_loss_
 
 
 def truncate_what_is_damaged(path, data):
-    """A reader that takes every damage for a torn tail, and all that is whole before it for the journal."""
+    """Planted: a reader that treats any damage as a torn tail, and everything before it as the journal."""
     position = len(HEADER)
     while frame := journal_module._frame_at(data, position):
         yield frame
@@ -193,7 +193,7 @@ def opened(data: bytes):
 
 
 async def test_a_changed_byte_never_gives_an_id_twice():
-    """Whichever byte it is, the journal is refused or nothing that anybody was told of is missing."""
+    """For any changed byte the journal is rejected, or nothing that was answered is missing."""
     data = await three_blocks()
     refused = 0
     for at in range(len(data)):
@@ -326,7 +326,7 @@ async def test_a_commit_goes_on_without_the_caller_who_left():
 
 
 def test_a_journal_written_afresh_waits_for_a_file_handle_before_it_takes_more():
-    """Too few handles to open the directory for its sync: a power loss could bring the old file back."""
+    """Without a handle the directory cannot be opened for its sync: a power loss could bring the old file back."""
     recording = new_disk()
     disk = FaultyDisk(recording)
     journal, _ = open_journal(disk, PATH)

@@ -1,4 +1,4 @@
-"""What only ZooKeeper can do to a session: go away and come back, and lose an answer. A real one, behind a cable."""
+"""Failures of a session that only ZooKeeper has: reconnections and lost answers. A real one, behind a proxy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_where_nobody_answers_a_start_is_refused(unused_tcp_port):
 
 
 async def test_a_cancelled_close_stops_the_connection_all_the_same():
-    """And whoever closes after that waits for the end."""
+    """A later close also waits for the end."""
     client, may_end = Mock(), threading.Event()
     client.stop.side_effect = lambda: may_end.wait(WAIT_S)
     session = ZookeeperSession(client, "", _ids.__next__)
@@ -71,7 +71,7 @@ async def test_a_cancelled_close_stops_the_connection_all_the_same():
 
 
 class Cable:
-    """Carries bytes between a client and the server; cuts the connection at the next message of one direction."""
+    """Forwards bytes between a client and the server; cuts the connection at the next message of one direction."""
 
     def __init__(self, server_port: int) -> None:
         self.port = 0
@@ -82,7 +82,7 @@ class Cable:
         self._writers: set[asyncio.StreamWriter] = set()
 
     def pull(self) -> None:
-        """Nothing comes through any more, until `is_pulled` is taken back."""
+        """Block all traffic until `is_pulled` is reset."""
         self.is_pulled = True
         for writer in self._writers:
             writer.close()

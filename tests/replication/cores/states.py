@@ -1,4 +1,4 @@
-"""Short ways to write down states and registrations in tests of the cores."""
+"""Short constructors of states and registrations for tests of the cores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OS = TopicRules(is_fsync_demanded=False)
 
 
 def alive(*nodes: int, **others: Registration) -> dict[int, Registration]:
-    """Each in its first broker_epoch, which has the number of the node."""
+    """Return registrations of these nodes; each broker epoch equals the node's number."""
     return {node: Registration(node, 0) for node in nodes}
 
 

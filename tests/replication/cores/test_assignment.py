@@ -1,4 +1,4 @@
-"""Where replicas should move: as few of them as it takes, and never onto fewer racks."""
+"""The target of reassignments: as few moves as possible, and never fewer racks."""
 
 from __future__ import annotations
 

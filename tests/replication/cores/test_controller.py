@@ -1,4 +1,6 @@
-"""The controller writes what is right, once, and reads after a refusal; new topics are spread; sessions are doubted."""
+"""The controller writes each change once and reads after a conflict; it spreads new topics and handles expiring
+sessions.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def test_leaders_go_back_to_where_they_belong():
 
 @pytest.mark.parametrize(("percent", "is_too_much"), [(0, True), (24, True), (25, False), (100, False)])
 def test_a_share_of_leaders_may_be_elsewhere(percent, is_too_much):
-    """One of the four that node 1 is meant to lead."""
+    """One of the four that node 1 is the preferred leader of."""
     states = [state(), state(), state(), state(leader=2)]
     assert is_unbalanced(states, {1, 2, 3}, percent) is is_too_much
     assert not is_unbalanced(states, {2, 3}, percent), "who is not there is given nothing"

@@ -1,4 +1,4 @@
-"""Who leads and who counts, by who is alive. `reconciled` is asked again and again: once is enough."""
+"""Leader and in-sync set by the live nodes. `reconciled` is called repeatedly: a second call changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader's shard remembers of a follower's between fetches, and how catching up is held back."""
+"""A leader's memory of a follower's fetch session, and the throttle of catch-up reads."""
 
 from __future__ import annotations
 

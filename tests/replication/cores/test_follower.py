@@ -1,4 +1,4 @@
-"""What a follower makes of answers: copy, cut, begin anew, or nothing because the question was another."""
+"""A follower's reaction to an answer: append, truncate, reset, or ignore it as outdated."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_store_that_was_set_back_makes_nobody_cut_its_log():
     assert on_answer(later, asked, OutOfRange(30, 40, 25)) == Backoff()
 
 
-AHEAD = next_fetch(2, 7, HERE, BatchesEnd(30, 5))  # while what lies between 20 and 30 is being written
+AHEAD = next_fetch(2, 7, HERE, BatchesEnd(30, 5))  # while 20 to 30 is being written
 WRITTEN = FollowerPosition(5, 2, 4, 30, 18, 15, (*HERE.epochs, EpochStart(5, 22)))
 
 

@@ -1,4 +1,4 @@
-"""One leader epoch: who is answered what, whose word counts, when the in-sync set and the high watermark move."""
+"""One leader epoch: its answers, the fetches it accepts, and changes of the in-sync set and the high watermark."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_newer_state_settles_what_was_proposed_and_an_older_one_nothing():
     made.on_fetch(fetch(3), 1.0)
     assert made.on_state(versioned(state(epoch=3, in_sync=(1,)), 0), 1.0) == []
     assert made.statistics().proposed == (1, 2, 3)
-    made.on_nodes(alive(1, 2))  # or 3 would be proposed anew
+    made.on_nodes(alive(1, 2))  # or 3 would be proposed again
     made.on_state(versioned(state(epoch=3, in_sync=(1,), eligible=(2,)), 1), 1.0)
     assert made.statistics().proposed is None
 
@@ -149,7 +149,7 @@ def test_who_is_leaving_or_unknown_does_not_join():
 
 
 def test_a_burst_throws_nobody_out():
-    """A follower that reaches, with each fetch, where the leader was at the one before, is in sync."""
+    """A follower is in sync if each fetch reaches the leader's log end at the previous fetch."""
     made, end = leader(state(epoch=3, in_sync=(1, 2), replicas=(1, 2))), 12
     for second in range(0, 60, 5):
         made.on_fetch(fetch(2, log_end=end), float(second))
@@ -242,7 +242,7 @@ def test_what_has_left_the_disk_is_not_sent_and_its_start_is_told_apart_from_the
 
 
 def test_who_began_in_the_middle_cannot_tell_where_an_older_epoch_ended():
-    """A follower of epoch 2 with records up to 11 may have parted from this log anywhere before 10."""
+    """A follower of epoch 2 with records up to 11 may differ from this log from any offset before 10."""
     epochs = (EpochStart(3, 10),)
     asked = fetch(log_end=11, last_epoch=2)
     assert position_verdict(epochs, LogBounds(0, 10, 12), asked) == OutOfRange(10, 12, 0)

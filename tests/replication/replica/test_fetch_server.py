@@ -1,4 +1,4 @@
-"""What a leader's shard answers to fetches, and when: the server with replicas that a test plays."""
+"""The answers of a leader's shard to fetches, and their times: the server, with replicas that a test controls."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Played:
 
 
 class Follower:
-    """Asks one server, round by round."""
+    """Sends fetches to one server."""
 
     def __init__(self, server: FetchServer, session: str = "s") -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""The bytes of a replica fetch: there and back, and what is cut off or strange is refused."""
+"""The bytes of a replica fetch: round trips, and rejection of truncated or invalid bytes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_verdict_that_nobody_knows_is_refused() -> None:
 
 
 def test_a_first_fetch_of_many_partitions_stays_small() -> None:
-    """What the internal listener takes at most is 16 MiB: 100,000 partitions."""
+    """The internal listener accepts at most 16 MiB: 100,000 partitions."""
     key = "0123456789abcdef0123456789abcdef/9999"
     one = msgspec.msgpack.encode(as_asked(key, FollowerFetch(1, 10**12, 10**6, 10**12, 10**12, 10**6, 10**12)))
     assert len(one) < 100

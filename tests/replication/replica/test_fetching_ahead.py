@@ -1,4 +1,4 @@
-"""A follower that catches up asks for what comes next while it writes, and never tells of what is not in its log."""
+"""A follower that catches up sends the next fetch while it writes, and never acknowledges what is not in its log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Hosts]:
 
 
 class Listening:
-    """What node 2 asks node 1, compared with what is in its log at that moment."""
+    """Compares the fetches of node 2 to node 1 with its log at that moment."""
 
     def __init__(self, cluster: Hosts) -> None:
         self.asked: list[Asked] = []
@@ -54,9 +54,9 @@ class Listening:
 
 
 def write_at_once(cluster: Hosts) -> None:
-    """One group, so that the first answer is a part of what there is."""
+    """Write one group, so that the first answer is a part of the log."""
     for number in range(BATCHES):
-        cluster[1].replica().append_nowait(batch_of(b"%020000d" % number))  # larger than what the index leaves unsaid
+        cluster[1].replica().append_nowait(batch_of(b"%020000d" % number))  # larger than the distance of index entries
 
 
 async def test_the_next_batches_come_while_the_last_are_written(two: Hosts) -> None:
@@ -89,7 +89,7 @@ async def test_a_failed_write_drops_what_was_asked_for_behind_it(two: Hosts, mon
     taken = fetcher.rounds
     await until(lambda: fetcher.rounds >= taken + 3)
     assert (len(heard.ahead), follower.log_end) == (1, 1), "what came from ahead is not written, and nothing asked for"
-    two.elect(1)  # which ends the wait
+    two.elect(1)  # ends the wait
     await until(lambda: two[1].partition().high_watermark == follower.log_end == 1 + BATCHES)
     assert two[2].stored_bytes() == two[1].stored_bytes()
     assert heard.untrue == []
@@ -117,7 +117,8 @@ async def test_what_is_written_is_acknowledged_at_once_though_a_leader_gathers_m
         cluster.elect(1)
         await until(lambda: cluster[1].replica().is_leading)
         heard = Listening(cluster)
-        for value in (b"%020000d" % 1, b"%0200000d" % 2, b"small"):  # the first is more than the index leaves unsaid
+        # the first is larger than the distance of index entries
+        for value in (b"%020000d" % 1, b"%0200000d" % 2, b"small"):
             cluster[1].replica().append_nowait(batch_of(value))
         await until(lambda: cluster[1].partition().high_watermark == 3)
         assert heard.ahead

@@ -1,4 +1,4 @@
-"""What a leader may still answer while it is not known to lead: by its own clock, and by what the store confirms."""
+"""The requests that a leader of uncertain leadership may answer: by its own clock, and by the store's confirmation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def three(tmp_path: Path) -> AsyncIterator[Hosts]:
 
 
 async def test_after_a_pause_longer_than_two_thirds_of_the_session_only_acks_all_is_taken(three: Hosts) -> None:
-    """By the clock alone: nothing has been received since the pause."""
+    """Decided by the clock alone: nothing has been received since the pause."""
     three[1].boottime += SESSION_S * 0.67
     for acks in (Acks.LEADER, Acks.NONE):
         with pytest.raises(NotLeader):
@@ -77,7 +77,7 @@ async def test_a_leader_is_confirmed_by_what_the_store_says_now(three: Hosts) ->
 async def test_a_leader_that_has_not_heard_of_its_successor_is_not_confirmed(three: Hosts) -> None:
     """Its session is alive and its clock has not moved: the controller has given its leadership away."""
     replica, host = three[1].replica(), three[1].host
-    del three.store.nodes[1]  # no message comes through
+    del three.store.nodes[1]  # no message arrives
     three.elect(2)
     assert replica.is_leading
     assert host.has_contact
@@ -109,7 +109,7 @@ async def test_a_store_that_does_not_answer_confirms_nothing(three: Hosts, monke
 
 
 class Asked:
-    """An asking that the test lets go on."""
+    """A pending store query that the test completes."""
 
     def __init__(self) -> None:
         self.questions: list[Sequence[str]] = []
@@ -161,7 +161,7 @@ async def test_a_failed_question_fails_those_who_asked_and_nobody_else() -> None
 
 
 async def test_a_question_that_is_cancelled_leaves_nobody_waiting() -> None:
-    """From within, by what it asks."""
+    """Cancelled by the query itself."""
     asked = Asked()
     gathering = Coalescer(asked.ask)
     asked.error = asyncio.CancelledError()

@@ -1,4 +1,4 @@
-"""Replicas of several nodes: what is produced on one is on the others, whoever leads, stops, or was away."""
+"""Replicas of several nodes: records of one are copied to the others, through changes of leader, stops and absences."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_leader_that_wrote_nothing_is_not_said_to_be_cut_back(
 async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_replaced(
     three: Hosts, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Before, its task ended in silence, and the partition had no leader for as long as the node lived."""
+    """Before the fix its task ended silently, and the partition had no leader while the node ran."""
     failures.clear()
     if where == "on the disk":
         monkeypatch.setattr(three[2].shard, "start_epoch", a_bug)
@@ -234,7 +234,7 @@ async def test_a_beginning_anew_that_was_cut_short_is_begun_once_more_and_loses_
         raise OSError(errno.ENOSPC, "no space is left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(truncation, "save_epochs", full)  # behind all else that a beginning does
+        patch.setattr(truncation, "save_epochs", full)  # the last step of becoming leader
         await three.start(3)
         await until(lambda: three[3].partition().offline)
     await three.restart(3)

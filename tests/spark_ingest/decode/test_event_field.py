@@ -1,4 +1,4 @@
-"""The member that holds the event time, wherever it is."""
+"""The member that holds the event time, at any position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event times: what is read, what is not, and that reading a column is reading its values."""
+"""Event times: which forms are read, which are rejected, and that a column gives the same results as single values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From JSON text to typed rows and columns: exact, whichever way a value takes."""
+"""From JSON text to typed rows and columns: exact in every code path."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _fits_int64(value: object) -> bool:
 
 
 def without_nulls(value: object) -> object:
-    """Null and absent are one in a column, inside a struct too."""
+    """Remove nulls: null and absent are the same in a column, also inside a struct."""
     if isinstance(value, dict):
         return {name: without_nulls(one) for name, one in value.items() if one is not None}
     if isinstance(value, list):
@@ -117,7 +117,7 @@ def without_nulls(value: object) -> object:
 
 
 def rebuilt(members: list[list[Type]], row: dict[str, object]) -> object:
-    """The object that a row stands for."""
+    """Return the object that a row represents."""
     extra = row["_extra"]
     found = {name: _value(kind, row[name]) for name, kind in columns(members) if row[name] is not None}
     found |= msgspec.json.decode(extra) if isinstance(extra, str) else {}

@@ -1,4 +1,4 @@
-"""Types of JSON members: how they are inferred, merged, and published once and for all."""
+"""Types of JSON members: how they are inferred, merged, and published permanently."""
 
 from __future__ import annotations
 

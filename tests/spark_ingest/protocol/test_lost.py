@@ -1,4 +1,6 @@
-"""Records that are gone before they are ingested: run, status and verify count and name them, and end with a code."""
+"""Records that are deleted before they are ingested: run, status and verify count and name them, and exit with a
+code.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def test_a_deleted_topic_that_was_ingested_whole_is_no_loss(stores: tuple[Object
 
 
 def test_a_topic_deleted_without_a_marker_lost_nobody_knows_how_much(stores: tuple[ObjectStore, ObjectStore]) -> None:
-    """As releases before the marker did."""
+    """As releases before the marker did. The number of lost records is unknown."""
     source, output = stores
     TieredLog(source).add(0, json_rows(20))
     TieredLog(source, topic="other").add(0, json_rows(3))

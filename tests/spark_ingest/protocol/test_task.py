@@ -1,4 +1,4 @@
-"""One task: which rows, in which files, under which names; and that it is a pure function."""
+"""One task: its rows, its files and their names; a task is a pure function."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [1, 2500, 4000, 1 << 20])
 def test_a_task_that_outgrows_memory_is_written_in_chunks(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
-    """Each chunk is a run of its own; together they hold what one would have held, and name the same range."""
+    """Each chunk is a run of its own. Together they hold the rows of one run, and name the same range."""
     log = log_of(*json_rows(45), row(b"bad"), *json_rows(15, first=46))
     log.add(3, json_rows(30))
     whole, one_file = run(log)

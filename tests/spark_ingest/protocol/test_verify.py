@@ -1,4 +1,4 @@
-"""Verification: silent about what is sound, and able to see every kind of fault. Status beside it."""
+"""Verification reports nothing for sound output and finds every kind of fault. Also tests status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def log(source: MemoryStore) -> TieredLog:
 
 @pytest.fixture
 def output(source: MemoryStore, log: TieredLog) -> MemoryStore:
-    """Two commits of several tasks, with a dead letter."""
+    """Return two commits of several tasks, with a dead letter."""
     output = MemoryStore()
     run_job(source, output, bad_percent_max=5)
     log.add(0, json_rows(30, first=100))
@@ -127,7 +127,7 @@ def test_a_commit_that_contradicts_itself_is_found(
 
 
 def rewritten(output: MemoryStore, key: str, change: Callable[[list[dict]], list[dict]], *, is_told: bool) -> None:
-    """Change the rows of a file; with `is_told`, commit what was changed."""
+    """Change the rows of a file; with `is_told`, also commit the change."""
     import hashlib
 
     table = pq.read_table(io.BytesIO(output.get(key)))

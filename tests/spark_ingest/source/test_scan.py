@@ -1,4 +1,4 @@
-"""Reading records out of segment objects: exactly the wanted ones, never damaged ones."""
+"""Reading records from segment objects: exactly the wanted ones, never damaged ones."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_object_that_ends_before_its_manifest_says_is_corrupt() -> None:
 
 def test_a_batch_that_lies_about_its_records_is_told_and_not_decoded() -> None:
     batch = encode(json_rows(5))
-    struct.pack_into(">i", batch, 23, 6)  # last offset delta: seven records announced, five are there
+    struct.pack_into(">i", batch, 23, 6)  # last offset delta: the header says seven records, the batch has five
     struct.pack_into(">i", batch, 57, 7)
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     log = TieredLog(MemoryStore())

@@ -1,4 +1,4 @@
-"""Cutting plans into tasks: nothing is left out, nothing taken twice, nothing too large."""
+"""Splitting plans into tasks: every record once, no task too large."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_ingest.source.slices import Range, Slice, bounded, cut, ranges_of, ta
 
 @st.composite
 def slices(draw: st.DrawFn) -> list[Slice]:
-    """A few partitions, each a gapless run of segments; the first and the last may be wanted in part."""
+    """Return a few partitions, each a gapless run of segments; the first and the last may be wanted in part."""
     found: list[Slice] = []
     for partition in range(draw(st.integers(0, 4))):
         base = draw(st.integers(0, 1000))

@@ -1,4 +1,4 @@
-"""Whether Spark can run is told in one line, before it is imported."""
+"""A missing requirement of Spark is reported in one line, before Spark is imported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_no_pyspark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_job_is_planned_and_told_of_without_importing_spark() -> None:
-    """A rerun that finds nothing must not pay for Spark, and a missing Java must be told before it."""
+    """A rerun without work must not load Spark, and a missing Java must be reported before that."""
     import subprocess
 
     code = "import spark_ingest.command, spark_ingest.protocol.runner, sys; sys.exit('pyspark' in sys.modules)"
