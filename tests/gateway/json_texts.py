@@ -1,4 +1,4 @@
-"""Strategies: JSON documents together with one of the many texts that say the same."""
+"""Strategies: JSON documents together with one of the many texts that represent them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-# Surrogates have no UTF-8; numbers beyond a double are tested by hand.
+# UTF-8 has no surrogates; handwritten tests cover numbers beyond a double.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SCALARS = (
     st.none()
@@ -25,7 +25,7 @@ SPACES_IN_LINE = st.text(" \t", max_size=3)
 
 @st.composite
 def written(draw: st.DrawFn, value: Any, spaces: st.SearchStrategy[str] = SPACES) -> str:
-    """One of the texts of a value: with white space anywhere, and characters escaped or not."""
+    """Return a text of a value, with white space anywhere and characters escaped or not."""
 
     def space() -> str:
         return draw(spaces)

@@ -1,4 +1,4 @@
-"""A node over HTTP whose supervisor is a real agent behind a real link; two more agents share its store."""
+"""A node over HTTP whose supervisor has a real agent behind a real link; two more agents share its store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.scenarios.gateways import InProcess, in_process
 
 
 class Leaderless(Peers):
-    """Leaders are known and cannot be asked: what is tried here needs none."""
+    """Leaders are known but unreachable; these tests do not need them."""
 
     def owner(self, topic_id: str, partition: int) -> Owner:
         raise NoLeader("nobody leads")
@@ -45,7 +45,7 @@ class Operated:
         return [state.replicas for state in states_of(self.cluster.agents[1], topic)]
 
     async def fill(self, name: str, *numbers: int) -> None:
-        """As if this node led the partitions."""
+        """Fill the partitions as their leader."""
         view, self.gateway.node.peers.view = self.gateway.node.peers.view, None
         for number in numbers:
             path = f"/v1/topics/{name}/partitions/{number}/records?acks=1"

@@ -1,4 +1,4 @@
-"""How a pure function ended, as a value: tests compare it."""
+"""The outcome of a pure function as a value that tests compare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.http.problems import Problem
 
 
 def refusal_of(function: Callable[..., Any], *arguments: Any) -> Problem | None:
-    """The problem that it raises, or None if it returns. Anything else that it raises is a bug and goes on up."""
+    """Return the problem that it raises, or None if it returns. Any other exception is a bug and propagates."""
     try:
         function(*arguments)
     except Problem as problem:

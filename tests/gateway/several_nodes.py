@@ -1,6 +1,7 @@
-"""Whole nodes in one process and loop with real links between them; who leads what is the test's to say.
+"""Several complete nodes in one process and loop with real links between them; the test decides who leads.
 
-Each has every partition, and nothing is copied between them: what is tried here is where requests go, not replication.
+Each has every partition, and nothing is copied between them: these tests are about the routing of requests, not
+replication.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
 
 
 class World:
-    """What the nodes believe, all of them the same and at once."""
+    """The cluster state that all nodes see at once."""
 
     def __init__(self) -> None:
         self.members: dict[int, OneNode] = {}
@@ -35,7 +36,7 @@ class World:
         self.topic_id = ""
 
     def lead(self, number: int, node_id: int | None, in_sync: Sequence[int] = ()) -> None:
-        """From now on, in a new epoch; whoever waits on the old leader is woken, as by its replica."""
+        """Change the leader, with a new epoch; waiters on the old leader are woken, as by its replica."""
         known = self.view.states.get((self.topic_id, number))
         epoch = 1 if known is None else known.state.leader_epoch + 1
         self.put(number, node_id, epoch, in_sync)
@@ -61,11 +62,11 @@ class World:
 
 
 class LedByWord(Replica):
-    """The leader of one partition, if the world says so; it may be made to refuse."""
+    """The leader of one partition, if the world says so; it may be made to reject."""
 
     world: World
     refusal: Exception | None = None  # of appends
-    is_new = False  # does not know yet what is committed
+    is_new = False  # does not know the high watermark yet
     asked = 0
 
     def check_append(self, acks: Acks) -> None:
@@ -129,7 +130,7 @@ class Cluster(NamedTuple):
     members: dict[int, OneNode]
 
     async def create(self, name: str, partitions: int = 1, leader: int = 2) -> dict[int, Topic]:
-        """The topic as each node shows it; one node leads all its partitions."""
+        """Create the topic; return it as each node shows it. One node leads all its partitions."""
         record = TopicRecord(name, f"id-of-{name}", partitions, 2, {}, 1_000)
         self.world.topic_id = record.topic_id
         self.world.view.put_topic(TopicEntry(name, record.topic_id, partitions, 2))

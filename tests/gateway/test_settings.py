@@ -1,4 +1,6 @@
-"""A node's settings: flag before environment before file before default, and each checked where it was given."""
+"""A node's settings: a flag overrides the environment, that the file, that the default; each is checked at its
+source.
+"""
 
 import pytest
 
@@ -47,11 +49,11 @@ def test_a_switch_in_the_environment_is_off(config, word):
 
 
 def test_every_setting_can_be_given_in_each_way(config):
-    """By its name, in the form that each place has for it."""
+    """By its name, in the form of each place."""
     for rule in NODE_RULES.values():
         value = _another_value(rule)
         if rule.name in ("host", "data_dirs", "tls_cert", "tls_key", "fetch_bytes_default", "fetch_bytes_max"):
-            continue  # tied to others by a relation; tested below
+            continue  # related to other settings; tested below
         if rule.name in (
             "append_queue_bytes_max",
             "request_body_bytes_max",
@@ -61,7 +63,7 @@ def test_every_setting_can_be_given_in_each_way(config):
             "default_replication_factor",
             "replica_lag_time_max_ms",
         ):
-            continue  # tied to others by a relation; tested below
+            continue  # related to other settings; tested below
         toml = f"{rule.name} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
         for settings in (
             load_settings({rule.name: value}, {}),
@@ -82,7 +84,7 @@ def _another_value(rule):
 
 
 def test_data_dir_and_data_dirs_replace_each_other(config):
-    """Whoever is asked first decides, whichever of the two it gives."""
+    """The source of higher priority wins, with either of the two."""
     both = config("data_dirs = ['/file/a', '/file/b']")
     assert load_settings({}, {}, both).directories == ["/file/a", "/file/b"]
     environment = {"PENSTOCK_DATA_DIRS": "/env/a, /env/b"}

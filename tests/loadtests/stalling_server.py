@@ -1,4 +1,4 @@
-"""An HTTP server for tests that answers at once, but for one stall in which it answers nobody."""
+"""An HTTP server for tests that answers at once, except for one stall of all answers."""
 
 import asyncio
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The bench of a cluster: what its figures are made of. The whole of it needs a quiet machine and minutes."""
+"""The bench of a cluster: the computation of its figures. A complete run needs a quiet machine and minutes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadtests.cluster_bench.steady_writer import Gap, SteadyWriter, longest_gap
 
 
 class Node(ThreadingHTTPServer):
-    """Answers produces, refuses some, and remembers the keys."""
+    """Answers produces, rejects some, and remembers the keys."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Not on the terminal."""
+        """No-op: keeps requests off the terminal."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A fake node over real sockets, and clients of it with short times."""
+"""A fake node over real sockets, and clients of it with short timeouts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def client(fake_url: str) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def url(fake: FakeNode) -> Iterator[str]:
-    """The fake node in a thread of its own, because the tests block theirs."""
+    """Run the fake node in a separate thread, because the tests block theirs; return its URL."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

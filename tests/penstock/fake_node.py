@@ -1,7 +1,8 @@
-"""A node of a few dictionaries, for what a real one cannot be asked to do: refuse, reset, stall, answer nonsense.
+"""A node of a few dictionaries, for faults that a real one cannot produce on request: errors, resets, stalls, invalid
+answers.
 
-Follows openapi/gateway.yaml as far as the client's tests need it; behaviour that needs no fault is tested against a
-real node (tests/penstock/test_against_node.py). Faults are queued and used up one per matching request.
+It follows openapi/gateway.yaml as far as the client's tests need it. Behaviour without faults is tested against a real
+node (tests/penstock/test_against_node.py). Faults are queued, and each matching request consumes one.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class FakePartition:
 
 @dataclass
 class Fault:
-    """What happens instead of the answer, to the next request whose method and path contain these."""
+    """Replaces the answer to the next request whose method and path contain these."""
 
     method: str
     path: str
     act: Callable[[web.Request], Any]
-    is_after: bool = False  # the request is carried out first, and then its answer lost
+    is_after: bool = False  # the request is executed first, and then its answer is lost
 
 
 @dataclass
@@ -63,7 +64,7 @@ class FakeNode:
     faults: list[Fault] = field(default_factory=list)
     seen: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
     seen_headers: list[dict[str, str]] = field(default_factory=list)  # pairwise with `seen`
-    producers: int = 0  # ids given out
+    producers: int = 0  # assigned ids
     gives_ids: bool = True  # False: a node of an older release
     open_now: int = 0
     open_most: int = 0
@@ -277,7 +278,7 @@ async def reset(request: web.Request) -> web.Response:
 
 
 def stall(seconds: float) -> Callable[[web.Request], Any]:
-    """Answer late, and then with a refusal that may be retried."""
+    """Answer late, with a retryable error."""
 
     async def act(request: web.Request) -> web.Response:
         await asyncio.sleep(seconds)
@@ -301,7 +302,7 @@ def _stored(line: bytes, form: str) -> Stored:
 
 
 def _raw_value(line: bytes) -> bytes:
-    """The value as it was sent, which is what a node stores."""
+    """Return the value as it was sent: a node stores that."""
     return bytes(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["value"])
 
 

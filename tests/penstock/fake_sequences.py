@@ -1,7 +1,7 @@
-"""What a node remembers of the producers of one partition, written as dumbly as the rules can be.
+"""The producer state of one partition, implemented as simply as the rules allow.
 
-The rules are those of the contract: duplicates among the last 16 batches, gaps, newer and older epochs, and any number
-of a producer that is not known. Used by the fake node and as the twin in tests/penstock/producer/test_sequences.py.
+The rules are those of the contract: duplicates among the last 16 batches, gaps, newer and older epochs, and any first
+number of an unknown producer. Used by the fake node and as the twin in tests/penstock/producer/test_sequences.py.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ MODULUS = 2**31
 
 class Verdict(NamedTuple):
     code: str  # new, duplicate, or the problem's code
-    value: int | None = (
-        None  # of a duplicate the base offset, of a gap the sequence expected, of a fenced one the epoch
-    )
+    value: int | None = None  # base offset of a duplicate, expected sequence of a gap, epoch of a fenced one
 
 
 @dataclass
 class Known:
     epoch: int
-    batches: list[tuple[int, int, int]] = field(default_factory=list)  # all of the epoch: sequence, count, base offset
+    # all batches of the epoch: sequence, count, base offset
+    batches: list[tuple[int, int, int]] = field(default_factory=list)
 
     @property
     def expected(self) -> int:

@@ -1,4 +1,4 @@
-"""The client against a real node: what it sends is what is stored, and what it reads is what was sent."""
+"""The client against a real node: records are stored as sent, and read as stored."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_the_short_client_says_the_same_as_the_async_one(client: Client, n
 async def test_kills_of_a_node_neither_lose_nor_double_nor_turn_round_a_record(
     tmp_path: Path, in_flight_max: int, kills: int, form: dict[str, int]
 ) -> None:
-    """The producer keeps trying while the node is killed again and again, with many requests under way."""
+    """The producer keeps retrying while the node is killed repeatedly, with many requests in flight."""
     options = ClientOptions(linger_ms=1, batch_bytes=500, backoff_ms_max=200, in_flight_max=in_flight_max)
     sent, deliveries = 0, []
     with contextlib.ExitStack() as started:
@@ -217,7 +217,7 @@ async def test_kills_of_a_node_neither_lose_nor_double_nor_turn_round_a_record(
                 sent += 2_000
                 await deliveries[-1_500]
                 node.kill()
-                if not form:  # the shards of a dead supervisor answer for a moment more
+                if not form:  # the shards of a killed supervisor answer for a moment longer
                     with pytest.raises(ConnectionFailed):
                         await client.list_topics()
                 node = await asyncio.to_thread(started.enter_context, running_process(tmp_path, port=port, **form))

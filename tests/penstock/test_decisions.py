@@ -1,4 +1,4 @@
-"""What is repeated, what is cut apart, and what options there may be: decisions as values."""
+"""Decisions as values: which requests are retried, which batches are split, and which options are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sync client is the async one seen from another thread: results, failures and order are the same."""
+"""The sync client is the async one in another thread: results, failures and order are the same."""
 
 from __future__ import annotations
 

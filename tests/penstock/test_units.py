@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them mean what they say, and a unit has to fit its setting."""
+"""Durations and sizes with units are parsed correctly, and a unit has to fit its setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rights of routes: none is forgotten, and one that is needs the most."""
+"""The rights of routes: every route has one, and an unknown one requires the strongest."""
 
 import os
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The tokens file: what was made is found again, what is not exactly that is not, and nothing shows a secret."""
+"""The tokens file: a created token is accepted, any other one is rejected, and no output shows a secret."""
 
 import os
 import stat

@@ -23,7 +23,7 @@ async def test_a_move_is_begun_shown_and_called_off(operated):
     other = next(n for n in (1, 2, 3) if n not in before)
     wish = {"topic": "orders", "partitions": {"0": [other]}}
     row = {"topic": "orders", "partition": 0, "replicas": [other], "adding": [other], "removing": list(before)}
-    row |= {"in_sync": list(before), "size_bytes": None, "left_bytes": {}}  # its leader cannot be asked
+    row |= {"in_sync": list(before), "size_bytes": None, "left_bytes": {}}  # its leader is unreachable
     assert await operated.send("POST", "/v1/cluster/reassignments", wish) == (202, {"reassignments": [row]})
     assert await operated.send("GET", "/v1/cluster/reassignments") == (200, {"reassignments": [row]})
     assert await operated.send("DELETE", "/v1/cluster/reassignments/orders/0") == (204, None)
@@ -69,7 +69,7 @@ async def test_the_replication_factor_is_changed_with_the_settings_that_it_allow
 
 
 async def test_too_few_nodes_for_now_is_no_refusal_for_good(operated):
-    """Over HTTP, with when to come back; a node that was there has gone and may return."""
+    """Over HTTP, with Retry-After: a node has left and may return."""
     await operated.create("orders", 2, 1)
     view = operated.cluster.agents[1].view
     await operated.cluster.end(3)

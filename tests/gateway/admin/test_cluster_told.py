@@ -1,4 +1,4 @@
-"""What a node tells of the cluster: partitions, nodes, what is in need; in answers and as metrics."""
+"""What a node reports about the cluster, in answers and as metrics: partitions, nodes, problems."""
 
 from __future__ import annotations
 

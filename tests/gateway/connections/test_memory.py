@@ -1,4 +1,4 @@
-"""When the heaps of a process are trimmed, and that a node's processes are started with the settings for that."""
+"""When the heaps of a process are trimmed, and that a node's processes start with the settings for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTHING: Any = None
 
 
 class Process:
-    """`free_bytes` of what is resident goes back with a trim."""
+    """A trim returns `free_bytes` of the resident memory."""
 
     def __init__(self, used_mib: int) -> None:
         self.used_bytes = used_mib * MIB

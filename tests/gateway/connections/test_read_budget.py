@@ -1,4 +1,4 @@
-"""Room for what is read at once: by turns, and given back whatever happens."""
+"""The budget of concurrent reads: granted in order, and returned in every case."""
 
 import asyncio
 import random
@@ -43,7 +43,7 @@ async def test_what_is_larger_than_the_room_has_it_to_itself():
 
 
 async def test_who_leaves_takes_nothing_with_them():
-    """Cancelled while waiting, at the moment of their turn, or while holding: by chance, many times."""
+    """Cancelled while waiting, at the moment of the grant, or while holding: at random, many times."""
     dice = random.Random(7)
     room = ReadBudget(100)
 

@@ -1,4 +1,4 @@
-"""The line of a connection: who waits for whom, and that nobody waits for who does not come."""
+"""The request order of a connection: requests wait for their predecessors, and never for one that will not append."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = b'"' + b"x" * 700_000 + b'"'  # decoded in a thread
 
 
 class Line:
-    """Requests of connections that note when they append."""
+    """Requests of connections that record when they append."""
 
     def __init__(self) -> None:
         self.turns = RequestOrder()
@@ -150,7 +150,7 @@ async def test_connections_do_not_wait_for_each_other(line):
 
 
 def posting(app: web.Application, path: str, body: bytes, version: HttpVersion) -> asyncio.Future[web.Response]:
-    """A request of the one connection that the application is given."""
+    """Sends requests over the application's one connection."""
     payload = StreamReader(BaseProtocol(asyncio.get_running_loop()), 2**20)
     payload.feed_data(body)
     payload.feed_eof()
@@ -161,8 +161,9 @@ def posting(app: web.Application, path: str, body: bytes, version: HttpVersion) 
 
 
 async def overtaking(tmp_path, patience_s: float, version: HttpVersion = HTTP_2) -> list[object]:
-    """What is stored of a large body and a small one behind it, when decoding stands still until the small one is
-    answered, or for so long."""
+    """Return what is stored of a large body and a small one after it, if decoding waits for the small one's answer or a
+    timeout.
+    """
     async with in_process(tmp_path) as gateway:
         topic = await gateway.create("t")
         in_thread, may_decode = gateway.node.offload.in_thread, asyncio.Event()
@@ -191,11 +192,13 @@ async def test_a_small_body_does_not_overtake_a_large_one_that_is_being_decoded(
 
 
 async def test_the_one_request_of_an_http1_connection_waits_for_none(tmp_path):
-    """The server answers such a connection before it reads on, so two of them are of two connections."""
+    """The server answers a request of such a connection before it reads the next, so two requests are of two
+    connections.
+    """
     assert await overtaking(tmp_path, 30, HttpVersion11) == [1, 700_000]
 
 
 async def test_a_line_that_is_not_kept_is_caught(tmp_path):
-    """The mutant: order not kept."""
+    """A mutant: the order is not kept."""
     with mock.patch.object(OrderSlot, "is_next", True), pytest.raises(AssertionError):
         assert await overtaking(tmp_path, 30) == [700_000, 1]

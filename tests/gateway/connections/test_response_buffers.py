@@ -1,4 +1,4 @@
-"""Responses that clients have yet to take: what is refused, and what counts. The test gives the time."""
+"""Responses that clients have not read yet: the limits and what counts towards them. The test sets the time."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ LIMITS = ResponseLimits(bytes_max=4 * MIB, connection_bytes_max=3 * MIB)
 
 
 class Connection(SimpleNamespace):
-    """What the server knows of one."""
+    """The server's view of a connection."""
 
     __hash__ = object.__hash__
 

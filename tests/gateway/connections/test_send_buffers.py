@@ -1,4 +1,4 @@
-"""Event streams wait for clients that are behind. Connections are stood in for by numbers that the test changes."""
+"""Event streams wait for slow clients. The test replaces connections by numbers that it changes."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from gateway.connections.send_buffers import ROOM_BYTES, ROOM_BYTES_LEAST, SendB
 
 
 class Connection:
-    """What the server knows of one: bytes that the kernel has not taken."""
+    """The server's view of a connection: bytes that the kernel has not accepted."""
 
     def __init__(self):
         self.unsent_bytes = 0

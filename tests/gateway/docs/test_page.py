@@ -1,4 +1,4 @@
-"""/docs shows the whole contract, escapes it, and needs no network; without its script everything can be read."""
+"""/docs shows all of the contract, escapes it, and needs no network; it is readable without its script."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ PAGE = render_docs(CONTRACT)
 
 
 class Outline(HTMLParser):
-    """What a page holds: its elements, its anchors, its links. Fails on elements that are not closed in order."""
+    """The elements, anchors and links of a page. Fails on elements that are not closed in order."""
 
     VOID = frozenset({"input", "link", "meta", "wbr"})
 

@@ -1,4 +1,4 @@
-"""The snippets that /docs shows send what the examples say: each is run against a server that keeps what it gets."""
+"""The snippets in /docs send what the examples say: each runs against a server that records its requests."""
 
 from __future__ import annotations
 

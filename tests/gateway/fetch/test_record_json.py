@@ -1,4 +1,4 @@
-"""Stored records as JSON: whatever bytes are stored, the answer is one valid document with all of them in it."""
+"""Stored records as JSON: for any stored bytes the answer is one valid document with all of them."""
 
 import base64
 import json
@@ -59,14 +59,14 @@ STORED = st.lists(
 
 
 def stored_records(rows):
-    """As the codec hands them out after they were stored."""
+    """Return the records as the codec returns them after they were stored."""
     return batch.decode(
         batch.encode([Row(1000 + n, key, value, list(headers)) for n, (key, value, headers) in enumerate(rows)])
     )
 
 
 def strictly_parsed(text):
-    """The document, by a parser that takes nothing for JSON that RFC 8259 does not."""
+    """Parse with a parser that accepts only JSON of RFC 8259."""
 
     def refuse(constant):
         raise AssertionError(constant)
@@ -75,7 +75,7 @@ def strictly_parsed(text):
 
 
 def bytes_shown(out, stored):
-    """The value's bytes, from the form in which it is shown."""
+    """Return the value's bytes, from the form in which it is shown."""
     if "value_base64" in out:
         return base64.b64decode(out["value_base64"])
     if stored is None:
@@ -120,7 +120,7 @@ def test_bare_values_are_one_valid_line_each(rows, form):
 
 @given(STORED)
 def test_lines_in_base64_can_be_produced_again_and_are_the_same_records(rows):
-    """Headers of one name stay in their order; between names JSON objects have none to keep."""
+    """Headers of one name keep their order; JSON objects have no order between names."""
     lines = encode_lines(records_out(stored_records(rows), "base64"))
     again = decode_record_lines(lines)
     for (key, value, headers), row in zip(rows, again, strict=True):

@@ -1,4 +1,4 @@
-"""Bytes of bodies under way: bounded in total and by connection, given back with the answer, whatever it was."""
+"""Bytes of bodies in flight: bounded in total and per connection, and released with any answer."""
 
 import pytest
 from hypothesis import given

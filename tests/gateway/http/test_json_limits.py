@@ -1,4 +1,6 @@
-"""Limits on JSON values: exactly what a plain walk over the characters finds, wherever brackets and digits stand."""
+"""Limits on JSON values: the same results as a simple scan of the characters, for brackets and digits at any
+position.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ LIMITS = JsonLimits(depth_max=5, digits_max=4)
 
 
 def walked(text: bytes) -> tuple[int | None, int | None]:
-    """Where the first level too many opens, and the first number with too many digits begins."""
+    """Return the positions of the first bracket that is nested too deeply, and of the first number with too many
+    digits.
+    """
     deep = number = None
     depth = run = 0
     in_string = is_escaped = False
@@ -72,7 +76,7 @@ def test_of_several_values_the_one_beyond_a_limit_is_named() -> None:
 
 @given(st.lists(values, min_size=2, max_size=7), st.integers(0, 9))
 def test_many_values_are_refused_as_each_of_them_is(several: list[object], wrapped: int) -> None:
-    """They are looked at together."""
+    """They are checked together."""
     texts = [json.dumps(value).encode() for value in several]
     texts[-1] = b"[" * wrapped + texts[-1] + b"]" * wrapped
     places = [walked(text) for text in texts]
@@ -107,7 +111,7 @@ def test_levels_counted_eight_brackets_at_a_time_are_those_counted_one_by_one(br
 
 
 def test_the_passes_over_a_value_do_not_grow_with_its_depth() -> None:
-    """The event loop does no other work meanwhile."""
+    """The event loop is blocked meanwhile."""
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:

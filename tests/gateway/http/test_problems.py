@@ -1,4 +1,4 @@
-"""The one door from failures to HTTP: every kind of failure has its code, and none claims more than it knows."""
+"""The mapping from errors to HTTP: every kind of error has its code, and none claims more than is known."""
 
 import json
 
@@ -17,7 +17,7 @@ def all_kinds(kind):
 
 
 def engine_kinds():
-    """What engine/errors.py and replication/errors.py declare."""
+    """Return the errors that engine/errors.py and replication/errors.py declare."""
     declaring = (errors.__name__, replication_errors.__name__)
     return [kind for kind in all_kinds(EngineError) if kind.__module__ in declaring]
 

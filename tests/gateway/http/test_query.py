@@ -1,4 +1,4 @@
-"""Query strings are read strictly: what is not known or not allowed is told, never ignored."""
+"""Query strings are read strictly: an unknown or disallowed parameter is an error, never ignored."""
 
 from types import SimpleNamespace
 from typing import Annotated
@@ -60,7 +60,7 @@ def test_what_is_no_number_within_bounds_is_refused(text):
 
 @pytest.mark.parametrize("text", ["%ff", "%C3", "a%ED%A0%80b"])
 def test_bytes_that_are_not_utf8_are_refused_and_not_replaced(text):
-    """A key that is changed in silence is another key."""
+    """A silently changed key is another key."""
     assert refused(f"?t={text}") == ("invalid_query", None)
 
 

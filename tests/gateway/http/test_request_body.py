@@ -1,4 +1,6 @@
-"""A request's body, read within limits and unpacked: exactly what was packed, or a problem, and never more memory."""
+"""A request's body, read within limits and decompressed: exactly the original bytes, or a problem, in bounded
+memory.
+"""
 
 import asyncio
 import gzip
@@ -18,14 +20,14 @@ PACK = {"gzip": lambda data: gzip.compress(data, 1), "zstd": zstandard.ZstdCompr
 
 
 class InThisThread:
-    """Runs here what belongs off the loop."""
+    """Runs thread calls inline."""
 
     async def in_thread(self, work):
         return work()
 
 
 class Request(dict):
-    """What reading looks at. `pieces` is how the body arrives."""
+    """A request with the attributes that reading uses. `pieces` is how the body arrives."""
 
     remote = "127.0.0.1:1"
 

@@ -1,4 +1,4 @@
-"""Times as requests give them: RFC 3339, all of it and no more."""
+"""Times in requests: exactly RFC 3339."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

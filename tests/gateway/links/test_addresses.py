@@ -1,4 +1,4 @@
-"""Where a node listens: addresses, names and what is neither."""
+"""Listen addresses: valid addresses and names, and invalid ones."""
 
 import socket
 
@@ -25,7 +25,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1"
 
 @pytest.fixture
 def both(monkeypatch):
-    """A name that stands for ::1, 127.0.0.1 and an address of another machine."""
+    """A name that resolves to ::1, 127.0.0.1 and an address of another machine."""
     real = socket.getaddrinfo
 
     def resolve(host, *how, **options):
@@ -106,7 +106,7 @@ def test_a_port_is_free_only_if_it_is_on_every_address(both, stranger):
 
 
 def test_a_reserved_port_goes_to_the_processes_of_the_node_and_to_nobody_else():
-    """Also between two lives of a process, when none listens."""
+    """Also between the end of a process and its restart, when none listens."""
     with reserved_port("127.0.0.1", 0) as port:
         for _ in range(2):
             shared = [listen([("127.0.0.1", port)])[0] for _ in range(2)]

@@ -1,4 +1,6 @@
-"""Links between nodes: who does not belong to the cluster gets none, and who does has what siblings have."""
+"""Links between nodes: only members of the cluster get one, with the same functions as links between processes of a
+node.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ async def stay(arguments: Any, payload: bytes) -> tuple[Any, bytes]:
 
 
 async def reversed_body(body: bytes) -> list[bytes]:
-    """In pieces, as batches come."""
+    """Reverse the body in pieces, as batches arrive."""
     return [body[:0:-1], body[:1]]
 
 

@@ -1,4 +1,4 @@
-"""Calls between the processes of a node: replies and errors come back whole, and nothing waits for ever."""
+"""Calls between the processes of a node: replies and errors arrive complete, and every wait ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.links.process_links import ProcessLinks
 
 
 class Other:
-    """The process at the other end: what it was asked, and what it is doing."""
+    """The process at the other end: its received calls and its running ones."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -152,7 +152,7 @@ async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp
 
 
 async def test_a_process_is_ready_once_its_siblings_have_answered(tmp_path: Path) -> None:
-    """The first request after a start was refused: the link to the shard of its partition was not up yet."""
+    """Before the fix the first request after a start was rejected: the link to its partition's shard was not up yet."""
     path = str(tmp_path / "sibling.sock")
     links = ProcessLinks({(None, 1): Caller(path)})
     links.connect()

@@ -1,4 +1,4 @@
-"""Links to other nodes follow the registrations: made before they are needed, ended when their ground is gone."""
+"""Links to other nodes follow the registrations: opened before they are needed, closed when the registration ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection for replica fetches: bodies of every size arrive whole, and whatever else comes is the end of it."""
+"""A connection for replica fetches: bodies of every size arrive complete, and invalid data closes the connection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def connected(port: int) -> ReplicaConnection:
 
 @pytest.fixture
 async def node() -> AsyncIterator[Node]:
-    """aiohttp's server, as the internal listener is one: it answers with the body of that size."""
+    """aiohttp's server, configured as the internal listener; it answers with a body of the requested size."""
     bodies = [os.urandom(size) for size in SIZES]
 
     async def answer(request: web.Request) -> web.Response:
@@ -62,7 +62,7 @@ async def test_one_connection_takes_answers_of_every_size(node: Node) -> None:
 
 
 async def told(pieces: list[bytes], *, is_closed: bool = True, is_asked: bool = True) -> ReplicaConnection:
-    """A connection to somebody who says just that, in these pieces, and perhaps closes."""
+    """Connect to a server that sends exactly these pieces, and perhaps closes."""
 
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if is_asked:

@@ -1,4 +1,4 @@
-"""Fetches between nodes: over connections that are kept, and given up when nothing is heard."""
+"""Fetches between nodes over kept connections, which are closed after a timeout without data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CREDENTIALS = Credentials("the cluster", "the secret")
 
 
 class Leader:
-    """Answers each fetch with its own body, twice; `stall` holds answers back after their first byte."""
+    """Answers each fetch with its own body, twice; `stall` delays answers after their first byte."""
 
     def __init__(self) -> None:
         self.connections: set[object] = set()

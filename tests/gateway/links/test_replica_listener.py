@@ -1,4 +1,6 @@
-"""How replica fetches are answered: by themselves, one after the other, and to nobody who does not belong here."""
+"""The answers to replica fetches: outside the request order, one after the other, and only to members of the
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ HEADERS = "".join(f"{name}: {value}\r\n" for name, value in OURS.headers().items
 
 
 class Answers:
-    """Gives the body back in two pieces. `hold`: not before that is set."""
+    """Returns the body in two pieces. `hold`: an event to wait for first."""
 
     def __init__(self) -> None:
         self.hold: asyncio.Event | None = None
@@ -60,7 +62,7 @@ def request(body: bytes, headers: str = HEADERS, length: str | None = None) -> b
 
 
 async def said(listener: InternalListener, *sent: bytes) -> bytes:
-    """All that comes until the connection is closed by the other side."""
+    """Return everything received until the other side closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     for one in sent:
         writer.write(one)

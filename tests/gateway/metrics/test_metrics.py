@@ -1,4 +1,4 @@
-"""What /metrics says: by topic, by stage, of all shards, within bounds."""
+"""The content of /metrics: by topic, by stage, of all shards, within bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.scenarios.gateways import in_process
 
 
 def samples(text):
-    """Every sample by its name and labels; the parser refuses what is no exposition."""
+    """Return every sample by its name and labels; the parser rejects an invalid exposition."""
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -59,7 +59,7 @@ async def test_what_waits_for_the_store_is_told_until_it_is_there(gateway, monke
         assert found["penstock_topic_tier_pending_segments", ("topic", "t")] == 1
         assert found["penstock_topic_tier_pending_bytes", ("topic", "t")] > 61
         assert 5 <= found["penstock_tier_lag_seconds",] < 60
-        nothing_tiered.setattr(gateway.node.shard, "leading_epoch", lambda _: None)  # then it is the leader's to ship
+        nothing_tiered.setattr(gateway.node.shard, "leading_epoch", lambda _: None)  # then the leader has to ship it
         found = await scrape(gateway)
         assert found["penstock_topic_tier_pending_segments", ("topic", "t")] == found["penstock_tier_lag_seconds",] == 0
     while (await scrape(gateway))["penstock_topic_tier_pending_segments", ("topic", "t")]:

@@ -1,4 +1,4 @@
-"""What an answer claims when every part of a request has failed."""
+"""The answer's claims when every part of a request has failed."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_one_success_is_enough_for_an_answer():
     [([FULL, UNKNOWN], FULL), ([FULL, TIMEOUT], TIMEOUT), ([TIMEOUT, FULL], TIMEOUT), ([UNKNOWN, HALF, FULL], HALF)],
 )
 def test_when_all_failed_what_may_have_been_stored_is_told_first(outcomes, told):
-    """A producer that reads no_side_effects may send everything again."""
+    """A producer that reads no_side_effects may retry the complete request."""
     with pytest.raises(Problem) as raised:
         check_one_success(outcomes)
     assert raised.value is told

@@ -1,4 +1,4 @@
-"""CloudEvents there and back: whatever event comes in, in whichever mode, goes out as the same event in every mode."""
+"""Round trips of CloudEvents: an event that is produced in any mode is returned as the same event in every mode."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-# What a Kafka producer may have stored: nearly an event, too.
+# Records that a Kafka producer may have stored, including nearly valid events.
 HEADER_NAMES = st.text(max_size=12) | st.sampled_from(
     [
         "ce_specversion",

@@ -1,4 +1,4 @@
-"""Record objects from JSON: what is sent is what is stored, and what two fields would hide is refused."""
+"""Record objects from JSON: they are stored as sent, and an object with a duplicate field is rejected."""
 
 import base64
 import json
@@ -72,7 +72,7 @@ def test_the_bytes_of_a_value_are_kept(text):
 
 @given(st.data(), st.lists(RECORDS, min_size=1, max_size=3))
 def test_a_field_given_twice_is_always_found(data, records):
-    """Wherever it stands, however it is spelled, and whatever white space would hide it in the count of bytes."""
+    """At any position, in any spelling, with any white space."""
     where = data.draw(st.integers(0, len(records) - 1))
     name = data.draw(st.sampled_from(sorted(records[where])))
     texts = [data.draw(written(record, SPACES)) for record in records]

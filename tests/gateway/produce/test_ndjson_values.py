@@ -1,4 +1,4 @@
-"""Bare values, a line each: exactly one JSON value a line, told apart from everything that only nearly is."""
+"""Bare values, one a line: exactly one JSON value a line; anything nearly valid is rejected."""
 
 import json
 
@@ -21,7 +21,9 @@ def values_of(body):
 
 
 def first_bad_line(body):
-    """The rule, line by line and slowly: None if all is well. Python's parser is trusted only with its extras off."""
+    """Return the first bad line, checked slowly line by line; None if there is none. Uses Python's parser without its
+    extensions.
+    """
 
     def refuse(text):
         raise ValueError(text)
@@ -67,12 +69,12 @@ def test_a_body_is_taken_exactly_when_every_line_is_one_value(body):
         assert problem is None
         lines = [line.strip(b" \t\r") for line in body.split(b"\n")]
         assert values_of(body) == [None if line == b"null" else line for line in lines if line]
-    elif problem.code != "invalid_utf8":  # which is told by its byte, before any line is looked at
+    elif problem.code != "invalid_utf8":  # reported with its byte, before any line is checked
         assert (problem.code, problem.members["line"]) == ("malformed_ndjson", bad)
 
 
 def at(document, pointer):
-    """RFC 6901, as a twin to the one under test. Raises LookupError."""
+    """RFC 6901, as a twin of the tested code. Raises LookupError."""
     for step in pointer:
         if isinstance(document, dict):
             document = document[step]
@@ -85,7 +87,7 @@ def at(document, pointer):
 
 @given(st.data(), VALUES, st.lists(st.sampled_from(["0", "1", "01", "-1", "a", "", "~", "/"]) | TEXTS, max_size=3))
 def test_a_pointer_finds_what_rfc_6901_says(data, value, steps):
-    """Half of the pointers are led to something that is there."""
+    """Half of the pointers lead to existing values."""
     while data.draw(st.booleans()) and (here := _child_names(value, steps)):
         steps = [*steps, data.draw(st.sampled_from(here))]
     if not steps:
@@ -121,7 +123,7 @@ def _child_names(value, steps):
 @pytest.mark.parametrize(
     ("lines", "keys"),
     [
-        (['{"a":{"b":"x"}}', '{"a":{"b":"\\u00e9"}}'], [b"x", "é".encode()]),  # strings only: the quick way
+        (['{"a":{"b":"x"}}', '{"a":{"b":"\\u00e9"}}'], [b"x", "é".encode()]),  # strings only: the fast path
         (['{"a":{"b":"x"}}', '{"a":{"b":1.50}}', '{"a":{"b":null}}'], [b"x", b"1.50", None]),
         (['{"a":{"b":"first","b":"last"}}', '{"a":{"b":"first"},"a":{"b":"last"}}'], [b"last", b"last"]),
     ],
@@ -129,7 +131,7 @@ def _child_names(value, steps):
 def test_the_quick_way_and_the_long_one_find_the_same_keys(lines, keys):
     body = "\n".join(lines).encode()
     assert [row.key for row in decode_keyed_values(body, ["a", "b"])] == keys
-    with_a_number = body + b'\n{"a":{"b":0}}'  # no string: every line goes the long way
+    with_a_number = body + b'\n{"a":{"b":0}}'  # a value that is not a string: every line takes the slow path
     assert [row.key for row in decode_keyed_values(with_a_number, ["a", "b"])] == [*keys, b"0"]
 
 

@@ -1,4 +1,6 @@
-"""Keys go where Kafka's producers put them; records without one stay together, and reach every partition."""
+"""Keys go to the partitions that Kafka's producers use; records without a key stay together, and reach every
+partition.
+"""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What a client meets at a node that does not lead: nothing of it, but for a pause while leadership moves."""
+"""Requests to a node that does not lead behave as requests to the leader, except for a pause while leadership moves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ async def test_any_node_takes_records_and_gives_them_back(cluster):
     assert await topics[1].values() == await topics[2].values() == [1, 2]
     assert "Penstock-Leader" in (await topics[1].fetch(0)).headers
     assert "Penstock-Leader" not in (await topics[2].fetch(0)).headers
-    assert (await topics[1].fetch(0)).headers["Penstock-Leader-Epoch"] == "0"  # of the log: nothing is replicated here
+    # of the log: this test has no replication
+    assert (await topics[1].fetch(0)).headers["Penstock-Leader-Epoch"] == "0"
 
 
 async def test_who_goes_straight_is_told_where(cluster):
@@ -76,7 +77,7 @@ async def test_what_nobody_took_in_time_is_told_as_not_stored(cluster):
 
 
 async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cluster):
-    """However their tries fell; and what comes while others wait is behind them."""
+    """For any outcome of their attempts; a later request is stored after those that wait."""
     topics = await cluster.create("t", leader=2)
     leader, handover = cluster.members[2].leader("t"), cluster.members[1].node.failover
     leader.refusal = NotEnoughReplicas("one of two")
@@ -84,7 +85,7 @@ async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cl
     for value in range(20):
         waiting.append(asyncio.ensure_future(topics[1].post_lines(str(value))))
         await until(lambda count=value: handover.repeats > count)
-    await until(lambda: leader.asked > 8)  # by the line, and not by each of them
+    await until(lambda: leader.asked > 8)  # by the queue, not by each request
     leader.refusal = None
     late = asyncio.ensure_future(topics[1].post_lines("20"))
     answers = await asyncio.gather(*waiting, late)
@@ -134,7 +135,7 @@ async def test_a_produce_whose_link_is_lost_is_in_doubt_unless_the_leader_would_
 
 
 async def test_a_doubt_is_not_answered_with_a_refusal(cluster):
-    """The second try is refused, surely; the first one may have been stored all the same."""
+    """The second attempt is definitely rejected, but the first one may have been stored."""
     topics = await cluster.create("t", leader=2)
     leader = cluster.members[2].leader("t")
     reached = asyncio.Event()
@@ -199,7 +200,7 @@ async def test_without_a_leader_reads_say_so_in_the_end(tmp_path):
 
 
 async def test_a_new_leader_that_does_not_know_what_is_committed_sends_nobody_away(cluster):
-    """A consumer stands above what the new leader knows to be committed: that is no 416, and passes."""
+    """A consumer's position is above the high watermark that the new leader knows: a temporary state, not a 416."""
     topics = await cluster.create("t", leader=2)
     await topics[1].post_lines("1")
     leader = cluster.members[2].leader("t")
@@ -217,7 +218,7 @@ async def test_a_new_leader_that_does_not_know_what_is_committed_sends_nobody_aw
 
 
 async def test_a_consumer_is_not_served_by_a_leader_that_was_replaced(cluster):
-    """It has seen epoch 9; a node that only knows of an earlier one has to catch up first."""
+    """It has seen epoch 9; a node that only knows an earlier one has to catch up first."""
     topics = await cluster.create("t", leader=2)
     await topics[1].post_lines("1")
     path = f"{topics[2].path}/partitions/0/records?offset=0"
@@ -231,7 +232,7 @@ async def test_a_consumer_is_not_served_by_a_leader_that_was_replaced(cluster):
 
 
 async def test_a_key_is_found_at_the_leader_on_another_node(cluster):
-    """The first request came to node 2, the repeat to node 1, with another body: refused wherever the records lie."""
+    """The first request went to node 2, the repeat with another body to node 1: rejected for any leader."""
     topics = await cluster.create("t", partitions=4, leader=2)
     keyed = {"Idempotency-Key": "order-17"}
     first = await topics[2].post(b"1\n", NDJSON, keyed)
@@ -239,7 +240,7 @@ async def test_a_key_is_found_at_the_leader_on_another_node(cluster):
     assert again.headers["Penstock-Duplicate"] == "true"
     assert again.json["results"][0]["base_offset"] == first.json["results"][0]["base_offset"]
     assert_problem(await topics[1].post(b"2\n", NDJSON, keyed), "idempotency_key_reused")
-    cluster.world.lead(0, None)  # which may know the key: nothing is taken for new
+    cluster.world.lead(0, None)  # which may know the key: no request is treated as new
     waiting = asyncio.ensure_future(topics[1].post(b"1\n", NDJSON, keyed))
     await asyncio.sleep(0.05)
     assert not waiting.done()
@@ -276,7 +277,7 @@ async def test_an_event_stream_goes_on_at_the_next_leader(cluster):
         cluster.world.lead(0, None)
         await asyncio.sleep(0.02)
         next_leader = cluster.members[1].leader("t")
-        next_leader.is_new = True  # its copy is empty: the stream stands above what it knows
+        next_leader.is_new = True  # its copy is empty: the stream's position is above its log end
         cluster.world.lead(0, 1)
         await topics[2].post_lines("5", "6")
         next_leader.is_new = False
@@ -284,11 +285,13 @@ async def test_an_event_stream_goes_on_at_the_next_leader(cluster):
             assert not stream.content.at_eof(), seen
             seen += await asyncio.wait_for(stream.content.readany(), 20)
         assert b'"value":5' not in seen
-        await cluster.members[1].node.drain()  # or the server would wait for the stream's end
+        await cluster.members[1].node.drain()  # otherwise the server would wait for the stream's end
 
 
 async def test_a_reader_is_served_by_a_follower_in_its_rack_as_far_as_that_one_knows(cluster):
-    """Nothing is copied here: what comes from node 1, which follows, is told from what node 2 has by its values."""
+    """Nothing is copied in this test: the values show whether a record comes from node 1, a follower, or from node
+    2.
+    """
     topics = await cluster.create("t", leader=1)
     await topics[1].post_lines("1")
     cluster.world.lead(0, 2)
@@ -298,13 +301,13 @@ async def test_a_reader_is_served_by_a_follower_in_its_rack_as_far_as_that_one_k
             ("rack 1", 0, [1]),
             ("rack 2", 0, [21, 22]),
             ("rack 3", 0, [21, 22]),
-            ("rack 1", 2, []),  # node 1 does not know of so much: the leader does
+            ("rack 1", 2, []),  # node 1's log is shorter: the leader answers
         ):
             path = f"{topic.path}/partitions/0/records?offset={offset}"
             fetched = await topic.gateway.send("GET", path, b"", {"Penstock-Rack": rack})
             assert fetched.status == 200, (rack, offset, fetched.body)
             assert [record["value"] for record in fetched.json["records"]] == expected, rack
-    cluster.world.put(0, 2, 3, in_sync=[2])  # node 1 is out of sync: it serves nobody
+    cluster.world.put(0, 2, 3, in_sync=[2])  # node 1 is out of sync: it serves no reads
     path = f"{topics[1].path}/partitions/0/records?offset=0"
     fetched = await topics[1].gateway.send("GET", path, b"", {"Penstock-Rack": "rack 1"})
     assert [record["value"] for record in fetched.json["records"]] == [21, 22]

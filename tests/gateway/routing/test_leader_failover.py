@@ -1,4 +1,4 @@
-"""How soon a line asks its leader again: quickly after news, ever more slowly without any."""
+"""Retry pauses of a partition queue: short after a change of leaders, ever longer without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEWS = [False] * 6 + [True] + [False] * 3
 
 
 class Pauses:
-    """Stands for Peers: remembers how long it was to wait, and says whether leaders have moved meanwhile."""
+    """Stands in for Peers: records the requested pauses, and says whether leaders have changed meanwhile."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -33,7 +33,7 @@ def nobody() -> None:
 
 
 async def test_after_news_a_line_asks_as_quickly_as_at_first():
-    """Leaders are heard of before they have begun."""
+    """A node learns of a leader before that leader has started."""
     pauses = Pauses()
     handover = LeaderFailover(pauses, Random(1))
     deadline = asyncio.get_running_loop().time() + 60

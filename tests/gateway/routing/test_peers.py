@@ -1,4 +1,4 @@
-"""Who answers for a partition: the shard that its id names, in a cluster the leader that the view names."""
+"""The process that serves a partition: the shard that its id selects, in a cluster the leader in the view."""
 
 from __future__ import annotations
 

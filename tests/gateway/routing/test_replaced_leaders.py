@@ -1,6 +1,6 @@
 """A leader that was replaced and does not know it gives no answer that a client would take as final.
 
-Its log lacks what the new leader has committed. Reads below its high watermark are allowed: they are old, not wrong.
+Its log lacks what the new leader has committed. Reads below its high watermark are allowed: they are stale, not wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ABOVE = 5
 
 
 class HostOfReplaced(StandaloneHost):
-    """Node 2 believes that it leads. The store, if it can be asked, says otherwise until `confirms_it` is set."""
+    """Node 2 takes itself for the leader. The store, if reachable, contradicts it until `confirms_it` is set."""
 
     def __init__(self) -> None:
         super().__init__(2)
@@ -43,7 +43,7 @@ async def cluster(tmp_path) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def topics(cluster) -> dict[int, Topic]:
-    """The topic `t` at each node, with one record; node 2 leads it."""
+    """Return the topic `t` at each node, with one record; node 2 leads it."""
     topics = await cluster.create("t", leader=2)
     await topics[2].post_lines("1")
     return topics
@@ -113,7 +113,7 @@ async def test_an_expected_end_is_compared_for_good_only_by_a_confirmed_leader(t
 
 
 async def test_a_fencing_token_is_compared_for_good_only_by_a_confirmed_leader(topics, host):
-    """A new leader may have been given the token that is missing here."""
+    """The new leader may have the token that is missing here."""
     token = {"Penstock-Fencing-Token": "mine"}
     path, body = f"{topics[1].path}/partitions/0/fence", b'{"token":"other"}'
     host.confirms_it = True
@@ -127,7 +127,7 @@ async def test_a_fencing_token_is_compared_for_good_only_by_a_confirmed_leader(t
 
 
 async def test_an_event_stream_outlasts_a_leader_that_was_replaced(topics, host, cluster):
-    """EventSource stops for good at an event `problem` and at any status but 200."""
+    """EventSource stops permanently at an event `problem` and at any status but 200."""
     client = topics[1].gateway._client
     url = client.make_url("/v1/topics/t/partitions/0/records")
     async with client.session.get(url, headers={"Accept": "text/event-stream", "Last-Event-ID": "2"}) as stream:

@@ -1,4 +1,4 @@
-"""What a shard does for another one, when the topic is another one by now."""
+"""A request of another shard for a topic that has been replaced by a new one of the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a node of a cluster says for good that there is no such topic or partition, it asks the store."""
+"""A cluster node asks the store before it reports permanently that a topic or partition does not exist."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def cluster(tmp_path) -> AsyncIterator[Cluster]:
 
 
 async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_there_is_none(cluster):
-    """Whatever is asked of it, and each refusal by a question that was sent after its request."""
+    """For every operation; each rejection follows a store query that was sent after its request."""
     topics = await cluster.create("t", leader=2)
     node, asked = cluster.members[1].node, []
-    record = node.shard.topics.let_go("t")  # as if this node had not heard of it
+    record = node.shard.topics.let_go("t")  # as if this node did not know it yet
 
     async def ask(name: str) -> bool:
         asked.append(name)
@@ -57,7 +57,7 @@ async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_ther
 
 
 async def test_a_partition_that_another_node_has_just_added_is_looked_for_before_there_is_none(cluster):
-    """Whatever names it: a path, records, entries of a fetch, the place of a stream that comes back."""
+    """For every way to name it: a path, records, entries of a fetch, the position of a resumed stream."""
     topics = await cluster.create("t", partitions=3, leader=2)
     node, asked = cluster.members[1].node, []
     grown = node.shard.topics["t"].record
@@ -97,7 +97,7 @@ async def test_a_partition_that_another_node_has_just_added_is_looked_for_before
 
 
 async def test_a_stream_that_comes_back_is_never_answered_with_a_status_that_ends_it_for_good(cluster):
-    """A node that has just started knows no topic yet, and the store is silent."""
+    """A node that has just started knows no topic yet, and the store does not answer."""
     topics = await cluster.create("t", leader=2)
     node, topic = cluster.members[1].node, topics[1]
     del node.shard.topics["t"]
@@ -142,7 +142,7 @@ async def test_names_that_nobody_asks_for_are_forgotten_and_a_slow_answer_holds_
 
 
 async def test_names_that_are_all_different_are_bounded_too():
-    """In questions at once, and in names: whoever asks beyond that is told to come back."""
+    """Both concurrent queries and cached names are limited; requests beyond that are asked to retry."""
     now = most = 0
 
     async def ask(_: str) -> bool:

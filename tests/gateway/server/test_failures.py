@@ -1,4 +1,4 @@
-"""What clients are told when something below fails: the disk, the store, time, or our own code. Never a 200."""
+"""The answers to clients when the disk, the store or our code fails, or a timeout expires. Never a 200."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failing(error_number):
 
 
 async def test_a_failed_fsync_takes_the_partition_offline_and_promises_nothing(gateway, topic, monkeypatch):
-    """The record may be on the disk or not; the fsync is never tried again."""
+    """The record may be on the disk or not; the fsync is never retried."""
     await topic.post_lines("1", to=0)
     with monkeypatch.context() as planted:
         planted.setattr(gateway.node.shard.disk, "fdatasync", failing(errno.EIO))
@@ -89,7 +89,7 @@ async def test_a_request_that_succeeds_in_part_is_207_and_says_where(gateway, to
 async def test_an_acknowledgement_that_does_not_come_in_time_is_504_and_may_have_been_stored(
     gateway, topic, monkeypatch
 ):
-    """The disk takes its time; the append itself is not given up."""
+    """The disk is slow; the append itself is not cancelled."""
     slow = asyncio.Event()
     loop = asyncio.get_running_loop()
     fdatasync = gateway.node.shard.disk.fdatasync
@@ -164,7 +164,7 @@ async def test_a_draining_node_refuses_what_changes_and_still_gives_what_it_has(
 
 
 async def test_an_event_stream_begun_in_a_farewell_is_no_refusal_and_ends_with_when_to_come_back(gateway, topic):
-    """A browser's EventSource that is told 503 gives up for good."""
+    """A browser's EventSource that receives 503 stops permanently."""
     await topic.post_lines("1", to=0)
     gateway.node.let_go()
     for path in (f"{topic.path}/partitions/0/records", f"{topic.path}/records"):

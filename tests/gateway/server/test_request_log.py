@@ -1,4 +1,4 @@
-"""What the log says of requests, and what it never says."""
+"""The log entries of requests, and what they never contain."""
 
 from __future__ import annotations
 

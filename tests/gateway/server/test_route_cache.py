@@ -1,4 +1,4 @@
-"""Routes that are remembered lead where aiohttp's router leads, and only good ones are kept."""
+"""Cached routes match aiohttp's router, and only successful ones are cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @pytest.fixture
 def around() -> list[str]:
-    """The handlers' names, in the order in which the middleware saw them."""
+    """Return the handlers' names, in the order in which the middleware saw them."""
     return []
 
 

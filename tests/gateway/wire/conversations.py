@@ -1,4 +1,4 @@
-"""What the tests of the protocol cores share: events as requests, and a core that is fed in pieces."""
+"""Helpers for the tests of the protocol cores: events as requests, and a core that receives its input in pieces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIMITS = WireLimits(header_bytes_max=16 * 1024)
 
 
 def fed(core: Http1 | Http2, data: bytes, cuts: list[int] = (), now: float = 0.0) -> list:
-    """The events of some bytes that come in pieces; each piece that was asked for is given back as consumed."""
+    """Return the events of bytes that arrive in pieces; each requested piece is reported as consumed."""
     events = []
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     for start, end in pairwise(places):
@@ -23,7 +23,7 @@ def fed(core: Http1 | Http2, data: bytes, cuts: list[int] = (), now: float = 0.0
 
 
 def summary(events: list) -> dict[int, tuple]:
-    """By stream: method, path, query, headers, the body so far, and how it ended."""
+    """Return by stream: method, path, query, headers, the body so far, and its end."""
     found: dict[int, list] = {}
     for event in events:
         if isinstance(event, RequestBegan):
@@ -45,7 +45,7 @@ def summary(events: list) -> dict[int, tuple]:
 
 
 def sent(core: Http1 | Http2) -> bytes:
-    """All that the core wants to send now."""
+    """Return everything that the core wants to send now."""
     pieces = []
     while core.has_output:
         pieces += core.take_output(2**16)

@@ -1,4 +1,4 @@
-"""The other side of an HTTP/2 core in tests: the h2 library, and frames by hand for what no library sends."""
+"""The peer of an HTTP/2 core in tests: the h2 library, and handmade frames for what no library sends."""
 
 import struct
 
@@ -18,7 +18,7 @@ HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
 
 class Client:
-    """The h2 library and a core of ours, which exchange bytes without a network."""
+    """The h2 library and our core, which exchange bytes without a network."""
 
     def __init__(self, limits=LIMITS):
         self.core = Http2(limits)
@@ -54,7 +54,7 @@ class Client:
 
 
 def goaway_code(core):
-    """Of the GOAWAY that the core sends, if it does."""
+    """Return the code of the GOAWAY that the core sends; None without one."""
     data, position = sent(core), 0
     while position < len(data):
         high, low, kind, _, _ = frames.HEAD.unpack_from(data, position)

@@ -1,4 +1,4 @@
-"""The HTTP server on a real port, with applications of a few lines and clients that send bytes as they like."""
+"""The HTTP server on a real port, with applications of a few lines and clients that send raw bytes."""
 
 import asyncio
 import socket
@@ -54,7 +54,7 @@ class Served:
         return connection
 
     async def client(self, data: bytes) -> socket.socket:
-        """A connection that has sent these bytes, once the server has read them."""
+        """Open a connection and send these bytes; returns once the server has read them."""
         client = socket.socket()
         client.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -81,10 +81,10 @@ WAIT = b"GET /wait HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 async def test_a_connection_that_breaks_between_pipelined_requests_is_let_go(served):
-    """It stayed among the server's connections for ever, and took the place of another."""
+    """Before the fix it stayed among the server's connections permanently, and used up a slot."""
     client = await served.client(WAIT + 6 * GET)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    served.connection._transport.pause_reading()  # the reset shows when an answer is written
+    served.connection._transport.pause_reading()  # the server notices the reset when it writes an answer
     client.close()
     served.gate.set()
     await until(lambda: not served.server.connections)
@@ -123,7 +123,7 @@ async def test_a_client_is_read_no_further_than_so_many_bytes_while_requests_wai
 
 
 async def test_pipelined_requests_are_answered_before_a_connection_ends(served):
-    """The first answer said that the connection closes, and the second request was begun and its answer lost."""
+    """Before the fix the first answer announced the close, and the answer of the second, running request was lost."""
     client = await served.client(WAIT + 2 * GET)
     served.server.announce_leave()
     served.gate.set()
@@ -137,7 +137,7 @@ async def test_pipelined_requests_are_answered_before_a_connection_ends(served):
 
 
 async def test_no_100_follows_an_answer_over_http2():
-    """The body of the refused request was still read, and asked for, behind its answer."""
+    """Before the fix the body of the rejected request was still requested and read after its answer."""
 
     async def refuse(exchange: Exchange) -> None:
         with pytest.raises(TimeoutError):
@@ -168,7 +168,9 @@ async def test_no_100_follows_an_answer_over_http2():
 
 
 async def test_a_renewed_certificate_ends_a_connection_with_an_open_request(served, monkeypatch):
-    """Its further requests were refused as long as a long poll was open, and after 2,000 the connection ended."""
+    """Before the fix its further requests were rejected while a long poll was open, and after 2,000 the connection
+    ended.
+    """
     monkeypatch.setattr(server, "RENEWAL_GRACE_S", 0.05)
     loop = asyncio.get_running_loop()
     wait = b"\x82\x86\x04\x05/wait\x41\x01h"
@@ -204,7 +206,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 async def test_a_client_of_small_pieces_leaves_turns_of_the_loop_to_others(flood):
-    """Another client waited for 25 s: the loop read and parsed as long as there was more."""
+    """Before the fix another client waited for 25 s: the loop read and parsed as long as there was data."""
 
     async def read(exchange: Exchange) -> None:
         while exchange.read_nowait() != b"":

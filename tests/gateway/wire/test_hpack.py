@@ -1,4 +1,4 @@
-"""HPACK against the hpack library as the other side."""
+"""HPACK, with the hpack library as the peer."""
 
 from contextlib import suppress
 
@@ -63,7 +63,7 @@ def test_bytes_that_are_no_block_are_an_error_and_nothing_else(block):
 
 
 def test_a_bomb_is_not_unpacked_and_the_table_stays_in_step():
-    """A field of 4,000 bytes, named thousands of times by one byte each."""
+    """A field of 4,000 bytes, referenced thousands of times by one byte each."""
     theirs, ours = oracle.Encoder(), decoder(list_bytes_max=16 * 1024)
     ours.decode(theirs.encode([("x-a", "a" * 4000)], huffman=False))
     fields = ours.decode(theirs.encode([("x-a", "a" * 4000)] * 5000 + [("x-b", "b")]))

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as bytes: what requests are found, whatever pieces they come in, and what answers look like."""
+"""HTTP/1.1 as bytes: the requests found in any pieces of input, and the bytes of answers."""
 
 import pytest
 from hypothesis import given
@@ -42,7 +42,7 @@ def test_trailers_are_let_go_and_a_cut_body_has_no_end():
 
 
 def test_an_upgrade_is_declined_and_its_request_answered():
-    """curl --http2 asks for one with each request over cleartext, bodies included."""
+    """curl --http2 requests an upgrade with each cleartext request, also with a body."""
     head = summary(fed(Http1(LIMITS), UPGRADE))[1]
     assert head[3] == (("Host", "h"), ("Content-Length", "3"))
     assert head[4:] == (b"abc", "whole")
@@ -179,7 +179,7 @@ def test_a_trailer_or_a_chunk_extension_without_end_is_cut_off(start):
 
 
 def test_a_head_within_the_limit_is_taken_in_small_pieces_too():
-    """What had come in whole headers was counted twice."""
+    """Before the fix the bytes of complete headers were counted twice."""
     lines = [b"X%d: " % number + b"a" * 1000 for number in range(15)]
     data = b"\r\n".join([b"GET / HTTP/1.1", *lines, b"", b""])
     core = Http1(LIMITS)
@@ -216,7 +216,7 @@ def test_no_request_follows_a_doubtful_body_or_a_close_beside_an_upgrade(data):
 
 
 def test_a_client_that_waits_for_100_is_let_finish_what_it_may_have_begun():
-    """A connection that is closed with bytes unread is reset, and the answer is lost."""
+    """A connection that is closed with unread bytes is reset, and the answer is lost."""
     core = Http1(LIMITS)
     fed(core, b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
     core.answer(1, 413, OK, b"ab")

@@ -1,4 +1,4 @@
-"""HTTP/2 as bytes, with the h2 library as the client, and frames by hand."""
+"""HTTP/2 as bytes, with the h2 library as the client, and handmade frames."""
 
 import pytest
 from h2.config import H2Configuration
@@ -120,7 +120,7 @@ def test_an_early_answer_is_whole_and_then_its_stream_is_reset_without_an_error(
 
 
 def test_a_client_that_is_told_to_leave_has_its_answers_first():
-    """The h2 library takes nothing behind a GOAWAY, so that it is asked to leave when no stream is open."""
+    """The h2 library accepts nothing after a GOAWAY, so the core leaves when no stream is open."""
     client = Client()
     stream_id = client.ask()
     client.core.announce_leave()
@@ -136,7 +136,7 @@ def test_a_client_that_is_told_to_leave_has_its_answers_first():
 
 
 def test_a_connection_ends_after_its_open_streams_and_those_that_cross_its_goaway():
-    """RFC 9113 6.8: the first GOAWAY names no stream; the second comes once the client has seen the first."""
+    """RFC 9113 6.8: the first GOAWAY names no stream; the second is sent once the client has seen the first."""
     core = Http2(LIMITS)
     fed(core, HELLO + frame(frames.HEADERS, HEADERS_END, 1, GET_BLOCK))
     sent(core)
@@ -144,7 +144,7 @@ def test_a_connection_ends_after_its_open_streams_and_those_that_cross_its_goawa
     ping = frame(frames.PING, 0, 0, LEAVE_PING)
     assert sent(core) == frames.goaway(frames.STREAM_ID_MAX, frames.NO_ERROR) + ping
     assert len(fed(core, frame(frames.HEADERS, HEADERS_END, 3, GET_BLOCK))) == 1
-    core.leave()  # again, as after a second renewal
+    core.leave()  # a second time, as after a second renewal
     assert sent(core) == b""
     fed(core, frame(frames.PING, frames.ACK, 0, LEAVE_PING))
     assert sent(core) == frames.goaway(3, frames.NO_ERROR)

@@ -1,4 +1,4 @@
-"""Flow control of HTTP/2: what waits for windows, and what a client does to them."""
+"""Flow control of HTTP/2: data that waits for windows, and window changes by clients."""
 
 import struct
 
@@ -57,7 +57,7 @@ def test_more_than_a_window_ends_the_stream_and_more_than_that_of_the_connection
 
 
 def test_bytes_for_a_refused_body_do_not_use_up_the_window_of_the_connection():
-    """They came while the answer waited for a window, and nobody read them."""
+    """They arrived while the answer waited for a window, and were never read."""
     core = Http2(LIMITS)
     fed(core, HELLO + frame(frames.SETTINGS, 0, 0, struct.pack(">HL", frames.INITIAL_WINDOW_SIZE, 0)))
     for stream_id in range(1, 21, 2):
@@ -69,7 +69,7 @@ def test_bytes_for_a_refused_body_do_not_use_up_the_window_of_the_connection():
 
 
 def with_two_answers_that_wait(core):
-    """Two streams with 20,000 bytes each, which are not taken yet."""
+    """Two streams with 20,000 bytes each, which are not sent yet."""
     opened = [frame(frames.HEADERS, HEADERS_END, stream_id, GET_BLOCK) for stream_id in (1, 3)]
     fed(core, HELLO + b"".join(opened))
     for stream_id in (1, 3):
@@ -91,7 +91,7 @@ def test_a_window_that_shrinks_below_nothing_holds_what_waits_until_it_is_wide_a
 
 
 def test_a_frame_of_settings_changes_the_windows_once():
-    """A frame has room for 2730 settings; to visit 1024 streams for each took most of a second."""
+    """A frame has room for 2730 settings; a visit of 1024 streams for each took most of a second."""
     core = Http2(LIMITS)
     looked = []
     with_two_answers_that_wait(core)

@@ -1,4 +1,4 @@
-"""When a connection is idle, dead or stalled. The test gives the time."""
+"""When a connection is idle, dead or stalled. The test sets the time."""
 
 from types import SimpleNamespace
 

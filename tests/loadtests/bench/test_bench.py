@@ -1,4 +1,4 @@
-"""The bench against real servers, with tiny counts: that it runs, checks and cleans up, not what it measures."""
+"""The bench against real servers, with tiny counts: tests that it runs, checks and cleans up, not its figures."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The bench's figure for recovery, of a real node that is really killed, with little data."""
+"""The bench's recovery figure, for a real node that is killed, with little data."""
 
 import pytest
 

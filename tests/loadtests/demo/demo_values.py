@@ -1,4 +1,4 @@
-"""A small outcome of the demo in which everything is right, for tests to spoil."""
+"""A small correct outcome of the demo, which tests modify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo leaves nothing behind, however it ends, and says in one line what it cannot do without."""
+"""The demo leaves nothing behind after any end, and reports a missing requirement in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shell(script: str, directory: Path) -> Command:
 
 
 def is_alive(pid: int, place: Path) -> bool:
-    """A busy machine gives the number to another process soon: ours is in its directory."""
+    """True if the process lives in our directory: a busy machine soon reuses a process number."""
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == place
@@ -56,7 +56,7 @@ async def test_a_cancelled_command_is_gone_with_all_it_started(tmp_path: Path) -
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(10):  # who adopts an orphan that was killed buries it a moment later
+    async with asyncio.timeout(10):  # the init process reaps a killed orphan a moment later
         while any(is_alive(int(pid), tmp_path) for pid in pids.read_text().split()):
             await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""The demo as it is played: real processes, a real HTTP/2 connection, real Spark, on a few flights."""
+"""A run of the demo: real processes, a real HTTP/2 connection, real Spark, with a few flights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with a space in its name, as people have them."""
+    """A directory with a space in its name, as users have."""
     place = tmp_path / "my demo"
     place.mkdir()
     return place

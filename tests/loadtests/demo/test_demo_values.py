@@ -1,4 +1,4 @@
-"""What the demo sends, checks and shows, without a node and without Spark."""
+"""The demo's data, checks and output, without a node and without Spark."""
 
 from __future__ import annotations
 

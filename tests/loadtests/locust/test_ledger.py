@@ -1,4 +1,4 @@
-"""The checks are tested by planting what they are there to find."""
+"""The checks find planted errors."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Locust against a real node: some seconds of mixed load in which every record that is read is checked."""
+"""Locust against a real node: some seconds of mixed load in which every read record is checked."""
 
 import csv
 import subprocess

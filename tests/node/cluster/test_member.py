@@ -1,4 +1,4 @@
-"""The supervisor's end of what shards tell it, with a real agent: a link carries plain values, whatever was meant."""
+"""The supervisor's handling of shards' messages, with a real agent: a link carries plain values only."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 class NoProcesses:
-    """Nobody else is told."""
+    """Has no processes to notify."""
 
     async def call_shards(self, change: str, arguments: object) -> None: ...
 
 
 @asynccontextmanager
 async def supervised(tmp_path: Path, agent: ClusterAgent, shards: int = 1) -> AsyncIterator[tuple[ClusterMember, Link]]:
-    """The supervisor's part of a node, and a link to it as a shard has one."""
+    """The supervisor's part of a node, and a link to it like a shard's."""
     settings = NodeSettings(coordination="zookeeper://127.0.0.1:1/never-asked", shards=shards)
     with ThreadPoolExecutor(1) as executor:
         member = ClusterMember(settings, OwnNode(1), [], executor, SystemClock(), Random(1), lambda: "id")

@@ -1,4 +1,4 @@
-"""A node brings its topics to what the cluster says, and removes only what was deleted or moved away."""
+"""A node syncs its topics with the cluster's state, and removes only those that were deleted or moved away."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVERYWHERE = ((OWN, OTHER),) * 3
 
 
 class Told:
-    """The processes of the node: what they were told."""
+    """The processes of the node; records their messages."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, Any]] = []
@@ -58,7 +58,7 @@ class Told:
 
 
 class Life:
-    """One run of a node that knows what the view of the cluster says."""
+    """One run of a node that receives the view of the cluster."""
 
     def __init__(self, catalog: Catalog, view: ClusterView, deleted: set[str]) -> None:
         async def is_deleted(topic_id: str) -> bool:
@@ -229,7 +229,7 @@ async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(
             life.topics.changed([topic.name])
         await life.settled()
         assert (life.catalog.records, len(life.catalog.set_aside)) == ({}, 3)
-        back = [topics[1], topics[0], topics[2]]  # the first one that comes would lie in the first directory
+        back = [topics[1], topics[0], topics[2]]  # the first one would be placed in the first directory
         for topic in [] if is_restarted else back:
             cluster.put(topic, ((OWN,),), 1)
             life.topics.changed([topic.name])
@@ -254,7 +254,7 @@ async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_it
     async with cluster.life() as life:
         assert await life.settled() == []
         assert (life.catalog.records["t"].topic_id, list(life.catalog.set_aside)) == ("id-2", ["id-1"])
-    cluster.put(TOPIC, EVERYWHERE, 1)  # a store of old data
+    cluster.put(TOPIC, EVERYWHERE, 1)  # a store with old data
     async with cluster.life() as life:
         assert await life.settled() == [("shards", "close_topic"), ("worker", "set_aside"), *OPENED]
         assert (life.catalog.records["t"].topic_id, list(life.catalog.set_aside)) == ("id-1", ["id-2"])
@@ -289,7 +289,7 @@ async def test_what_a_disk_refuses_is_tried_again(cluster: Cluster, monkeypatch:
 
 
 async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> None:
-    """Whoever waits for it asks them next, and would be told that there is none."""
+    """A request that waits for it goes to the processes next, and would get "no such topic"."""
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         seen = []

@@ -1,4 +1,4 @@
-"""`penstock ingest` without Spark: what it refuses, shows and checks."""
+"""`penstock ingest` without Spark: its errors, outputs and checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def penstock(*arguments: object) -> Result:
-    """The command as the shell sees it: its output, and the exit code of penstock.cli.main."""
+    """Run the command as the shell does; return its output, and the exit code of penstock.cli.main."""
     import click
 
     @click.command()
@@ -109,7 +109,7 @@ def test_a_missing_java_is_told_in_one_line_before_anything_is_done(
 
 
 def test_without_spark_it_says_in_one_line_what_to_install(tmp_path: Path) -> None:
-    """With what a node alone has: neither PySpark nor PyArrow can be imported."""
+    """With a standalone node's libraries: neither PySpark nor PyArrow can be imported."""
     blocked = (
         "import sys\n"
         "for name in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'py4j'): sys.modules[name] = None\n"

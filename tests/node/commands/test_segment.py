@@ -1,4 +1,4 @@
-"""`penstock segment dump`: what it shows of a sound file, and what it says of a damaged one."""
+"""`penstock segment dump`: its output for a sound file and for a damaged one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.penstock.cli.conftest import Run
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    """Three batches: two plain records, two with zstd of which one is a tombstone, one of bytes."""
+    """Write three batches: two plain records, two with zstd of which one is a tombstone, one of bytes."""
     batches = [
         (encode([Row(1_000, b"k", b'{"n":1}', [("h", b"v")]), Row(2_000, None, b'{"n":2}', [])]), 0, 0),
         (encode([Row(3_000, b"k", None, []), Row(4_000, b"l", b'"x"', [])], Codec.ZSTD), 2, 0),

@@ -1,4 +1,4 @@
-"""`penstock serve`: its help, and how settings may be written."""
+"""`penstock serve`: its help, and the forms of settings."""
 
 from __future__ import annotations
 

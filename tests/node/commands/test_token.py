@@ -1,4 +1,4 @@
-"""`penstock token`: what it makes opens the node, is shown once, and is not said again by anything."""
+"""`penstock token`: the created token is accepted by the node, and is shown only once."""
 
 import pytest
 

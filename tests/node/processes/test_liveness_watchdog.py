@@ -1,4 +1,4 @@
-"""Which silence of a process is held against it, with a real process and a real link."""
+"""When the watchdog treats a silent process as hung, with a real process and a real link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node for which no file is free: requests are refused and may be tried again; then everything goes on by itself."""
+"""A node without free file descriptors: requests get retryable errors; afterwards the node recovers by itself."""
 
 from __future__ import annotations
 

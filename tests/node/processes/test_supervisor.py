@@ -1,4 +1,4 @@
-"""A supervisor over real processes: however a start or a stop goes wrong, none of them is left behind."""
+"""A supervisor with real processes: after any failure of a start or a stop none of them is left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOON_S = 0.05
 
 
 class Joining(Standalone):
-    """Stands where ZooKeeper is to answer: joins when the test says so, or not at all."""
+    """Stands in for ZooKeeper: joins when the test says so, or not at all."""
 
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         super().__init__(executor)
@@ -113,14 +113,14 @@ async def test_a_process_that_hangs_is_killed_and_the_others_end_by_themselves()
     os.kill(children[0].running.pid, signal.SIGSTOP)
     stat = Path(f"/proc/{children[0].running.pid}/stat")
     async with asyncio.timeout(30):
-        while stat.read_text().rpartition(")")[2].split()[0] != "T":  # before that SIGTERM might overtake
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":  # earlier SIGTERM might arrive first
             await asyncio.sleep(SOON_S)
     assert not await end(children, 5.0)
     assert [child.process.returncode for child in children if child.process] == [-signal.SIGKILL, -signal.SIGTERM]
 
 
 async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> None:
-    """Of a new certificate, for instance: nobody looks at the files again before they change again."""
+    """For example of a new certificate: the files are not read again until they change again."""
     told: list[int] = []
 
     async def server_of(index: int) -> tuple[asyncio.AbstractServer, Caller]:

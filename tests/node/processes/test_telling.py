@@ -1,4 +1,4 @@
-"""A change is told to every process of a node; who tells learns of each that has not taken it."""
+"""A change is sent to every process of a node; the sender gets a list of those that have not applied it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOON_S = 0.05
 
 
 class SlowShard:
-    """Of a recovery that takes as long as the test wants; opens a topic as a shard does."""
+    """Its recovery takes as long as the test wants; it opens a topic as a shard does."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicRecord] = {}
@@ -34,7 +34,7 @@ class SlowShard:
         return record
 
     async def open_added(self, _: TopicRecord) -> None:
-        """As a shard does: what is missing when it begins."""
+        """Open the missing partitions, as a shard does: those missing at its begin."""
         is_missing = self.added == 0
         self.begun += 1
         await self.may_open.wait()
@@ -65,21 +65,21 @@ RECORD = TopicRecord("t", "id-of-t", 1, 1, {}, 5)
 async def test_a_process_that_is_slow_to_take_a_change_is_told_of_and_takes_it_the_next_time(tmp_path: Path) -> None:
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
-        with pytest.raises(LinkLost):  # it recovers still
+        with pytest.raises(LinkLost):  # it is still recovering
             await call_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
         assert shard.begun == 0
         changes.is_started.set()
-        with pytest.raises(LinkLost):  # it opens, and nobody waits for it any more
+        with pytest.raises(LinkLost):  # it opens, and no caller waits for it any more
             await call_links([caller.link()], "open_topic", record_to(RECORD), SOON_S)
         telling = asyncio.create_task(call_links([caller.link()], "open_topic", record_to(RECORD), 30))
-        await caller.link().call("all_ready", None, timeout_s=30)  # behind it on the link
+        await caller.link().call("all_ready", None, timeout_s=30)  # a later call on the link
         shard.may_open.set()
         await telling
         assert (shard.topics["t"].topic_id, shard.begun) == ("id-of-t", 1), "opened once, by whoever told first"
 
 
 async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None:
-    """Whoever told of it has given up waiting, and the opening goes on."""
+    """The sender has timed out, and the opening continues."""
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
         changes.is_started.set()
@@ -93,14 +93,14 @@ async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None
 
 
 async def test_added_partitions_are_opened_once_however_often_they_are_told(tmp_path: Path) -> None:
-    """Two openings at once made two partitions of the same files."""
+    """Before the fix two concurrent openings created two partitions of the same files."""
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
         changes.is_started.set()
-        with pytest.raises(LinkLost):  # it opens, and nobody waits for it any more
+        with pytest.raises(LinkLost):  # it opens, and no caller waits for it any more
             await call_links([caller.link()], "open_added", record_to(RECORD), SOON_S)
         telling = asyncio.create_task(call_links([caller.link()], "open_added", record_to(RECORD), 30))
-        await caller.link().call("all_ready", None, timeout_s=30)  # behind it on the link
+        await caller.link().call("all_ready", None, timeout_s=30)  # a later call on the link
         assert shard.begun == 1
         shard.may_open.set()
         await telling
@@ -108,7 +108,7 @@ async def test_added_partitions_are_opened_once_however_often_they_are_told(tmp_
 
 
 async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path: Path) -> None:
-    """It asks for all topics when it is back."""
+    """It requests all topics after its restart."""
     async with linked(SlowShard(), tmp_path / "s") as (_, caller):
         link = caller.link()
         telling = asyncio.create_task(call_links([link], "open_topic", record_to(RECORD), 30))

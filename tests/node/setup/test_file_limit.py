@@ -1,4 +1,4 @@
-"""The limit of open files is raised, and shared out so that log, connections and the rest fit into it."""
+"""The limit of open files is raised, and divided so that log, connections and the rest fit into it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_settings_lower_a_share_and_never_raise_it():
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one_and_inherited():
-    """In a process of its own, as the limit cannot be given back."""
+    """In a separate process, since the limit cannot be restored."""
     script = """
 import json, resource, subprocess, sys
 from node.setup.file_limit import within_file_limit

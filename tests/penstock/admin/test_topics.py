@@ -1,4 +1,4 @@
-"""The number of partitions is asked now and then, and whoever stops waiting for it disturbs nobody."""
+"""The number of partitions is refreshed now and then; a cancelled wait for it affects no other caller."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> Non
     await asyncio.gather(waiting, return_exceptions=True)
     while topics._in_flight:
         await asyncio.sleep(0.01)
-    del waiting  # it holds on to what it waited for
-    gc.collect()  # asyncio reports a failure that nobody looked at when its task goes
+    del waiting  # it refers to the awaited task
+    gc.collect()  # asyncio reports an unretrieved exception when its task is collected
     assert reported == []
 
 

@@ -1,4 +1,4 @@
-"""The command run in this process, and a real node for it to talk to."""
+"""Runs the command in this process, with a real node for it."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
 
 @pytest.fixture(scope="session")
 def node_url() -> Iterator[str]:
-    """Its directory has a short name: tables name the store, and must fit the terminal."""
+    """Return the URL of a node. Its directory has a short name: tables name the store, and must fit the terminal."""
     with tempfile.TemporaryDirectory(prefix="cli-", dir="/tmp") as directory, running_process(Path(directory)) as node:
         yield node.url
 
 
 @pytest.fixture
 def ask(run: Run, node_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """As `run`, with the node in the environment."""
+    """Run as `run` does, with the node's URL in the environment."""
     monkeypatch.setenv("PENSTOCK_URL", node_url)
     return run
 

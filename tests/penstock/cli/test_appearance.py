@@ -1,4 +1,6 @@
-"""What people see: tables that fit 80 columns on a terminal, a progress bar there and nowhere else, quick starts."""
+"""The appearance of output: tables that fit 80 columns on a terminal, a progress bar on terminals only, quick
+starts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def on_terminal(*arguments: str, url: str, columns: int = 80) -> str:
-    """What the command writes to a terminal of this width, escapes included."""
+    """Return what the command writes to a terminal of this width, including escapes."""
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {**os.environ, "PENSTOCK_URL": url, "TERM": "xterm-256color"}
@@ -36,7 +38,7 @@ def on_terminal(*arguments: str, url: str, columns: int = 80) -> str:
     while True:
         try:
             piece = os.read(leader, 65536)
-        except OSError:  # Linux: the last writer is gone
+        except OSError:  # Linux reports the last writer's end this way
             break
         if not piece:
             break
@@ -48,7 +50,7 @@ def on_terminal(*arguments: str, url: str, columns: int = 80) -> str:
 
 @pytest.fixture(scope="session")
 def busy(node_url: str) -> str:
-    """A topic with a long name and numbers of some length."""
+    """A topic with a long name and large numbers."""
     from penstock.sync import Client
 
     name = "orders.eu-central-1.production.checkout-v2"
@@ -99,7 +101,7 @@ def test_progress_is_shown_on_a_terminal_only(ask: Run, node_url: str, tmp_path:
 
 @pytest.mark.parametrize("command", ["topic list", "cluster status", "tier status"])
 def test_short_commands_start_without_heavy_libraries(node_url: str, command: str) -> None:
-    """Wall time depends on the machine; what is imported does not, and that is where the time goes."""
+    """Wall time depends on the machine. The set of imports does not, and imports take most of the time."""
     script = (
         "import sys; from penstock.cli.main import main; "
         f"main({command.split()!r}); print(*sys.modules, file=sys.stderr)"

@@ -1,4 +1,4 @@
-"""Completion of commands, options, topic names and setting names, as the shells ask for it."""
+"""Completion of commands, options, topic names and setting names, as the shells request it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def completed(line: str, url: str, shell: str = "bash") -> list[str]:
-    """What the command answers to the script of this shell, with the cursor at the end of the line."""
+    """Return the command's answer to this shell's script, with the cursor at the end of the line."""
     words = line.split(" ")
     asked = {"COMP_WORDS": line, "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1)}
     environment = {**os.environ, **asked, "_PENSTOCK_COMPLETE": f"{shell}_complete", "PENSTOCK_URL": url}

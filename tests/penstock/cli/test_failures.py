@@ -1,4 +1,4 @@
-"""Every failure is one line on standard error and the exit code that docs/reference/cli.md promises."""
+"""Every failure is one line on standard error, with the exit code that docs/reference/cli.md promises."""
 
 from __future__ import annotations
 

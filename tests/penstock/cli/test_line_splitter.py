@@ -1,4 +1,4 @@
-"""Bodies of whole lines, whatever the pieces in which the input comes."""
+"""Bodies of complete lines, for input in any pieces."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.penstock.cli.conftest import Run
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An XDG config directory of the test's own."""
+    """A private XDG config directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path / "config" / "penstock" / "contexts.toml"
 

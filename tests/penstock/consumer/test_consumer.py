@@ -122,7 +122,7 @@ async def test_410_and_416_fail_by_default(client: Client, fake: FakeNode) -> No
     partition.log_start = 5
     for start, code in ((2, "offset_below_log_start"), (11, "offset_above_high_watermark")):
         consumer = client.consume("t", start=start)
-        for _ in range(2):  # it stays failed
+        for _ in range(2):  # it keeps failing
             with pytest.raises(ProblemError) as caught:
                 await consumer.poll()
             assert caught.value.code == code

@@ -1,4 +1,4 @@
-"""`verify_crc`: records come as they are stored, and a changed byte is never handed out."""
+"""`verify_crc`: records are returned as stored, and a changed byte is never returned."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_records_come_with_everything_they_have(codec: Codec) -> None:
 def test_a_changed_bit_is_never_handed_out(data: st.DataObject) -> None:
     first = batch_of(b"value" * 20, b"more")
     whole = first + batch_of(b"last", base_offset=2)
-    outside = range(len(first), len(first) + 8)  # the second's base offset; nobody can tell one change from a gap
+    outside = range(len(first), len(first) + 8)  # the second's base offset; a change there looks like a gap
     at = data.draw(st.integers(8, len(whole) - 1).filter(lambda at: at not in outside))
     body = bytearray(whole)
     body[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -54,7 +54,7 @@ def test_a_changed_bit_is_never_handed_out(data: st.DataObject) -> None:
         records = decode_stored(bytes(body), "t", 0, 0)
     except ClientError:
         return
-    assert [record.value for record in records] == [b"value" * 20, b"more", b"last"]  # the epoch, which says nothing
+    assert [record.value for record in records] == [b"value" * 20, b"more", b"last"]  # the epoch, which does not matter
 
 
 def test_a_changed_byte_under_the_checksum_is_a_mismatch() -> None:

@@ -1,4 +1,4 @@
-"""What a record looks like on the wire: any value comes back as it went, whichever form its line takes."""
+"""Records on the wire: any value is returned as it was sent, in every form of line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANY_BYTES = st.binary() | JSON.map(orjson.dumps) | JSON.map(lambda v: orjson.dum
 
 
 def stored(line: bytes, *, is_plain: bool) -> dict[str, Any]:
-    """What a node would store for a line."""
+    """Return what a node would store for a line."""
     assert b"\n" not in line
     if is_plain:
         orjson.loads(line)

@@ -1,4 +1,4 @@
-"""Which partition a record without one goes to."""
+"""The partition of a record that names none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_round_robin_goes_through_the_partitions_of_each_topic() -> None:
     choose = RoundRobin()
     assert [choose("a", "key", 3) for _ in range(5)] == [0, 1, 2, 0, 1]
     assert choose("b", None, 3) == 0
-    assert choose("a", None, 2) == 0  # never beyond what a topic has
+    assert choose("a", None, 2) == 0  # never above the topic's partitions
 
 
 async def test_round_robin_spreads_records_of_one_key(client: Client, fake: FakeNode) -> None:
@@ -42,7 +42,7 @@ async def test_a_function_gets_the_stored_key_and_may_leave_the_choice(client: C
         await producer.send("t", 1, key="a")
         await producer.send("t", 2, key=5)
         await producer.send("t", 3)
-        await producer.send("t", 4, key="b", partition=1)  # who names a partition has chosen
+        await producer.send("t", 4, key="b", partition=1)  # a named partition has priority
     assert seen == [("t", b"a", 2), ("t", b"5", 2), ("t", None, 2)]
     assert {record.value for record in partitions[1].records} >= {b"1", b"2", b"4"}
 

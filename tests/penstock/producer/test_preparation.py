@@ -1,4 +1,4 @@
-"""Serializers and interceptors: what a record becomes before it is sent, and who is told what became of it."""
+"""Serializers and interceptors: the changes of a record before it is sent, and the report of its result."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Framed:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that brings a serializer, as pip leaves one."""
+    """An installed package with a serializer, with the files that pip writes."""
     metadata = tmp_path / "brought-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
@@ -108,7 +108,7 @@ def test_a_serializer_that_nobody_brings_is_told_with_those_there_are() -> None:
 
 
 class Recorder:
-    """Marks what it sees, and remembers what it is told."""
+    """Marks records, and remembers its notifications."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark

@@ -83,7 +83,7 @@ async def test_an_unknown_partition_is_told_by_the_delivery(client: Client, fake
     with pytest.raises(ProblemError) as caught:
         await delivery
     assert caught.value.code == "unknown_partition"
-    await producer.close()  # the failure has been shown, so it is not raised again
+    await producer.close()  # the failure has been raised before
 
 
 async def test_flush_raises_a_failure_that_nobody_awaited(client: Client, fake: FakeNode) -> None:

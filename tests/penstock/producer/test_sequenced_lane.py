@@ -1,4 +1,4 @@
-"""What a producer makes of every answer to a numbered batch, over real sockets, with several requests under way."""
+"""A producer's reaction to every answer to a numbered batch, over real sockets, with several requests in flight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.sync import Client as SyncClient
 from tests.penstock.conftest import QUICK
 from tests.penstock.fake_node import FakeNode, FakePartition, answering, problem, reset
 
-ONE_EACH = {"batch_bytes": 1, "linger_ms": 0}  # a batch for every record
+ONE_EACH = {"batch_bytes": 1, "linger_ms": 0}  # one batch a record
 
 
 def values(partition: FakePartition) -> list[int]:
@@ -32,7 +32,7 @@ def values(partition: FakePartition) -> list[int]:
 
 
 def only(fake: FakeNode, value: int, act: Callable[[web.Request], Any]) -> None:
-    """A fault for the batch of this one value; others before it are carried out."""
+    """A fault for the batch of this one value; batches before it are executed."""
 
     async def choose(request: web.Request) -> web.StreamResponse:
         if await request.read() == b"%d" % value:
@@ -44,7 +44,7 @@ def only(fake: FakeNode, value: int, act: Callable[[web.Request], Any]) -> None:
 
 
 async def opened(client: Client, **changed: Any) -> Producer:
-    """A producer whose first batch is stored, so that several may be under way."""
+    """A producer whose first batch is stored, so that several may be in flight."""
     producer = client.producer(**{"in_flight_max": 5, **ONE_EACH, **changed})
     await (await producer.send("t", 0))
     return producer
@@ -107,7 +107,7 @@ async def test_a_batch_that_is_refused_costs_those_behind_it_nothing(client: Cli
     assert results[1].no_side_effects
     assert values(partition) == [0, 1, 3, 4, 5]
     assert producer.statistics().epochs_raised == 1
-    assert fake.verdicts[-1][1] == 1  # the epoch of the last one stored
+    assert fake.verdicts[-1][1] == 1  # the epoch of the last stored batch
 
 
 async def test_only_the_record_to_blame_fails_also_with_others_behind_it(client: Client, fake: FakeNode) -> None:
@@ -278,7 +278,7 @@ FATES = ("reset before", "reset after", "late", "busy", "unsure", "refused")
 
 
 def planted(fake: FakeNode, chance: random.Random, share: float) -> None:
-    """From now on this share of the requests meets a fault; for `refused` see the caller."""
+    """From now on this share of the requests meets a fault; the caller defines `refused`."""
     carry_out = fake._produce
 
     async def produce(request: web.Request) -> web.Response:
@@ -324,7 +324,8 @@ async def test_whatever_happens_on_the_way_each_record_is_stored_once_and_in_ord
     refused = {value for value, result in enumerate(results) if isinstance(result, ClientError)}
     unsure = {value for value in refused if not results[value].no_side_effects}
     assert {results[value].code for value in refused - unsure} <= {"forbidden"}
-    assert {results[value].code for value in unsure} <= {"forbidden", "delivery_timed_out"}  # behind one in doubt
+    # after one with an unknown outcome
+    assert {results[value].code for value in unsure} <= {"forbidden", "delivery_timed_out"}
     for number, partition in enumerate(partitions):
         expected = [value for value in range(number, 400, 2) if value not in refused]
         assert [value for value in values(partition) if value not in unsure] == expected

@@ -1,9 +1,9 @@
-"""The numbering of a partition's batches against a dumb node and a network that does what it likes.
+"""The numbering of a partition's batches, with a simple node and an arbitrary network.
 
-`Story` plays the driver: it sends what the pipeline allows and hands it whatever fate hypothesis chooses for each
-request: refused, carried out with its answer lost, held up for long and then carried out or not, seen twice. The node
-is tests/penstock/fake_sequences.py with a list for a log. At the end everything that may pass has passed, and the log
-must hold each batch that did not fail once, in order, and each that failed at most once.
+`Story` plays the driver: it sends what the pipeline allows, and hypothesis chooses each request's fate: rejected,
+executed with its answer lost, delayed and then executed or not, delivered twice. The node is
+tests/penstock/fake_sequences.py with a list as its log. At the end all delayed requests have arrived. Then the log must
+hold each batch that did not fail once, in order, and each failed one at most once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Story:
     node: FakeSequences = field(default_factory=FakeSequences)
     log: list[int] = field(default_factory=list)
     queue: list[Item] = field(default_factory=list)
-    under_way: list[Sent[Item]] = field(default_factory=list)  # asked, in the network
-    ghosts: list[tuple[Item, Numbers]] = field(default_factory=list)  # given up by the client, and still in the network
+    under_way: list[Sent[Item]] = field(default_factory=list)  # sent, in the network
+    # abandoned by the client, and still in the network
+    ghosts: list[tuple[Item, Numbers]] = field(default_factory=list)
     stored: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
     unsure: set[int] = field(default_factory=set)
@@ -53,7 +54,7 @@ class Story:
         self.names += 1
 
     def send(self) -> None:
-        """Everything that may go."""
+        """Send everything that may be sent."""
         if self.pipeline.needs_id:
             self.ids += 1
             self.pipeline.begin(self.ids)
@@ -73,7 +74,7 @@ class Story:
         return verdict
 
     def fate(self, which: int, what: str) -> None:
-        """What becomes of one request under way."""
+        """Apply a fate to one request in flight."""
         if not self.under_way:
             return
         sent = self.under_way.pop(which % len(self.under_way))
@@ -89,7 +90,7 @@ class Story:
             self.fail(sent, is_unknown=False)
         elif what == "cut" and sent.item.count > 1 and not sent.may_arrive:
             halves = [Item(sent.item.name, sent.item.count // 2), Item(self.names, 1)]
-            self.pipeline.on_rejected(sent, halves[:1])  # the other half is to blame
+            self.pipeline.on_rejected(sent, halves[:1])  # the other half is invalid
         else:
             if what != "lost":
                 self.ghosts.append((sent.item, sent.numbers))
@@ -122,17 +123,17 @@ class Story:
             self.unsure.update(item.name for item in drained.doubtful)
 
     def ghost(self, which: int) -> None:
-        """A request that everybody has forgotten comes to the node after all."""
+        """Deliver an abandoned request to the node."""
         if self.ghosts:
             self.arrive(*self.ghosts.pop(which % len(self.ghosts)))
 
     def crash(self, batches: int) -> None:
-        """The node loses the end of its log, and what it knew of it: acks=1 and a power loss.
+        """The node loses the end of its log and the related producer state: acks=1 and a power loss.
 
-        It keeps a batch of the producer's epoch. One that knows nothing takes whatever comes first, so that two
-        requests under way may be stored the other way round: no numbering can help that.
+        It keeps one batch of the producer's epoch. A node without any accepts any first batch, so two requests in
+        flight could be stored in reverse order: no numbering can prevent that.
         """
-        if self.ghosts or self.unsure or self.under_way:  # then nobody could say what should be there
+        if self.ghosts or self.unsure or self.under_way:  # in these cases the expected log is unknown
             return
         for known in self.node.known.values():
             for _ in range(min(batches, len(known.batches) - 1)):
@@ -233,7 +234,7 @@ def test_what_was_refused_for_a_gap_waits_for_those_before_it() -> None:
     pipeline.on_gap(b)
     pipeline.on_gap(c)
     assert pipeline.next_retry() is None
-    assert not pipeline.can_take()  # a new one would only be refused
+    assert not pipeline.can_take()  # a new one would only be rejected
     pipeline.on_stored(a)
     assert pipeline.next_retry() is b
     pipeline.retry(b)
@@ -244,11 +245,11 @@ def test_what_was_refused_for_a_gap_waits_for_those_before_it() -> None:
 
 
 def test_a_gap_before_which_nothing_is_under_way_raises_the_epoch() -> None:
-    """The node has lost what it had acknowledged."""
+    """The node has lost acknowledged batches."""
     pipeline = open_pipeline()
     a, b = pipeline.take("a", 1), pipeline.take("b", 1)
     pipeline.on_gap(a)
-    assert pipeline.drained() is None  # b may be stored, if the node knows nothing of us
+    assert pipeline.drained() is None  # b may be stored, if the node does not know this producer
     pipeline.on_gap(b)
     assert pipeline.drained() == Drained(["a", "b"], [])
     assert pipeline.take("a", 1).numbers == Numbers(7, 1, 0)
@@ -262,7 +263,7 @@ def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_anew()
     pipeline.on_rejected(a, ["a1", "a2"])
     pipeline.on_gap(b)
     assert pipeline.drained() is None
-    assert pipeline.next_retry() is c  # under its old numbers, though it is not the first
+    assert pipeline.next_retry() is c  # with its old numbers, though it is not the first
     pipeline.retry(c)
     assert c.numbers == Numbers(7, 0, 12)
     pipeline.on_gap(c)
@@ -293,7 +294,7 @@ def test_a_lost_id_and_the_last_epoch_ask_for_a_fresh_id() -> None:
 
 
 class RenumbersAtOnce(Pipeline[Item]):
-    """A mutant: does not wait for the fate of what is under way."""
+    """A mutant: does not wait for the outcome of requests in flight."""
 
     def drained(self) -> Drained[Item] | None:
         for sent in self._sent if self._is_draining else ():
@@ -302,7 +303,7 @@ class RenumbersAtOnce(Pipeline[Item]):
 
 
 class KeepsTheEpoch(Pipeline[Item]):
-    """A mutant: gives the numbers of a failed batch to others."""
+    """A mutant: assigns the numbers of a failed batch to others."""
 
     def _raise_epoch(self) -> None:
         epoch, sequences = self._epoch, [sent.numbers.sequence for sent in self._sent]
@@ -311,7 +312,7 @@ class KeepsTheEpoch(Pipeline[Item]):
 
 
 class BelievesInNoGhosts(Pipeline[Item]):
-    """A mutant: numbers anew what may still arrive."""
+    """A mutant: renumbers batches that may still arrive."""
 
     def on_held(self, sent: Sent[Item], *, is_unknown: bool) -> None:
         super().on_held(sent, is_unknown=is_unknown)
@@ -319,7 +320,7 @@ class BelievesInNoGhosts(Pipeline[Item]):
 
 
 class RepeatsOutOfTurn(Pipeline[Item]):
-    """A mutant: a batch that was refused for a gap fails, and those behind it go on."""
+    """A mutant: a batch that was rejected for a gap fails, and later batches continue."""
 
     def on_gap(self, sent: Sent[Item]) -> None:
         self._sent.remove(sent)

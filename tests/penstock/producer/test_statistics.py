@@ -1,4 +1,4 @@
-"""What a producer says of itself: counts, bytes and times."""
+"""The statistics of a producer: counts, bytes and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going straight to the leader of a partition: who is asked, and where a token goes."""
+"""Requests directly to the leader of a partition: which node receives them, and which nodes receive a token."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_known_is_bounded() -> None:
 
 
 def telling(node: object, url: str):
-    """A handler's answer with `Penstock-Leader`, as a node gives it that has passed the request on."""
+    """Return a handler's answer with `Penstock-Leader`, as a node that has forwarded the request."""
 
     async def act(request: web.Request) -> web.Response:
         response = await node._fetch(request) if request.method == "GET" else await node._produce(request)
@@ -66,7 +66,7 @@ async def test_once_told_a_client_goes_straight_and_comes_back_when_that_fails()
             assert [(method, path) for method, path, *_ in second.seen] == [("GET", PATH), ("POST", PATH)]
             assert second.seen_headers[0]["Authorization"] == "Bearer secret"
             await client.call(describe_topic("t"))
-            assert len(second.seen) == 2  # only what is for that partition
+            assert len(second.seen) == 2  # only requests for that partition
             await other.close()
             assert (await client.call(fetch))["next_offset"] == 1
             assert len(first.seen) == 3

@@ -1,4 +1,4 @@
-"""Several nodes: who is asked, who is left, and where a token goes."""
+"""Several nodes: which one is used, which one is avoided, and which ones receive a token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_node_is_kept_while_it_answers_and_left_with_a_backoff_that_doubles() 
     nodes.on_failure(a, 0)
     assert urls_of(nodes, 0.05) == ["http://b:1", "http://c:1", "http://a:1"]
     nodes.on_answer(b, 0.05)
-    assert urls_of(nodes, 9) == ["http://b:1", "http://c:1", "http://a:1"]  # ready again, but nobody needs it
+    assert urls_of(nodes, 9) == ["http://b:1", "http://c:1", "http://a:1"]  # available again, but not needed
     assert nodes.changes == 1
     for down_s in (0.2, 0.35, 0.35):
         nodes.on_failure(a, 10)
@@ -60,7 +60,7 @@ def test_every_node_is_tried_whatever_happened(events: list[tuple[int, bool, flo
         (nodes.on_answer if is_answer else nodes.on_failure)(known[rank], now)
         assert sorted(urls_of(nodes, now)) == URLS
         ready = [node.down_until <= now for node in nodes.order(now)]
-        assert ready == sorted(ready, reverse=True)  # nobody who is down comes before one who is ready
+        assert ready == sorted(ready, reverse=True)  # an unavailable node never comes before an available one
 
 
 def test_addresses_are_checked_and_named_once() -> None:
@@ -79,7 +79,7 @@ def test_addresses_are_checked_and_named_once() -> None:
 
 @contextlib.asynccontextmanager
 async def two_nodes() -> AsyncIterator[tuple[FakeNode, FakeNode, TestServer, TestServer]]:
-    """Two faces of one cluster: they share their topics."""
+    """Two nodes of one cluster, which share their topics."""
     first, second = FakeNode(), FakeNode()
     second.topics = first.topics
     servers = [TestServer(node.application()) for node in (first, second)]
@@ -104,7 +104,7 @@ async def test_a_node_that_is_not_there_is_passed_over_even_by_a_call_that_is_ma
             assert (await client.describe_topic("t"))["topic"] == "t"
             assert (client.statistics().node_changes, client.url) == (1, both(server)[0].rstrip("/"))
             await client.describe_topic("t")
-            assert client.statistics().requests == 3  # the absent one was asked once
+            assert client.statistics().requests == 3  # the absent node was tried once
         async with Client([absent, absent], options=QUICK) as client:
             with pytest.raises(ConnectionFailed) as caught:
                 await client.list_topics()
@@ -154,7 +154,7 @@ async def test_a_request_that_a_node_may_have_seen_is_not_repeated_by_itself() -
                 await client.post_records("t", b"1", partition=0)
             assert not caught.value.no_side_effects
             assert not second.seen
-            await client.post_records("t", b"1", partition=0)  # trying again is the caller's choice: the other node
+            await client.post_records("t", b"1", partition=0)  # the caller decides about a retry: the other node
         assert len(second.seen) == 1
 
 

@@ -1,4 +1,4 @@
-"""Operations on a cluster from the command line: what a person sees, of a cluster and of a node that is alone."""
+"""Operations on a cluster from the command line: the output for a cluster and for a standalone node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock consume` against a real node: where it begins, where it ends, and in which form it prints."""
+"""`penstock consume` against a real node: its start, its end, and its output forms."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_from_a_time(ask: Run, filled: str) -> None:
 
 
 def test_a_time_is_what_the_node_takes_for_one(ask: Run, filled: str) -> None:
-    """RFC 3339 with small letters and leap seconds, and nothing else that ISO 8601 knows."""
+    """RFC 3339 including small letters and leap seconds, and no other form of ISO 8601."""
     assert values(ask, "--from", "1970-01-01t00:00:01.148z") == [148, 149]
     assert values(ask, "--from", "2016-12-31T23:59:60Z") == []
     for text in ("yesterday", "2013-01-01", "2013-W01-2T00:00:00Z", "20130101T000000Z", "2013-01-01T00:00:00", ""):

@@ -1,4 +1,4 @@
-"""`penstock produce` against a real node: every form, every key, and failures that say where."""
+"""`penstock produce` against a real node: every form, every key, and errors with a position."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_consume_prints_can_be_produced(ask: Run, topic: str, tmp_path: Pat
 
 
 def test_several_files_and_standard_input(ask: Run, topic: str, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("1\n2")  # no line feed at its end: the next file must not join it
+    (tmp_path / "a").write_text("1\n2")  # without a line feed at its end: the next file must not continue its last line
     (tmp_path / "b").write_text("3\n")
     command = penstock("produce", topic, str(tmp_path / "a"), "-", str(tmp_path / "b"), "--json")
     ended = subprocess.run(command, input=b"10\n20\n", cwd=ROOT, capture_output=True, check=True)

@@ -1,4 +1,4 @@
-"""`penstock doctor`: each danger is found and says what to do; the machine under the tests is read without a trace."""
+"""`penstock doctor` finds each danger and names a remedy; reading the test machine's own state leaves no trace."""
 
 from __future__ import annotations
 
