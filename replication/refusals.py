@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.errors import EngineError
+from engine.errors import AckTimeout, EngineError
 from replication.cores.leader import Leader
+from replication.cores.progress import AckVerdict
 from replication.cores.role import Follow, Lead, Role
 from replication.errors import (
     LeadershipLost,
@@ -49,3 +50,13 @@ def leadership_lost(name: str) -> EngineError:
 def too_few_after_append(name: str, core: Leader) -> EngineError:
     text = f"{name}: since the append fewer than {core.min_in_sync} replicas are in sync"
     return NotEnoughReplicasAfterAppend(text, hint=MAYBE_STORED)
+
+
+def check_acknowledged(name: str, core: Leader, end: int) -> None:
+    """Check that enough replicas are left to acknowledge. Raises NotEnoughReplicasAfterAppend."""
+    if core.ack_verdict(end) is AckVerdict.TOO_FEW_AFTER_APPEND:
+        raise too_few_after_append(name, core)
+
+
+def ack_timeout(name: str, acks: str, timeout_ms: int) -> EngineError:
+    return AckTimeout(f"{name}: acks={acks} was not reached within {timeout_ms} ms", hint=MAYBE_STORED)

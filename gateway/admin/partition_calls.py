@@ -15,7 +15,7 @@ from engine.producers.fencing import Fence
 from gateway.admin.cluster_rows import PartitionRow
 from gateway.admin.context import OwnerContext
 from gateway.routing.router import PartitionCall
-from replication.replica.acks import Acks, confirm_leading
+from replication.replica.acks import Acks
 
 
 async def describe(context: OwnerContext, partition: Partition, _: None) -> tuple[PartitionRow, bytes]:
@@ -71,7 +71,7 @@ async def roll(context: OwnerContext, partition: Partition, _: None) -> tuple[di
 
 async def delete_before(context: OwnerContext, partition: Partition, offset: int) -> tuple[dict[str, object], bytes]:
     """Deletes the records below an offset. Checks leadership: a replaced leader would delete from its own log only."""
-    await confirm_leading(context.partitions.replica(partition))
+    await context.partitions.replica(partition).confirm_leading()
     log_start = await context.shard.delete_before(partition, offset)
     return {"topic": partition.topic, "partition": partition.number, "log_start": log_start}, b""
 
@@ -94,7 +94,7 @@ async def set_fence(context: OwnerContext, partition: Partition, arguments: Any)
         raise partition.offline
     leader, present = context.partitions.replica(partition), partition.validator.fencing.present
     if present.token == token:
-        await confirm_leading(leader)  # another leader may have another token in force
+        await leader.confirm_leading()  # another leader may have another token in force
     else:
         await context.shard.note_fenced(partition)
         batch = encode_fence(token, context.clock.now_ms())

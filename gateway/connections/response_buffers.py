@@ -10,21 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from aiohttp import web
 
 from gateway.http.problems import Problem
+from gateway.wire.exchange import Carrier
 
 COUNTED_BYTES = 64 * 1024  # smaller responses are bounded by the limits of streams and connections
 REFRESH_S = 0.1  # between two sums over all connections
-
-
-class ClientConnection(Protocol):
-    """The connection of a client. `unsent_bytes` is what the server holds for it and the kernel has not taken."""
-
-    @property
-    def unsent_bytes(self) -> int: ...
 
 
 class ResponseLimits(NamedTuple):
@@ -34,7 +28,7 @@ class ResponseLimits(NamedTuple):
     connection_bytes_max: int
 
 
-CONNECTION = web.RequestKey("penstock.connection", ClientConnection)
+CONNECTION = web.RequestKey("penstock.connection", Carrier)
 _PROMISED = web.RequestKey("penstock.promised_bytes", int)
 
 
@@ -47,7 +41,7 @@ class ResponseBuffers:
     def __init__(self, limits: ResponseLimits, now: Callable[[], float]) -> None:
         self.refused = 0
         self.stalled = 0  # connections that the server ended
-        self.connections: Counter[ClientConnection] = Counter()
+        self.connections: Counter[Carrier] = Counter()
         self._limits = limits
         self._now = now
         self._size_bytes = 0
@@ -112,7 +106,7 @@ class ResponseBuffers:
             self.connections[request[CONNECTION]] -= promised
             request[_PROMISED] = 0
 
-    def _check_room(self, connection: ClientConnection, size_bytes: int) -> None:
+    def _check_room(self, connection: Carrier, size_bytes: int) -> None:
         limits = self._limits
         out_bytes = connection.unsent_bytes + self.connections.get(connection, 0)
         if out_bytes and out_bytes + size_bytes > limits.connection_bytes_max:

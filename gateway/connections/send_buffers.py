@@ -7,7 +7,8 @@ server holds for a connection, other answers on it included; the kernel's own bu
 from __future__ import annotations
 
 from collections import Counter
-from typing import Protocol
+
+from gateway.wire.exchange import Carrier
 
 ROOM_BYTES = 1024 * 1024  # of a connection; as much as a distant client takes in a tenth of a second at 10 MB/s
 ROOM_BYTES_LEAST = 64 * 1024  # while all streams together exceed their bound
@@ -17,23 +18,12 @@ class ClientStalled(ConnectionResetError):
     """The client of a stream has taken nothing for too long."""
 
 
-class StreamConnection(Protocol):
-    """The connection of a stream. `wait_progress` raises ConnectionResetError when its client has left."""
-
-    @property
-    def unsent_bytes(self) -> int: ...
-
-    async def wait_progress(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-
 class SendBuffers:
     """The connections of this process that have event streams."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self._streams: Counter[StreamConnection] = Counter()
+        self._streams: Counter[Carrier] = Counter()
         self._is_closing = False
 
     def __repr__(self) -> str:
@@ -43,16 +33,16 @@ class SendBuffers:
     def size_bytes(self) -> int:
         return sum(connection.unsent_bytes for connection in self._streams)
 
-    def begin(self, connection: StreamConnection) -> None:
+    def begin(self, connection: Carrier) -> None:
         """Begins a stream. Call `end` when it is over."""
         self._streams[connection] += 1
 
-    def end(self, connection: StreamConnection) -> None:
+    def end(self, connection: Carrier) -> None:
         self._streams[connection] -= 1
         if not self._streams[connection]:
             del self._streams[connection]
 
-    async def wait_room(self, connection: StreamConnection, incoming_bytes: int) -> None:
+    async def wait_room(self, connection: Carrier, incoming_bytes: int) -> None:
         """Waits until `incoming_bytes` more may be sent. Raises ConnectionResetError when the client has left."""
         while connection.unsent_bytes and connection.unsent_bytes + incoming_bytes > ROOM_BYTES_LEAST:
             if connection.unsent_bytes + incoming_bytes <= ROOM_BYTES and self.size_bytes <= self.bytes_max:

@@ -41,7 +41,6 @@ from gateway.fetch.request import JSON, FetchRequest, request_of
 from gateway.http.caching import NO_STORE, STATUS, is_known, kept_headers, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import PartitionCall
-from replication.replica.acks import confirm_leading
 from replication.replica.replica import Replica
 
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
@@ -111,7 +110,7 @@ async def confirm_offset(context: ReadContext, partition: Partition, offset: int
     """
     leader = context.partitions.replica(partition)
     leader.check_latest()
-    await confirm_leading(leader)
+    await leader.confirm_leading()
     partition.check_readable(offset)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from aiohttp import web
 
+from engine.partition.committer import Committer
 from engine.runtime.clock import Clock
 from gateway.connections.request_order import RequestOrder
 from gateway.http.json_limits import JsonLimits
@@ -26,12 +26,6 @@ from gateway.settings import NodeSettings
 from replication.cluster.producer_ids import ProducerIds
 
 
-class AppendQueue(Protocol):
-    """The batches that wait for the disk."""
-
-    queued_bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class ProduceContext:
     """The parts of a process that take a produce request to its partitions."""
@@ -47,7 +41,7 @@ class ProduceContext:
     producer_ids: ProducerIds
     keys: KeysInFlight
     order: RequestOrder
-    queue: AppendQueue
+    queue: Committer
     lifecycle: Lifecycle
     bodies: RequestBodies
     json_limits: JsonLimits

@@ -27,10 +27,10 @@ from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from gateway.links.link import Busy, Handler
 from gateway.settings import NodeSettings
+from node.child_processes import ChildProcesses
 from node.cluster.operations import ClusterOperator
 from node.cluster.sessions import EmbeddedSessions, Sessions, ZookeeperSessions, was_in_cluster
 from node.cluster.standalone_import import DirectoryImport
-from node.cluster.standalone_topics import Processes
 from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
 from replication.cluster.agent import AgentSettings, ClusterAgent
@@ -65,7 +65,7 @@ APPLY_S = 30.0  # usually milliseconds; longer on a slow disk
 class ClusterMember:
     """Implements Membership and the agent's ClusterListener."""
 
-    _processes: Processes | None = None
+    _processes: ChildProcesses | None = None
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class ClusterMember:
     def cluster_id(self) -> str | None:
         return None if self._identity is None else self._identity.cluster_id
 
-    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
         first = directories.first
         lost = any(directory.last_stop is LastStop.POWER_LOSS for directory in directories)
         last_stop = LastStop.POWER_LOSS if lost else first.last_stop

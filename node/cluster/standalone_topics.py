@@ -8,25 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any, Protocol
+from typing import Protocol
 
 from engine.directory.catalog import Catalog
 from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError
-from gateway.links.link import Handler, Link
+from gateway.links.link import Handler
+from node.child_processes import ChildProcesses
 from node.cluster.sessions import open_coordination
 from node.messages import ClusterTask, record_to
 from replication.cluster.producer_ids import StoredBlocks
 from replication.coordination.embedded import EmbeddedStore
-
-
-class Processes(Protocol):
-    """The processes of this node. One that is down learns of a change when it starts again."""
-
-    async def call_shards(self, change: str, arguments: Any) -> None: ...
-    async def call_worker(self, change: str, arguments: Any) -> None: ...
-    def shard_links(self) -> list[Link]: ...
 
 
 class Membership(Protocol):
@@ -36,7 +29,7 @@ class Membership(Protocol):
     def cluster_id(self) -> str | None:
         """The cluster that the data directories must belong to; None: any."""
 
-    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
         """Take the loaded catalog, before any process is started. Raises StartRefused."""
 
     def task(self, index: int) -> ClusterTask | None:
@@ -66,7 +59,7 @@ class Standalone:
     """Keeps the topics of a standalone node. Implements Membership."""
 
     _catalog: Catalog
-    _processes: Processes
+    _processes: ChildProcesses
     _coordination: EmbeddedStore | None = None
     cluster_id = None
 
@@ -74,7 +67,7 @@ class Standalone:
         self._executor = executor
         self._unsent: set[str] = set()  # topics that a process may have missed; a repeated request notifies all
 
-    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: Processes) -> None:
+    async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
         self._coordination = await open_coordination(directories.first, self._executor)
         self._blocks = StoredBlocks(self._coordination.session())
         self._catalog = catalog

@@ -16,7 +16,7 @@ from engine.directory.catalog import Catalog
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError
 from engine.runtime.tasks import keep_running, note_failure
-from node.cluster.standalone_topics import Processes
+from node.child_processes import ChildProcesses
 from node.messages import record_to
 from replication.cluster.values import TopicEntry
 from replication.cluster.view import ClusterView, StateChange
@@ -54,7 +54,7 @@ class TopicSync:
         catalog: Catalog,
         view: ClusterView,
         node_id: int,
-        processes: Processes,
+        processes: ChildProcesses,
         is_deleted: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._unsent: dict[

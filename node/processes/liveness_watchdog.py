@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.links.link import Busy, Handler
-from node.processes.process_manager import Child
+from node.child_processes import Child
 
 CHECKS = 10  # per silent time: a pause of the machine counts as one of them at most
 

@@ -10,48 +10,18 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
 from engine.errors import EngineError
 from engine.runtime.tasks import start_task
-from gateway.links.link import Link, LinkLost
+from gateway.links.link import Link
+from node.child_processes import Child, call_links
 
-WORKER = -1
 KILLED_S = 5.0  # until the kernel has ended a killed process and released the lock of the data directory
 
 log = logging.getLogger("penstock.supervisor")
 
 
-@dataclass(slots=True)
-class Child:
-    """One process: a shard by its index, or the worker."""
-
-    index: int
-    process: asyncio.subprocess.Process | None = None
-    link: Link | None = None
-    is_ready: bool = False
-    consecutive_deaths: int = 0
-
-    @property
-    def running(self) -> asyncio.subprocess.Process | None:
-        return self.process if self.process is not None and self.process.returncode is None else None
-
-
-async def call_links(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
-    """Call every process. One that ends meanwhile is ignored: it learns of the change when it is back.
-
-    Raises the error of a call that was not answered in time or failed.
-    """
-    calls = [link.call(change, arguments, timeout_s=timeout_s) for link in links]
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for link, outcome in zip(links, outcomes, strict=True):
-        is_gone = isinstance(outcome, LinkLost) and not link.is_up
-        if isinstance(outcome, BaseException) and not is_gone:
-            raise outcome
-
-
-async def call_sequentially(links: Sequence[Link], change: str, arguments: Any, timeout_s: float) -> None:
+async def call_sequentially(links: Sequence[Link], change: str, arguments: object, timeout_s: float) -> None:
     """Call one process after the other, also after a failure. Raises the first failure."""
     failure: EngineError | None = None
     for link in links:

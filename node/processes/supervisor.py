@@ -15,11 +15,10 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any
 
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
@@ -32,12 +31,13 @@ from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
 from gateway.links.addresses import internal_url_of, reachable, reserved_port, url_of
 from gateway.links.link import Link
 from gateway.settings import NodeSettings
+from node.child_processes import WORKER, Child, ChildProcesses
 from node.cluster.member import create_member
 from node.cluster.sessions import check_standalone
 from node.cluster.standalone_topics import Membership, Standalone
 from node.messages import CHANGE_S, DirectoryTask, Ports, RecordFields, ShardTask, record_to, supervisor_socket
 from node.processes.liveness_watchdog import kill_if_silent
-from node.processes.process_manager import WORKER, Child, call_links, call_sequentially, end, kill
+from node.processes.process_manager import call_sequentially, end, kill
 from node.processes.server import (
     StoppedEarly,
     new_id,
@@ -48,7 +48,7 @@ from node.processes.server import (
     store_url,
     unless_stopped,
 )
-from node.processes.supervisor_calls import SupervisorConnection
+from node.processes.supervisor_calls import SupervisorActions, SupervisorConnection
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
 from node.setup.reloading import FileReloader, read_tokens_at_start
@@ -155,19 +155,23 @@ class Supervisor:
         self._executor = executor
         self._catalog = Catalog(directories.first.disk, self._directories, SystemClock(), executor, new_id)
         self._children = [Child(index) for index in (*range(settings.shards), WORKER)]
+        self._processes = ChildProcesses(self._children)
         self._keepers: list[asyncio.Task[None]] = []
         self._all_up = asyncio.Event()
         self._has_joined = False
         self._is_stopping = False
         self._background = BackgroundTasks()
+        self._actions = SupervisorActions(
+            member, self.register, self.ready, self.follow_failure, lambda: self.tokens, lambda: self.producer_floor
+        )
 
     async def start(self) -> None:
         """Start all processes; returns when every shard serves. Raises StartRefused if one cannot start."""
         await asyncio.get_running_loop().run_in_executor(self._executor, open_probed_store, self.store_url)
         await self._catalog.load()
-        await self.member.prepare(self._directories, self._catalog, self)
+        await self.member.prepare(self._directories, self._catalog, self._processes)
         self._server = await asyncio.get_running_loop().create_unix_server(
-            lambda: SupervisorConnection(self).link, supervisor_socket(self._run_dir)
+            lambda: SupervisorConnection(self._actions).link, supervisor_socket(self._run_dir)
         )
         try:
             self._keepers = [
@@ -177,7 +181,7 @@ class Supervisor:
             await self._until_all_up()
             await self.member.join()
             self._has_joined = True
-            await self.call_shards("all_ready", None)
+            await self._processes.call_shards("all_ready", None)
         except BaseException:
             await self.stop()
             raise
@@ -309,7 +313,7 @@ class Supervisor:
                 await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
             self._all_up.set()
             if self._has_joined:  # a restarted process
-                await self.call_shards("all_ready", None)
+                await self._processes.call_shards("all_ready", None)
 
     def follow_failure(self, directory_id: str, detail: str) -> None:
         """Take a data directory offline that a shard has found failing."""
@@ -318,31 +322,19 @@ class Supervisor:
     def _directory_failed(self, directory: DataDirectory) -> None:
         log_offline(directory)
         assert directory.fault is not None
-        reporting = partial(self.call_shards, "directory_failed", (directory.directory_id, directory.fault.detail))
+        reporting = partial(
+            self._processes.call_shards, "directory_failed", (directory.directory_id, directory.fault.detail)
+        )
         self._background.keep(reporting, "reporting a failed data directory to the shards")
 
     async def use_tokens(self, text: str) -> None:
         """Send new tokens to every shard; returns once all use them."""
         self.tokens = text
-        await self.call_shards("tokens", text)
+        await self._processes.call_shards("tokens", text)
 
     async def renew_tls(self) -> None:
         """Renew certificates one shard at a time, so that the others accept the connections meanwhile."""
-        await call_sequentially(self.shard_links(), "renew_tls", None, CHANGE_S)
-
-    async def call_shards(self, change: str, arguments: Any) -> None:
-        await self._call(self._children[:-1], change, arguments)
-
-    async def call_worker(self, change: str, arguments: Any) -> None:
-        await self._call(self._children[-1:], change, arguments)
-
-    def shard_links(self) -> list[Link]:
-        """Return the links to all running shards, for calls that are not awaited but keep their order."""
-        return [child.link for child in self._children[:-1] if child.link is not None and child.link.is_up]
-
-    async def _call(self, children: Sequence[Child], change: str, arguments: Any) -> None:
-        links = [child.link for child in children if child.link is not None and child.link.is_up]
-        await call_links(links, change, arguments, CHANGE_S)
+        await call_sequentially(self._processes.shard_links(), "renew_tls", None, CHANGE_S)
 
 
 async def _kill_and_wait(child: Child) -> None:

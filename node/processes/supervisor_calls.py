@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
 from gateway.links.link import Link
 from gateway.metrics.process_metrics import PROCESS_METRICS
@@ -10,23 +12,22 @@ from node.cluster.standalone_topics import Membership
 from node.messages import RecordFields
 
 
-class Supervising(Protocol):
-    """The part of node.processes.supervisor.Supervisor that the calls use."""
+@dataclass(frozen=True, slots=True)
+class SupervisorActions:
+    """The actions of the supervisor that its processes call for, and two values that they read."""
 
-    tokens: str | None
-    producer_floor: int
-
-    @property
-    def member(self) -> Membership: ...
-    async def register(self, index: int, link: Link) -> list[RecordFields]: ...
-    def ready(self, index: int, producer_floor: int) -> None: ...
-    def follow_failure(self, directory_id: str, detail: str) -> None: ...
+    member: Membership
+    register: Callable[[int, Link], Awaitable[list[RecordFields]]]
+    ready: Callable[[int, int], None]
+    follow_failure: Callable[[str, str], None]
+    tokens: Callable[[], str | None]
+    producer_floor: Callable[[], int]
 
 
 class SupervisorConnection:
     """Connects one process to the supervisor."""
 
-    def __init__(self, supervisor: Supervising) -> None:
+    def __init__(self, supervisor: SupervisorActions) -> None:
         self._supervisor = supervisor
         self.link = Link(
             {
@@ -48,7 +49,7 @@ class SupervisorConnection:
         return await self._supervisor.register(index, self.link), b""
 
     async def _tokens(self, _: Any, __: bytes) -> tuple[str | None, bytes]:
-        return self._supervisor.tokens, b""
+        return self._supervisor.tokens(), b""
 
     async def _ready(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
         self._supervisor.ready(*arguments)
@@ -70,8 +71,8 @@ class SupervisorConnection:
         return None, b""
 
     async def _take_producer_ids(self, _: Any, __: bytes) -> tuple[tuple[int, int], bytes]:
-        block = await self._supervisor.member.take_producer_ids(self._supervisor.producer_floor)
+        block = await self._supervisor.member.take_producer_ids(self._supervisor.producer_floor())
         return (block.start, block.stop), b""
 
     async def _end_of_producer_ids(self, _: Any, __: bytes) -> tuple[int, bytes]:
-        return await self._supervisor.member.end_of_producer_ids(self._supervisor.producer_floor), b""
+        return await self._supervisor.member.end_of_producer_ids(self._supervisor.producer_floor()), b""

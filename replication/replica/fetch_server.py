@@ -13,44 +13,19 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 from engine.errors import EngineError
 from engine.format.batch import Buffer
-from replication.cores.fetch import BatchesEnd, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
+from replication.cores.fetch import FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.cores.fetch_session import FetchSession
 from replication.cores.throttle import TokenBucket
 from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_answered, decode_request, encode_reply
+from replication.replica.leader_fetch import Found, LeaderFetch
 
 WATERMARK_S = 0.05  # how long a watermark waits for batches to go with; no acks=all produce waits for it
 SESSIONS_MAX = 4096  # of follower shards; beyond it the oldest is dropped and begins a new one
 
 log = logging.getLogger("penstock.replication")
-
-
-class Found(NamedTuple):
-    """Holds batches for a follower, their end, the leader's log end, and whether they begin a segment of the leader."""
-
-    data: Buffer
-    log_end: int
-    is_segment_start: bool
-    end: BatchesEnd
-
-
-class Led(Protocol):
-    """The server's interface to a replica. One that is about to lead answers UNKNOWN_LEADER_EPOCH."""
-
-    def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
-        """Handle a fetch, which acknowledges the follower's log."""
-
-    def answer_to(self, fetch: FollowerFetch) -> FetchAnswer: ...
-    def has_more(self, fetch: FollowerFetch) -> bool: ...
-    def is_in_sync(self, node_id: int) -> bool: ...
-    async def hand_over(self, offset: int) -> tuple[int, bytes]:
-        """Return the state for a log that begins with the batch of this offset, and that batch's base offset."""
-
-    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
-        """Read batches for a follower; None if there are none, as after the end of a leadership. Raises EngineError."""
 
 
 @dataclass(slots=True)
@@ -74,7 +49,7 @@ class _Answer:
 class FetchServer:
     """Serves the fetch sessions of follower shards; see the module docstring."""
 
-    def __init__(self, replica_of: Callable[[str], Led | None], catchup_bytes_per_second: int = 0) -> None:
+    def __init__(self, replica_of: Callable[[str], LeaderFetch | None], catchup_bytes_per_second: int = 0) -> None:
         self._replica_of = replica_of
         self._loop = asyncio.get_running_loop()
         self._allowance = TokenBucket(catchup_bytes_per_second, self._loop.time())
@@ -188,7 +163,7 @@ class FetchServer:
             answer.told.append((key, verdict))
 
     async def _refused(
-        self, replica: Led | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
+        self, replica: LeaderFetch | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
     ) -> Answered:
         """Answer with an error. A follower that must begin in the middle of the log also gets the state before that."""
         answer.has_refused = True
@@ -199,7 +174,7 @@ class FetchServer:
         return as_answered(key, verdict, len(handed), verdict.log_end, False, offset)
 
     async def _read(
-        self, replica: Led, key: str, fetch: FollowerFetch, answer: _Answer, request: FetchRequest
+        self, replica: LeaderFetch, key: str, fetch: FollowerFetch, answer: _Answer, request: FetchRequest
     ) -> Found | None:
         room = request.bytes_max - answer.size_bytes
         is_catching_up = self._allowance.bytes_per_second and not replica.is_in_sync(request.node_id)

@@ -6,21 +6,33 @@ Invariant: batches read while leadership ended, or while the log was truncated, 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from engine.format.batch import Buffer
 from engine.log.epochs import epoch_before
 from engine.runtime.disk import WouldBlock
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FetchError, FollowerFetch
 from replication.cores.role import Lead
-from replication.replica.fetch_server import Found
 from replication.replica.replica import Replica
 
 
+class Found(NamedTuple):
+    """Holds batches for a follower, their end, the leader's log end, and whether they begin a segment of the leader."""
+
+    data: Buffer
+    log_end: int
+    is_segment_start: bool
+    end: BatchesEnd
+
+
 class LeaderFetch:
-    """Implements `fetch_server.Led` for one replica."""
+    """The fetch server's interface to one replica. A replica that is about to lead answers UNKNOWN_LEADER_EPOCH."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
     def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
+        """Handle a fetch, which acknowledges the follower's log."""
         core = self._replica.core
         if core is None:
             return self._without_leading(fetch)
@@ -44,9 +56,11 @@ class LeaderFetch:
         return state is not None and state.state.is_in_sync(node_id)
 
     async def hand_over(self, offset: int) -> tuple[int, bytes]:
+        """Return the state for a log that begins with the batch of this offset, and that batch's base offset."""
         return await self._replica.shard.hand_over(self._replica.partition, offset)
 
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
+        """Read batches for a follower; None if there are none, as after the end of a leadership. Raises EngineError."""
         replica = self._replica
         core, partition = replica.core, replica.partition
         try:

@@ -6,9 +6,10 @@ replica.py decides which epoch starts, and whether that still counts.
 from __future__ import annotations
 
 from engine.log.epochs import EpochStart
+from engine.log.log import Log
 from engine.partition.partition import Partition
 from replication.cores.leader import Leader
-from replication.cores.partition_state import Member, TopicRules, VersionedState
+from replication.cores.partition_state import Member, PartitionState, TopicRules, VersionedState
 
 NO_ROOM_S = 1.0  # between two attempts on a full disk: as followers wait after an error, with few log lines
 
@@ -36,3 +37,14 @@ def leader_of(
         epochs=epochs,
         now=now,
     )
+
+
+def standalone_state(own: Member, log: Log) -> VersionedState:
+    """Return the constant state of an only replica."""
+    return VersionedState(PartitionState((own.node_id,), own, log.leader_epoch, (own,)), 0)
+
+
+def standalone_epochs(log: Log) -> list[EpochStart]:
+    """Return the epochs of a log that continues in its own epoch."""
+    epochs = [one for one in log.epochs if one.epoch < log.leader_epoch]
+    return [*epochs, EpochStart(log.leader_epoch, log.epochs[-1].start_offset if log.epochs else 0)]

@@ -18,15 +18,16 @@ from engine.errors import EngineError, StorageFull, TooManyOpenFiles
 from engine.log.epochs import EpochStart
 from engine.partition.partition import Partition
 from engine.producers.append_validator import AppendConditions, Appended
+from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, note_failure
 from engine.shard.shard import Shard
 from replication import refusals
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
-from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
+from replication.cores.partition_state import Member, Registrations, TopicRules, VersionedState
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.errors import NotLeader, OffsetNotAvailable
 from replication.replica import leader_start as beginning
-from replication.replica.acks import Acks, acknowledged, forget
+from replication.replica.acks import FINAL, Acks, forget
 
 HANDOVER_S = 3.0  # a new leader that has all of the log commits within a few fetches
 
@@ -46,18 +47,10 @@ class Host(Protocol):
     def has_contact(self) -> bool: ...  # less than the session timeout ago
 
     def now(self) -> float: ...
-    def moved(self, replica: Replica) -> None:
-        """Notify the fetch server and the fetcher of a change of positions or role."""
-
-    def role_taken(self, replica: Replica) -> None:
-        """Begin or stop fetching after a change of role."""
-
-    def propose(self, replica: Replica, change: Propose) -> None:
-        """Propose a state to the store. The outcome arrives as on_confirmed, on_state or on_unsure."""
-
-    async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
-        """True if the store, at some time after this call, has this replica as the leader of this epoch."""
-
+    def moved(self, replica: Replica) -> None: ...  # positions or the role: for the fetch server and the fetcher
+    def role_taken(self, replica: Replica) -> None: ...  # begins or stops fetching
+    def propose(self, replica: Replica, change: Propose) -> None: ...  # answered by on_confirmed, on_state or on_unsure
+    async def confirms(self, replica: Replica, leader_epoch: int) -> bool: ...  # asks the store after this call
     def went_offline(self, replica: Replica) -> None: ...
 
 
@@ -147,7 +140,44 @@ class Replica:
         Raises the error of the append (nothing is stored), or AckTimeout, LeadershipLost, NotEnoughReplicasAfterAppend
         (the records may be stored). A timeout or a cancellation ends only the wait: the append itself continues.
         """
-        return acknowledged(self, self._core, written, acks, timeout_ms)
+        return self._acknowledged(self._core, written, acks, timeout_ms)
+
+    async def _acknowledged(
+        self, core: Leader | None, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
+    ) -> Appended:
+        """Waits across a change of leader, too. `core` led when the batch was appended."""
+        loop, partition = asyncio.get_running_loop(), self.partition
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            try:
+                appended = await loop_waits(loop).deadlines.done_by(deadline, written)
+            except FINAL:
+                await self.confirm_leading()
+                raise
+            is_led_on = core is not None and self._core is core
+            if not is_led_on and not isinstance(self.role, Follow | Lead):
+                raise refusals.leadership_lost(partition.name)
+            is_sure = is_led_on and not self.host.is_in_doubt
+            if acks is Acks.ALL or not is_sure:  # after a leadership ends, only the next leader's commits are certain
+                if partition.high_watermark < appended.end:
+                    await partition.watermark.acks.wait_until(deadline, appended.end)
+                if core is not None and self._core is core and not self._takes_all:
+                    refusals.check_acknowledged(partition.name, core, appended.end)
+            return appended
+        except TimeoutError:
+            raise refusals.ack_timeout(partition.name, acks.value, timeout_ms) from None
+
+    async def confirm_leading(self) -> None:
+        """Return once the store has confirmed, after this call, that this replica leads. Raises NotLeader, NoLeader.
+
+        Rejects at once a leader whose last contact with the store is older than its session timeout.
+        """
+        core, host = self._core, self.host
+        if core is None:
+            raise self._not_leading()
+        is_confirmed = host.has_contact and await host.confirms(self, core.leader_epoch)
+        if not is_confirmed or self._core is not core:
+            raise refusals.without_contact(self.partition.name)
 
     def check_latest(self) -> None:
         """Check that the high watermark is the end (KIP-207). Raises NotLeader, NoLeader, OffsetNotAvailable."""
@@ -220,10 +250,6 @@ class Replica:
         self._judge()
 
     @property
-    def takes_all(self) -> bool:
-        return self._takes_all
-
-    @property
     def is_settled(self) -> bool:
         """True if no appended record would be missing on the next leader."""
         return self._core is None or self.partition.high_watermark >= self.partition.log_end
@@ -254,15 +280,14 @@ class Replica:
             core.on_log_start(log_start, local_log_start)
             self.host.moved(self)
 
-    # Roles.
-
     def lead_standalone(self, node_id: int) -> None:
         """Lead permanently as the only replica: the state is constant, and the log continues in its epoch."""
-        log, own = self.partition.log, Member(node_id, 0)
-        state = PartitionState((node_id,), own, log.leader_epoch, (own,))
-        self.state, self.role = VersionedState(state, 0), Lead(log.leader_epoch)
-        epochs = [one for one in log.epochs if one.epoch < log.leader_epoch]
-        self._lead(own, [*epochs, EpochStart(log.leader_epoch, log.epochs[-1].start_offset if log.epochs else 0)])
+        own = Member(node_id, 0)
+        self.state, self.role = (
+            beginning.standalone_state(own, self.partition.log),
+            Lead(self.partition.log.leader_epoch),
+        )
+        self._lead(own, beginning.standalone_epochs(self.partition.log))
 
     def _take_up(self, role: Role) -> None:
         self._end_leading(role)
@@ -335,8 +360,6 @@ class Replica:
         if self._core is None:  # otherwise it leads again, with all records that are waited for
             self.partition.fail_acks(refusals.leadership_lost(self.partition.name))
 
-    # The core at work.
-
     def positions_moved(self, now: float) -> None:
         """Let the leader core know the new ends of the log, and apply what it decides."""
         core, partition = self._core, self.partition
@@ -366,8 +389,6 @@ class Replica:
     def _settings_changed(self, core: Leader) -> None:
         self._settings, core.rules = self.partition.settings, TopicRules.of(self.partition.settings)
         self._judge()
-
-    # Refusals.
 
     def _judge(self) -> None:
         """Store whether appends are accepted now, because every append checks it."""

@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "ack before replication": Mutant(
-        (Edit("replication/replica/acks.py", "if partition.high_watermark < appended.end:", "if False:"),)
+        (Edit("replication/replica/replica.py", "if partition.high_watermark < appended.end:", "if False:"),)
     ),
     "a high watermark that ignores the in-sync set": Mutant(
         (

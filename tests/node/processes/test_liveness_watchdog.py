@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway.links.link import Caller, Handler, listen
+from node.child_processes import Child
 from node.processes.liveness_watchdog import CHECKS, HEARTBEAT, kill_if_silent
-from node.processes.process_manager import Child
 
 SILENT_MS = 1000
 PATIENCE_S = 30.0

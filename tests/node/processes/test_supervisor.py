@@ -17,9 +17,10 @@ from engine.directory.log_directories import LogDirectories
 from engine.runtime.disk import RealDisk
 from gateway.links.link import Caller, LinkLost, listen
 from gateway.settings import NodeSettings
+from node.child_processes import Child
 from node.cluster.standalone_topics import Standalone
 from node.messages import shard_socket
-from node.processes.process_manager import Child, call_sequentially, end
+from node.processes.process_manager import call_sequentially, end
 from node.processes.server import StoppedEarly, open_directories, unless_stopped
 from node.processes.supervisor import Supervisor, _run_dir, reserved_ports
 

@@ -12,8 +12,8 @@ import pytest
 
 from engine.directory.topics import TopicRecord
 from gateway.links.link import Caller, LinkLost, listen
+from node.child_processes import call_links
 from node.messages import record_to
-from node.processes.process_manager import call_links
 from node.processes.shard_process import SupervisedChanges
 
 SOON_S = 0.05

@@ -13,7 +13,7 @@ from engine.producers.append_validator import AppendConditions
 from replication.cluster.store_calls import Coalescer, StoreTimeout
 from replication.errors import NotLeader
 from replication.replica import replica_host
-from replication.replica.acks import Acks, confirm_leading
+from replication.replica.acks import Acks
 from tests.replication.hosts import SESSION_S, Hosts, batch_of, hosts, until
 
 
@@ -69,9 +69,9 @@ async def test_the_end_is_not_reported_after_a_pause_longer_than_the_session(thr
 
 
 async def test_a_leader_is_confirmed_by_what_the_store_says_now(three: Hosts) -> None:
-    await confirm_leading(three[1].replica())
+    await three[1].replica().confirm_leading()
     with pytest.raises(NotLeader):
-        await confirm_leading(three[2].replica())
+        await three[2].replica().confirm_leading()
 
 
 async def test_a_leader_that_has_not_heard_of_its_successor_is_not_confirmed(three: Hosts) -> None:
@@ -82,7 +82,7 @@ async def test_a_leader_that_has_not_heard_of_its_successor_is_not_confirmed(thr
     assert replica.is_leading
     assert host.has_contact
     with pytest.raises(NotLeader):
-        await confirm_leading(replica)
+        await replica.confirm_leading()
 
 
 async def test_an_expected_end_is_no_final_refusal_of_a_leader_that_was_replaced(three: Hosts) -> None:
@@ -100,9 +100,9 @@ async def test_a_store_that_does_not_answer_confirms_nothing(three: Hosts, monke
     monkeypatch.setattr(replica_host, "CONFIRM_S", 0.05)
     three.store.answers.clear()
     with pytest.raises(NotLeader):
-        await confirm_leading(three[1].replica())
+        await three[1].replica().confirm_leading()
     three.store.answers.set()
-    await confirm_leading(three[1].replica())
+    await three[1].replica().confirm_leading()
 
 
 # Coalescer
