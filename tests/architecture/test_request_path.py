@@ -13,7 +13,7 @@ BOUNDS = {
     "produce": (20, 52),
     "fetch": (17, 40),
     "woken long poll": (20, 52),
-    "long poll and the produce that wakes it": (35, 135),
+    "long poll and the produce that wakes it": (35, 130),
 }
 
 
