@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 import time
+from random import Random
 
 import pytest
 from h2.config import H2Configuration
@@ -228,4 +229,56 @@ async def test_a_client_of_small_pieces_leaves_turns_of_the_loop_to_others(flood
     assert turns > 5, "one portion in a turn"
     assert max(parsed) <= 64 * 1024
     client.close()
+    await served.server.close(0.0)
+
+
+def pipeline(seed: int) -> tuple[bytes, bytes]:
+    """Requests of every framing, and the answers to them in their order."""
+    random = Random(seed)
+    requests, answers = [], []
+    for number in range(random.randrange(1, 40)):
+        body = b"x" * random.choice([0, 1, 100, 20_000, 300_000])
+        chunk = random.choice([1_000, 50_000])
+        head = b"POST /%d HTTP/1.1\r\nHost: h\r\n" % number
+        if random.random() < 0.3:
+            head += b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+        if random.random() < 0.5:
+            requests.append(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        else:
+            chunks = [body[start : start + chunk] for start in range(0, len(body), chunk)]
+            coded = b"".join(b"%x;a=b\r\n%b\r\n" % (len(one), one) for one in chunks)
+            requests.append(head + b"Transfer-Encoding: chunked\r\n\r\n" + coded + b"0\r\nTrailer: 1\r\n\r\n")
+        answers.append(b"/%d %d;" % (number, len(body)))
+    return b"".join(requests), b"".join(answers)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_pipeline_in_pieces_of_any_size_is_answered_in_order(seed):
+    async def count(exchange: Exchange) -> None:
+        while exchange.read_nowait() != b"":
+            await exchange.wait_readable()
+        answer = f"{exchange.head.path} {exchange.received_bytes};".encode()
+        exchange.answer(200, [("Content-Length", str(len(answer)))], answer)
+
+    served = Served(count)
+    requests, answers = pipeline(seed)
+    reader, writer = await asyncio.open_connection(*served.place)
+
+    async def send() -> None:
+        random, start = Random(seed), 0
+        while start < len(requests):
+            end = start + random.choice([1, 1_000, 16_384, 100_000, 500_000])
+            writer.write(requests[start:end])
+            await writer.drain()
+            start = end
+
+    sending = asyncio.ensure_future(send())
+    got = b""
+    async with asyncio.timeout(20):
+        while len(got) < len(answers):
+            head = await reader.readuntil(b"\r\n\r\n")
+            got += await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))
+    assert got == answers
+    await sending
+    writer.close()
     await served.server.close(0.0)
