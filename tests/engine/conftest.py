@@ -1,4 +1,4 @@
-"""What engine tests share: a clock to turn by hand, a shard in a temporary directory."""
+"""Fixtures of the engine tests: a manual clock, a shard in a temporary directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL_MIB = 24
 
 
 class HandClock:
-    """Time that moves only when a test says so."""
+    """Time that moves only when a test advances it."""
 
     def __init__(self) -> None:
         self.ms = 1_700_000_000_000
@@ -43,7 +43,7 @@ class HandClock:
         return self._began_ms + round(self.seconds * 1000)
 
     def restart(self) -> None:
-        """A new process: its steady time begins at the wall time of now."""
+        """A new process: its steady time begins at the current wall time."""
         self._began_ms = self.ms - round(self.seconds * 1000)
 
     def pass_ms(self, ms: int) -> None:
@@ -52,7 +52,7 @@ class HandClock:
 
 
 class Heard:
-    """What follows each event of a shard. A test may exchange it."""
+    """The handlers of a shard's events. A test may replace them."""
 
     def __init__(self) -> None:
         self.replicas = StandaloneReplicas(1)
@@ -68,7 +68,7 @@ class Heard:
         return ShardEvents(**{field.name: partial(self._call, field.name) for field in fields(ShardEvents)})
 
     def follow(self, partition: Partition) -> None:
-        """No leader moves the high watermark any more."""
+        """Stop moving the high watermark as a leader does."""
         self.replicas.closed([partition])
 
     def _call(self, event: str, *arguments: object) -> object:

@@ -18,7 +18,7 @@ PARTITIONS = 4
 
 
 class Lives:
-    """One life after the other of a node whose data lie in `a`, `b` and perhaps `c`."""
+    """Successive lives of a node with its data in `a`, `b` and perhaps `c`."""
 
     def __init__(self, path: Path, clock: HandClock) -> None:
         self.path = path
@@ -34,19 +34,19 @@ class Lives:
             yield node
 
     def opened(self, *names: str) -> LogDirectories:
-        """For a test that composes what uses them."""
+        """Open the directories for a test that composes its own node."""
         data_dirs = [str(self.path / name) for name in names]
         return open_data_directories(
             RealDisk(), data_dirs, node_id=1, cluster_id=None, boot_id="boot", new_id=self.ids.__next__
         )
 
     def of(self, node, name: str, topic: str = "t") -> list[int]:
-        """The partitions that lie in a directory."""
+        """Return the partitions in a directory."""
         home = str(self.path / name) + "/"
         return [n for n, one in node.shard.topics[topic].partitions.items() if one.log.directory.startswith(home)]
 
     def home(self, name: str) -> Path:
-        """The directory of topic t in a data directory."""
+        """Return the directory of topic t in a data directory."""
         (found,) = (self.path / name / "topics" / "t").iterdir()
         return found
 
@@ -57,13 +57,13 @@ async def make(node, topic: str = "t", partitions: int = PARTITIONS) -> None:
 
 
 async def append(node, topic: str = "t") -> None:
-    """A record to each partition, all acks."""
+    """Append a record to each partition, with acks=all."""
     for number, partition in node.shard.topics[topic].partitions.items():
         if partition.offline is None:
             await node.leaders[topic, number].produce(batch.encode_values([b"%d" % number], 5), Acks.ALL, 5000)
 
 
 def ends(node, topic: str = "t") -> dict[int, int | None]:
-    """The log end of each partition, None for one that is offline."""
+    """Return the log end of each partition, None for one that is offline."""
     partitions = node.shard.topics[topic].partitions
     return {n: None if one.offline else one.log_end for n, one in sorted(partitions.items())}

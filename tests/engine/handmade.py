@@ -1,6 +1,4 @@
-"""Batches put together byte by byte, so that they can lie where an encoder would not. Layout:
-engine/format/FORMAT.md.
-"""
+"""Batches built byte by byte, with errors that an encoder would not produce. Layout: engine/format/FORMAT.md."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ PACK: dict[Codec, Callable[[bytes], bytes]] = {
 
 
 def varint(number: int) -> bytes:
-    """Zigzag, then seven bits a byte, the lowest first."""
+    """Encode zigzag, then seven bits a byte, lowest first."""
     rest, encoded = (number << 1) ^ (number >> 63), bytearray()
     while rest > 0x7F:
         encoded.append(rest & 0x7F | 0x80)
@@ -64,7 +62,7 @@ def batch(
     max_timestamp: int = T0,
     attributes: int = 0,
 ) -> bytes:
-    """A batch with a right header and checksum around records of any kind."""
+    """Return a batch with a correct header and checksum around arbitrary records."""
     packed = (pack or PACK[codec])(records)
     covered = struct.pack(">hiqqqhii", codec | attributes, count - 1, T0, max_timestamp, -1, -1, -1, count) + packed
     return struct.pack(">qiibI", 0, 9 + len(covered), 0, 2, crc32c(covered)) + covered

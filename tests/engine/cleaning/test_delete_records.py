@@ -1,4 +1,6 @@
-"""Deleting records before a position: gone at once and for good, whoever reads, and only what was asked for."""
+"""Deletion of records below a position: permanent and visible at once to every reader, and never more than
+requested.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.engine.conftest import running_node
 
 
 async def filled(node, batches: int = 6, roll_every: int = 2):
-    """Batches of two records each, sealed two by two."""
+    """Batches of two records each; each segment has two batches."""
     await node.shard.create_topic("t", 1, 1, {})
     for n in range(batches):
         data = batch.encode_values([b"a", b"b"], 5)
@@ -101,7 +103,7 @@ async def test_deleting_what_is_gone_is_no_error_and_beyond_the_high_watermark_i
 
 
 async def test_what_is_deleted_up_to_is_durable_or_a_log_could_end_before_it_starts(new_node):
-    """durability=os, and segments that are sealed by size: nothing else has asked for a sync."""
+    """durability=os, and segments that are sealed by size: nothing else has requested a sync."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {"durability": "os", "flush_ms": 3_600_000, "segment_bytes": 65_536})
         partition = node.shard.partition("t", 0)
@@ -145,7 +147,7 @@ async def test_a_read_that_finds_its_segment_deleted_is_told_where_the_log_begin
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await filled(node)
         await node.shard.sealer.saved(partition)
-        disk.rules = [Rule("open", "/00000000000000000000.log", act=stay)]  # the reader, and not the removal
+        disk.rules = [Rule("open", "/00000000000000000000.log", act=stay)]  # blocks the reader, not the removal
         reading = asyncio.ensure_future(node.shard.reader.read(partition, 0, 1000))
         assert await asyncio.to_thread(is_opening.wait, 30)
         await node.shard.delete_before(partition, 4)

@@ -1,6 +1,6 @@
-"""Damage in a running shard: the damaged records are never served, the others are, and a good copy ends it.
+"""Damage in a running shard: damaged records are never served, all others are, and a good copy ends the damage.
 
-Real files, a real store, the real scrubber; a flipped bit in a file stands for what a disk does in years.
+Real files, a real store and the real scrubber; a flipped bit in a file simulates disk decay.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Scene:
             await shipper.ship_once()
 
     async def readable(self) -> list[int]:
-        """Every offset that a reader is given, going on behind damage as its problem says; -1 for a wrong problem."""
+        """Return every offset that a reader receives; it continues after damage as the problem says. -1 marks a wrong
+        problem.
+        """
         found, offset = [], 0
         while offset < self.partition.high_watermark:
             try:
@@ -89,7 +91,7 @@ class Scene:
 
 @pytest.fixture
 async def opened(tmp_path, clock):
-    """Opens the node of the test's directory, again if it was closed."""
+    """Open the node of the test's directory, again after a close."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Scene]:
@@ -250,7 +252,7 @@ async def test_a_segment_shipped_in_part_is_repaired_as_far_as_the_store_has_it(
         scene.flip(0, batch=3)
         await scene.scrub()
         assert scene.log_file(0).read_bytes() == before
-        scene.flip(0, batch=1)  # only this disk had it, though nobody can ask for it any more
+        scene.flip(0, batch=1)  # only this disk had it, though readers no longer can request it
         await scene.scrub()
         assert scene.log_file(0).read_bytes() != before
         assert scene.partition.log.segments[0].damage
@@ -350,7 +352,7 @@ async def test_a_partition_that_cannot_be_scrubbed_for_any_reason_keeps_nobody_f
 
 
 async def test_a_batch_that_is_taken_out_of_the_active_segment_costs_itself_only(tmp_path):
-    """Nothing but the file tells where the batches behind it lie: no saved index, no checksum."""
+    """Only the file has the positions of the batches after it: there is no saved index and no checksum."""
     async with running_node(tmp_path, HandClock()) as node:
         await node.shard.create_topic("t", 1, 1, {})
         for _ in range(COUNT * BATCHES):

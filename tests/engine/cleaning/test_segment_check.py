@@ -1,4 +1,4 @@
-"""A sealed segment file is examined: every change of a byte is found, and said of as few records as can be."""
+"""The check of a sealed segment file finds every change of a byte, and attributes it to as few records as possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASE = 1000
 
 @pytest.fixture
 def batches() -> list[bytes]:
-    """Eight batches of three records; some smaller and some larger than the distance of index entries."""
+    """Return eight batches of three records; some smaller and some larger than the distance of index entries."""
     made = []
     for number in range(8):
         data = encode([Row(5, b"k", b"%d" % number * (900 if number % 2 else 2000), []) for _ in range(3)])
@@ -32,7 +32,7 @@ def batches() -> list[bytes]:
 
 @pytest.fixture
 def sealed(tmp_path: Path, batches: list[bytes]) -> SealedFile:
-    """As the engine leaves a segment: with its indexes and its checksum."""
+    """Write a segment as the engine leaves it: with its indexes and its checksum."""
     data = b"".join(batches)
     path = tmp_path / paths.segment_file(BASE, paths.LOG)
     path.write_bytes(data)
@@ -55,7 +55,7 @@ def lose_what_is_beside(file: SealedFile, *suffixes: str) -> None:
 
 
 def place(batches: list[bytes], first: int, end: int) -> Damage:
-    """The damage that takes the batches from one to before another."""
+    """Return the damage of the batches from `first` to before `end`."""
     sizes = [len(data) for data in batches]
     return Damage(BASE + 3 * first, BASE + 3 * end, sum(sizes[:first]), sum(sizes[:end]))
 

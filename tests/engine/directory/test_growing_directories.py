@@ -1,4 +1,4 @@
-"""Topics that grow over several data directories: only the new partitions are made, and each once."""
+"""Topics that grow over several data directories: only the new partitions are created, each once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What was shown of a partition of a cluster before a restart is shown after it, if the log still has it."""
+"""Records of a cluster's partition that were readable before a restart are readable after it, if the log still has
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ RECORD = TopicRecord("t", "id-of-t", 2, 3, hosted=(0, 1))
 
 @pytest.fixture(autouse=True)
 def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that is alone would say at once that all is committed."""
+    """A standalone leader would commit everything at once."""
     monkeypatch.setattr("tests.engine.conftest.Heard._lead", lambda *_: None)
 
 
@@ -30,7 +32,7 @@ def lives(tmp_path: Path, clock: HandClock) -> Lives:
 
 
 async def begun(node, watermark: int = 6) -> None:
-    """Five batches of two records in each partition, and a watermark in the middle."""
+    """Write five batches of two records in each partition, and a high watermark in the middle."""
     await node.shard.open_topic(await node.shard.catalog.adopt(RECORD))
     for partition in node.shard.partitions():
         assert partition.is_replicated
@@ -82,7 +84,7 @@ async def test_it_is_believed_as_far_as_the_log_goes_and_at_whole_batches(lives,
 
 
 async def test_what_was_given_up_had_been_committed(lives):
-    """And the batch with it that log_start lies in."""
+    """And the batch that contains log_start was committed with it."""
     async with lives.life("a") as node:
         await begun(node)
         await node.shard.delete_before(node.shard.partition("t", 1), 5)

@@ -1,4 +1,4 @@
-"""Several data directories: where partitions go and are found, and that one that fails takes only its own along."""
+"""Several data directories: the placement and discovery of partitions; a failing directory affects only its own."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_a_further_directory_is_refused_as_the_first(lives):
             RealDisk(), [str(lives.path / "b")], node_id=1, cluster_id=None, boot_id="boot", new_id=iter("xyz").__next__
         )
     assert sorted(map(str, (lives.path / "b").rglob("*"))) == before
-    async with lives.life() as node:  # and nothing stayed locked
+    async with lives.life() as node:  # no lock was left behind
         assert None not in ends(node).values()
 
 
@@ -331,7 +331,7 @@ async def test_records_of_a_topic_that_the_first_directory_does_not_know_are_kep
 
 
 async def test_a_real_file_system_that_is_shut_down_while_the_node_runs(tmp_path, clock, caplog, small_file_system):
-    """ext4 stops taking anything, as it does when its device fails; the next start finds it read-only."""
+    """ext4 stops accepting writes, as when its device fails; the next start finds it read-only."""
     first, further = tmp_path / "a", small_file_system / "penstock"
     async with running_node(first, clock, RealDisk(), [further]) as node:
         await make(node)

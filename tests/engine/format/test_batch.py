@@ -1,4 +1,4 @@
-"""The record batch door: our bytes are Kafka's bytes, and a lying or broken batch is refused."""
+"""The record batch module: our bytes are Kafka's bytes, and an inconsistent or broken batch is rejected."""
 
 import struct
 

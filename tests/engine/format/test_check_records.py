@@ -1,4 +1,4 @@
-"""The records of a batch that a client made are what its header says, or the batch is refused."""
+"""The records of a client's batch match its header, or the batch is rejected."""
 
 import struct
 import time
@@ -19,7 +19,7 @@ TWO = record(0) + record(1)
 
 
 def check(data: bytes, record_bytes_max: int = MIB, decoded_bytes_max: int = 64 * MIB) -> None:
-    """As the gateway does: the header first."""
+    """Check as the gateway does: the header first."""
     check_client_batch(data, batch_bytes_max=64 * MIB)
     check_records(data, record_bytes_max=record_bytes_max, decoded_bytes_max=decoded_bytes_max)
 
@@ -80,7 +80,7 @@ def test_records_that_lie_are_refused(lie, codec):
 
 @codecs
 def test_records_whose_offsets_lie_are_never_decoded(codec):
-    """A consumer would go on behind the offset it was given."""
+    """A consumer would continue after the wrong offset."""
     for lie in ("an offset delta twice", "offset deltas that begin at 1", "an offset delta below 0"):
         with pytest.raises(InvalidBatch):
             decode_one(batch(*LIES[lie], codec))
@@ -135,7 +135,7 @@ def test_compression_that_is_cut_off_or_of_another_kind_is_refused(codec):
 
 
 def test_a_bomb_is_refused_before_it_goes_off():
-    """28 kB of zstd that unpack to 944 MB."""
+    """28 kB of zstd that decompress to 944 MB."""
     bomb = batch(b"", 1, Codec.ZSTD, pack=lambda _: zstandard.compress(bytes(944 * MIB)))
     assert len(bomb) < 40_000
     began = time.perf_counter()

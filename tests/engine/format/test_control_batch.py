@@ -1,4 +1,4 @@
-"""Control batches: made, read by another implementation too, and given to no consumer by whatever reads records."""
+"""Control batches: encoded, read by another implementation too, and never returned to consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decompression stops at its bound, and what is cut off or damaged is never taken for a shorter text."""
+"""Decompression stops at its limit, and truncated or damaged data is never taken for shorter valid data."""
 
 import contextlib
 import gzip
@@ -36,7 +36,7 @@ def test_a_text_of_exactly_the_bound_fits_and_one_byte_more_does_not(kind, size)
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"snappy"}))
 def test_a_text_that_is_cut_off_is_broken_wherever_it_is_cut(kind):
-    """Not so xerial's frame of snappy blocks, which does not say how many there are: the count of records does."""
+    """Xerial's frame of snappy blocks is an exception, since it has no block count: the record count detects it."""
     packed = KINDS[kind](b"".join(b"%d " % n for n in range(20_000)))
     for cut in range(1, len(packed), 97):
         with pytest.raises(Broken):
@@ -83,7 +83,7 @@ def test_gzip_members_are_bounded():
 
 
 def empty_deflate_blocks(count: int) -> bytes:
-    """One gzip member of blocks with fixed Huffman codes and nothing in them, 10 bits each."""
+    """Return one gzip member of empty blocks with fixed Huffman codes, 10 bits each."""
     bits = ("0" + "10" + "0000000") * count + "1" + "10" + "0000000"
     bits += "0" * (-len(bits) % 8)
     blocks = bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))

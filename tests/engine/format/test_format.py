@@ -1,4 +1,4 @@
-"""engine/format/FORMAT.md tells the truth: every example in it is read byte by byte, and by the code itself."""
+"""engine/format/FORMAT.md is correct: every example in it is parsed byte by byte, and by the code itself."""
 
 import hashlib
 import re
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def rows_of(name: str) -> list[Row]:
-    """The rows of a table of bytes. Each must be readable, or the page has a row that nothing checks."""
+    """Return the rows of a table of bytes. Each must be parseable, so that every row of the page is checked."""
     _, *lines = EXAMPLES[name].splitlines()
     rows = []
     for line in lines:
@@ -61,7 +61,7 @@ def rows_of(name: str) -> list[Row]:
 
 
 def decoded(row: Row) -> str:
-    """What the bytes of a row say, by its type and nothing else."""
+    """Decode the bytes of a row by its type alone."""
     if row.type == "bytes":
         return row.data.decode()
     if row.type == "hash":

@@ -33,7 +33,7 @@ def batch_of(rows: list[Row], codec: Codec, entry: KeyEntry | None = ENTRY, base
 
 
 def told(run: bytes) -> list[object]:
-    """All but the bytes: gzip writes the time of day into them, and times that do not count may be left out."""
+    """Return everything but the bytes: gzip writes the time of day into them, and unused times may be left out."""
     found: list[object] = []
     for position, header in batch.walk(run):
         assert batch.has_valid_crc(run, position, header)
@@ -87,7 +87,7 @@ def test_a_keyed_batch_is_found_among_many_others_and_nothing_where_there_is_non
 
 def test_a_value_that_holds_the_pattern_harms_nothing():
     plain = batch_of([Row(5, None, struct.pack(">q", -2), [])], Codec.NONE, None) * 200
-    assert has_keyed(plain)  # in vain
+    assert has_keyed(plain)  # without effect
     assert shown(plain) is plain
 
 

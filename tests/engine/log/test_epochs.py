@@ -1,4 +1,4 @@
-"""Where epochs begin and end in a log: Kafka's cases, and where this differs from Kafka."""
+"""Where epochs begin and end in a log: Kafka's cases, and the differences from Kafka."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_a_new_epoch_takes_the_place_of_those_without_a_record():
 
 
 def test_records_of_an_older_epoch_replace_a_newer_one_that_left_none():
-    """A leader's epoch without a record, lost with the power; then records of an epoch in between are copied."""
+    """A leader's epoch without a record is lost in a power loss; then records of an epoch in between are copied."""
     assert assigned(KNOWN, 5, 20) == [*KNOWN[:2], EpochStart(5, 20)]
 
 
 def test_records_of_an_epoch_go_on_where_a_newer_one_left_none():
-    """Found by the simulator: the newer epoch's start came to lie among records that are not its own."""
+    """Found by the simulator: the newer epoch's start was placed among records of another epoch."""
     assert assigned(KNOWN, 4, 20) == KNOWN[:2]
 
 
@@ -67,7 +67,9 @@ def test_a_shorter_log_forgets_the_epochs_behind_its_end():
 
 
 def test_the_epoch_under_way_keeps_its_start_when_records_are_deleted_within_it():
-    """Kafka moves it to log_start. That may lie within a batch, where no follower can cut; the simulator found it."""
+    """Kafka moves it to log_start. That may be within a batch, where no follower can truncate; found by the
+    simulator.
+    """
     assert truncated_from_start(KNOWN, 12) == KNOWN[1:]
     assert truncated_from_start(KNOWN, 20) == KNOWN[2:]
     assert truncated_from_start(KNOWN, 0) == KNOWN
@@ -76,7 +78,7 @@ def test_the_epoch_under_way_keeps_its_start_when_records_are_deleted_within_it(
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3)), max_size=8), st.integers(0, 7), st.integers(0, 30))
 def test_what_is_answered_agrees_with_the_records(runs, requested, cut):
-    """The dumb twin: a list of the epoch of each record."""
+    """The simple twin: a list of the epoch of each record."""
     records = [epoch for epoch, count in sorted(runs) for _ in range(count)]
     epochs: list[EpochStart] = []
     for offset, epoch in enumerate(records):

@@ -1,4 +1,4 @@
-"""The epoch of a partition's leader never falls back, whatever retention, rolls and restarts leave of the batches."""
+"""The epoch of a partition's leader never decreases, whatever batches retention, rolls and restarts leave."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_an_epoch_in_which_nothing_was_written_is_kept_too():
 
 
 async def test_epoch_0_begins_where_the_log_does_when_no_scanned_segment_has_a_batch():
-    """A node that was alone leads in a cluster: its followers part from it where a later epoch begins."""
+    """A formerly standalone node leads in a cluster: its followers diverge from it where a later epoch begins."""
     for kill in (True, False):
         disk = RecordingDisk()
         await life(disk, epoch=None, kill=kill, appends=2)
@@ -58,7 +58,7 @@ async def test_epoch_0_begins_where_the_log_does_when_no_scanned_segment_has_a_b
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
 @pytest.mark.parametrize("begin", [0, 10], ids=["cut back", "begun anew"])
 async def test_epoch_0_begins_where_the_log_does_after_it_has_been_emptied(begin, kill):
-    """The file is there and names none. Whoever led without knowing epoch 0 would have its followers begin anew."""
+    """The file exists and names no epoch. A leader that does not know epoch 0 would make its followers reset."""
     disk = RecordingDisk()
     await life(disk, epoch=None, kill=False, appends=2)
     disk = disk.snapshot()

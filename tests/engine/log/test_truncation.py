@@ -1,4 +1,6 @@
-"""A log that was cut ends at a batch, stays cut whatever the disk loses, and goes on as if it had never been longer."""
+"""A truncated log ends at a batch, stays truncated after any power loss, and continues as if it had never been
+longer.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def test_what_was_cut_does_not_come_back_after_a_power_loss():
 
 
 def cut_off_in_the_middle() -> Iterator[tuple[int, RecordingDisk]]:
-    """Disks whose truncation ended at each of its operations."""
+    """Yield disks whose truncation was interrupted at each of its operations."""
     counted = RecordingDisk()
     log = grown(counted)
     before = counted.operations

@@ -1,4 +1,4 @@
-"""The first read of a segment opens it away from the event loop, and survives that the segment expires meanwhile."""
+"""The first read of a segment opens it outside the event loop, and works if the segment expires meanwhile."""
 
 from __future__ import annotations
 

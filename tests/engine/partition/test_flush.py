@@ -1,4 +1,4 @@
-"""The flush timer: bytes that nobody waits for are synced all the same, once they are `flush_ms` old."""
+"""The flush timer syncs bytes once they are `flush_ms` old, even if no request waits for them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from engine.format import batch
 from replication.replica.acks import Acks
 
 FLUSH_MS = 5
-LONG_S = 0.05  # for the timer to have rung: when it has not, the test shows less, and does not fail
+LONG_S = 0.05  # enough for the timer to fire; if it has not, the test checks less and does not fail
 PATIENCE_S = 20
 
 
 async def test_a_timer_that_rings_before_the_bytes_are_old_enough_is_set_again(new_node, clock):
-    """An event loop may ring a fraction of a millisecond early; nothing else would look at the partition again."""
+    """An event loop may fire a fraction of a millisecond early; nothing else would check the partition again."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {"flush_ms": FLUSH_MS})
         partition = node.shard.partition("t", 0)
@@ -35,7 +35,7 @@ async def test_a_look_that_finds_nothing_to_do_leaves_the_timer(new_node, clock)
         appended = node.leaders["t", 0].append(batch.encode_values([b"1"], 5), Acks.LEADER)
         while not committer._under_way:
             await asyncio.sleep(0)
-        committer.look_at(partition)  # a reader that has left again, for instance
+        committer.look_at(partition)  # for example a reader that has disconnected
         await appended
         await committer.drained()
         clock.pass_ms(2 * FLUSH_MS)
@@ -46,7 +46,7 @@ async def test_a_look_that_finds_nothing_to_do_leaves_the_timer(new_node, clock)
 
 @pytest.mark.parametrize("is_old_by_then", [True, False], ids=["already old", "not old yet"])
 async def test_a_lowered_time_counts_for_what_is_written(new_node, clock, is_old_by_then):
-    """It may be lowered because an hour is too long; the timer for the hour has been set by then."""
+    """It may be lowered because an hour is too long; by then the timer for the hour is set."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {"flush_ms": 3_600_000})
         partition, committer = node.shard.partition("t", 0), node.shard.committer

@@ -1,4 +1,4 @@
-"""What a leader has stored is stored here byte for byte, or refused; epochs, tokens and sequences go along."""
+"""A follower stores the leader's batches byte for byte or rejects them; epochs, tokens and sequences are included."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def node(new_node):
 
 
 def batch(values: str, base_offset: int, epoch: int = 1) -> bytearray:
-    """A record for each letter."""
+    """A batch with one record for each letter."""
     return stamped(record_batch.encode_values([value.encode() for value in values], 5), base_offset, epoch)
 
 
@@ -250,7 +250,7 @@ async def test_a_token_is_in_force_and_a_start_will_look_for_it(node):
 
 
 async def test_the_state_at_a_roll_is_that_below_it(node):
-    """The next life begins with it, and walks only what came behind."""
+    """The next start loads it, and scans only the batches after it."""
     await copy(node, sequenced("a", 0, 0))
     await copy(node, sequenced("b", 1, 1) + sequenced("c", 2, 2), starts_segment=True)
     await copy(node, sequenced("d", 3, 3), starts_segment=True)

@@ -1,6 +1,6 @@
-"""A full disk: appends are refused for certain, reads and deletes go on, and freed space is enough to recover.
+"""A full disk: appends are definitely rejected, reads and deletes continue, and freed space suffices to recover.
 
-Once with a disk that says so, once with a small real file system on a loop device (needs root and loop mounts).
+Once with a simulated disk, once with a small real file system on a loop device (needs root and loop mounts).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def produce(node, topic: str, acks: Acks = Acks.ALL) -> int:
 
 
 async def fill(node, topic: str) -> int:
-    """Append until the disk is full; returns how many were taken."""
+    """Append until the disk is full; return how many batches were accepted."""
     for taken in range(1000):
         try:
             assert await produce(node, topic) == taken
@@ -107,7 +107,7 @@ async def test_a_topic_that_does_not_fit_is_refused_and_can_be_made_later(tmp_pa
 
 
 async def test_retention_goes_on_when_the_disk_is_full(tmp_path, clock):
-    """Its checkpoint does not fit either: nothing is deleted then, and the next try finishes what this one began."""
+    """Its checkpoint does not fit either: nothing is deleted then, and the next attempt finishes the deletion."""
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         await node.shard.create_topic("t", 1, 1, {**CONFIG, "retention_ms": 60_000})

@@ -1,4 +1,4 @@
-"""The high watermark may be moved to any place between two batches, and readers get just what lies below it."""
+"""The high watermark may move to any position between two batches, and readers get exactly what is below it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def node(new_node):
 
 
 def batches(pad: int = 10) -> list[bytes]:
-    """Stamped as a leader's, one after the other."""
+    """Return successive batches, stamped as by a leader."""
     made, offset = [], 0
     for size in SIZES:
         one = record_batch.encode_values([b"v" * pad] * size, 5)
@@ -44,7 +44,7 @@ def ends() -> list[int]:
 
 
 def followed(node):
-    """The partition of a follower, whose watermark is moved by hand."""
+    """Return the partition of a follower; the test moves its high watermark."""
     partition = node.shard.partition("t", 0)
     node.heard.follow(partition)
     partition.is_replicated = True
@@ -67,7 +67,7 @@ async def committed(node) -> bytes:
 
 @asynccontextmanager
 async def begun_again(new_node, made: list[bytes]):
-    """Another life of a node that has copied these, of which it does not know what is committed."""
+    """Restart a node that has copied these batches and does not know the high watermark."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
         followed(node)
@@ -113,7 +113,7 @@ def would_block(*_):
 async def test_a_place_that_the_disk_does_not_tell_at_once_is_found_without_another_event(
     new_node, monkeypatch, failing, caplog
 ):
-    """Before, one failure left the watermark where it was: the leader says each position only once."""
+    """Before the fix one failure left the high watermark unchanged: the leader sends each position only once."""
     caplog.set_level(logging.WARNING, "penstock.engine")
     async with begun_again(new_node, batches()) as node:
         partition = followed(node)
@@ -175,7 +175,7 @@ async def test_a_stop_does_not_wait_for_a_disk_that_never_tells(new_node, monkey
 
 
 async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkeypatch):
-    """After an unclean election: what was said to be committed is beyond the log then."""
+    """After an unclean election the announced high watermark may be above the log end."""
     async with begun_again(new_node, batches()) as node:
         partition, (*_, before_last, last) = followed(node), ends()
         found, may_tell = threading.Event(), threading.Event()
@@ -220,13 +220,13 @@ async def test_a_node_that_is_alone_keeps_no_boundaries(node):
 
 
 def held_bytes(partition) -> int:
-    """Of records, while they wait to be committed."""
+    """Return the bytes of records that are held while they wait to be committed."""
     steps = [step for group in partition.watermark.boundaries._groups for step in group.steps]
     return sum(sum(map(len, step.buffers)) for step in steps if isinstance(step, Write))
 
 
 async def test_no_record_stays_in_memory_until_it_is_committed(node):
-    """With acks=1 and too few replicas in sync that may be for ever."""
+    """With acks=1 and too few in-sync replicas they may never be committed."""
     partition, made = followed(node), batches(12_000)
     for _ in range(3):
         await node.leaders["t", 0].append(record_batch.encode_values([b"v" * 50_000], 5), Acks.LEADER)
@@ -253,7 +253,7 @@ async def test_where_batches_end_is_forgotten_when_too_many_are_not_committed(no
 
 
 def stamped_behind(made: list[bytes], offset: int) -> list[bytearray]:
-    """The same batches, once more."""
+    """Return the same batches with the next offsets."""
     again = [bytearray(one) for one in made]
     for one, size in zip(again, SIZES, strict=True):
         record_batch.stamp(one, offset, 1)

@@ -1,4 +1,6 @@
-"""Whatever is raised on the way of a group, by a bug as well, is answered: nobody waits for ever, the others go on."""
+"""Any exception during a group commit, also from a bug, is reported to its callers: no wait hangs, other partitions
+continue.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from replication.replica.acks import Acks
 
 
 class Bug(Exception):
-    """No OSError: nothing that a disk would raise."""
+    """Not an OSError, so no disk error."""
 
 
 def record() -> bytearray:
@@ -23,7 +25,7 @@ def record() -> bytearray:
 
 
 def broken(owner: type, name: str, *, only: str):
-    """Replace a method by one that fails for one partition, by name or by what its directory or work names."""
+    """Replace a method by one that fails for one partition, named directly or by its directory or work."""
     original = getattr(owner, name)
 
     def method(self, *args, **kwargs):

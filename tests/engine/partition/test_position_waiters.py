@@ -1,4 +1,4 @@
-"""Waits for a position: woken when it is passed, in order, and never left to hang when it cannot come."""
+"""Waits for a position: woken in order when it is passed, and ended when it cannot be reached."""
 
 from __future__ import annotations
 

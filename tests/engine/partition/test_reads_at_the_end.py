@@ -1,4 +1,4 @@
-"""Who reads at the end of the log is given what was written last and nothing before it, across rolls too."""
+"""A read at the end of the log reads only the last written bytes from the disk, across rolls too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.engine.conftest import running_node
 
 
 class CountingDisk(RealDisk):
-    """Notes how many bytes are read of a log."""
+    """Counts the bytes that are read of a log."""
 
     def __init__(self) -> None:
         self.read_bytes: list[int] = []
@@ -23,7 +23,7 @@ class CountingDisk(RealDisk):
 
 
 async def append(node) -> tuple[int, int]:
-    """The offset and the size of a batch of one record."""
+    """Append a batch of one record; return its offset and size."""
     data = record_batch.encode_values([b"x" * 50], 5)
     leader = node.leaders["t", 0]
     appended = await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)

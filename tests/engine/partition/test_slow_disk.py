@@ -1,4 +1,4 @@
-"""A disk that takes its time: acks=all waits for it, the event loop never does."""
+"""A slow disk: acks=all waits for it, and the event loop never does."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
 
 STALL_S = 0.6
-LAG_S_MAX = 0.3  # half a stall: the machine may be busy, but not by chance as long as the disk
+LAG_S_MAX = 0.3  # half a stall: a busy machine delays less than the disk does
 
 
 @asynccontextmanager
 async def loop_lag():
-    """The longest time that the loop took to come back to a task that sleeps for 5 ms."""
+    """Return the longest delay of a task that sleeps for 5 ms at a time."""
     lags: list[float] = [0.0]
 
     async def watch() -> None:

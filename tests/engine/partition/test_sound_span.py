@@ -1,6 +1,6 @@
-"""The check of what a read found: the whole span at once where its checksum is known, else batch by batch.
+"""The check of a read: the complete span at once where its checksum is known, else batch by batch.
 
-Real against a dumb twin: whatever is known and whatever is damaged, the outcome is that of looking at each batch.
+Compared with a simple twin: for any known checksums and any damage the result equals a check of each batch.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ALL = 1 << 40
 
 @dataclass
 class Written:
-    """A segment file as bytes, with the index that grew while it was written."""
+    """A segment file as bytes, with the index that was built while it was written."""
 
     data: bytes
     index: SegmentIndex
 
     def span(self, first: int, last: int, index: SegmentIndex | None = None) -> ReadSpan:
-        """From the entry of one number to another one, or to the end."""
+        """Return the span from one index entry to another, or to the end."""
         positions = [*self.index.positions, len(self.data)]
         offset, behind = self.index.offset_of(first), read_all(self.data)
         end = self.index.offset_of(last) if last < len(self.index.positions) else behind
@@ -50,7 +50,7 @@ def read_all(data: bytes) -> int:
 
 
 def written(sizes: list[int], at_once: int) -> Written:
-    """Batches of one record of these sizes, written so many at once."""
+    """Write batches of one record of these sizes, this many at once."""
     batches = []
     for number, size in enumerate(sizes):
         batches.append(encode_values([bytes([number % 251]) * size], 5))
@@ -63,7 +63,7 @@ def written(sizes: list[int], at_once: int) -> Written:
 
 
 def forgetful(index: SegmentIndex) -> SegmentIndex:
-    """The same index as a restarted process loads it."""
+    """Return the same index as a restarted process loads it."""
     loaded = SegmentIndex(BASE)
     loaded.positions, loaded.relative_offsets = index.positions, index.relative_offsets
     return loaded
@@ -78,7 +78,7 @@ def test_a_span_is_found_as_sound_as_its_batches_are(data, sizes, at_once, is_re
     log = written(sizes, at_once)
     index = forgetful(log.index) if is_restarted else log.index
     entries = len(index.positions)
-    for _ in range(4):  # what one read learns serves the next
+    for _ in range(4):  # a read uses the checksums that earlier ones found
         first = data.draw(st.integers(0, entries - 1))
         span = log.span(first, data.draw(st.integers(first + 1, entries)), index)
         good = log.data[span.start : span.end]
@@ -100,7 +100,7 @@ def test_a_long_read_of_small_batches_looks_at_few_of_them_one_by_one(is_restart
     span = log.span(3, len(log.index.positions), forgetful(log.index) if is_restarted else None)
     found = log.data[span.start : span.end]
     if is_restarted:
-        reader.sound_span(span, span.start_offset, found, ALL)  # the first read of this process
+        reader.sound_span(span, span.start_offset, found, ALL)  # the first read in this process
     with mock.patch.object(reader, "sound_batches", wraps=sound_batches) as looked_at:
         sound = reader.sound_span(span, span.start_offset + 5, found, ALL)
     assert sound == sound_batches(found, span.start_offset, span.start_offset + 5, ALL)

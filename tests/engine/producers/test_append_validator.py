@@ -1,4 +1,6 @@
-"""What an append demands is judged where offsets are given out, and told when the plan is written, or not."""
+"""The conditions of an append are checked when its offset is assigned, and reported when the plan is written or
+fails.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ async def test_a_group_of_nothing_but_refusals_is_answered_and_leaves_no_trace(n
 
 
 async def test_what_was_judged_by_a_plan_that_failed_shares_its_failure(node, monkeypatch):
-    """The refusal would name an end that the log never had."""
+    """The error would name a log end that never existed."""
     disk = node.shard.disk
     with monkeypatch.context() as patch:
         patch.setattr(disk, "pwritev", lambda *_: 0)
@@ -85,7 +87,7 @@ async def test_a_sequence_goes_on_across_groups_and_a_gap_in_one_holds_back_what
 
 
 async def test_a_producer_is_forgotten_though_a_plan_ended_behind_a_roll_without_it(new_node):
-    """What the plan noted is gone with it, also if all of that lay before the roll."""
+    """The plan's changes are dropped with it, even if all of them came before the roll."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {"segment_bytes": 65536})
         validator = node.shard.partition("t", 0).validator

@@ -1,4 +1,6 @@
-"""Fencing tokens in one partition: what is refused, in one plan with what sets the token too, and after failures."""
+"""Fencing tokens in one partition: which appends are rejected, also in the plan that sets the token, and after
+failures.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ async def writer(new_node):
 
 
 async def outcomes(*appends: asyncio.Future) -> list[int | str | None]:
-    """Base offsets, and of what was refused the token that stood against it."""
+    """Return base offsets, and for rejected appends the token that fenced them."""
     found = await asyncio.gather(*appends, return_exceptions=True)
     assert all(not isinstance(one, BaseException) or isinstance(one, FencingTokenMismatch) for one in found), found
     return [one.members["fencing_token"] if isinstance(one, BaseException) else one.base_offset for one in found]
@@ -104,7 +106,7 @@ async def test_a_roll_within_a_plan_keeps_the_state_of_its_own_place(new_node):
         await outcomes(
             writer.append(setting("a")),
             writer.append(values(large), "a"),
-            writer.append(values(large), "a"),  # begins a segment
+            writer.append(values(large), "a"),  # starts a segment
             writer.append(setting("b")),
         )
         (state,) = await saved_states(node)
@@ -123,7 +125,7 @@ async def test_what_retention_takes_of_a_token_is_kept_and_the_log_comes_to_rest
         for _ in range(3):
             await node.shard.delete_before(partition, partition.log_end)
         assert partition.log.log_start == partition.log_end == 2, "nothing was written to say it again"
-        await saved_states(node)  # none is being saved any more
+        await saved_states(node)  # all saves have ended
         directory = partition.log.directory
     for name in os.listdir(directory):
         if name.endswith(".snapshot"):

@@ -1,4 +1,4 @@
-"""Keys are remembered for the window, unless a bound on their number lets the oldest go."""
+"""Keys are remembered for the window, unless a bound on their number evicts the oldest."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ def entry(number: int, time_ms: int, request: int = 0) -> KeyEntry:
 
 
 def add(window: KeyWindow, number: int, time_ms: int, keys_max: int = MANY, request: int = 0) -> None:
-    """`time_ms` is when it comes; the entry's own time is that of another clock."""
+    """`time_ms` is the arrival time; the entry's own time is that of another clock."""
     remembered = entry(number, 10**15 - time_ms, request)
     at = {"now_ms": time_ms, "since_ms": time_ms, "window_ms": WINDOW_MS, "keys_max": keys_max}
     window.add(remembered, 10 * number, 2, **at)
@@ -90,7 +90,7 @@ def test_what_is_promised_is_less_when_keys_go_before_their_time():
     assert 14 <= promised <= 16
     assert window.kept_ms(95, 99, WINDOW_MS) == promised - 4
     assert window.kept_ms(0, 99, WINDOW_MS) == 0
-    at = 99 + WINDOW_MS  # it is long ago: the window holds again
+    at = 99 + WINDOW_MS  # much later: the window applies again
     assert window.kept_ms(at, at, WINDOW_MS) == WINDOW_MS
 
 
@@ -122,7 +122,7 @@ def test_a_partition_that_is_gone_leaves_its_room_to_the_others():
 
 
 def test_slices_that_are_gone_behind_one_that_stays_leave_the_budget():
-    """One partition keeps a key for long, another has few keys in many slices."""
+    """One partition keeps a key for long; another one has few keys in many slices."""
     budget = KeyBudget(40)
     kept, other = KeyWindow(budget), KeyWindow(budget)
     add(kept, 0, 0)

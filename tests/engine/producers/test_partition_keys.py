@@ -1,4 +1,4 @@
-"""What a partition knows of keys follows its log: through plans that fail, rolls, stops, kills and deletions."""
+"""A partition's known keys match its log after failed plans, rolls, stops, kills and deletions."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ async def idle(node) -> None:
 
 
 async def killed(node, path: Path, copy: Path) -> None:
-    """What a kill would leave of a node's directory now."""
+    """Return the files that a kill would leave of a node's directory now."""
     await idle(node)
     copytree(path, copy, ignore=ignore_patterns("*.tmp"))
 
 
 async def rolled(node, *keys: str) -> None:
-    """Appends these, each in a segment of its own."""
+    """Append these, each in a segment of its own."""
     for key in keys:
         await append(node, key, key)
         await node.shard.roll_topic("t")
@@ -129,7 +129,7 @@ async def rolled(node, *keys: str) -> None:
 
 
 def expired(node) -> None:
-    """What housekeeping does every second."""
+    """Expire as housekeeping does every second."""
     partition = node.shard.partition("t", 0)
     partition.validator.expire(node.shard.clock.steady_ms(), partition.settings)
 
@@ -218,7 +218,7 @@ STEPS = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(STEPS)
 def test_what_is_known_of_keys_is_what_a_dumb_twin_knows(steps):
-    """The twin has a list of what was stored. Whatever is stopped or killed, no key is forgotten within the window."""
+    """The twin has a list of what was stored. After any stop or kill no key is forgotten within the window."""
     with TemporaryDirectory() as directory:
         asyncio.run(_against_a_twin(Path(directory), steps))
 
@@ -280,7 +280,7 @@ async def test_keys_older_than_the_window_are_not_known_after_a_restart(new_node
 
 
 async def test_the_keys_of_a_state_that_went_by_count_are_not_kept_in_its_file(tmp_path, clock):
-    """However often the node is restarted within a window, which begins anew each time."""
+    """For any number of restarts within a window, although each starts a new window."""
     async with running_node(tmp_path, clock) as node:
         await node.shard.create_topic("t", 1, 1, {"idempotency_keys_max": 8})
     counts: list[int] = []

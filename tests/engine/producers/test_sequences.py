@@ -21,7 +21,7 @@ HEADER = batch.read_header(batch.encode_values([b"1"], T))
 
 
 class Log:
-    """Batches of producers, judged one at a time and written if they are let in."""
+    """Batches of producers, validated one at a time and written if they are accepted."""
 
     def __init__(self, producers_max: int = 100) -> None:
         self.producers = Producers()
@@ -30,7 +30,7 @@ class Log:
         self.producers_max = producers_max
 
     def append(self, sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7):
-        """The base offset of what is let in; else the judgement."""
+        """Return the base offset of an accepted batch; else the verdict."""
         header = HEADER._replace(
             base_offset=self.end,
             last_offset_delta=count - 1,
@@ -74,7 +74,7 @@ def test_each_of_the_last_batches_is_recognised_and_told_its_first_positions():
 
 
 def test_the_batch_before_the_window_is_told_to_have_been_stored_for_certain():
-    """Not a gap: a client that is told to retry would do so for ever (Apache Fluss #2826)."""
+    """Not a gap: a client that gets a retryable error would retry forever (Apache Fluss #2826)."""
     log = Log()
     for sequence in range(WINDOW_BATCHES + 1):
         log.append(sequence)
@@ -96,7 +96,7 @@ def test_a_gap_is_refused_with_what_is_expected():
 
 @pytest.mark.parametrize(("sequence", "count"), [(0, 1), (1, 2), (0, 4), (2, 2)])
 def test_records_sent_again_in_other_batches_are_refused(sequence, count):
-    """Neither positions nor "stored" could be said of all of them."""
+    """Neither the offsets nor "stored" would be true for all of them."""
     log = Log()
     log.append(0, 3)
     log.append(3, 3)
@@ -104,7 +104,7 @@ def test_records_sent_again_in_other_batches_are_refused(sequence, count):
 
 
 def test_what_was_never_stored_is_not_told_as_stored():
-    """It lies behind the next sequence, in a ring of 2^31; so do sequences that are still to come."""
+    """It is ahead of the next sequence, in a ring of 2^31, like sequences of the future."""
     log = Log()
     for sequence in range(WINDOW_BATCHES + 4):
         log.append(sequence)
@@ -149,7 +149,7 @@ def test_a_new_epoch_begins_with_0_and_forgets_the_batches_before():
 
 
 def test_an_unknown_producer_may_begin_anywhere():
-    """Its state may have expired, or gone with the records (KIP-360)."""
+    """Its state may have expired, or was deleted with the records (KIP-360)."""
     log = Log()
     assert log.append(17, epoch=4) == 0
     assert log.append(18, epoch=4) == 1

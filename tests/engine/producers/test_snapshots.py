@@ -1,4 +1,4 @@
-"""Snapshots: made at rolls and clean stops, believed only when whole and within the log, and never needed."""
+"""Snapshots: written at rolls and clean stops, used only if complete and within the log, and never required."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def idle(node) -> None:
 
 
 async def filled(node, batches: int = 20) -> Path:
-    """A topic with one producer's batches of two records, and a roll in their middle."""
+    """Create a topic with one producer's batches of two records, and a roll in their middle."""
     await node.shard.create_topic("t", 1, 1, {})
     for n in range(batches):
         if n == batches // 2:
@@ -193,7 +193,7 @@ async def test_a_snapshot_that_cannot_be_read_remembers_nothing(new_node):
 
 
 async def test_what_remembers_what_is_committed_outlives_snapshots_of_what_is_cut_off(new_node):
-    """A leader that is cut off rolls twice, lets committed records go, and then follows another one."""
+    """An isolated leader rolls twice, deletes committed records, and then follows another leader."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {})
         await send(node, 0, 2)

@@ -1,4 +1,4 @@
-"""A replica that begins in the middle of a log judges appends as one that has copied all of it."""
+"""A replica that starts in the middle of a log validates appends like one that has copied all of it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from engine.runtime.disk import RealDisk
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
 
-OLD, BOTH, NEW, REBORN = 1, 2, 3, 4  # a producer that wrote early, throughout, late; early and anew late
+OLD, BOTH, NEW, REBORN = 1, 2, 3, 4  # a producer that wrote early; throughout; late; early, and late with a new epoch
 KEYS = [b"early".ljust(16), b"late".ljust(16)]
-RECORDS = 2  # in a batch
+RECORDS = 2  # per batch
 
 
 class Whole:
-    """A log with everything that an admission keeps, and its batches."""
+    """A log with all validator state, and its batches."""
 
     def __init__(self, node) -> None:
         self.partition = node.shard.partition("t", 0)
@@ -56,7 +56,7 @@ class Whole:
         return [(header, data[at : at + header.size_bytes]) for at, header in record_batch.walk(data)]
 
     async def handed_over(self, offset: int) -> bytes:
-        """As if this disk began there."""
+        """Return the transferred state for a log that starts there."""
         begin, data = await self._node.shard.hand_over(self.partition, offset)
         assert begin == offset
         return data
@@ -80,7 +80,7 @@ class Whole:
 
 
 def knowledge(of: AppendValidator) -> tuple[object, ...]:
-    """But for how many records each producer stored before its last 16 batches: that may be less."""
+    """Return the state without how many records each producer stored before its last 16 batches, which may be lower."""
     producers = {known: (one.epoch, list(one.batches)) for known, one in of.producers.items()}
     known = [of.keys.window.find(key) for key in KEYS]
     return producers, of.fencing.present, [one and one._replace(since_ms=None) for one in known]
@@ -96,7 +96,7 @@ async def whole(tmp_path: Path, clock: HandClock):
 
 
 async def begun(path: Path, clock: HandClock, whole: Whole, offset: int) -> AppendValidator:
-    """What another replica knows that begins at an offset and copies from there."""
+    """Return the state of a replica that starts at an offset and copies from there."""
     data = await whole.handed_over(offset)
     async with running_node(path / f"begun{offset}", clock) as node:
         await node.shard.create_topic("t", 1, 1, {})
@@ -121,7 +121,7 @@ async def test_wherever_it_begins_it_knows_as_much_as_who_has_all(
 
 
 async def test_nothing_of_the_records_that_it_will_copy_is_handed_over(whole: Whole) -> None:
-    """Or each of them would be taken for a repeat of itself."""
+    """Otherwise each of them would be taken for a repeat of itself."""
     first = whole.batches[0][0].base_offset
     state = AppendValidator("t/0")
     assert encoded(taken(whole.partition.validator, first)) == encoded(taken(state, first))
@@ -152,7 +152,7 @@ async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_
 
 
 async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: HandClock, tmp_path: Path) -> None:
-    """Records are deleted in front of any offset, batches are copied whole."""
+    """Records are deleted below any offset; batches are copied as units."""
     header, _ = whole.batches[5]
     assert header.next_offset - header.base_offset > 1
     begin, data = await whole._node.shard.hand_over(whole.partition, header.base_offset + 1)
@@ -161,7 +161,7 @@ async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: H
 
 
 async def test_nothing_handed_over_is_nothing_known(tmp_path: Path, clock: HandClock, whole: Whole) -> None:
-    """What this log knew of its own records is of records that are gone."""
+    """This log's own state is about deleted records."""
     await whole._node.shard.reset_log(whole.partition, 500, 500)
     assert knowledge(whole.partition.validator) == knowledge(AppendValidator("t/0"))
     assert snapshot_offsets(RealDisk(), whole.partition.log.directory) == []

@@ -1,4 +1,4 @@
-"""Deadlines of one loop: never early, under one timer, and gone without a trace when a wait ends in time."""
+"""Deadlines of one loop: never early, on one timer, and removed when a wait ends in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What every Disk does, run on the real, the recording, a faultless faulty one and pools of each; then side by side."""
+"""The contract of Disk, tested on the real disk, the recording disk, a faulty disk without faults and pools of each;
+then pairwise.
+"""
 
 import itertools
 import os
@@ -246,7 +248,7 @@ calls = st.one_of(
 
 
 class Side:
-    """One disk with the handles it gave out, numbered alike on both sides."""
+    """One disk and its open handles, with the same numbers on both sides."""
 
     def __init__(self, disk: Disk, root: str) -> None:
         self.disk, self.root, self.handles = disk, root, {}
@@ -254,7 +256,7 @@ class Side:
         disk.mkdir(root)
 
     def call(self, name: str, *arguments: object) -> object:
-        """The visible result: a value, or the number of the error."""
+        """Return the visible result: a value, or the number of the error."""
         try:
             return self._call(name, *arguments)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What a pool adds to the contract of a Disk: few open files, syncs that are not lost, and what EMFILE means."""
+"""What a pool adds to the contract of Disk: few open files, no lost syncs, and the handling of EMFILE."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def still_open(inner: FaultyDisk) -> int:
 
 
 def fill(pool: PooledDisk) -> None:
-    """Has every place taken by files with unsynced writes, which are closed after all others."""
+    """Fill every slot with files with unsynced writes, which are closed last."""
     for number in range(FILES_MAX):
         made(pool, f"filler{number}", is_synced=False)
 
@@ -139,7 +139,7 @@ def test_a_read_from_memory_opens_nothing(pool, inner):
 
 
 def test_a_file_in_use_is_not_closed(inner):
-    """The read has its file, and takes its time, while others need its place."""
+    """The read has its file and is slow, while other calls need its slot."""
     in_read, may_end = threading.Event(), threading.Event()
 
     def stay(_: str) -> None:
@@ -234,7 +234,7 @@ def test_threads_that_read_write_and_replace_see_their_own_bytes_and_few_files(t
 
 
 def test_a_file_that_was_just_made_is_not_closed_before_it_is_written(pool, inner):
-    """A roll makes a file and cuts it to nothing: what has begun is not to fail for want of a file."""
+    """A roll creates a file and truncates it: an operation that has begun must not fail for lack of a handle."""
     handle = pool.open("/d/new", create=True, writable=True)
     inner.rules = [Rule("open", times=None, error=errno.EMFILE)]
     with pytest.raises(OSError, match="Too many open files"):

@@ -1,4 +1,4 @@
-"""Background tasks: none ends unseen, and those that must run are started again."""
+"""Background tasks: every failure is reported, and those that must run are restarted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_task_that_nobody_holds_runs_to_its_end():
     ended = asyncio.Event()
 
     async def work():
-        await asyncio.get_running_loop().create_future()  # a future and its task that know only each other
+        await asyncio.get_running_loop().create_future()  # a future and its task that refer only to each other
 
     def begin():
         in_background(work(), "testing").add_done_callback(lambda _: ended.set())
@@ -118,7 +118,7 @@ async def test_a_kept_task_is_ended_by_a_cancel_only():
         nonlocal runs
         runs += 1
         if runs == 1:
-            raise asyncio.CancelledError  # of a future that somebody else cancelled
+            raise asyncio.CancelledError  # from a future that other code cancelled
         await asyncio.Event().wait()
 
     background.RESTART_S, before = 0.0, background.RESTART_S

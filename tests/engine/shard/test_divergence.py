@@ -1,4 +1,4 @@
-"""An epoch begins, a log is cut or begun anew while it is open: nobody writes, reads or waits in a way that fails."""
+"""A new epoch, a truncation or a reset of an open log: writers, readers and waiters all get correct results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.crash.inline_node import inline_node
 from tests.engine.crash.power_loss import check_story
 from tests.engine.crash.teller import HandClock
 
-LETTERS = "abcdefghij"  # a batch of two records each
+LETTERS = "abcdefghij"  # one batch of two records for each letter
 
 
 def batch(value: str, base_offset: int = 0, epoch: int = 1, count: int = 2) -> bytearray:
@@ -39,7 +39,7 @@ async def copy(shard, value: str, base_offset: int, epoch: int = 1, *, starts_se
 
 
 async def grown(node, settings: dict[str, object] | None = None):
-    """A follower's log: ten batches of two epochs in three segments, durable, a part of it committed."""
+    """Return a follower's log: ten batches of two epochs in three segments, durable, partly committed."""
     shard = node.shard
     await shard.create_topic("t", 1, 1, settings or {})
     partition = shard.partition("t", 0)
@@ -232,7 +232,7 @@ async def test_reads_of_what_is_committed_go_on_while_the_log_is_cut(tmp_path, c
 
 
 async def test_nothing_made_of_what_was_cut_lies_beside_the_log(tmp_path, clock):
-    """An index or a checksum that is just being saved of a segment that is sealed no more."""
+    """An index or a checksum may be in the middle of a save, for a segment that is not sealed any more."""
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await grown(node)
@@ -283,7 +283,7 @@ async def test_the_log_starts_where_the_leader_s_does_as_far_as_it_is_durable(no
 
 
 class Cut:
-    """The power goes while a log is cut or begun anew: what is left opens, as a prefix of what was there."""
+    """The power fails during a truncation or a reset: the remaining log opens, as a prefix of the former one."""
 
     def __init__(self, to: int, *, is_anew: bool) -> None:
         self.to = to
@@ -316,7 +316,7 @@ class Cut:
             if self.is_done:
                 assert found in (kept, kept + "zz")
                 assert partition.log_end >= self.to
-            elif self.is_anew:  # files that go may go in any order then
+            elif self.is_anew:  # deleted files may then disappear in any order
                 assert found in before
             else:
                 assert before.startswith(found)

@@ -1,4 +1,4 @@
-"""A node of a cluster has some partitions of a topic: they come and go, and what was told is what a restart finds."""
+"""A cluster node has some partitions of a topic, which come and go; a restart finds what was reported before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def names(request: pytest.FixtureRequest) -> tuple[str, ...]:
 
 
 def directories(lives: Lives) -> list[str]:
-    """Of partitions, in all data directories."""
+    """Return the directories of partitions, in all data directories."""
     return sorted(path.name for path in lives.path.glob("*/topics/t/*/*") if path.is_dir())
 
 
@@ -117,7 +117,7 @@ async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives
 
 
 async def outdated_record(lives, names) -> None:
-    """Leave a data directory whose `topic.json` is from before partition 1 came here."""
+    """Leave a data directory whose `topic.json` is from before partition 1 was added."""
     async with lives.life(*names) as node:
         await adopt(node, replace(RECORD, hosted=(3,)))
         (file,) = lives.path.glob("a/topics/t/*/topic.json")
@@ -154,7 +154,7 @@ async def test_a_move_that_was_marked_and_not_recorded_goes_on_later(lives, name
 
 
 async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, names):
-    """Neither its files nor how far they were fsynced, which would make what is new look damaged."""
+    """Neither its files nor its recovery point, which would make new data look damaged."""
     async with lives.life(*names) as node:
         await adopt(node, RECORD)
         await append(node)
@@ -164,7 +164,7 @@ async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, name
         await adopt(node, replace(RECORD, hosted=(3,)))
         await node.shard.close_partitions("t", [1])
         for directory in node.shard.directories:
-            directory.save_checkpoints(saved)  # as a process that was killed might leave it
+            directory.save_checkpoints(saved)  # as a killed process might leave it
         again = await node.shard.catalog.adopt(RECORD)
         assert "id-of-t/1" not in node.shard.directories.load_checkpoints()
         assert saved["id-of-t/3"] == node.shard.directories.load_checkpoints()["id-of-t/3"]
@@ -173,7 +173,7 @@ async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, name
 
 
 async def test_files_of_a_topic_that_was_not_known_for_a_while_are_kept(lives, names):
-    """The store did not know it, so that it was set aside."""
+    """The store did not know it, so it was set aside."""
     async with lives.life(*names) as node:
         await adopt(node, RECORD)
         await append(node)
@@ -200,7 +200,7 @@ async def test_partitions_leave_a_shard_that_never_rests(lives):
 
 
 async def test_a_topic_that_comes_back_is_recovered_as_nobody_knows_how_it_was_left(lives, names):
-    """It was set aside, and the power may have gone under it meanwhile."""
+    """It was set aside, and the power may have failed meanwhile."""
     async with lives.life(*names) as node:
         record = await adopt(node, RECORD)
         await append(node)
@@ -208,7 +208,7 @@ async def test_a_topic_that_comes_back_is_recovered_as_nobody_knows_how_it_was_l
         path, whole_bytes = Path(log.active.path), log.size_bytes
         await node.shard.close_topic("t")
         with path.open("ab") as file:
-            file.write(path.read_bytes()[:-1])  # a batch that was not written to its end
+            file.write(path.read_bytes()[:-1])  # an incomplete batch
         await node.shard.open_topic(record)
         assert ends(node) == {1: 1, 3: 1}
         assert node.shard.partition("t", 3).log.size_bytes == whole_bytes == path.stat().st_size
@@ -217,7 +217,7 @@ async def test_a_topic_that_comes_back_is_recovered_as_nobody_knows_how_it_was_l
 
 
 async def sealed_segments(node) -> list[Path]:
-    """Four of partition 3, each with a record, and then the active one."""
+    """Four sealed segments of partition 3, each with a record, and the active one."""
     for _ in range(4):
         await append(node)
         await node.shard.roll_topic("t")
@@ -244,7 +244,7 @@ async def test_damage_in_what_was_fsynced_is_no_torn_tail_of_a_topic_that_comes_
 
 
 async def given_up(node) -> None:
-    """Three records in one segment, of which two are not to be read any more."""
+    """Three records in one segment, two of which are deleted."""
     await node.leaders["t", 3].produce(batch.encode_values([b"a", b"b", b"c"], 5), Acks.ALL, 5000)
     await node.shard.delete_before(node.shard.partition("t", 3), 2)
 
@@ -266,7 +266,7 @@ async def test_what_was_deleted_of_a_topic_stays_so_when_it_comes_back(lives, na
 
 
 async def test_a_process_that_starts_while_a_topic_is_set_aside_keeps_what_is_known_of_it(lives, names):
-    """It is told of the other topics, and writes down its own points over those that it found."""
+    """It gets the other topics only, and overwrites the saved points with its own."""
     async with lives.life(*names) as node:
         record = await adopt(node, RECORD)
         await given_up(node)
@@ -319,7 +319,7 @@ async def test_points_of_topics_that_are_gone_go_at_the_next_start_of_the_node(l
 
 
 async def test_a_topic_that_was_set_aside_comes_back_to_the_directories_in_which_it_lay(lives):
-    """Chosen anew, a place is found beside the old one, and neither can be believed."""
+    """A newly chosen directory would be a second one beside the old one, and neither could be trusted."""
     made = [replace(RECORD, name=name, topic_id=f"id-of-{name}", hosted=(1,)) for name in ("t", "u", "v")]
     async with lives.life("a", "b") as node:
         catalog = node.shard.catalog

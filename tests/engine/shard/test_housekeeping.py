@@ -1,4 +1,4 @@
-"""What housekeeping says of a disk that refuses, second after second; and what a stop leaves of its work."""
+"""The log output of housekeeping on a disk that keeps failing, and the effect of a stop on its work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG_S = 30.0
 
 
 class Keeper:
-    """Refuses so many times each, for these reasons in turn; then saves."""
+    """Fails this many times for each of these reasons, then saves."""
 
     def __init__(self, refusals: list[OSError]) -> None:
         self.refusals = refusals
@@ -77,7 +77,7 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
             return False
 
         def expire(self, *_: object) -> None:
-            """Nothing is old."""
+            """No-op: nothing is expired."""
 
     works: list[Coroutine[Any, Any, None]] = []
 
@@ -101,7 +101,7 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
 async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """The files are gone with their topic: that they cannot be removed any more is not worth a warning."""
+    """The files are deleted with their topic: a failed removal of them needs no warning."""
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
     clock, disk = HandClock(), FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:

@@ -1,6 +1,6 @@
-"""Too many open files: requests are refused and may be tried again, nothing is lost, and no partition goes offline.
+"""Too many open files: requests get retryable errors, nothing is lost, and no partition goes offline.
 
-That each single open may fail, anywhere in a story, is tests/engine/crash/test_faults.py.
+tests/engine/crash/test_faults.py fails each single open of a story.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def test_a_roll_without_a_free_file_is_refused_and_the_partition_goes_on(t
 
 
 async def test_a_directory_that_cannot_be_opened_puts_its_sync_off(tmp_path, clock):
-    """The records are written; they count as durable once the directory could be synced, and not before."""
+    """The records are written; they count as durable only once the directory has been synced."""
     disk = FaultyDisk(RealDisk())
     async with node_on(tmp_path, clock, disk) as (node, leader, partition):
         await leader.produce(one(b"a"), Acks.ALL, WAIT_MS)

@@ -1,4 +1,4 @@
-"""A shard that takes many partitions in, slice by slice, keeps the points of all of them meanwhile."""
+"""A shard that opens many partitions in slices keeps the recovery points of all of them meanwhile."""
 
 from __future__ import annotations
 

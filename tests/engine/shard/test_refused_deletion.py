@@ -1,4 +1,4 @@
-"""A deletion that the disk refuses once: the topic is served on, or its deletion goes on when asked for again."""
+"""A deletion that the disk fails once: the topic is still served, or a repeated request continues the deletion."""
 
 import errno
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from tests.engine.shard.test_shard import produce, read_all
 
 
 def refuse_rename(disk: FaultyDisk) -> None:
-    """The next one: that of a deletion."""
+    """Fail the next rename, which is that of a deletion."""
     disk.rules = [Rule("rename", error=errno.ENOSPC)]
 
 

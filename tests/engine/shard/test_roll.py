@@ -1,4 +1,4 @@
-"""Sealing on demand: the answer to a roll promises that what it sealed is there, closed and durable."""
+"""Rolls on demand: after the answer the sealed segment exists, closed and durable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_directory_that_cannot_be_synced_before_a_roll_takes_the_partiti
     disk = FaultyDisk(RecordingDisk())
     async with inline_node(disk, HandClock()) as node:
         await node_with_unsynced_record(node)
-        disk.rules.append(Rule("fsync_dir", path="/0", error=errno.ENOSPC))  # a full disk, and final all the same
+        disk.rules.append(Rule("fsync_dir", path="/0", error=errno.ENOSPC))  # the disk is full, and the result is final
         with pytest.raises(StorageFailed):
             await node.shard.roll_topic("t")
         assert node.shard.partition("t", 0).offline is not None

@@ -1,4 +1,4 @@
-"""A disk that is slow to remove or cut the files of one partition delays no other partition."""
+"""A disk that is slow to remove or truncate the files of one partition delays no other partition."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
 
 LONG_S = 30.0
-STUCK = 0  # the partition whose files the disk does not give back
+STUCK = 0  # the partition whose files the disk blocks
 
 
 class StuckDisk(FaultyDisk):
-    """Stays in `unlink` of segments of one partition until it is let go."""
+    """Blocks in `unlink` of segments of one partition until it is released."""
 
     def __init__(self) -> None:
         super().__init__(RealDisk(), [Rule("unlink", f"/{STUCK}/", times=None, act=self._stay)])
@@ -92,7 +92,7 @@ async def test_the_same_partition_waits(tmp_path, clock):
 
 
 async def test_housekeeping_goes_on_while_files_of_one_partition_are_not_removed(monkeypatch):
-    """Some at once, each partition once, and checkpoints meanwhile."""
+    """Some at once, each partition once, with checkpoints meanwhile."""
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
 
     class Keeper:
@@ -116,7 +116,7 @@ async def test_housekeeping_goes_on_while_files_of_one_partition_are_not_removed
             return False
 
         def expire(self, *_) -> None:
-            """Nothing is old."""
+            """No-op: nothing is expired."""
 
         async def removed(self) -> None:
             self.begun += 1

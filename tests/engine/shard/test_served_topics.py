@@ -1,4 +1,4 @@
-"""The count of partitions is the sum over the topics, whatever happens to them."""
+"""The count of partitions is the sum over the topics, after every change of them."""
 
 from __future__ import annotations
 

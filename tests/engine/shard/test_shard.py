@@ -1,4 +1,6 @@
-"""A shard from the outside: what is appended is read back, positions move as promised, restarts keep everything."""
+"""A shard's public behaviour: appended records are read back, positions move as documented, restarts keep
+everything.
+"""
 
 import pytest
 
@@ -121,7 +123,7 @@ async def test_first_record_at_or_after_a_time(new_node):
 
 
 async def test_a_time_is_not_looked_for_in_segments_whose_deletion_was_cut_short(new_node):
-    """log_start is durable before the files go, so a start may find both."""
+    """log_start is durable before the files are deleted, so a start may find both."""
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {})
         leader, part = node.leaders["t", 0], node.shard.partition("t", 0)

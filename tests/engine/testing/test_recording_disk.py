@@ -1,6 +1,6 @@
-"""What the recording disk says a power loss may take, and what it may not: the model itself is on trial here.
+"""The recording disk's model of power losses: what may be lost and what may not.
 
-Every test that says "may" looks at all states and finds the one that shows it; every "never" looks at all of them.
+Tests that say "may" find one state that shows it; tests that say "never" check all states.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def listings(disk: RecordingDisk, path: str = "/") -> set[tuple[str, ...]]:
 
 
 def new_file(disk: Disk, path: str = "/f", data: bytes = b"") -> int:
-    """A file whose entry and bytes are certain."""
+    """Create a file whose entry and bytes are durable."""
     handle = disk.open(path, create=True, writable=True)
     disk.pwritev(handle, [data], 0)
     disk.fdatasync(handle)
@@ -199,11 +199,11 @@ def test_what_is_moved_into_a_new_directory_is_not_lost_with_it(disk):
     assert {(read_file(s, "/f"), read_file(s, "/d/f")) for s in states(disk)} == {(b"data", None), (None, b"data")}
 
 
-# Whole procedures.
+# Complete procedures.
 
 
 def crash_points(work) -> list[RecordingDisk]:
-    """Every state after a power loss at any operation of `work`, which is given a new disk each time."""
+    """Yield every state after a power loss at any operation of `work`, which gets a new disk each time."""
     work(counted := RecordingDisk())
     found = []
     for n in range(1, counted.operations + 1):
@@ -234,7 +234,7 @@ def test_a_replacement_without_sync_is_found_out():
     assert {b"", bytes(3)} <= seen
 
 
-# The power.
+# Power losses.
 
 
 def test_the_operation_that_meets_the_power_loss_is_uncertain(disk):
@@ -332,7 +332,7 @@ def test_a_sample_loses_single_entries_and_keeps_single_entries(disk):
     assert {0, 1, 19, 20} <= set(kept)
 
 
-# Against a dumb twin: a list of everything the file ever was since its last sync.
+# Against a simple twin: a list of all contents of the file since its last sync.
 
 places = st.integers(0, 3 * PAGE)
 steps = st.lists(

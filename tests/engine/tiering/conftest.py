@@ -1,4 +1,4 @@
-"""Stores for the tests of tiering. `store` runs a test on every kind of store, `file_store` on the quickest."""
+"""Stores for the tests of tiering. `store` runs a test on every kind of store, `file_store` on the fastest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def moto_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def new_id() -> Callable[[], str]:
-    """Identifiers that a test can foresee."""
+    """Return predictable identifiers."""
     numbers = itertools.count(1)
     return lambda: f"{next(numbers):032x}"
 
@@ -64,7 +64,7 @@ _BUCKETS: dict[str, ObjectStore] = {}
 
 
 def s3_store(endpoint: str) -> ObjectStore:
-    """An empty prefix of the one bucket on a server. All share a client, since making one takes 0.2 s."""
+    """Return an empty prefix of the server's one bucket. All share a client, since creating one takes 0.2 s."""
     if endpoint not in _BUCKETS:
         servers.make_bucket(endpoint, "bucket")
         _BUCKETS[endpoint] = open_store(f"s3://bucket?endpoint={endpoint}")

@@ -1,7 +1,7 @@
-"""A few S3 requests answered from memory, with faults on demand: what real test servers cannot be made to do.
+"""A few S3 requests answered from memory, with faults on demand that real test servers cannot produce.
 
-Not a stand-in for S3: the contract suite runs on ministack and moto. This one drops answers, cuts bodies, conflicts
-and, if told to, ignores conditions.
+Not a stand-in for S3: the contract suite runs on ministack and moto. This one drops answers, cuts bodies, reports
+conflicts and, if requested, ignores conditions.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-CONFLICT = "conflict"  # 409, nothing done
-SLOW_DOWN = "slow down"  # 503, nothing done
-LOST = "lost"  # done, but the connection ends before the answer
+CONFLICT = "conflict"  # 409, not executed
+SLOW_DOWN = "slow down"  # 503, not executed
+LOST = "lost"  # executed, but the connection ends before the answer
 CUT = "cut"  # the answer's body ends half way
 FORBIDDEN = "forbidden"  # 403
 NO_BUCKET = "no bucket"  # 404 NoSuchBucket
@@ -26,7 +26,7 @@ _REFUSALS |= {FORBIDDEN: (403, "AccessDenied"), NO_BUCKET: (404, "NoSuchBucket")
 
 
 class FakeS3:
-    """The state of one server. `faults` are used up, one a request; `requests` says what came."""
+    """The state of one server. Each request consumes one of `faults`; `requests` records them."""
 
     def __init__(self, *, ignores_conditions: bool = False, loses_metadata: bool = False) -> None:
         self.ignores_conditions = ignores_conditions
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _begin(self) -> tuple[str, bytes, str | None] | None:
-        """Read the request whole, and use up a fault. None when the fault has answered."""
+        """Read the complete request and consume a fault. Return None if the fault has answered."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self.state.lock:
             self.state.requests.append(self.command)

@@ -1,4 +1,4 @@
-"""Segments, entries and manifests for the tests, made as the log and the shipper make them."""
+"""Segments, entries and manifests for the tests, as the log and the shipper create them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFIX = "cluster/topic/0123456789abcdef0123456789abcdef/0/"
 
 
 def batch(base_offset: int, count: int = 3, *, epoch: int = 1, timestamp: int | None = None, size: int = 50) -> bytes:
-    """A batch of `count` records whose times grow by one; the first is ten times the offset unless told."""
+    """A batch of `count` records whose times grow by one; the first is ten times the offset by default."""
     first = base_offset * 10 if timestamp is None else timestamp
     rows = [Row(first + at, b"key", b"%0*d" % (size, base_offset + at), []) for at in range(count)]
     made = encode(rows)
@@ -28,7 +28,7 @@ def segment_bytes(base_offset: int, batches: int = 4, count: int = 3, *, epoch: 
 
 
 def write_segment(directory: Path, data: bytes) -> SealedSegment:
-    """A sealed segment file of whole batches."""
+    """Write a sealed segment file of complete batches."""
     base, end, position = read_header(data).base_offset, 0, 0
     while position < len(data):
         header = read_header(data, position)
@@ -39,7 +39,7 @@ def write_segment(directory: Path, data: bytes) -> SealedSegment:
 
 
 def local_log(sealed: Sequence[SealedSegment], **positions: int) -> LocalLog:
-    """A log whose sealed segments are all committed, and which has nothing else."""
+    """Return a log whose sealed segments are all committed, with nothing else."""
     start = sealed[0].base_offset if sealed else 0
     end = sealed[-1].end_offset if sealed else 0
     local = LocalLog(
@@ -69,7 +69,7 @@ def entries(count: int, base: int = 0, width: int = 10) -> Iterable[ManifestEntr
 
 
 def manifest_of(count: int, *, generation: int = 7) -> Manifest:
-    """A manifest of many entries, folded as the shipper would have. Sub-manifests are not stored anywhere."""
+    """A manifest of many entries, folded as by the shipper. Sub-manifests are not stored."""
     made = Manifest(PREFIX, generation, leader_epoch=1, writer="writer", log_start=0)
     for one in entries(count):
         made = append(made, one)

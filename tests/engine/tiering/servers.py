@@ -1,6 +1,6 @@
 """S3 servers for the tests: ministack and moto as real processes on a free port of this machine.
 
-Started once per test process, at first use. Each answers over HTTP as any S3 would; the credentials are made up.
+Started once per test process, at first use. They use HTTP like any S3 server; the credentials are made up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 _START_SECONDS = 40
-# moto looks for an object and writes it in two steps, so two writers with `If-None-Match: *` may both win. S3 lets one.
+# moto checks for an object and writes it in two steps, so two writers with `If-None-Match: *` may both succeed. S3
+# allows one.
 _MOTO = """
 import sys, threading
 from moto.s3.responses import S3Response
@@ -38,7 +39,7 @@ main(sys.argv[1:])
 
 @contextmanager
 def ministack(directory: Path) -> Iterator[str]:
-    """Its endpoint. Objects live in `directory` and outlive the process."""
+    """Run it; return its endpoint. Its objects are in `directory`, which outlives the process."""
     with closing(reserved_port()) as reserved:
         port = reserved.getsockname()[1]
         settings = {
@@ -57,7 +58,7 @@ def ministack(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def moto(directory: Path) -> Iterator[str]:
-    """Its endpoint. Objects live in its memory."""
+    """Run it; return its endpoint. Its objects are in its memory."""
     with closing(reserved_port()) as reserved:
         port = reserved.getsockname()[1]
         command = [sys.executable, "-c", _MOTO, "-H", "127.0.0.1", "-p", str(port)]

@@ -1,4 +1,4 @@
-"""A log to ship that a test moves by hand, and what the store must hold afterwards."""
+"""A log to ship that the test controls, and the expected content of the store afterwards."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from engine.tiering.store.store import ObjectStore
 from tests.engine.tiering.making import PREFIX, segment_bytes, write_segment
 from tests.engine.tiering.stores import Watched
 
-WIDTH = 12  # offsets in a segment
+WIDTH = 12  # offsets per segment
 QUICK = ShipperOptions(idle_seconds=0.01, backoff_first_seconds=0.001, backoff_max_seconds=0.002)
 
 
 class Source:
-    """A partition's log that the test moves by hand; keeps what it was told. `leader_epoch` None: another leads."""
+    """A partition's log that the test controls; records its calls. `leader_epoch` None: another node leads."""
 
     def __init__(self, local: LocalLog) -> None:
         self.local = local
@@ -44,7 +44,7 @@ class Source:
 
 
 class Hands:
-    """A clock that a test turns."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.ms = SystemClock().now_ms()
@@ -63,7 +63,7 @@ Make = Callable[..., PartitionShipper]
 
 
 def maker(executor: Executor, new_id: Callable[[], str]) -> Make:
-    """Makes shippers as after a start of the process: they remember nothing."""
+    """Return a factory of shippers, each as after a start of the process, without state."""
     clock = Hands()
 
     def made(
@@ -91,7 +91,7 @@ def newest(store: ObjectStore) -> Manifest:
 
 
 def check_store(store: ObjectStore, segments: list[SealedSegment]) -> None:
-    """The store holds exactly these segments, each once, byte for byte, with an aux object that says so."""
+    """Assert that the store has exactly these segments, each once, byte for byte, with a matching aux object."""
     entries = [*iter_entries(store, newest(store))]
     assert [(one.base_offset, one.end_offset) for one in entries] == [
         (one.base_offset, one.end_offset) for one in segments
@@ -118,7 +118,7 @@ def iter_ids() -> Callable[[], str]:
 
 
 def check_told(store: Watched, source: Source) -> None:
-    """The log was never told more than a committed manifest says."""
+    """Assert that the log was never given an end above that of a committed manifest."""
     found = load_newest(store.inner, PREFIX)
     assert all(end <= (found.end_offset if found else 0) for end in source.told)
     assert source.told == sorted(source.told)

@@ -11,14 +11,14 @@ from engine.tiering.store.store import ObjectStore, StoreUnavailable
 
 T = TypeVar("T")
 
-FAILS = "fails"  # nothing is done, and the caller is told so
-LOSES = "loses"  # it is done, and the caller is told that the store did not answer
+FAILS = "fails"  # not executed, and the caller gets an error
+LOSES = "loses"  # executed, and the caller gets "no answer"
 
 Decide = Callable[[int, str, str], str | None]
 
 
 class Watched(StoreProxy):
-    """Passes every call on, numbers them from 0, and lets `decide(number, method, key)` spoil one."""
+    """Forwards every call, numbers them from 0, and lets `decide(number, method, key)` inject a fault into one."""
 
     def __init__(self, inner: ObjectStore, decide: Decide = lambda number, method, key: None) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""engine/tiering/FORMAT.md tells the truth: its examples are what the code writes, and the code reads them."""
+"""engine/tiering/FORMAT.md is correct: the code writes and reads its examples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MIDNIGHT_MS = 1_357_016_400_000  # 2013-01-01T05:00:00Z
 
 
 def examples() -> list[bytes]:
-    """As they are stored: without the white space that the page has for its reader."""
+    """Return the examples as they are stored: without the page's extra white space."""
     blocks = re.findall(r"```json\n(.*?)```", FORMAT.read_text(), re.DOTALL)
     return [orjson.dumps(orjson.loads(block)) for block in blocks]
 
@@ -49,7 +49,7 @@ def one_batch(base_offset: int, epoch: int, count: int = 2) -> bytes:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
-    """What FORMAT.md describes: three segments, a root that holds at most two entries, a new leader for the third."""
+    """The store that FORMAT.md describes: three segments, a root of at most two entries, a new leader for the third."""
     monkeypatch.setattr(rules, "ENTRIES_MAX", 2)
     monkeypatch.setattr(rules, "FOLD_ENTRIES", 1)
     store = FileStore(str(tmp_path / "store"), new_id=lambda: "temporary")

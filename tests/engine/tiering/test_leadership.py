@@ -1,6 +1,7 @@
-"""Who ships when leaders change: two shards on their disks, one store. Each offset is there once, in one history.
+"""Changes of the leader while it ships: two shards on their disks, one store. The store has each offset once, in one
+history.
 
-A follower copies by hand here: batches byte for byte, epochs noted first. Replicas roll at other places.
+The test itself copies to a follower: batches byte for byte, after their epochs. Replicas roll at different offsets.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from tests.engine.tiering.making import local_log
 from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
 
-COUNT = 3  # records of a batch
+COUNT = 3  # records per batch
 
 
 class Replica:
-    """One node's copy of the partition, with the tiering that belongs to it. `leads` is the epoch, or None."""
+    """One node's copy of the partition and its tiering. `leads` is the epoch, or None."""
 
     def __init__(self, node, tier: Tier) -> None:
         self.shard = node.shard
@@ -83,7 +84,7 @@ class Replica:
         await self.shard.roll_topic("t")
 
     async def is_shipped(self, end: int) -> None:
-        """Its own node knows that the store has everything below."""
+        """True if its own node knows that the store has everything below."""
         async with asyncio.timeout(30):
             while self.tier.tiered_end(self.partition) < end:
                 await asyncio.sleep(0.005)
@@ -94,7 +95,7 @@ class Replica:
 
 @asynccontextmanager
 async def replica(path: Path, clock: HandClock, store: ObjectStore, name: str) -> AsyncIterator[Replica]:
-    """The same ids on every node: it is one cluster, and one topic."""
+    """A replica; every node uses the same ids, since it is one cluster and one topic."""
     with ThreadPoolExecutor(2) as threads:
         async with running_node(path / name, clock, ids=(f"id{n}" for n in itertools.count())) as node:
             new_id = (f"{name}{n}" for n in itertools.count()).__next__
@@ -132,7 +133,9 @@ def prefix_of(one: Replica) -> str:
 
 
 def check_history(store: ObjectStore, one: Replica, epochs: list[tuple[int, int]]) -> Manifest:
-    """No gap, no overlap, by the manifest's rules and as Spark's reader sees it, these leaders from these offsets."""
+    """Assert no gap and no overlap, by the manifest's rules and in Spark's reader, with these leaders from these
+    offsets.
+    """
     manifest = load_newest(store, prefix_of(one))
     assert manifest is not None
     assert problem_of(manifest) is None
@@ -146,7 +149,7 @@ def check_history(store: ObjectStore, one: Replica, epochs: list[tuple[int, int]
 
 
 async def read_all(one: Replica) -> list[tuple[int, bytes]]:
-    """Every record, from the store below the local log, as the gateway reads."""
+    """Read every record as the gateway does, from the store below the local log."""
     found: list[tuple[int, bytes]] = []
     offset = one.partition.log.log_start
     while offset < one.partition.high_watermark:
@@ -180,7 +183,7 @@ async def test_a_new_leader_goes_on_where_the_old_one_stopped_within_its_segment
 
 
 async def test_a_zombie_that_uploads_in_parallel_is_refused_and_leaves_no_trace(pair, file_store: ObjectStore) -> None:
-    """It has not heard that it is over, and holds records for committed that nobody else has."""
+    """It does not know that it was replaced, and treats records as committed that no other replica has."""
     a, b = pair
     a.begin(1)
     await a.produce(4)
@@ -275,7 +278,7 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     assert await read_all(b) == [(at, b"%d" % at) for at in range(12, 27)]
 
 
-# The parts
+# Components
 
 
 async def test_following_asks_the_store_only_while_it_could_let_something_go(
@@ -324,7 +327,7 @@ async def test_a_node_that_leads_again_goes_on_from_what_others_have_shipped(
 async def test_records_that_an_unclean_election_put_in_place_of_shipped_ones_stay_on_the_disk(
     file_store: ObjectStore, tmp_path: Path, make: Make, leads: int | None
 ) -> None:
-    """The store keeps what it has; nothing follows it, and no local copy goes on its word."""
+    """The store keeps its records; nothing is appended to them, and no local segment is deleted because of them."""
     segments = sealed(tmp_path, 2)
     source = Source(replace(local_log(segments), epochs=(EpochStart(1, 0),)))
     shipper = make(file_store, source)

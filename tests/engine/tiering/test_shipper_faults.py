@@ -40,7 +40,7 @@ T = TypeVar("T")
 async def test_a_fault_at_any_call_neither_loses_nor_doubles(
     file_store: ObjectStore, tmp_path: Path, make: Make, fault: str, restarts: bool
 ) -> None:
-    """Call k fails, or works but its answer is lost; then the process goes on, or is started anew (F23, F25)."""
+    """Call k fails, or succeeds with its answer lost; then the process goes on, or is restarted (F23, F25)."""
     segments = sealed(tmp_path, 3)
     counted = Watched(file_store)
     await make(counted, Source(local_log(segments))).ship_once()
@@ -65,7 +65,7 @@ async def test_a_fault_at_any_call_neither_loses_nor_doubles(
 async def test_a_failure_of_any_kind_is_reported_and_tried_again(
     file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before, an exception other than EngineError and OSError ended shipping without a word."""
+    """Before the fix an exception other than EngineError and OSError ended shipping silently."""
     segments, kinds = sealed(tmp_path, 2), [KeyError, OSError, KeyError]
     source = Source(local_log(segments))
     local, seen = source.local_log, []
@@ -93,7 +93,7 @@ async def test_a_failure_of_any_kind_is_reported_and_tried_again(
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process has crashed."""
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -183,7 +183,7 @@ async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_
 
 
 async def test_two_leaders_that_ship_in_parallel_leave_one_log(store: ObjectStore, tmp_path: Path, make: Make) -> None:
-    """F24: both upload the same segments; the manifest takes each range once, and the older leader ends fenced."""
+    """F24: both upload the same segments; the manifest accepts each range once, and the older leader ends fenced."""
     segments = sealed(tmp_path, 8)
     sources = {epoch: Source(local_log(segments)) for epoch in (1, 2)}
     shippers = {epoch: make(store, source, epoch=epoch, writer=f"leader {epoch}") for epoch, source in sources.items()}

@@ -1,4 +1,4 @@
-"""One suite for every kind of store: what tiering builds on holds for a directory and over the S3 API alike."""
+"""One suite for every kind of store: the properties that tiering needs, for a directory and over the S3 API."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_list_takes_a_prefix_and_a_start(store: ObjectStore) -> None:
 
 
 def test_list_goes_over_pages(store: ObjectStore) -> None:
-    if isinstance(store, S3Store):  # whose own pages have a thousand: minutes of puts
+    if isinstance(store, S3Store):  # its own list pages have a thousand entries: minutes of puts
         events = store._client.meta.events
         events.register("provide-client-params.s3.ListObjectsV2", lambda params, **_: {**params, "MaxKeys": 20})
     keys = [f"many/{number:05d}" for number in range(105)]
@@ -173,7 +173,7 @@ def test_bytes_that_differ_from_their_checksum_are_refused_or_not_vouched_for(
     store.probe()
     source = tmp_path / "file"
     source.write_bytes(b"flipped bit")
-    with suppress(StoreUnavailable):  # moto keeps the checksum it is told, unchecked
+    with suppress(StoreUnavailable):  # moto stores the given checksum without a check
         store.put_file("k", str(source), size_bytes=11, crc32=zlib.crc32(b"flipped bat"))
     found = store.head("k")
     assert found is None or found.crc32 is None

@@ -1,4 +1,6 @@
-"""One manifest after another: exactly one writer gets each place, a lost answer is no loss, an old leader is fenced."""
+"""Successive manifests: each generation has exactly one writer, a lost answer loses nothing, an old leader is
+fenced.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ from tests.engine.tiering.stores import FAILS, LOSES, Watched
 
 
 def grown(manifest: Manifest, writer: str = "writer", epoch: int | None = None) -> Manifest:
-    """The next generation with one entry of ten offsets more."""
+    """Return the next generation, with one more entry of ten offsets."""
     end = manifest.end_offset
     epoch = manifest.leader_epoch if epoch is None else epoch
     return append(successor(manifest, epoch, writer), entry(end, end + 10, epoch))
@@ -81,7 +83,7 @@ def test_committing_the_same_again_is_a_success(store: ObjectStore) -> None:
 
 
 def test_racing_writers_get_one_generation_each(store: ObjectStore) -> None:
-    """Every writer appends its entries by reading again after each conflict: nothing is lost and nothing is doubled."""
+    """Every writer appends its entries and reads again after each conflict: no entry is lost or duplicated."""
     writers, rounds = 4, 4
     start = threading.Barrier(writers)
     take_over(store, PREFIX, 1, "first", 0)
@@ -103,7 +105,7 @@ def test_racing_writers_get_one_generation_each(store: ObjectStore) -> None:
         won = [*threads.map(write, [f"writer {at}" for at in range(writers)])]
     newest = load_newest(store, PREFIX)
     assert newest is not None
-    # A winner that is overtaken before it has looked is told of a conflict: its entry counts all the same.
+    # A winner that is overtaken before it reads gets a conflict; its entry counts nevertheless.
     claimed = [generation for one in won for generation in one]
     assert len(claimed) == len({*claimed}) == writers * rounds
     assert newest.generation >= 1 + writers * rounds
@@ -213,7 +215,7 @@ def test_opening_takes_one_list_however_long_the_chain(file_store: ObjectStore) 
 
 
 class Listing:
-    """Notes where listings begin."""
+    """Records where listings start."""
 
     def __init__(self, inner: ObjectStore, starts: list[str]) -> None:
         self.inner, self.starts = inner, starts
@@ -281,7 +283,7 @@ def test_only_twenty_digits_name_a_root() -> None:
 
 
 def test_the_chain_outlives_a_killed_server(tmp_path: Path) -> None:
-    """ministack keeps its objects through kill -9, as S3 would through anything."""
+    """ministack keeps its objects through kill -9, as S3 does through any failure."""
     from tests.engine.tiering import servers
 
     with servers.ministack(tmp_path) as endpoint:

@@ -1,4 +1,4 @@
-"""The rules of a manifest, and that its JSON keeps everything and lets nothing wrong in."""
+"""The rules of a manifest; its JSON keeps everything and rejects invalid content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ from tests.engine.tiering.making import PREFIX, entry, manifest_of
 
 @st.composite
 def manifests(draw: st.DrawFn, entries_max: int = 12) -> Manifest:
-    """Any manifest that the rules allow: ragged segments, several epochs in one, a log_start inside the first."""
+    """Generate any manifest that the rules allow: uneven segments, several epochs in one, a log_start inside the
+    first.
+    """
     offset = draw(st.integers(0, 2**40))
     epoch = draw(st.integers(0, 3))
     log_start = offset + draw(st.integers(0, 2))

@@ -1,4 +1,6 @@
-"""Reading from the store: the same bytes as the local log had, from copies or directly, whatever happens to copies."""
+"""Reads from the store return the bytes of the local log, from cached copies or directly, after any change of the
+copies.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.engine.tiering.making import PREFIX, batch, segment_bytes, write_segm
 from tests.engine.tiering.stores import FAILS, Watched
 
 SEGMENTS, BATCHES, COUNT = 3, 40, 5
-WIDTH = BATCHES * COUNT  # offsets in a segment
+WIDTH = BATCHES * COUNT  # offsets per segment
 
 
 def ship(store: ObjectStore, directory: Path, new_id: Callable[[], str], *segments: bytes) -> Manifest:

@@ -1,4 +1,4 @@
-"""What is removed: roots superseded for a day, and objects that nothing names; never anything that a reader needs."""
+"""What is removed: roots that were superseded a day ago, and unnamed objects; never anything that a reader needs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_orphans_are_old_objects_that_nothing_names(file_store: ObjectStore, new
 
 
 def shipped(store: ObjectStore, manifest: Manifest, width: int = 10) -> Manifest:
-    """One segment more, with its objects."""
+    """Ship one more segment with its objects."""
     one = entry(manifest.end_offset, manifest.end_offset + width)
     store.put(one.key, b"data")
     store.put(one.aux_key, b"aux")
@@ -95,7 +95,7 @@ def shipped(store: ObjectStore, manifest: Manifest, width: int = 10) -> Manifest
 
 
 def test_what_a_kept_root_names_stays_for_its_readers(file_store: ObjectStore) -> None:
-    """Objects a month old are given up: whoever has read the manifest just before may read them for a day yet."""
+    """Month-old objects lose their name: a reader that has just read the manifest may read them for one more day."""
     manifest = shipped(file_store, shipped(file_store, take_over(file_store, PREFIX, 1, "writer", 0)))
     given_up = raise_log_start(successor(manifest, 1, "writer"), 10)
     commit(file_store, given_up)

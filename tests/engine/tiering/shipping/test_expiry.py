@@ -1,4 +1,6 @@
-"""Retention in the store: what only the store has expires by the topic's settings, and goes after a day of grace."""
+"""Retention in the store: records that only the store has expire by the topic's settings, and are removed a day
+later.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ SEGMENT_BYTES = 1000  # of an entry that `making.entry` makes
 
 
 def manifest_of(count: int) -> Manifest:
-    """The n-th run came when the store's clock was at n * 100; what the leader said of its arrival is nonsense."""
+    """The n-th run arrived when the store's clock was n * 100; the leader's own arrival times are wrong."""
     made = first_manifest(PREFIX, 1, "writer", 0)
     for at in range(count):
         made = append(made, replace(entry(at * 10, at * 10 + 10), arrived_ms=-at))
@@ -51,7 +53,7 @@ def manifest_of(count: int) -> Manifest:
 
 
 def filled(manifest: Manifest) -> MemoryStore:
-    """Where the objects of its runs are."""
+    """Return a store with the objects of its runs."""
     store = MemoryStore()
     for one in manifest.entries:
         store.put(one.key, b"data")
@@ -60,7 +62,7 @@ def filled(manifest: Manifest) -> MemoryStore:
 
 
 def log_without(end: int, **kept: int) -> LocalLog:
-    """A log whose disk has nothing below an offset."""
+    """Return a log whose disk has nothing below an offset."""
     return replace(local_log([]), local_log_start=end, log_end=end, **kept)
 
 
@@ -162,7 +164,7 @@ def test_the_stores_time_goes_on_with_monotonic_time_and_is_asked_for_again_afte
     clock.pass_ms(1_000)
     clock.ms += 365 * DAY_MS
     assert time.now_ms(PREFIX, 1) == 6_000
-    store.now_ms = 3 * DAY_MS  # the machine slept: its monotonic clock did not
+    store.now_ms = 3 * DAY_MS  # the machine was suspended: its monotonic clock did not advance
     clock.pass_ms(DAY_MS)
     assert time.now_ms(PREFIX, 1) == 3 * DAY_MS
 
@@ -194,7 +196,7 @@ async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path: P
 
 
 async def test_a_manifest_never_drops_what_log_start_does_not_give_up(tmp_path: Path, make: Make) -> None:
-    """The log's word comes first: were it lost, offsets would be promised that nobody has."""
+    """The log changes first: otherwise a crash would leave promised offsets without records."""
 
     class Deaf(Source):
         async def expired(self, end_offset: int) -> int:

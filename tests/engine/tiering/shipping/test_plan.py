@@ -1,4 +1,6 @@
-"""What is shipped next: whole sealed segments, in order, without a gap, and never what could still be lost."""
+"""The next segments to ship: complete sealed ones, in order, without a gap, and only when they cannot be lost any
+more.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.engine.tiering.making import local_log
 
 
 def segments(*bounds: int) -> list[SealedSegment]:
-    """Contiguous sealed segments between these offsets."""
+    """Return contiguous sealed segments between these offsets."""
     return [SealedSegment(base, end, f"/{base}", 100) for base, end in pairwise(bounds)]
 
 

@@ -1,4 +1,4 @@
-"""A segment is read through before it leaves: its facts are true, and bad bytes do not leave."""
+"""A segment is scanned before its upload: its metadata is correct, and damaged bytes are not uploaded."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_changed_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, data
     segment = SealedSegment(7, 16, str(path), len(good))
     with suppress(Corrupt):
         found = scan_upload(RealDisk(), Upload(segment, 7), with_crc32=True)
-        # Only the leader epoch is covered by nothing; the manifest refuses one that goes back.
+        # No checksum covers the leader epoch; the manifest rejects one that decreases.
         assert found.aux.leader_epochs != ((1, 7),)
         assert all(has_valid_crc(spoiled, at, read_header(spoiled, at)) for at in found.aux.index.positions)
 

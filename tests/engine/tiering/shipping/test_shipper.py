@@ -1,4 +1,4 @@
-"""Shipping: everything sealed arrives once and in order, whatever fails, is lost, is cancelled or crashes, and when."""
+"""Shipping: every sealed segment is stored once and in order, after any failure, lost answer, cancellation or crash."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_after_a_restart_nothing_is_shipped_again(file_store: ObjectStore,
 
 
 async def test_a_new_leader_goes_on_inside_a_segment(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
-    """Replicas roll at other places: the new leader's segment overlaps what the old one shipped."""
+    """Replicas roll at different offsets: the new leader's segment overlaps what the old one shipped."""
     await make(file_store, Source(local_log(sealed(tmp_path, 1)))).ship_once()
     whole = write_segment(tmp_path, segment_bytes(0, batches=7, size=300))
     await make(file_store, Source(local_log([whole])), epoch=2).ship_once()
@@ -241,7 +241,7 @@ async def test_an_older_leader_never_removes_what_a_newer_one_named(
     check_store(file_store, segments)
 
 
-# Verifying
+# Verification
 
 
 async def test_what_the_store_spoils_is_sent_again(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:

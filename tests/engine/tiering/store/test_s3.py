@@ -1,4 +1,4 @@
-"""What the S3 door makes of lost answers, conflicts, cut bodies and servers that do not keep their word."""
+"""The S3 module's handling of lost answers, conflicts, cut bodies and servers that break their promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening stores by URL, and what only a directory can get wrong."""
+"""Opening stores by URL, and errors that only a directory can have."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_key_that_leads_elsewhere_is_refused(file_store: ObjectStore, key: str
 
 
 def test_too_few_file_handles_are_a_failure_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At whichever open of whichever operation: never taken for an object that is not there, and no handle is lost."""
+    """For any open of any operation: it is never taken for a missing object, and no handle is leaked."""
     source = tmp_path / "source"
     source.write_bytes(b"data")
     real_open, left = os.open, [0]
@@ -94,7 +94,7 @@ def test_too_few_file_handles_are_a_failure_that_passes(tmp_path: Path, monkeypa
                     break
                 except StoreUnavailable as error:
                     is_retried = error.retryable
-                except OSError as error:  # of the file to store, not of the store
+                except OSError as error:  # an error of the file to store, not of the store
                     is_retried = (name, error.errno) == ("put_file", errno.EMFILE)
             assert is_retried, (name, failures)
             assert len(os.listdir("/proc/self/fd")) == handles, (name, failures)
