@@ -6,7 +6,7 @@ whatever options it is given. The limit for dead letters is not part of it: it m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,9 @@ EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
 JSON, RAW = "json", "raw"
 PAYLOADS = (JSON, RAW)
 RETENTION, TOPIC_DELETED = "retention", "topic_deleted"  # why records are lost
+
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class UnreadablePlan(EngineError):
@@ -151,14 +154,19 @@ def encode(value: msgspec.Struct) -> bytes:
 
 def decode_plan(data: bytes, key: str) -> Plan:
     """Decodes a stored plan. Raises UnreadablePlan."""
-    check_format(data, key)
+    return decode(data, key, Plan)
+
+
+def decode(data: bytes, key: str, kind: type[StructT]) -> StructT:
+    """Decodes a stored plan or commit. Raises UnreadablePlan."""
+    _check_format(data, key)
     try:
-        return msgspec.json.decode(data, type=Plan)
+        return msgspec.json.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise UnreadablePlan(f"{key}: {error}") from error
 
 
-def check_format(data: bytes, key: str) -> None:
+def _check_format(data: bytes, key: str) -> None:
     """Raises UnreadablePlan for a newer format, before anything else is decoded."""
     try:
         found = msgspec.json.decode(data, type=_Formatted).format

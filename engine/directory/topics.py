@@ -81,14 +81,21 @@ def changed_topic(topic: TopicRecord, overrides: Mapping[str, object], partition
     """Return a topic with the given settings and partition count. Raises InvalidConfig."""
     merged = {**topic.overrides, **overrides}
     topic_settings(merged)
-    wanted = topic.partitions if partitions is None else partitions
+    grown = grown_partitions(topic.name, topic.partitions, partitions)
+    return dataclasses.replace(topic, overrides=merged, partitions=grown)
+
+
+def grown_partitions(name: str, count: int, wanted: int | None) -> int:
+    """Return the partition count of a topic after a change; None changes nothing. Raises InvalidConfig."""
+    if wanted is None:
+        return count
     check_partitions(wanted)
-    if wanted < topic.partitions:
+    if wanted < count:
         raise InvalidConfig(
-            f"topic {topic.name!r} has {topic.partitions} partitions and cannot have {wanted}: it may only gain some",
+            f"topic {name!r} has {count} partitions and cannot have {wanted}: it may only gain some",
             hint="make another topic with fewer partitions and copy the records",
         )
-    return dataclasses.replace(topic, overrides=merged, partitions=wanted)
+    return wanted
 
 
 def check_partitions(partitions: int) -> None:

@@ -15,7 +15,7 @@ from engine.format.batch import HEADER_BYTES, MAGIC, Buffer, Header, read_header
 from engine.format.checksum import Checksum, load_checksum
 from engine.format.index import SegmentIndex, load_index
 from engine.log.damaged_ranges import Damage
-from engine.runtime.disk import Disk, WouldBlock, read_file, write_fully
+from engine.runtime.disk import Disk, WouldBlock, read_file, replace_file
 
 READ_AHEAD_BYTES = 16 * 1024  # one read covers many small batches; of large ones it wastes little
 
@@ -209,15 +209,7 @@ def save_index(disk: Disk, segment: Segment) -> None:
         (paths.OFFSET_INDEX, index.offset_index_bytes(segment.size_bytes)),
         (paths.TIME_INDEX, index.time_index_bytes(segment.size_bytes)),
     ):
-        target = segment.file(suffix)
-        handle = disk.open(target + ".tmp", create=True, writable=True)
-        try:
-            disk.truncate(handle, 0)
-            write_fully(disk, handle, data, 0)
-            disk.fdatasync(handle)
-        finally:
-            disk.close(handle)
-        disk.rename(target + ".tmp", target)
+        replace_file(disk, segment.file(suffix), data)
 
 
 def load_segment_index(segment: Segment) -> SegmentIndex:

@@ -82,20 +82,25 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
 
     Raises OSError, which names the file.
     """
-    temporary = path + ".tmp"
     try:
-        handle = disk.open(temporary, create=True, writable=True)
-        try:
-            disk.truncate(handle, 0)
-            write_fully(disk, handle, data, 0)
-            disk.fdatasync(handle)
-        finally:
-            disk.close(handle)
-        disk.rename(temporary, path)
+        replace_file(disk, path, data)
         disk.fsync_dir(os.path.dirname(path))
     except OSError as error:
         error.filename = error.filename or path
         raise
+
+
+def replace_file(disk: Disk, path: str, data: bytes) -> None:
+    """Replace a small file by one whose bytes are durable; its name is durable after a sync of the directory."""
+    temporary = path + ".tmp"
+    handle = disk.open(temporary, create=True, writable=True)
+    try:
+        disk.truncate(handle, 0)
+        write_fully(disk, handle, data, 0)
+        disk.fdatasync(handle)
+    finally:
+        disk.close(handle)
+    disk.rename(temporary, path)
 
 
 def write_fully(disk: Disk, handle: int, data: bytes, position: int) -> None:

@@ -7,7 +7,8 @@ from there to the first acknowledged write. ZooKeeper is polled directly for tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from loadtests.bench.cases import body_of
@@ -30,26 +31,33 @@ GONE_CHECK_S = 0.005
 _DUMPED = b"ephemeral"  # absent while ZooKeeper cannot answer
 
 
+@contextmanager
+def writing(cluster: BenchCluster, topic: str) -> Iterator[tuple[ClusterNode, SteadyWriter]]:
+    """Write at another node while the block ends the topic's leader; afterwards the leader is back and in sync."""
+    leader = cluster.leader_of(topic)
+    writer = SteadyWriter(cluster.other_than(leader.node_id).url, topic)
+    writer.start()
+    time.sleep(RUN_UP_S)
+    yield leader, writer
+    writer.stop()
+    cluster.start_again(leader)
+    cluster.wait_in_sync(topic)
+
+
 def failover(cluster: BenchCluster, times: int, session_timeout_ms: int, show_status: Callable[[str], None]) -> Result:
     """Measure kill -9 of the leader's processes, several times, with a writer at another node."""
     cluster.create_topic("failover")
     detections, recoveries = [], []
     for number in range(times):
         show_status(f"failover {number + 1} of {times}")
-        leader = cluster.leader_of("failover")
-        writer = SteadyWriter(cluster.other_than(leader.node_id).url, "failover")
-        writer.start()
-        time.sleep(RUN_UP_S)
-        killed = time.monotonic()
-        leader.kill()
-        dead = gone(cluster, leader.node_id, 3 * session_timeout_ms / 1000)
-        writer.wait_beyond(dead)
-        writer.stop()
+        with writing(cluster, "failover") as (leader, writer):
+            killed = time.monotonic()
+            leader.kill()
+            dead = gone(cluster, leader.node_id, 3 * session_timeout_ms / 1000)
+            writer.wait_beyond(dead)
         gap = longest_gap(writer.acknowledged, killed)
         detections.append(dead - killed)
         recoveries.append(max(0.0, gap.ended - dead))
-        cluster.start_again(leader)
-        cluster.wait_in_sync("failover")
     cluster.control().delete_topic("failover")
     worst = max(recoveries)
     figure = f"{median(recoveries):.2f} s (most {worst:.2f} s)"
@@ -66,18 +74,12 @@ def move(cluster: BenchCluster, times: int, show_status: Callable[[str], None]) 
     gaps, refused = [], 0
     for number in range(times):
         show_status(f"clean move {number + 1} of {times}")
-        leader = cluster.leader_of("move")
-        writer = SteadyWriter(cluster.other_than(leader.node_id).url, "move")
-        writer.start()
-        time.sleep(RUN_UP_S)
-        asked = time.monotonic()
-        leader.stop()
-        writer.wait_beyond(time.monotonic())
-        writer.stop()
+        with writing(cluster, "move") as (leader, writer):
+            asked = time.monotonic()
+            leader.stop()
+            writer.wait_beyond(time.monotonic())
         gaps.append(longest_gap(writer.acknowledged, asked).seconds)
         refused += len(writer.refused)
-        cluster.start_again(leader)
-        cluster.wait_in_sync("move")
     cluster.control().delete_topic("move")
     figure = f"{median(gaps) * 1000:.0f} ms (most {max(gaps) * 1000:.0f} ms)"
     what = f"clean move of a leadership (SIGTERM): longest time without an acknowledged write, {times} times"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name
+from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name, grown_partitions
 from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
 from engine.settings import topic_settings
@@ -82,13 +82,7 @@ class ClusterTopics:
             topic = topic_from_bytes(topic_key(name), seen.value)
             merged = {**topic.config, **overrides}
             _check_settings(name, merged, topic.replication_factor)
-            wanted = topic.partitions if partitions is None else partitions
-            check_partitions(wanted)
-            if wanted < topic.partitions:
-                raise InvalidConfig(
-                    f"topic {name!r} has {topic.partitions} partitions and cannot have {wanted}: it may only gain some",
-                    hint="make another topic with fewer partitions and copy the records",
-                )
+            wanted = grown_partitions(name, topic.partitions, partitions)
             changed = replace(topic, config=merged, partitions=wanted)
             if changed == topic:
                 return topic

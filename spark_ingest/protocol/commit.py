@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from spark_ingest.decode.json_types import Members, merge_members
-from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, UnreadablePlan, check_format, positions_after
+from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, decode, positions_after
 from spark_ingest.protocol.chunks import SEEN_MEMBERS_MAX
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.task import TaskResult
@@ -59,24 +59,26 @@ def commit_of(plan: Plan, before: Commit | None, results: list[TaskResult], now_
     for result in results:
         seen[result.topic] = merge_members(seen[result.topic], result.seen)[:SEEN_MEMBERS_MAX]
     lost = [*lost_of(plan.skipped, plan.positions), *plan.deleted]
-    return Commit(
-        job=plan.job,
-        number=plan.number,
-        plan_nonce=plan.nonce,
-        committed_ms=now_ms,
-        cluster=plan.cluster,
-        positions=positions_after(before.positions if before else {}, plan),
-        schemas=(before.schemas if before else {}) | plan.schemas,
+    ended = _ended(plan, before, now_ms)
+    return msgspec.structs.replace(
+        ended,
+        positions=positions_after(ended.positions, plan),
+        schemas=ended.schemas | plan.schemas,
         seen={topic: members for topic, members in seen.items() if members},
         results=tuple(msgspec.structs.replace(result, seen=[]) for result in sorted(results, key=lambda one: one.task)),
         skipped=plan.skipped,
         deleted=plan.deleted,
-        lost_records=(before.lost_records if before else 0) + counted(lost),
+        lost_records=ended.lost_records + counted(lost),
     )
 
 
 def abandonment_of(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
     """Returns a commit without results. Once it is stored, the plan can never be committed."""
+    return msgspec.structs.replace(_ended(plan, before, now_ms), is_abandoned=True)
+
+
+def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
+    """Returns the commit that ends a plan, with the positions, schemas and counts of the commit before."""
     return Commit(
         job=plan.job,
         number=plan.number,
@@ -88,14 +90,9 @@ def abandonment_of(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         seen=before.seen if before else {},
         results=(),
         lost_records=before.lost_records if before else 0,
-        is_abandoned=True,
     )
 
 
 def decode_commit(data: bytes, key: str) -> Commit:
     """Decodes a stored commit. Raises UnreadablePlan."""
-    check_format(data, key)
-    try:
-        return msgspec.json.decode(data, type=Commit)
-    except msgspec.DecodeError as error:
-        raise UnreadablePlan(f"{key}: {error}") from error
+    return decode(data, key, Commit)
