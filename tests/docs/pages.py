@@ -74,3 +74,9 @@ def targets_told(text: str) -> set[str]:
 
 def missing_files(text: str) -> list[str]:
     return [name for name in FILE_TOLD.findall(prose(text)) if not (ROOT / name).exists()]
+
+
+def with_part(page: str, begin: str, end: str, made: str) -> str:
+    """The page with a generated part between its two marks."""
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{made}\n{end}{rest.partition(end)[2]}"

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from tests.architecture.sources import CODE, ROOT
+from tests.docs.pages import with_part
 
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "<!-- map: made by python -m tests.docs.test_architecture -->", "<!-- end of map -->"
@@ -40,8 +41,7 @@ def made_map() -> str:
 
 
 def page_with_map(page: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{made_map()}\n{END}{rest.partition(END)[2]}"
+    return with_part(page, BEGIN, END, made_map())
 
 
 def test_the_map_is_the_tree() -> None:

@@ -19,6 +19,7 @@ from penstock.admin.admin import Admin
 from penstock.errors import ClientError
 from penstock.options import ClientOptions
 from tests.docs.console import PAGES, blocks
+from tests.docs.pages import with_part
 from tests.e2e.node_process import ROOT, running_process
 
 PAGE = PAGES / "reference" / "client.md"
@@ -34,9 +35,7 @@ def options_table() -> str:
 
 
 def page_with_options(text: str) -> str:
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{options_table()}\n{END}{after}"
+    return with_part(text, BEGIN, END, options_table())
 
 
 def test_the_table_of_options_is_complete() -> None:

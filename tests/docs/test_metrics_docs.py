@@ -13,6 +13,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.console import PAGES
+from tests.docs.pages import with_part
 from tests.scenarios.gateways import in_process
 
 PAGE = PAGES / "reference" / "metrics.md"
@@ -36,8 +37,7 @@ def table(text: str) -> str:
 
 
 def page_with_table(page: str, text: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table(text)}\n{END}{rest.partition(END)[2]}"
+    return with_part(page, BEGIN, END, table(text))
 
 
 async def test_the_table_has_every_metric(tmp_path: Path) -> None:

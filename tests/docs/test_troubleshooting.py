@@ -9,6 +9,7 @@ import re
 
 from openapi import load_contract
 from tests.docs.console import PAGES
+from tests.docs.pages import with_part
 
 PAGE = PAGES / "operate" / "troubleshooting.md"
 BEGIN, END = "<!-- problems: made by python -m tests.docs.test_troubleshooting -->", "<!-- end of problems -->"
@@ -25,8 +26,7 @@ def table() -> str:
 
 
 def page_with_table(page: str) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+    return with_part(page, BEGIN, END, table())
 
 
 def test_every_problem_code_is_in_the_table() -> None:

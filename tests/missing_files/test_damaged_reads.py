@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from pathlib import Path
@@ -15,7 +14,6 @@ from tests.missing_files.damaged_log import (
     PER_SEGMENT,
     DamagedLog,
     batches_of,
-    fill,
     opened,
     rewrite,
     shippable,
@@ -23,13 +21,6 @@ from tests.missing_files.damaged_log import (
 )
 
 SEGMENT = 1  # sealed, with neighbours on both sides
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("filled")
-    asyncio.run(fill(directory))
-    return directory
 
 
 @pytest.fixture

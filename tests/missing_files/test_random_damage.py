@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +21,6 @@ from tests.missing_files.damaged_log import (
     FORMS,
     PER_SEGMENT,
     SEGMENTS,
-    fill,
     opened,
     rewrite,
     shippable,
@@ -68,13 +66,6 @@ stories = st.builds(
     form=st.sampled_from(sorted(FORMS)),
     max_bytes=st.sampled_from([1, 3000, 1 << 20]),
 )
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("filled")
-    asyncio.run(fill(directory))
-    return directory
 
 
 def harmed(good: bytes, harm: Harm, other: bytes) -> bytes:

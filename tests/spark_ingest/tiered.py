@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,15 @@ def row(value: bytes | None, at: int = 0, **more: object) -> Row:
     """Return a row; successive rows are a second apart."""
     timestamp = more.get("timestamp", START_MS + at * 1000)
     return Row(timestamp, more.get("key"), value, list(more.get("headers", ())))  # type: ignore[arg-type, call-overload]
+
+
+def undecodable_batch() -> bytearray:
+    """A batch whose header counts 7 records, and which has 5. Its checksum is valid."""
+    batch = encode(json_rows(5))
+    struct.pack_into(">i", batch, 23, 6)
+    struct.pack_into(">i", batch, 57, 7)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return batch
 
 
 def json_rows(count: int, first: int = 0) -> list[Row]:

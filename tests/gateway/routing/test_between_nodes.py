@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from replication.errors import NotEnoughReplicas
-from tests.gateway.several_nodes import Cluster, several_nodes
+from tests.gateway.several_nodes import several_nodes
 from tests.scenarios.conformity import assert_problem
 
 NDJSON = "application/x-ndjson"
-
-
-@pytest.fixture
-async def cluster(tmp_path) -> AsyncIterator[Cluster]:
-    async with several_nodes(tmp_path, leader_wait_ms=10_000) as cluster:
-        yield cluster
 
 
 async def until(is_true) -> None:

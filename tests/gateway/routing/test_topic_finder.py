@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
-
-import pytest
 
 from gateway.http.problems import Problem
 from gateway.routing.topic_finder import NAMES_MAX, QUESTIONS_MAX, TopicFinder
 from replication.cluster.store_calls import StoreTimeout
-from tests.gateway.several_nodes import Cluster, several_nodes
 from tests.scenarios.conformity import assert_problem
 
 NDJSON = "application/x-ndjson"
-
-
-@pytest.fixture
-async def cluster(tmp_path) -> AsyncIterator[Cluster]:
-    async with several_nodes(tmp_path, leader_wait_ms=10_000) as cluster:
-        yield cluster
 
 
 async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_there_is_none(cluster):

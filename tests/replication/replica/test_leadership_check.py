@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -14,16 +13,7 @@ from replication.cluster.store_calls import Coalescer, StoreTimeout
 from replication.errors import NotLeader
 from replication.replica import replica_host
 from replication.replica.acks import Acks
-from tests.replication.hosts import SESSION_S, Hosts, batch_of, hosts, until
-
-
-@pytest.fixture
-async def three(tmp_path: Path) -> AsyncIterator[Hosts]:
-    async with hosts(tmp_path) as cluster:
-        await cluster.create_topic()
-        cluster.elect(1)
-        await until(lambda: cluster[1].replica().is_leading)
-        yield cluster
+from tests.replication.hosts import SESSION_S, Hosts, batch_of, until
 
 
 async def test_after_a_pause_longer_than_two_thirds_of_the_session_only_acks_all_is_taken(three: Hosts) -> None:

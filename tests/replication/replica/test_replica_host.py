@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,6 @@ from replication.replica import follower as following
 from replication.replica import leader_start as beginning
 from replication.replica.acks import Acks
 from tests.replication.hosts import LIMITS, Hosts, batch_of, hosts, until
-
-
-@pytest.fixture
-async def three(tmp_path: Path) -> AsyncIterator[Hosts]:
-    async with hosts(tmp_path) as cluster:
-        await cluster.create_topic()
-        cluster.elect(1)
-        await until(lambda: cluster[1].replica().is_leading)
-        yield cluster
 
 
 async def test_what_is_acknowledged_by_all_is_on_every_disk_byte_for_byte(three: Hosts) -> None:

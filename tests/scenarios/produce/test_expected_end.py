@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from engine.format import batch
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH
+from tests.scenarios.gateways import JSON, NDJSON
+from tests.scenarios.produce.bodies import ONE_RECORD
 
 
 def expecting(end: object) -> dict[str, str]:
@@ -15,14 +15,6 @@ def expecting(end: object) -> dict[str, str]:
 
 async def append(topic, end: object, body: bytes = b"1", partition: int = 0, content_type: str = NDJSON, **query):
     return await topic.post(body, content_type, expecting(end), to=partition, **query)
-
-
-@pytest.fixture
-async def both(new_topic):
-    """Return two partitions: in a node of two shards one of them belongs to the process that does not receive the
-    request.
-    """
-    return await new_topic(2)
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -44,17 +36,10 @@ async def test_of_many_writers_that_expect_the_same_end_one_is_let_in(both, part
 
 
 async def test_every_kind_of_body_is_held_to_its_expected_end(topic):
-    bodies = {
-        JSON: b'{"records":[{"value":1}]}',
-        NDJSON: b"2",
-        "text/plain": b"3",
-        "application/cloudevents+json": b'{"specversion":"1.0","id":"4","source":"/s","type":"t","data":4}',
-        RECORD_BATCH: bytes(batch.encode_values([b"5"], 5)),
-    }
-    for end, (content_type, body) in enumerate(bodies.items()):
+    for end, (content_type, body) in enumerate(ONE_RECORD.items()):
         assert_problem(await append(topic, end + 1, body, content_type=content_type), "log_end_mismatch", log_end=end)
         assert (await append(topic, end, body, content_type=content_type)).status == 200
-    assert len(await topic.records()) == len(bodies)
+    assert len(await topic.records()) == len(ONE_RECORD)
 
 
 async def test_nobody_waits_with_acks_0_and_nothing_is_stored_either(topic):

@@ -12,6 +12,7 @@ import pytest
 from engine.format import batch
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, Answer, Topic, in_process
+from tests.scenarios.produce.bodies import ONE_RECORD
 
 
 async def set_fence(topic: Topic, token: str | None, partition: int = 0, **more: object) -> Answer:
@@ -33,14 +34,6 @@ async def append(topic: Topic, token: str | None, body: bytes = b"1", partition:
 def assert_shut_out(answer: Answer, present: str | None) -> None:
     problem = assert_problem(answer, "fencing_token_mismatch", retryable=False, no_side_effects=True)
     assert (answer.status, problem["fencing_token"]) == (412, present)
-
-
-@pytest.fixture
-async def both(new_topic):
-    """Return two partitions: in a node of two shards one of them belongs to the process that does not receive the
-    request.
-    """
-    return await new_topic(2)
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -100,20 +93,13 @@ async def test_a_request_that_is_sent_again_succeeds_and_takes_no_offset(topic):
 
 async def test_every_kind_of_body_and_acks_is_held_to_the_token(topic):
     await set_fence(topic, "a")
-    bodies = {
-        JSON: b'{"records":[{"value":1}]}',
-        NDJSON: b"2",
-        "text/plain": b"3",
-        "application/cloudevents+json": b'{"specversion":"1.0","id":"4","source":"/s","type":"t","data":4}',
-        RECORD_BATCH: bytes(batch.encode_values([b"5"], 5)),
-    }
-    for content_type, body in bodies.items():
+    for content_type, body in ONE_RECORD.items():
         assert_shut_out(await append(topic, "b", body, content_type=content_type), "a")
         assert (await append(topic, "a", body, content_type=content_type)).status == 200
     assert_shut_out(await append(topic, "b", acks="1"), "a")
     assert (await append(topic, "b", acks="0")).status == 202, "nobody waits to be told"
     assert (await append(topic, "a", b"6")).status == 200
-    assert len(await topic.records()) == len(bodies) + 1
+    assert len(await topic.records()) == len(ONE_RECORD) + 1
 
 
 async def test_a_request_for_several_partitions_tells_which_one_refused(both):

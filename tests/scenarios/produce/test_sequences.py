@@ -41,14 +41,6 @@ async def new_producer(topic, partition: int = 0) -> Producer:
     return Producer(topic, partition, await new_id(topic.gateway))
 
 
-@pytest.fixture
-async def both(new_topic):
-    """Return two partitions: in a node of two shards one of them belongs to the process that does not receive the
-    request.
-    """
-    return await new_topic(2)
-
-
 @pytest.mark.parametrize("partition", [0, 1])
 async def test_a_request_sent_again_is_stored_once_and_answered_as_it_was(both, partition):
     producer = await new_producer(both, partition)

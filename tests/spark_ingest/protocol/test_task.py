@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from datetime import UTC, date, datetime
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from crc32c import crc32c
 
 from engine.errors import Corrupt
 from engine.format.batch import Row, encode
@@ -23,7 +21,7 @@ from spark_ingest.protocol.planner import schema_of
 from spark_ingest.protocol.task import TaskResult, run_task
 from spark_ingest.source.discovery import discover, slices_of
 from tests.spark_ingest.jobs import dead_letters, listed_files, table_rows
-from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, row
+from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, row, undecodable_batch
 
 MEMBERS = [["id", "bigint"], ["name", "string"]]
 
@@ -164,10 +162,7 @@ def test_a_dead_letter_keeps_everything_of_its_record() -> None:
 
 
 def test_a_batch_that_cannot_be_decoded_is_one_dead_letter_and_counts_its_records() -> None:
-    batch = encode(json_rows(5))
-    struct.pack_into(">i", batch, 23, 6)
-    struct.pack_into(">i", batch, 57, 7)
-    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    batch = undecodable_batch()
     log = TieredLog(MemoryStore())
     log.add_batches(0, [encode(json_rows(2)), batch, encode(json_rows(1))], [0], 10)
     result, output = run(log)

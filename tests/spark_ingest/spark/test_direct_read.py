@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
 
 from engine.errors import Corrupt
 from engine.format.batch import encode
@@ -16,7 +14,7 @@ from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.spark.direct_read import plan_partitions, read_partition
 from spark_ingest.spark.read_options import parse_options
-from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
+from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row, undecodable_batch
 
 
 @pytest.fixture
@@ -103,10 +101,7 @@ def test_topics_can_be_chosen_by_pattern(log: TieredLog) -> None:
 
 
 def test_a_batch_that_cannot_be_decoded_fails_the_read_unless_it_is_to_be_skipped() -> None:
-    batch = encode(json_rows(5))
-    struct.pack_into(">i", batch, 23, 6)
-    struct.pack_into(">i", batch, 57, 7)
-    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    batch = undecodable_batch()
     log = TieredLog(MemoryStore())
     log.add_batches(0, [encode(json_rows(2)), batch, encode(json_rows(1))], [0], 10)
     with pytest.raises(Corrupt, match="offsets 2 to 8 cannot be decoded"):

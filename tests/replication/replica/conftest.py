@@ -1,0 +1,19 @@
+"""Three replicas of one partition, of which node 1 leads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.replication.hosts import Hosts, hosts, until
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[Hosts]:
+    async with hosts(tmp_path) as cluster:
+        await cluster.create_topic()
+        cluster.elect(1)
+        await until(lambda: cluster[1].replica().is_leading)
+        yield cluster
