@@ -1,7 +1,7 @@
 """`python -m loadtests.bench.__main__`: measures a fresh node beside a bare function, and checks what was stored.
 
 The composition root: starts both servers on free loopback ports with temporary data, runs the plan, prints one table,
-removes everything. Ends with 1 when the log does not hold exactly what was acknowledged. See docs/internals/bench.md.
+removes everything. Exits with 1 if the log does not hold exactly what was acknowledged. See docs/internals/bench.md.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main(
 
     Raises UsageError without py-spy if --profile is given.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are stopped too
     console = Console()
     if not no_h2load and not h2load.is_installed():
         console.print(f"{h2load.HOW_TO_GET}; a slower built-in generator is used", style="yellow")
@@ -153,13 +153,16 @@ def run(
 
 
 def _half_of_full_load(rounds: Rounds) -> float:
-    """Half of the single records a second that a closed loop reached, to the hundred; 0 if none was measured."""
+    """Return half of the rate of single records that a closed loop reached, rounded to hundreds; 0 if none was
+    measured.
+    """
     measured = rounds.measured.get(HALF_OF, [])
     return round(median([one.requests_per_s for one in measured]) / 2, -2) if measured else 0.0
 
 
 def _temporary_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="penstock bench ", dir=directory)  # the blank shows quoting errors
+    # the space in the name shows quoting errors
+    return tempfile.TemporaryDirectory(prefix="penstock bench ", dir=directory)
 
 
 def _plan(name: str, rounds: int | None, round_s: float | None) -> Plan:
@@ -183,7 +186,7 @@ def _rows(groups: list[Group], rounds: Rounds) -> list[Row]:
 
 
 def _version() -> str:
-    """The commit, as figures belong to one; `unknown` outside a clone."""
+    """Return the commit that the figures belong to; `unknown` outside a clone."""
     try:
         command = ["git", "describe", "--always", "--dirty"]
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)

@@ -24,7 +24,7 @@ from loadtests.generators.bodies import (
 )
 
 BATCH_RECORDS = 1000
-FETCH_BYTES = 1024 * 1024  # what a fetch asks for when it does not say
+FETCH_BYTES = 1024 * 1024  # the default of a fetch
 GIB = 1 << 30
 
 FLUSH_DELAYS_MS = (2, 10)  # a drive without power-loss protection, and a slow one
@@ -94,8 +94,7 @@ PLANS = {
     )
 }
 
-# No segment is sealed within a round: its upload would run in the round of the next cell. Tiering has
-# figures of its own.
+# No segment is sealed within a round: its upload would run in the next cell's round. Tiering has its own figures.
 TOPIC_CONFIG: dict[str, object] = {"segment_bytes": GIB, "segment_ms": 3_600_000}
 
 

@@ -64,7 +64,7 @@ class FetchData:
         return self._sizes[accept]
 
     def _look_into(self, target: str, accept: str) -> int:
-        """Raises RuntimeError unless the answer holds the right records at the right offsets."""
+        """Raises RuntimeError unless the answer has the right records at the right offsets."""
         headers, data = self._control.request("GET", target, accept=accept)
         first = int(target.partition("offset=")[2].partition("&")[0])
         if accept == BATCH_TYPE:
@@ -83,7 +83,7 @@ class FetchData:
 
 
 def _without_stamps(data: bytes, batch_bytes: int) -> list[bytes]:
-    """Each batch without its first 16 bytes: base offset, length and leader epoch."""
+    """Return each batch without its first 16 bytes: base offset, length and leader epoch."""
     return [data[start + 16 : start + batch_bytes] for start in range(0, len(data), batch_bytes)]
 
 

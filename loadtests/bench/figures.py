@@ -1,7 +1,7 @@
 """Computes the figures of a report from measured rounds. Pure.
 
-Rates are the median of the rounds, latencies those of all rounds together. A ratio is taken within each round, between
-neighbours in time, and then the median: on a shared machine only such ratios are reliable.
+Rates are the median of the rounds; latencies are those of all rounds together. A ratio is computed within each round,
+between adjacent cells, and then the median is taken. On a shared machine only such ratios are reliable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parses folded stacks of py-spy and ranks functions by their samples. Pure.
 
-A line is the frames of one stack, outermost first, split by semicolons, then a blank and how often it was seen. A frame
-is `name (file:line)`; native code has other files than .py.
+A line has the frames of one stack, outermost first, separated by semicolons, then a blank and the number of samples. A
+frame is `name (file:line)`; native code has files other than .py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>[^():]+)(?::\d+)?\)$")
-# A sampler that reads native stacks takes a thread that waits for a busy one. These are where threads wait in C.
+# A sampler of native stacks counts a waiting thread as busy. Threads wait in these C functions.
 _WAITS = re.compile(
     r"(epoll_p?wait|pthread_cond_(timed)?wait|PyThread_acquire_lock_timed|sem_(timed)?wait|syscall|fdatasync)\b"
 )
@@ -23,7 +23,7 @@ Stack = tuple[str, ...]
 
 
 class Share(NamedTuple):
-    """A function and the share of all samples in which it was seen."""
+    """A function and its share of all samples."""
 
     function: str
     share: float
@@ -74,7 +74,7 @@ def _ranked(stacks: Counter[Stack], functions_of: Callable[[Stack], Iterable[str
 
 
 def _innermost_python(stack: Stack) -> str:
-    """Threads without Python are known by the library that they run in."""
+    """Return the innermost Python frame; a thread without one is named by its library."""
     python = next((frame for frame in reversed(stack) if _file(frame).endswith(".py")), None)
     return python or f"native ({_file(stack[0]) or stack[0]})"
 

@@ -74,7 +74,7 @@ def file_system_of(directory: Path, mount_info: str) -> str:
 
 
 def _time_flushes(directory: Path) -> list[float]:
-    """Milliseconds for each of some 4 KiB appends with fdatasync, as group commit does them."""
+    """Return the milliseconds of some 4 KiB appends with fdatasync, as in a group commit."""
     path = directory / "flush-probe"
     handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     try:

@@ -21,7 +21,7 @@ from loadtests.generators.percentiles import latency_of
 
 PROOF_FACTOR = 2
 PROOF_S = 1.5
-PROOF_ATTEMPTS = 3  # others use the machine too; one good run shows what the generator can do
+PROOF_ATTEMPTS = 3  # other processes use the machine too; one good run shows the generator's capacity
 KEPT_UP = 0.99
 SEND_DELAY_MS_MAX = 2.0
 TITLE = "produce to delivery, long poll"

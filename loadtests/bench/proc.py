@@ -1,6 +1,6 @@
 """Reads the kernel's counters of processes and the machine from /proc/PID and /proc/stat.
 
-CPU time has the kernel's grain of 10 ms, so a round must use much more than that to mean anything.
+CPU time has a resolution of 10 ms, so a round must use far more than that.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PROC = Path("/proc")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-# Fields of /proc/PID/stat behind the command's closing bracket, counted from 0 (proc(5) counts from 1, two earlier).
+# Fields of /proc/PID/stat after the command's closing bracket, counted from 0 (proc(5) counts from 1, two earlier).
 _USER_TICKS, _SYSTEM_TICKS, _RESIDENT_PAGES = 11, 12, 21
 # Fields of the first line of /proc/stat.
 _IDLE, _IO_WAIT, _STEAL = 3, 4, 7

@@ -24,14 +24,14 @@ from loadtests.bench.servers import Server
 HOW_TO_GET = "--profile needs py-spy: `.venv/bin/pip install py-spy` gives it"
 SAMPLES_PER_S = 100
 ATTACH_S = 1.0
-END_S = 60.0  # it looks up the symbols of native code at the end
+END_S = 60.0  # it resolves the symbols of native code at the end
 OURS = ("node/", "gateway/", "engine/", "replication/")
 LINES = 20
 SMALLEST_SHARE = 0.01  # of threads in the list
 
 
 class Profiler:
-    """Goes around each measured round of Penstock; keeps the folded stacks and prints a summary."""
+    """Wraps each measured round of Penstock; keeps the folded stacks and prints a summary."""
 
     def __init__(self, directory: Path, console: Console) -> None:
         self._directory = directory
@@ -69,7 +69,7 @@ class Profiler:
 
 
 def py_spy() -> str | None:
-    """Returns the command, beside this Python or on the path."""
+    """Return the command, from this Python's directory or from the path."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
@@ -83,7 +83,7 @@ def _sampling(pid: int, folded_file: Path) -> Iterator[None]:
         time.sleep(ATTACH_S)
         yield
     finally:
-        sampler.send_signal(signal.SIGINT)  # it writes what it has
+        sampler.send_signal(signal.SIGINT)  # on SIGINT it writes its samples
         try:
             sampler.wait(END_S)
         except subprocess.TimeoutExpired:

@@ -33,7 +33,7 @@ _RECOVERY_S = re.compile(_NUMBER % "recovery_seconds", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """From the start of the process to the line that says it is ready; and what the node says of its recovery."""
+    """The time from the start of the process to its ready line, and the recovery metrics of the node."""
 
     seconds: float
     scanned_bytes: int = 0
@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The three starts, and whether the records were all there after each."""
+    """The three starts, and whether all records were present after each."""
 
     stored_bytes: int
     empty: Start
@@ -60,14 +60,14 @@ class Recovery:
 def measure_recovery(
     directory: Path, size_bytes: int, generators: Generators, show_status: Callable[[str], None]
 ) -> Recovery:
-    """Fill a node of its own below the directory, kill it, start it, twice. Raises ServerFailed."""
+    """Fill a separate node below the directory, kill it, start it, twice. Raises ServerFailed."""
     place = directory / "recovery"
     place.mkdir()
     show_status("recovery: filling a node")
     empty, stored = _fill(place, size_bytes, generators)
     show_status("recovery: after kill -9")
     killed, first_end = _restart(place)
-    (place / "penstock-data" / "recovery-points").unlink(missing_ok=True)  # a node that lived a second has them
+    (place / "penstock-data" / "recovery-points").unlink(missing_ok=True)  # a node that has run for a second has them
     show_status("recovery: the disk alone")
     disk_bytes_per_s = _write_rate(place / "disk")
     show_status("recovery: without recovery points")
@@ -117,7 +117,7 @@ def _restart(place: Path) -> tuple[Start, int]:
 
 
 def _write_rate(file: Path) -> float:
-    """Bytes a second that the disk takes: a new file in one stream, with its fdatasync."""
+    """Return the write rate of the disk in bytes a second: a new file in one stream, with its fdatasync."""
     piece = os.urandom(DISK_PIECE_BYTES)
     with file.open("wb", buffering=0) as out:
         began = time.perf_counter()

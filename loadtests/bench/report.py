@@ -18,7 +18,7 @@ from loadtests.bench.machine import Machine
 
 COLUMNS = ("case", "req/s", "records/s", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs/req", "RSS MB", "of bare")
 
-GOOD_RATIO = 0.6  # what a stored batch should reach of the bare function
+GOOD_RATIO = 0.6  # the target of stored batches, as a share of the bare function
 POOR_RATIO = 0.3
 NAME_WIDTH = 30
 WIDTH_MIN = 104  # narrower, and the columns of figures would be cut
@@ -33,7 +33,7 @@ RATIO_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that a run found out."""
+    """All results of a run."""
 
     plan: str
     started: str
@@ -174,7 +174,7 @@ def _table(report: Report) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), header_style="bold", show_edge=False)
     table.add_column(COLUMNS[0], no_wrap=True, min_width=NAME_WIDTH)
     for column in COLUMNS[1:]:
-        table.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)  # units go below
+        table.add_column(column.replace(" ", "\n"), justify="right", no_wrap=True)  # units go on the next line
     for number, title in enumerate(titles(report)):
         if number:
             table.add_row()

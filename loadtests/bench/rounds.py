@@ -23,8 +23,8 @@ from loadtests.generators.load import Load, Outcome
 
 WARM_UP_S = 0.15
 WARM_UP_GROWTH = 4
-ROUND_BYTES_MAX = 1 << 30  # a round leaves no more than this on the disk at once
-SETTLE_S = 0.1  # for what a cell left behind: a last flush, deleted files
+ROUND_BYTES_MAX = 1 << 30  # the maximum that a round leaves on the disk
+SETTLE_S = 0.1  # for the after-effects of a cell: a last flush, deleted files
 
 # A context manager around each measured load, such as a profiler. The last argument is the number of requests.
 RoundHook = Callable[[Cell, Server, int], AbstractContextManager[None]]
@@ -48,7 +48,7 @@ class Rounds:
     ) -> None:
         self._plan = plan
         self._directory = directory
-        self._nodes = nodes  # by what their disk's flush takes longer, in ms; 0 is always there
+        self._nodes = nodes  # by the extra duration of their disk's flush, in ms; always has 0
         self._bare = bare
         self._generators = generators
         self._around = round_hook
@@ -67,7 +67,7 @@ class Rounds:
             for group in groups:
                 if number and time.monotonic() > deadline:
                     return
-                cells = group.cells if number % 2 == 0 else group.cells[::-1]  # neither is always the first
+                cells = group.cells if number % 2 == 0 else group.cells[::-1]  # alternates which one is first
                 for cell in cells:
                     show_status(f"round {number + 1} of {self._plan.rounds}: {group.title}, {cell.peer} {cell.acks}")
                     self.measured.setdefault(cell.key, []).append(self._round(group, cell))
@@ -120,7 +120,7 @@ class Rounds:
         return round_
 
     def _measure(self, cell: Cell, load: Load, records: int, body_bytes: int, sent: list[Outcome]) -> Round:
-        """One measured round; a warm-up before the first finds out how many requests fill its time."""
+        """Do one measured round; a warm-up before the first one finds the number of requests for its duration."""
         if cell.key not in self._rates:
             self._warm_up(cell, load, sent)
         wanted = round(self._rates[cell.key] * self._plan.round_s)
@@ -158,7 +158,7 @@ class Rounds:
         return proc.usage(self._server(cell).pid)
 
     def _own_cpu_s(self) -> float:
-        """Returns the CPU of the servers, the bench and its generators, ended and live ones."""
+        """Return the CPU of the servers, the bench and its generators, both ended and live ones."""
         ended = os.times()
         return proc.usage(os.getpid()).cpu_s + ended.children_user + ended.children_system
 
@@ -184,7 +184,7 @@ class Rounds:
         return path
 
     def _check_stored(self, cell: Cell, topic: str, sent: list[Outcome], records: int, body_bytes: int) -> None:
-        """The log end moved by exactly the records acknowledged; the bare file by the bytes."""
+        """Check that the log end moved by exactly the acknowledged records, and the bare file by their bytes."""
         good, last = sum(outcome.good for outcome in sent), sent[-1]
         if cell.peer == "bare":
             stored = bare_file(self._directory).stat().st_size

@@ -1,6 +1,6 @@
 """Starts the processes under test on free loopback ports, and ends them. Each prints its address on its first line.
 
-A server that does not come up, or that dies, is reported with the end of its log.
+If a server does not start, or dies, the error has the end of its log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make cluster`: starts ZooKeeper and three nodes, says what to try, and stops everything on Ctrl-C.
+"""`make cluster`: starts ZooKeeper and three nodes, prints commands to try, and stops everything on Ctrl-C.
 
 Data is in a temporary directory, removed at the end. `--directory` keeps it and continues with existing data.
 """
@@ -83,7 +83,7 @@ def _print_commands(nodes: list[ClusterNode], *, is_kept: bool) -> None:
 
 
 def _stop(nodes: list[ClusterNode]) -> None:
-    """Stops nodes one after the other, so that each can hand over its leaderships."""
+    """Stop nodes one after the other, so that each can hand over its leaderships."""
     for node in nodes:
         if node.is_running:
             with contextlib.suppress(Exception):
@@ -103,7 +103,7 @@ def _directory(given: Path | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and a closed terminal end it as Ctrl-C does."""
+    """Handle SIGTERM and a closed terminal like Ctrl-C."""
 
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt

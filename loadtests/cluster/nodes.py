@@ -64,7 +64,7 @@ class ClusterNode:
 
     @property
     def command(self) -> str:
-        """As a person would give it."""
+        """The command line as a user types it."""
         return shlex.join([penstock(), "serve", *self._flags])
 
     @property
@@ -81,7 +81,7 @@ class ClusterNode:
         return self._process is not None and self._process.poll() is None
 
     def begin_start(self) -> None:
-        """Start without waiting. The session is its own: Ctrl-C reaches only the parent, which stops nodes in order."""
+        """Start without waiting. It has its own session: Ctrl-C reaches only the parent, which stops nodes in order."""
         with self._output.open("wb") as out, self._output.with_suffix(".err").open("ab") as err:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", command_module(self.source), "serve", *self._flags],
@@ -118,7 +118,7 @@ class ClusterNode:
     def kill(self) -> None:
         """Kill the supervisor and its processes at once, as a machine crash would; the page cache survives."""
         if self._process is not None and self._process.poll() is None:
-            _send(self._process.pid, signal.SIGSTOP)  # or it would restart its processes
+            _send(self._process.pid, signal.SIGSTOP)  # otherwise it would restart its processes
             for pid in (*_children(self._process.pid), self._process.pid):
                 _send(pid, signal.SIGKILL)
             self._process.wait()

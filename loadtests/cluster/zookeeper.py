@@ -1,6 +1,6 @@
 """Debian's ZooKeeper as a process: its own port and directory, one server.
 
-To try things out and to test: a cluster that is to be relied on wants three servers on machines of their own.
+For trials and tests only: a reliable cluster needs three servers on separate machines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import weakref
 from pathlib import Path
 
 JAR = Path("/usr/share/java/zookeeper.jar")
-START_S = 60  # generous: the machine may be busy with other things
+START_S = 60  # generous, for a busy machine
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
 

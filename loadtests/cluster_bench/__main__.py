@@ -1,6 +1,6 @@
 """`make bench-cluster`: measures three nodes and ZooKeeper on this machine. The composition root.
 
-Ends with 1 when a target is missed and 2 when something could not be measured. docs/internals/bench.md explains it.
+Exits with 1 if a target is missed and with 2 if something could not be measured. docs/internals/bench.md explains it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(
     directory: Path | None,
 ) -> None:
     """Measure three nodes of a cluster on this machine beside a single node."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the nodes are ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the nodes are stopped too
     console = Console()
     generators = Generators(use_h2load=h2load.is_installed())
     results: list[Result] = []

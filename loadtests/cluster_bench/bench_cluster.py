@@ -1,6 +1,6 @@
 """Three nodes, ZooKeeper and a store below one directory, and the HTTP calls of the measurements.
 
-Measures nothing. Calls go to a live node, never to the one that is stopped.
+It measures nothing itself. Calls go to a live node, never to the stopped one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loadtests.generators.bodies import JSON_TYPE
 NODES = 3
 ZOOKEEPER_PATH = "/penstock"
 CHECK_S = 0.05
-# No segment is sealed while something else is measured: what tiering costs is another figure.
+# No segment is sealed during other measurements: tiering has its own figures.
 QUIET: dict[str, object] = {"segment_bytes": 1 << 30, "segment_ms": 24 * 3_600_000}
 
 
@@ -105,7 +105,7 @@ class BenchCluster:
 
 @contextlib.contextmanager
 def running(directory: Path, *, shards: int, session_timeout_ms: int) -> Iterator[BenchCluster]:
-    """Raises ZookeeperFailed, NodeFailed."""
+    """Run the cluster. Raises ZookeeperFailed, NodeFailed."""
     directory.mkdir(exist_ok=True)
     (directory / "store").mkdir(exist_ok=True)
     zookeeper = Zookeeper(directory / "zookeeper")

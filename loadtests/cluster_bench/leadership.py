@@ -1,7 +1,7 @@
 """Measures leadership changes: a killed leader, a stopped leader, a follower that returns.
 
-A failover has two parts: until ZooKeeper expires the session of the dead node, which the session timeout bounds, and
-from there to the first acknowledged write. ZooKeeper is polled directly for that moment.
+A failover has two parts: the time until ZooKeeper expires the session of the dead node, which the session timeout
+bounds, and the time from there to the first acknowledged write. ZooKeeper is polled directly for that moment.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _fill(generators: Generators, url: str, size: int, file: Path) -> int:
 
 
 def _watched(cluster: BenchCluster, follower: ClusterNode) -> tuple[float, float]:
-    """When the follower's files began to grow, and when it was in sync."""
+    """Return when the follower's files began to grow, and when it was in sync."""
     before, first = _stored_bytes(cluster, follower), None
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:

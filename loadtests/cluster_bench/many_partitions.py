@@ -39,7 +39,7 @@ def many(
 
 
 def _idle(cluster: BenchCluster) -> tuple[float, int]:
-    """Share of a core and memory of all nodes together."""
+    """Return the CPU share of a core and the memory of all nodes together."""
     time.sleep(SETTLE_S)
     before, began = cluster.usage(), time.monotonic()
     time.sleep(IDLE_S)
@@ -65,7 +65,9 @@ def _failed_over(
     session_timeout_ms: int,
     show_status: Callable[[str], None],
 ) -> list[Result]:
-    """From the moment ZooKeeper has given the dead node up to a write acknowledged by each partition that it led."""
+    """Measure the time from the dead node's expiry in ZooKeeper to an acknowledged write to each partition that it
+    led.
+    """
     show_status(f"{partitions:,} partitions: one node is killed")
     victim = cluster.nodes[0]
     led = [

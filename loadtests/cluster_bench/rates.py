@@ -1,7 +1,7 @@
 """Measures the produce rate of a cluster: stored batches of 1 MB, acks=all, beside a single node in the same rounds.
 
-Closed loops at the leader's own address, rounds in turns, so that what else the machine does hits both; then an open
-loop at half of what the cluster took, whose times count from the schedule.
+Closed loops use the leader's own address. Rounds alternate, so that other load on the machine affects both. Then an
+open loop runs at half of the cluster's rate; its times count from the schedule.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Round:
 
 
 class Rates:
-    """Measures one kind of body at both."""
+    """Measures one kind of body on the cluster and on the single node."""
 
     def __init__(
         self, cluster: BenchCluster, single: Server, generators: Generators, group: str, connections: int

@@ -1,7 +1,7 @@
-"""Sends one record after the other, acks=all, through a live node, and notes when each is acknowledged.
+"""Sends one record after the other, acks=all, through a live node, and records when each is acknowledged.
 
-Follows the contract for clients: retries a `retryable` response at once with the same Idempotency-Key. A pause
-of the cluster is a gap between two acknowledgements.
+Follows the contract for clients: retries a `retryable` response at once with the same Idempotency-Key. A pause of the
+cluster is a gap between two acknowledgements.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SteadyWriter:
         self._target = f"/v1/topics/{topic}/partitions/0/records?acks=all&timeout_ms=50000"
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="steady-writer", daemon=True)
-        self.acknowledged: list[float] = []  # when, on time.monotonic
+        self.acknowledged: list[float] = []  # times of time.monotonic
         self.refused: list[str] = []  # error responses
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class SteadyWriter:
         self._thread.join(REQUEST_TIMEOUT_S)
 
     def wait_beyond(self, moment: float, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Wait for an acknowledgement after a moment. Raises TimeoutError."""
+        """Wait for an acknowledgement after this time. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while not self.acknowledged or self.acknowledged[-1] <= moment:
             if time.monotonic() > deadline:

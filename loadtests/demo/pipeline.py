@@ -1,6 +1,6 @@
-"""The order of the demo: read, produce and long-poll, tier, ingest, ingest again, ask Spark, draw.
+"""The order of the demo: read, produce and long-poll, tier, ingest, ingest again, query with Spark, draw.
 
-Each step has a file of its own.
+Each step has its own file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTITIONS = 4
 
 
 class Log(NamedTuple):
-    """The flights' way through the node."""
+    """The results of the steps that use the node."""
 
     produced: Produced
     fetched: Fetched
@@ -39,7 +39,7 @@ class Log(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Their way from the store into tables."""
+    """The results of the steps from the store to tables."""
 
     ingested: Ingested
     again: Ingested
@@ -96,7 +96,7 @@ async def _produce_and_fetch(
 ) -> tuple[Produced, Fetched]:
     sending = progress.step("produce over HTTP/2", len(flights))
     reading = progress.step("long-poll and check", len(flights))
-    async with client.consume(TOPIC) as consumer:  # its long polls are open before there is anything
+    async with client.consume(TOPIC) as consumer:  # its long polls are open before the first record
         producing = asyncio.create_task(produce(url, TOPIC, flights, sending.advance))
         try:
             fetched = await fetch(consumer, Checker(flights), producing, reading.advance)

@@ -1,4 +1,4 @@
-"""The plot: flights per day and their mean arrival delay, as Spark read them. Draws, decides nothing."""
+"""The plot: flights per day and their mean arrival delay, as Spark read them. Only draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATE, EARLY = "#d9603b", "#3a9188"
 _WEEK_DAYS = 7
 _EDGE_DAYS = 0.8
 _LABELS = 4
-_LABEL_DAYS = 21  # what a label is wide
+_LABEL_DAYS = 21  # the width of a label
 
 _STYLE = {
     "font.family": "DejaVu Sans",
@@ -86,7 +86,7 @@ def _draw_delays(axes: Any, when: Sequence[date], delays: Sequence[float]) -> No
 
 
 def _extremes(values: Sequence[float]) -> list[int]:
-    """Where the largest values are, no two of them so near to each other that their labels would meet."""
+    """Return the positions of the largest values, far enough apart that their labels do not overlap."""
     found: list[int] = []
     for at in sorted(range(len(values)), key=values.__getitem__, reverse=True):
         if all(abs(at - other) > _LABEL_DAYS for other in found):
@@ -119,7 +119,7 @@ def _set_months(axes: Any, when: Sequence[date]) -> None:
 
 
 def _rolling_mean(values: Sequence[float]) -> list[float]:
-    """The mean of the week around each day; of fewer days at both ends."""
+    """Return the mean of the week around each day; of fewer days at both ends."""
     half = _WEEK_DAYS // 2
     windows = (values[max(0, at - half) : at + half + 1] for at in range(len(values)))
     return [sum(window) / len(window) for window in windows]

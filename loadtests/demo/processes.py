@@ -1,8 +1,8 @@
 """Child processes of the demo: the node, the ingest job, Spark's report.
 
-Each child starts in a session of its own. Ctrl-C in the terminal does not reach it, so the demo decides in which order
-processes end; and the child leads a process group, which is signalled as one.
-Invariant: `running`, `running_node` and `run_to_end` leave no process behind, also after an error.
+Each child starts in its own session. Ctrl-C in the terminal does not reach it, so the demo controls the order in which
+processes end. The child leads a process group, and signals go to the group. Invariant: `running`, `running_node` and
+`run_to_end` leave no process behind, also after an error.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ END_S = 15.0  # a node drains for at most 10 s (shutdown_timeout_ms)
 _TAIL_LINES = 12
 _READY = re.compile(rb"is ready on (\S+)")
 
-# One task, so that an hour's fifty flights make one file and not one for each task. The files are so small that making
-# them is nearly all of the work: three tasks on two cores take twice as long, and so does reading the table.
+# One task, so that an hour's fifty flights make one file, not one for each task. Creating the small files is nearly all
+# of the work: three tasks on two cores take twice as long, and so does reading the table.
 _ONE_TASK = ("--master", "local[1]", "--task-bytes", str(1 << 28))
 
 
@@ -128,7 +128,7 @@ async def ingest(store: str, topic: str, output: Path, directory: Path) -> Inges
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Sends SIGTERM to the process group, then SIGKILL. `wait` returns when all its processes have closed the pipe."""
+    """Send SIGTERM to the process group, then SIGKILL. `wait` returns when all its processes have closed the pipe."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,6 +1,6 @@
 """Produces all flights over one HTTP/2 connection, a few bodies of NDJSON at a time.
 
-Not the client of penstock/, which speaks HTTP/1.1: this shows HTTP/2.
+It does not use the client of penstock/, which speaks HTTP/1.1: this shows HTTP/2.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def bodies_of(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _http2(url: str) -> httpx.AsyncClient:
-    """http1=False: over plain TCP there is no negotiation, the connection begins with HTTP/2's preface."""
+    """http1=False: plain TCP has no negotiation, so the connection begins with HTTP/2's preface."""
     return httpx.AsyncClient(base_url=url, http1=False, http2=True, timeout=TIMEOUT_S, trust_env=False)
 
 

@@ -82,4 +82,4 @@ class _BarStep:
 
     def done(self, summary: str) -> None:
         self._shown.update(self._task, total=self._total, completed=self._total, summary=summary)
-        self._shown.stop_task(self._task)  # else its timer continues
+        self._shown.stop_task(self._task)  # otherwise its timer continues

@@ -1,4 +1,4 @@
-"""The screen that the demo ends with. Lays out an Outcome; measures and decides nothing.
+"""The final screen of the demo. Lays out an Outcome without measuring or deciding.
 
 Renders twice: for the terminal, and as plain text of a fixed width for the file. Bars are exact to half a cell.
 """
@@ -23,7 +23,7 @@ WIDTH = 100
 _FLIGHTS_CELLS = 16
 _FULL, _HALF, _LEFT_HALF, _ZERO = "━", "╸", "╺", "│"
 AXIS_CELLS = 24
-_WIDTH_MIN = 0.1  # all but nothing stays small
+_WIDTH_MIN = 0.1  # a tiny value stays small
 
 
 def print_screen(outcome: Outcome) -> None:
@@ -74,7 +74,7 @@ def _remark(check: Check, remark: str) -> Text:
 
 
 def _details_of(outcome: Outcome) -> dict[str, tuple[float, str]]:
-    """Per step how long it took, and what else there is to say."""
+    """Return the duration of each step and its other details."""
     produced, fetched, tiered = outcome.produced, outcome.fetched, outcome.tiered
     megabytes = produced.size_bytes / produced.seconds / 1e6
     return {
@@ -133,7 +133,7 @@ def _places(outcome: Outcome) -> Table:
 
 
 def _near(path: Path) -> str:
-    """As short as it can be typed from here."""
+    """Return the shortest path from here."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 

@@ -1,6 +1,6 @@
 """Queries the table of flights with Spark and prints one JSON document: `python -m ...spark_report TABLE`.
 
-A process of its own, so that the JVM ends with it. Reads the Parquet files by their path, without Penstock.
+It runs in its own process, so that the JVM ends with it. It reads the Parquet files by their path, without Penstock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DayRow(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`positions` are the different places in the log that rows come from: as many as rows when none came twice."""
+    """`positions` counts the distinct log positions of rows: it equals the row count if there are no duplicates."""
 
     rows: int
     positions: int
@@ -59,19 +59,20 @@ def _rows(frame: DataFrame, kind: Any) -> list[Any]:
 
 
 def _session() -> SparkSession:
-    """For many small files on one machine: a few large tasks, and nothing that listens beyond the loopback."""
+    """Configure for many small files on one machine: a few large tasks, and no listener beyond the loopback."""
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # In so short a life the second compiler and a parallel collector cost more than they save: 64 s of CPU, not 86.
+        # In a short run the second compiler and a parallel collector cost more than they save: 86 s of CPU instead of
+        # 64.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # else a task for each hour
-        "spark.sql.files.openCostInBytes": "65536",  # a file here is a few kB; the default takes each for 4 MB
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",  # otherwise one task an hour
+        "spark.sql.files.openCostInBytes": "65536",  # a file here has a few kB; the default assumes 4 MB
         "spark.sql.files.minPartitionNum": "8",
-        "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",  # hands every column of every file to a thread
+        "spark.hadoop.parquet.hadoop.vectored.io.enabled": "false",  # passes every column of every file to a thread
     }
     builder: Any = SparkSession.builder.master("local[*]").appName("penstock-demo")
     for name, value in settings.items():

@@ -18,7 +18,7 @@ from loadtests.demo import DemoFailed
 
 PLOT, SCREEN = "flights.png", "screen.txt"
 LAKE = "lake"  # the output of the ingest job, tables below it
-MADE = (PLOT, SCREEN, LAKE)  # all that a run leaves in the output
+MADE = (PLOT, SCREEN, LAKE)  # everything that a run leaves in the output
 _WAY = ".way-"
 
 

@@ -1,7 +1,6 @@
-"""Request bodies: the same values as JSON, NDJSON, a stored batch, or one of them alone.
+"""Request bodies: the same values as JSON, NDJSON, a stored batch, or single values.
 
-Stored batches are made with aiokafka's record builder, as another client would make them: the bench does not import the
-engine.
+aiokafka's record builder makes the stored batches, as another client would: the bench does not import the engine.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def ndjson_body(values: Sequence[bytes]) -> Body:
 
 
 def batch_body(values: Sequence[bytes], timestamp_ms: int, codec: str = "none") -> Body:
-    size = sum(map(len, values)) + 64 * len(values) + 1024  # the builder refuses records beyond it
+    size = sum(map(len, values)) + 64 * len(values) + 1024  # the builder rejects records beyond it
     builder = DefaultRecordBatchBuilder(_MAGIC, CODECS[codec], 0, -1, -1, -1, size)
     for delta, value in enumerate(values):
         assert builder.append(delta, timestamp_ms, None, value, []) is not None, "the batch is full"

@@ -1,7 +1,6 @@
-"""A closed loop without h2load: HTTP/1.1, a connection for every request in flight. The fallback, not the yardstick.
+"""A closed loop without h2load: HTTP/1.1, one connection for every request in flight. A fallback, not the reference.
 
-Runs in a process of its own (generators.py). A fast server can be limited by this generator; the report marks such
-figures.
+It runs in its own process (generators.py). This generator can limit a fast server; the report marks such figures.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from loadtests.generators.load import Load, Outcome
 
 
 async def run_closed_loop(load: Load) -> Outcome:
-    """Keep `in_flight` requests under way until all have been answered."""
+    """Keep `in_flight` requests in flight until all have been answered."""
     parts = urlsplit(load.url)
     assert parts.hostname is not None
     assert parts.port is not None

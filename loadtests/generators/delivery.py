@@ -1,7 +1,7 @@
-"""From produce to delivery: records leave on a schedule, a consumer long-polls, each record's way is timed.
+"""From produce to delivery: records are sent on a schedule, a consumer long-polls, and each record's delivery is timed.
 
-Every record carries its number. Its time runs from the moment that the schedule names for it to the moment that the
-consumer holds it, and every number must arrive exactly once.
+Every record carries its number. Its time runs from its scheduled time to its arrival at the consumer. Every number must
+arrive exactly once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINE = _LINE_START + b"x" * (RECORD_BYTES - len(_LINE_START % 0) - 2) + b'"}'
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOutcome:
-    """The producers' outcome, and the way of each record that arrived, in microseconds."""
+    """The producers' outcome, and the delivery time of each record that arrived, in microseconds."""
 
     produced: OpenOutcome
     delivered_us: list[int]

@@ -1,6 +1,7 @@
-"""The generators as one door: closed loops by h2load where it is installed, the rest in a process of our own.
+"""The interface to the generators: h2load for closed loops where it is installed, and a process of the bench for the
+rest.
 
-A generator never shares a process with what measures or with what is measured.
+A generator never shares a process with the measuring code or the measured server.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Generators:
 
     def __init__(self, *, use_h2load: bool) -> None:
         self._uses_h2load = use_h2load
-        context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks of the bench
+        context = multiprocessing.get_context("spawn")  # a fork would copy locks that the bench's threads hold
         self._pool = ProcessPoolExecutor(max_workers=1, mp_context=context)
 
     def close(self) -> None:
@@ -60,7 +61,7 @@ class Generators:
 
 
 def _run(timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """In the child: the work on a loop of its own, ended by itself when it takes too long."""
+    """Run the work in the child on its own loop, with a timeout."""
 
     async def bounded() -> T:
         _end_at_first_error()
@@ -77,7 +78,9 @@ def _run(timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _end_at_first_error() -> None:
-    """An error in a callback is a bug in the generator: end the load, which would otherwise never finish."""
+    """End the load after an error in a callback, which is a bug in the generator: the load would otherwise never
+    finish.
+    """
     task = asyncio.current_task()
     assert task is not None
 

@@ -1,7 +1,7 @@
 """Closed loops by h2load, nghttp2's generator in C: HTTP/2 with prior knowledge, one thread.
 
-The only file that knows its options and what it prints. It is asked for a number of requests, never for a time: when
-its time is over it drops requests in flight, and the number of stored records would be unknown.
+Only this file knows its options and its output. It sends a number of requests, never for a duration: at the end of a
+duration it drops requests in flight, and the number of stored records would be unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from loadtests.generators.load import GeneratorFailed, Load, Outcome
 
 HOW_TO_GET = "h2load is not installed: `apt-get install nghttp2-client` (Debian, Ubuntu) gives it"
-WINDOW_BITS = "30"  # the stream windows must not be what is measured
+WINDOW_BITS = "30"  # stream windows must not limit the rate
 
 _FINISHED = re.compile(r"^finished in ([\d.]+)(us|ms|s|m|h)?,", re.MULTILINE)
 _REQUESTS = re.compile(r"^requests: (\d+) total,", re.MULTILINE)
@@ -70,7 +70,7 @@ def run(load: Load, timeout_s: float) -> Outcome:
 
 
 def parse_printed(text: str) -> Printed:
-    """Parses the summary on standard output. Raises GeneratorFailed for an unknown form."""
+    """Parse the summary on standard output. Raises GeneratorFailed for an unknown form."""
     finished, requests = _FINISHED.search(text), _REQUESTS.search(text)
     statuses, data = _STATUSES.search(text), _DATA.search(text)
     if finished is None or requests is None or statuses is None or data is None:
@@ -80,7 +80,7 @@ def parse_printed(text: str) -> Printed:
 
 
 def parse_log(text: str) -> list[int]:
-    """Parses --log-file (start in us since 1970, status, duration in us, tab-separated); returns durations of 2xx."""
+    """Parse --log-file (start in us since 1970, status, duration in us, tab-separated); return the durations of 2xx."""
     durations_us = []
     for line in text.splitlines():
         _, status, duration_us = line.split("\t")[:3]

@@ -1,7 +1,7 @@
-"""A keep-alive HTTP/1.1 connection, as thin as Python allows: one request under way, answers with Content-Length only.
+"""A keep-alive HTTP/1.1 connection, as thin as Python allows: one request in flight, answers with Content-Length only.
 
-A generator must cost less than what it measures; an HTTP client library costs several times as much as the node.
-Not a client for anything else: no chunked answers, no redirects, no retries.
+A generator must cost less than the measured server; an HTTP client library costs several times as much as the node. It
+has no other use: no chunked answers, no redirects, no retries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _NEXT_OFFSET = re.compile(rb"\r\npenstock-next-offset: *(\d+)", re.IGNORECASE)
-_STATUS_AT = slice(9, 12)  # behind "HTTP/1.1 "
+_STATUS_AT = slice(9, 12)  # after "HTTP/1.1 "
 
 
 class Answer(NamedTuple):
@@ -39,7 +39,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Answer] | None = None
         self._parts: list[bytes] = []
-        self._missing_bytes: int | None = None  # None until the whole head is there
+        self._missing_bytes: int | None = None  # None until the head is complete
 
     def send(self, request: bytes) -> asyncio.Future[Answer]:
         assert self._waiting is None, "one request at a time"

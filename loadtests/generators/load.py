@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A closed loop: `in_flight` requests are under way at any time until `requests` have been answered.
+    """A closed loop: `in_flight` requests are in flight at any time until `requests` have been answered.
 
     `targets` are used in turn. With a body file the requests are POSTs.
     """

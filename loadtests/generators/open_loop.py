@@ -1,8 +1,8 @@
-"""An open loop: requests leave on a schedule, whether or not earlier ones have been answered.
+"""An open loop: requests are sent on a schedule, whether or not earlier ones have been answered.
 
-Times count from the scheduled moment, not from the moment of sending: otherwise a server that
-stalls would also stop the clock of all that should have been sent meanwhile (coordinated omission). A thread keeps the
-schedule, because an event loop rounds its timers up to a millisecond.
+Times count from the scheduled time, not from the time of sending. Otherwise a stalled server would also stop the clock
+of all requests that are due meanwhile (coordinated omission). A thread keeps the schedule, because an event loop rounds
+its timers up to a millisecond.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from loadtests.generators.http1 import Answer, Connection, connect
 
 CONNECTIONS = 64
-GRACE_S = 10.0  # for what is under way when the schedule ends
+GRACE_S = 10.0  # for requests in flight at the end of the schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class OpenOutcome:
-    """Microseconds from the schedule to the good answer, and from the schedule to the sending."""
+    """Microseconds from the schedule to the successful answer, and from the schedule to the sending."""
 
     good: int
     bad: int
@@ -50,7 +50,7 @@ class OpenOutcome:
 
 
 class OpenLoop:
-    """Sends what is due over a pool of connections; what finds none free waits, and its clock runs."""
+    """Sends due requests over a pool of connections. A request without a free connection waits, and its clock runs."""
 
     def __init__(self, url: str, schedule: Schedule, make_request: Callable[[int], bytes]) -> None:
         parts = urlsplit(url)
@@ -71,7 +71,7 @@ class OpenLoop:
         self.started = 0.0
 
     async def run(self) -> OpenOutcome:
-        """Raises TimeoutError when answers stay away after the schedule's end."""
+        """Run the schedule. Raises TimeoutError if answers are missing after its end."""
         self._idle = [await connect(*self._address) for _ in range(CONNECTIONS)]
         connections = list(self._idle)
         cpu_before, self.started = time.process_time(), time.perf_counter()
@@ -96,7 +96,7 @@ class OpenLoop:
         return self.started + self._schedule.offset_s(number)
 
     def _keep_time(self) -> None:
-        """In the thread: wake the loop whenever something is due."""
+        """Wake the loop whenever a request is due. Runs in the thread."""
         due = 0
         while due < self._schedule.count:
             wait_s = self.scheduled_at(due) - time.perf_counter()

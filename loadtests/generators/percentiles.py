@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long requests took, in milliseconds. None where there are too few samples to say."""
+    """The durations of requests, in milliseconds. None where there are too few samples."""
 
     count: int
     p50_ms: float | None
@@ -30,7 +30,7 @@ def percentile(ascending: Sequence[float], percent: float) -> float | None:
     count = len(ascending)
     if round(count * (100 - percent) / 100, 9) < 1:
         return None
-    # Rounded first: 1000 * 99.9 / 100 is 999.0000000000001 in floating point, which is not rank 1000.
+    # Rounded first: 1000 * 99.9 / 100 is 999.0000000000001 in floating point, but the rank is 999, not 1000.
     return ascending[math.ceil(round(count * percent / 100, 9)) - 1]
 
 

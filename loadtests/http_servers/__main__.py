@@ -1,7 +1,7 @@
-"""Measures the candidates: processor time, voluntary context switches and requests of each, in alternated rounds.
+"""Measures the candidates: processor time, voluntary context switches and requests of each, in alternating rounds.
 
 `python -m loadtests.http_servers --rounds 3 granian penstock`. h2load sends the requests, so other load on the machine
-disturbs both sides of a ratio. Compare processor time; compare rates on a quiet machine only.
+affects both sides of a ratio. Compare processor time; compare rates on a quiet machine only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def measure(name: str, port: int, pid: int, options: list[str], is_http1: bool, 
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=40)
     found = re.search(
         r"^requests: .* (\d+) done,", done.stdout, re.MULTILINE
-    )  # h2load reads no status without a reason
+    )  # h2load cannot parse a status without a reason
     assert found is not None, done.stdout
     requests = int(found[1])
     assert requests > 100, f"{name}: {done.stdout}"
@@ -78,7 +78,7 @@ def main(rounds: int, names: tuple[str, ...]) -> None:
                             continue
                         for mode, options in (FULL_HTTP1 if is_http1 else FULL, PACED):
                             cost = measure(name, port, server.pid, options, is_http1, body)
-                            if round_:  # the first warms up
+                            if round_:  # the first one is a warm-up
                                 costs.setdefault((version, mode, name), []).append(cost)
     finally:
         for server, _ in servers.values():

@@ -1,7 +1,7 @@
 """The candidates: HTTP servers around one bare function, which answers a POST with 60 bytes of JSON.
 
-Run as `python -m loadtests.http_servers.candidates NAME`; prints its port once it listens. Each reads the whole body,
-and none checks anything, so that what differs is the server. `penstock` is gateway/wire, the node's own.
+Run as `python -m loadtests.http_servers.candidates NAME`; prints its port once it listens. Each reads the complete body
+and checks nothing, so only the servers differ. `penstock` is gateway/wire, the node's own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def granian() -> None:
         log_enabled=False,
     )  # fmt: skip
     serving = asyncio.create_task(server.serve())
-    await asyncio.sleep(1.0)  # it does not say when
+    await asyncio.sleep(1.0)  # it does not report its start
     print(port, flush=True)
     await serving
 

@@ -1,9 +1,9 @@
 """Compares acknowledged records with records read. Pure: no HTTP, no clock, no locust.
 
-A value carries its producer's name, a sequence number without gaps, and a checksum. A reader of a partition must meet
-offsets without a gap and each producer's numbers in order, each once; at the end nothing acknowledged may be missing.
-A producer whose request failed cannot know whether it was stored: it goes on under a new name, and what it sent last
-may be there or not.
+A value carries its producer's name, a sequence number without gaps, and a checksum. A reader of a partition must see
+offsets without a gap, and each producer's numbers once and in order. At the end no acknowledged record may be missing.
+A producer with a failed request cannot know whether it was stored. So it continues under a new name, and its last
+records may be stored or not.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def _checksum(value: Value) -> int:
 
 
 class Reader:
-    """One consumer's way through one partition, from its beginning."""
+    """One consumer's reads of one partition, from its beginning."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.next_offset = 0
-        self.sequences: dict[str, int] = {}  # by producer: the number expected next
+        self.sequences: dict[str, int] = {}  # by producer: the next expected number
 
     def __repr__(self) -> str:
         return f"Reader(partition={self.partition}, next_offset={self.next_offset}, producers={len(self.sequences)})"
 
     def take(self, records: Iterable[dict[str, Any]], next_offset: int) -> list[str]:
-        """Go on by one answer. Returns what is wrong with it; an answer is looked through to its end in any case."""
+        """Read one answer to its end. Return what is wrong with it."""
         faults: list[str] = []
         for record in records:
             if record["offset"] != self.next_offset:
@@ -67,7 +67,7 @@ class Ledger:
     """The acknowledged records of a run, and its readers."""
 
     def __init__(self) -> None:
-        self.acknowledged: dict[str, tuple[int, int]] = {}  # by producer: its partition, how many
+        self.acknowledged: dict[str, tuple[int, int]] = {}  # by producer: its partition and count
         self.readers: list[Reader] = []
 
     def begin_reader(self, partition: int) -> Reader:

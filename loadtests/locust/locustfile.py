@@ -1,8 +1,8 @@
 """Locust users: producers of JSON and NDJSON, and long-polling consumers that check everything they read.
 
-`locust -f loadtests/locust/locustfile.py --headless -u 12 -r 12 -t 30s --host http://127.0.0.1:8080`
-Makes a topic of its own, and deletes it when all was well. A fault is a failed request in locust's statistics, so
-locust ends with 1. The ledger is in memory: one process, no workers. See docs/internals/bench.md.
+`locust -f loadtests/locust/locustfile.py --headless -u 12 -r 12 -t 30s --host http://127.0.0.1:8080` It creates its own
+topic, and deletes it if everything is correct. A fault is a failed request in locust's statistics, so locust exits with
+1. The ledger is in memory: one process, no workers. See docs/internals/bench.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORDS_MAX = 50  # in one request
 TEXT_CHARACTERS_MAX = 400
 REQUESTS_PER_S = 20  # of each producer
 WAIT_MS = 1000
-LETTERS = string.ascii_letters + 'äßλ漢🙂\\"\n'  # whatever may go wrong on the way through JSON
+LETTERS = string.ascii_letters + 'äßλ漢🙂\\"\n'  # characters that often break in JSON processing
 
 log = logging.getLogger("penstock.locust")
 
@@ -69,7 +69,7 @@ def _begin(environment: Environment, **_: Any) -> None:
 
 
 def _audit(environment: Environment, **_: Any) -> None:
-    """Read to the end what no consumer has read yet; then nothing acknowledged may be missing."""
+    """Read what no consumer has read yet; then no acknowledged record may be missing."""
     run = _runs.pop(environment)
     control = AdminClient(environment.host or "")
     faults: list[str] = []

@@ -1,8 +1,8 @@
 """The baseline: a bare Granian RSGI function that appends each request's raw body to a file, and reads it back.
 
-The minimal cost of an HTTP append in this language on this server: no routes, no checks, no offsets, no fsync, no
-error handling. Run as `python -m loadtests.peers.bare_append --file PATH`; prints one line when it listens.
-POST / appends; GET /?position=0&length=N answers N bytes of the file; DELETE / empties it.
+It shows the minimal cost of an HTTP append in Python on this server: no routes, no checks, no offsets, no fsync, no
+error handling. Run as `python -m loadtests.peers.bare_append --file PATH`; prints one line when it listens. POST /
+appends; GET /?position=0&length=N returns N bytes of the file; DELETE / empties it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from granian.http import HTTP2Settings
 from granian.server.embed import Server
 
 HOST = "127.0.0.1"
-# As the gateway sets them, so that the two differ in what they do and not in their HTTP/2 windows.
+# The same as the gateway's, so that HTTP/2 windows make no difference.
 HTTP2 = HTTP2Settings(
     max_concurrent_streams=1024,
     initial_connection_window_size=16 * 1024 * 1024,

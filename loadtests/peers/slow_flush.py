@@ -1,7 +1,7 @@
 """`python -m loadtests.peers.slow_flush MS serve ...`: penstock with a delay of each fdatasync.
 
-Disks of virtual machines often answer a flush without flushing, so the cost of acks=all on a real drive does not
-show there. The delay is in the thread that makes the system call; everything else is unchanged.
+Disks of virtual machines often answer a flush without flushing, so they do not show the cost of acks=all on a real
+drive. The delay is in the thread that makes the system call; everything else is unchanged.
 """
 
 from __future__ import annotations
