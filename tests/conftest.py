@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis runs here, who runs where, what is told. Fixtures lie beside their tests."""
+"""Settings of all tests: hypothesis profiles, groups of workers, the final report. Fixtures are beside their tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 import pytest
 from hypothesis import settings
 
-# The machines that run these tests are shared and small: a slow example says nothing about the code.
+# Test machines are shared and small: the duration of an example shows nothing about the code.
 settings.register_profile("penstock", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile("penstock")
 
@@ -19,14 +19,14 @@ TOLD = "told at the end"  # a test's record_property of this name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One file is one worker's, for its fixtures, but where a test names another group (`--dist loadgroup`)."""
+    """Give each file to one worker, for its fixtures, unless a test names another group (`--dist loadgroup`)."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(_group_of(item)))
 
 
 def _group_of(item: pytest.Item) -> str:
-    """Tests that share a Spark share a worker, and it starts once; those that start their own share nothing."""
+    """Tests that share a Spark session share a worker, so it starts once; those that start their own share nothing."""
     if "spark" in getattr(item, "fixturenames", ()):
         return "the shared Spark"
     if item.get_closest_marker("spark") and item.get_closest_marker("e2e"):

@@ -1,7 +1,7 @@
-"""Faults of real disks, for running processes: small file systems that fill up, and syncs that fail or take their time.
+"""Faults of real disks for running processes: small file systems that fill up, and syncs that fail or are slow.
 
-strace changes syncs and lets all other calls alone; it needs root or ptrace rights, as mounting does. Faults of the
-engine's own calls are in engine/testing/faulty_disk.py.
+strace changes syncs and leaves all other calls unchanged; it needs root or ptrace rights, as mounting does.
+engine/testing/faulty_disk.py has faults of the engine's own calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CannotAttach(Exception):
 
 
 class CannotMount(Exception):
-    """No file system can be mounted here: that takes root, and loop devices for ext4."""
+    """No file system can be mounted here: that needs root, and loop devices for ext4."""
 
 
 def why_no_injection() -> str | None:
@@ -69,7 +69,7 @@ def _wait_until_attached(pids: Sequence[int], tracer: subprocess.Popen[bytes]) -
 
 
 def make_ext4(mounted: Path, size_mib: int) -> None:
-    """Mount an ext4 of its own, in a file beside it, so that what is full is the file system and its syncs are real.
+    """Mount an ext4 in a file beside the mount point, so that the file system itself is full and its syncs are real.
 
     Raises CannotMount.
     """
@@ -89,7 +89,7 @@ def make_tmpfs(mounted: Path, size_mib: int) -> None:
 
 @contextmanager
 def small_file_system(mounted: Path, size_mib: int, make: Callable[[Path, int], None] = make_ext4) -> Iterator[Path]:
-    """Yield a small file system, unmounted again whatever happens. Raises CannotMount."""
+    """Yield a small file system; unmounts it in any case. Raises CannotMount."""
     make(mounted, size_mib)
     try:
         yield mounted

@@ -1,4 +1,4 @@
-"""Tokens for tests: a file of them, and the header that brings one."""
+"""Tokens for tests: a file of them, and the header that carries one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_token(
     admin: Sequence[str] = (),
     metrics: bool = False,
 ) -> str:
-    """A new token that the file knows."""
+    """Add a new token to the file and return it."""
     rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin}
     new = make_token(name, rights, datetime(2026, 11, 21, tzinfo=UTC), os.urandom, metrics=metrics)
     append_token(str(path), new)

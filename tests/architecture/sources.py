@@ -1,6 +1,6 @@
-"""The code as values for the architecture tests: modules, what they import, and which foreign names they use.
+"""The code as values for the architecture tests: modules, their imports, and the foreign names that they use.
 
-Reads source text only and imports nothing, so that a planted tree can be looked at as well as ours. Judges nothing.
+Reads source text and imports nothing, so it can read a planted tree as well as ours. It judges nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Module:
         return self.path.name == "__init__.py"
 
     def imports(self) -> set[str]:
-        """Names as they are imported: `from a import b` gives both `a` and `a.b`, since b may be a module."""
+        """Return imported names: `from a import b` gives both `a` and `a.b`, since b may be a module."""
         found: set[str] = set()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -47,27 +47,27 @@ class Module:
         return found
 
     def strings(self) -> set[str]:
-        """Every text constant: a command's table and lazy imports name modules so."""
+        """Return every text constant: a command's table and lazy imports name modules this way."""
         constants = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
         return {value for value in constants if isinstance(value, str)}
 
     def foreign_names(self) -> set[str]:
-        """Dotted names of what this module uses from its imports and from the builtins: `os.open`, `open`."""
+        """Return dotted names of what this module uses from its imports and from the builtins: `os.open`, `open`."""
         return {name for node in ast.walk(self.tree) if (name := _resolved(node, self._homes)) is not None}
 
     def called_names(self) -> set[str]:
-        """The same, of what is called."""
+        """Return the dotted names of what this module calls."""
         calls = (node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call))
         return {name for function in calls if (name := _resolved(function, self._homes)) is not None}
 
     def called_methods(self) -> set[str]:
-        """Names of methods that are called, on whatever it is."""
+        """Return names of called methods, on any object."""
         calls = (node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call))
         return {function.attr for function in calls if isinstance(function, ast.Attribute)}
 
     @cached_property
     def _homes(self) -> dict[str, str]:
-        """What each imported name stands for: `from os import open as o` makes `o` stand for `os.open`."""
+        """Return the dotted name of each imported name: `from os import open as o` makes `o` mean `os.open`."""
         homes = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
@@ -81,12 +81,12 @@ class Module:
 
 
 def modules_of(root: Path, packages: tuple[str, ...]) -> list[Module]:
-    """Every module of these packages, by name."""
+    """Return every module of these packages, by name."""
     return [module for package in packages for module in _modules_below(root, root / package)]
 
 
 def third_party(modules: list[Module], own: tuple[str, ...]) -> dict[str, set[str]]:
-    """Top-level names that are imported and are neither ours nor Python's, each with the modules that do."""
+    """Return imported top-level names that are neither ours nor Python's, each with the importing modules."""
     import sys
 
     users: dict[str, set[str]] = {}

@@ -1,7 +1,7 @@
 """The import contracts of pyproject.toml: each of them can fail, and `make architecture` runs them on the code.
 
-In a copy of our tree of modules, all empty, a single wrong import is planted; its contract must then be broken. So a
-contract whose names have gone stale is found out here.
+A single wrong import is planted in a copy of our tree of modules, all empty; its contract must then be broken. This
+also detects a contract with outdated names.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ PLANTED = {
     "One door to the metrics": [("engine.partition.writer", "prometheus_client")],
     "HTTP stays in the gateway and in the client's transport": [("engine.tiering.shipping.shipper", "aiohttp")],
 }
-ALSO_PLANTED = {  # what a wrong import needs to make a circle, or a detour
+ALSO_PLANTED = {  # further imports that make the wrong import a cycle, or indirect
     "engine.format.paths": ("engine.format.batch", "engine.format.paths"),
     "engine.tiering.store.store": ("spark_ingest.plan", "engine.tiering.store.store"),
 }
-RIGHT = {  # imports without which the contracts would speak of nothing
+RIGHT = {  # imports that the contracts require
     "engine.tiering.store.store": ("engine.tiering.store.file_store", "engine.tiering.store.s3"),
     "engine.tiering.store.s3": ("boto3", "botocore"),
     "engine.format.batch": ("aiokafka",),
@@ -141,7 +141,7 @@ RIGHT = {  # imports without which the contracts would speak of nothing
 
 @pytest.fixture
 def empty_tree(tmp_path: Path) -> Path:
-    """Our modules by name, with nothing in them, and our contracts."""
+    """Create our modules by name, all empty, with our contracts."""
     for module in modules_of(ROOT, CODE):
         path = tmp_path / module.path.relative_to(ROOT)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
-"""Each foreign thing has one door: files, clocks and chance. (For packages the import contracts say the same.)
+"""Each foreign thing is used in one place: files, clocks and randomness. (The import contracts do the same for
+packages.)
 
-A row below that nobody needs any more fails too, so the tables stay true.
+An unused row below fails too, so the tables stay correct.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
-# Commands, and what tests start nodes with, may open what they like.
+# Commands, and the code that starts nodes for tests, may open any file.
 COMMANDS = ("penstock.cli", "penstock.testing", "node.commands")
 SERVING = ("engine", "replication", "gateway", "node", "openapi", "penstock", "spark_ingest")
 
@@ -65,7 +66,7 @@ VALUES_NOT_CHANCE = {"uuid.UUID"}
 
 
 def file_uses(module: Module) -> set[str]:
-    """How a module touches the file system, if it does."""
+    """Return how a module touches the file system, if it does."""
     found = {
         name
         for name in module.foreign_names()
@@ -77,10 +78,10 @@ def file_uses(module: Module) -> set[str]:
 
 
 def time_and_chance_uses(module: Module) -> set[str]:
-    """Where a module asks the machine for the time, an identifier or a random number.
+    """Return where a module gets the time, an identifier or a random number from the machine.
 
-    Measuring how long something took (`perf_counter`) decides nothing and is left alone. So is the type `Random`; to
-    make one is to choose its seed.
+    Measuring a duration (`perf_counter`) decides nothing and is allowed. The type `Random` is allowed too; creating one
+    is not, since that chooses its seed.
     """
     names = module.foreign_names()
     clocks = names & CLOCKS
@@ -104,17 +105,17 @@ TIMES = {module.name: time_and_chance_uses(module) for module in MODULES}
 
 
 def test_only_doors_touch_files() -> None:
-    """Go through engine.runtime.disk.Disk, an ObjectStore, or a value that the composition root has read."""
+    """Use engine.runtime.disk.Disk, an ObjectStore, or a value that the composition root has read."""
     assert strangers(FILES, FILE_DOORS) == []
 
 
 def test_only_composition_roots_read_clocks_and_make_identifiers_and_randomness() -> None:
-    """Take a Clock, a Random or a `new_id` as an argument, so that a test and a simulation can give theirs."""
+    """Take a Clock, a Random or a `new_id` as an argument, so that a test and a simulation can pass theirs."""
     assert strangers(TIMES, ROOTS_OF_TIME_AND_CHANCE) == []
 
 
 def test_the_linter_bans_the_direct_calls_and_names_what_to_use_instead() -> None:
-    """It speaks while one types; the tests here see more, such as a clock that is only passed on."""
+    """The linter reports while one types; these tests find more, such as a clock that is only passed on."""
     ruff = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
     banned = ruff["flake8-tidy-imports"]["banned-api"]
     assert {"time.time", "uuid.uuid4", "random.random"} <= banned.keys()
@@ -181,6 +182,6 @@ def test_time_and_chance_as_arguments_are_left_alone(text: str) -> None:
 
 
 def test_the_tree_that_is_looked_at_is_the_whole_tree() -> None:
-    """An empty list of modules would keep every rule."""
+    """Every rule would hold for an empty list of modules."""
     for package in CODE:
         assert len(modules_of(ROOT, (package,))) > 1 or package == "loadtests", package

@@ -1,6 +1,6 @@
-"""Each library earns its place: what pyproject.toml names is used where it says, and what is used is named there.
+"""Every library is needed: those in pyproject.toml are used where it says, and those in use are in pyproject.toml.
 
-Why each one is here is told in DEVELOPMENT.md, which tests/docs holds to the same list.
+DEVELOPMENT.md says why each one is used; tests/docs checks that its list is the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOOLS = {
     "types-aiofiles": "types for mypy",
     "types-pyyaml": "types for mypy",
 }
-# Imported, and not named in pyproject.toml: it belongs to a library that is.
+# Imported, and not named in pyproject.toml: it belongs to a named library.
 BELONGS_TO = {
     "botocore": "boto3",
     "multidict": "aiohttp",
@@ -60,12 +60,12 @@ def distribution(requirement: str) -> str:
 
 
 def normal(name: str) -> str:
-    """The registry takes `a_b`, `A-b` and `a.b` for one name (PEP 503)."""
+    """Normalise a name: the registry treats `a_b`, `A-b` and `a.b` as one name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def homes_of(name: str, homes: Mapping[str, list[str]]) -> set[str]:
-    """The distributions that may bring an imported name."""
+    """Return the distributions that may provide an imported name."""
     return {normal(home) for home in homes.get(name, [name])}
 
 
@@ -80,7 +80,7 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
 
 
 HOMES = packages_distributions()
-OF_USERS = "penstock.testing"  # imports pytest, which its users bring
+OF_USERS = "penstock.testing"  # imports pytest, which its users install
 CLIENTS = third_party([one for one in modules_of(ROOT, ("penstock",)) if not one.name.startswith(OF_USERS)], CODE)
 SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - {"loadtests", "spark_ingest", "penstock"})), CODE)
 SPARK = third_party(modules_of(ROOT, ("spark_ingest",)), CODE)

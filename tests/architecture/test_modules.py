@@ -1,4 +1,4 @@
-"""Every module is used, has a head that says what it is, and stays small enough to be one noun."""
+"""Every module is used, has a docstring that says what it is, and stays small enough to be one noun."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
 LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is usual here
 
-# One noun all the same.
+# Longer files that are one noun.
 LONG: dict[str, str] = {}
 
 # Not reached from any entry point, on purpose.
@@ -24,7 +24,7 @@ FOR_TESTS_ONLY = {
     "engine.testing.store_proxy": "an ObjectStore around another one, for faults",
 }
 
-# What programs import and no command of ours does.
+# Imported by programs, and not by our commands.
 PUBLIC = {
     "penstock.sync": "the client for programs that are not async",
     "penstock.testing.plugin": "fixtures for the tests of users",
@@ -37,7 +37,7 @@ TEST_MODULES = modules_of(ROOT, ("tests",))
 
 
 def started_by(text: str) -> set[str]:
-    """The modules that a script or makefile runs: `python -m a.b`, `locust -f a/b.py`."""
+    """Return the modules that a script or makefile runs: `python -m a.b`, `locust -f a/b.py`."""
     by_name = re.findall(r"-m ([a-z_][\w.]*)", text)
     by_path = [path.replace("/", ".") for path in re.findall(r"([a-z_][\w/]*)\.py\b", text)]
     return {*by_name, *by_path}
@@ -52,7 +52,9 @@ def entry_points(root: Path) -> set[str]:
 
 
 def reached(modules: Iterable[Module], begin: set[str]) -> set[str]:
-    """What is imported, or named in a text constant, from these modules on. A module brings its packages with it."""
+    """Return everything that is imported from these modules, or named in their text constants. A module includes its
+    packages.
+    """
     by_name = {module.name: module for module in modules}
     found: set[str] = set()
     to_do = [name for name in begin if name in by_name]
@@ -117,7 +119,7 @@ def is_test(path: Path) -> bool:
 
 
 def test_type_checkers_of_users_read_the_types_of_the_client() -> None:
-    """PEP 561: the marker is in the package and in what is built of it."""
+    """PEP 561: the marker is in the package and in the built wheel."""
     built = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert "py.typed" in built["package-data"]["penstock"]
     assert (ROOT / "penstock" / "py.typed").exists()
@@ -133,7 +135,7 @@ def test_no_module_is_over_400_lines() -> None:
 
 
 def test_long_tests_are_told() -> None:
-    """A test may be long if that is how its story reads; it is worth a look."""
+    """A test may be long if it reads well that way; the warning asks for a look."""
     for told in too_long(TEST_MODULES):
         warnings.warn(told, stacklevel=1)
 

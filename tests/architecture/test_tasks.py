@@ -1,6 +1,6 @@
-"""Tasks of asyncio are started in one place, engine/runtime/tasks.py, so that none ends unseen.
+"""asyncio tasks are started in one place, engine/runtime/tasks.py, so that every failure is reported.
 
-The tasks of an `asyncio.TaskGroup` are left alone: the group raises what ends them. So is `asyncio.gather`.
+Tasks of an `asyncio.TaskGroup` and of `asyncio.gather` are allowed: these raise the error that ends a task.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INSTEAD = (
 
 
 def groups_of(module: Module) -> set[str]:
-    """The names of the task groups: `async with asyncio.TaskGroup() as name`."""
+    """Return the names of the task groups: `async with asyncio.TaskGroup() as name`."""
     items = (item for node in ast.walk(module.tree) if isinstance(node, ast.AsyncWith) for item in node.items)
     return {
         item.optional_vars.id
@@ -36,7 +36,7 @@ def groups_of(module: Module) -> set[str]:
 
 
 def tasks_started_in(module: Module) -> list[str]:
-    """Each use of a function that starts a task, called or passed on."""
+    """Return each use of a function that starts a task, called or passed on."""
     groups = groups_of(module)
     found = []
     for node in ast.walk(module.tree):
@@ -50,7 +50,9 @@ def tasks_started_in(module: Module) -> list[str]:
 
 
 def labels_that_vary(module: Module) -> list[str]:
-    """What a task is doing is a label of a metric, so it is a constant; `of` may name the object."""
+    """Return labels that vary. A task's activity is a label of a metric, so it is a constant; `of` may name the
+    object.
+    """
     return [
         f"{module.name}, line {argument.lineno}: {ast.unparse(argument)}"
         for node in ast.walk(module.tree)

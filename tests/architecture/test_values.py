@@ -1,7 +1,7 @@
-"""No dictionary of anything crosses a package border of the node: what passes has fields with types.
+"""No untyped dictionary crosses a package border of the node: values have fields with types.
 
-No public signature, field or alias of gateway, node and replication names `dict[str, Any]` or `Mapping[str, Any]`. What
-is left is listed with its reason, and the list only gets shorter.
+No public signature, field or alias of gateway, node and replication names `dict[str, Any]` or `Mapping[str, Any]`. Each
+exception is listed with its reason, and the list only gets shorter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Fenced blocks of a page, and shell sessions among them: run, and compared with what the page shows.
+"""Fenced blocks of a page, and shell sessions among them: run, and compared with the page.
 
-In a session a line that begins with `$ ` is run by bash, and the lines after it are its output, in which `…` stands for
+In a session bash runs each line that begins with `$ `; the lines after it are its output, in which `…` matches
 anything. White space at the ends of lines does not count.
 """
 
@@ -39,10 +39,10 @@ def run_step(step: Step, directory: Path, environment: dict[str, str]) -> None:
 
 
 def matches(expected: str, shown: str) -> bool:
-    """Whether the pieces between the `…` come in their order, the first at the beginning and the last at the end.
+    """Return whether the pieces between the `…` occur in order, the first at the beginning and the last at the end.
 
-    Spaces before and after `…` are padding around something of another length. No regular expression: one with many
-    wildcards takes for ever to find out that it does not match.
+    Spaces before and after `…` pad columns of varying width. No regular expression: one with many wildcards takes
+    exponential time to fail.
     """
     shown = _trimmed(shown)
     first, *others = re.split(r"\s*…\s*", _trimmed(expected))

@@ -1,6 +1,6 @@
-"""The documents of the repository, and what can be read off them: links, headings, names of files and of targets.
+"""The documents of the repository and their content: links, headings, names of files and of make targets.
 
-Pure but for reading the pages. Fenced blocks and their running are console.py's and test_readme.py's.
+Pure except for reading the pages. console.py and test_readme.py parse and run fenced blocks.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ LINE_NUMBER_TOLD = re.compile(r"\b[\w/]+\.py(?::\d+|#L\d+)")
 
 
 def documents() -> list[Path]:
-    """Every Markdown page that belongs to the repository."""
+    """Return every Markdown page that belongs to the repository."""
     pages = [*ROOT.glob("*.md"), *(page for home in HOMES for page in (ROOT / home).rglob("*.md"))]
     assert len(pages) > 5
     return sorted(pages)
 
 
 def prose(text: str) -> str:
-    """A page without its fenced blocks: what is in those is run or shown, not claimed."""
+    """Return a page without its fenced blocks, which are run or shown, and claim nothing."""
     return FENCE.sub("", text)
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Targets of links that are not there. Links to other sites are not looked at: tests need no network."""
+    """Return targets of links that do not exist. Links to other sites are not checked: tests need no network."""
     broken = []
     for match in LINK.finditer(prose(text)):
         target, _, anchor = match["target"].partition("#")
@@ -57,7 +57,7 @@ def broken_links(page: Path, text: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """The names that headings can be linked by, as GitHub makes them."""
+    """Return the names that headings can be linked by, as GitHub makes them."""
     titles = (match["title"].lower() for match in HEADING.finditer(prose(text)))
     return {re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-") for title in titles}
 
@@ -67,7 +67,7 @@ def make_targets(makefile: str) -> set[str]:
 
 
 def targets_told(text: str) -> set[str]:
-    """`make x` in code, in a block or in the line; "to make sure" is English."""
+    """Return the targets of `make x` in code blocks or inline code; "to make sure" is English."""
     code = [*FENCE.findall(text), *re.findall(r"`[^`\n]+`", prose(text))]
     return {target for part in code for target in TARGET_TOLD.findall(part)}
 

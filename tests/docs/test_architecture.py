@@ -19,7 +19,7 @@ WIDTH = 24
 
 
 def purpose(package: Path) -> str:
-    """The first sentence of a package's docstring."""
+    """Return the first sentence of a package's docstring."""
     docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text()))
     assert docstring, f"{package} does not say what it is for"
     return re.split(r"(?<=[.!])\s", docstring.replace("\n", " "))[0]

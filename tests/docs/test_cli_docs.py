@@ -17,12 +17,12 @@ from tests.docs.console import PAGES, blocks, run_step, steps_of
 from tests.e2e.node_process import running_process
 
 PAGE = "reference/cli.md"
-ELSEWHERE = {"serve", "ingest"}  # their options are on pages of their own
+ELSEWHERE = {"serve", "ingest"}  # their options have separate pages
 SHARED = {"--url", "--token", "--cacert", "--context", "--json"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Each command that can be run, by its whole name."""
+    """Return each command that can be run, by its full name."""
     context = click.Context(penstock)
     for name in NAMES:
         command = penstock.get_command(context, name)
@@ -36,7 +36,7 @@ COMMANDS = dict(commands())
 
 
 def sections() -> dict[str, str]:
-    """The text under each `## `penstock …`` heading."""
+    """Return the text under each `## `penstock …`` heading."""
     parts = re.split(r"^## (.*)$", (PAGES / PAGE).read_text(), flags=re.MULTILINE)[1:]
     return {title.strip("`"): text for title, text in zip(parts[::2], parts[1::2], strict=True)}
 

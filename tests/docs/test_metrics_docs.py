@@ -21,7 +21,7 @@ BEGIN, END = "<!-- metrics: made by python -m tests.docs.test_metrics_docs -->",
 
 
 async def scraped(directory: Path) -> str:
-    """The metrics of a node that has been asked for one thing of each kind."""
+    """Return the metrics of a node after one request of each kind."""
     async with in_process(directory) as gateway:
         await (await gateway.create("t")).post_lines("1")
         return (await gateway.send("GET", "/metrics")).body.decode()

@@ -1,4 +1,6 @@
-"""What documents say of the repository holds: links, files, make targets, settings, routes, libraries, decisions."""
+"""What documents say about the repository is true: links, files, make targets, settings, routes, libraries,
+decisions.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from tests.docs.pages import (
 PAGES = {str(page.relative_to(ROOT)): page for page in documents()}
 TARGETS = make_targets((ROOT / "Makefile").read_text())
 DECISIONS = ROOT / "docs" / "decisions"
-NOT_OF_NOW = {"CHANGELOG.md"}  # tells what was, whatever has become of it
+NOT_OF_NOW = {"CHANGELOG.md"}  # describes the past
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -46,7 +48,7 @@ def test_files_and_make_targets_that_are_named_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_no_page_names_a_line_of_code(name: str) -> None:
-    """A number is wrong after the next change; name the function."""
+    """A line number is wrong after the next change; name the function."""
     assert LINE_NUMBER_TOLD.findall(PAGES[name].read_text()) == []
 
 
@@ -55,7 +57,7 @@ def test_every_make_target_is_told_of() -> None:
 
 
 def test_what_a_long_target_asks_for_is_heard() -> None:
-    """A variable that nobody reads would leave the long run as short as the one of CI, and as green."""
+    """A variable without effect would make the long run as short as CI's, and it would still pass."""
     asked = re.findall(r"^\t(PENSTOCK_\w+)=", (ROOT / "Makefile").read_text(), re.MULTILINE)
     code = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     assert asked

@@ -1,6 +1,6 @@
 """The pages for users and the contract keep to the words of the house style, as the code does (test_prose.py).
 
-Tables that are made from code are left out here: their sentences are counted where they are written.
+Tables that are generated from code are omitted here: their sentences are counted in the code.
 """
 
 from __future__ import annotations

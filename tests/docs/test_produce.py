@@ -1,6 +1,6 @@
 """docs/produce.md: its sessions run as shown; its statuses, codes and headers are those of the contract.
 
-Its example programs are run by tests/faults/test_exactly_once.py.
+tests/faults/test_exactly_once.py runs its example programs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_the_operations_looked_at_are_those_that_produce() -> None:
 
 @pytest.mark.parametrize("code", sorted({code for one in PRODUCING for code in one.spec["x-penstock-codes"]}))
 def test_a_problem_is_repeated_if_and_only_if_the_contract_calls_it_retryable(code: str) -> None:
-    """A few are named by their code, with what else to do."""
+    """A few are named by their code, with a further action."""
     problem = PROBLEMS[code]
     if f"`{code}`" in TABLE or code == "not_implemented":
         return
@@ -78,6 +78,6 @@ def test_the_sessions_go_as_the_page_shows(tmp_path: Path) -> None:
 
 
 def test_acknowledgements_are_explained_once() -> None:
-    """One table of acks: two drift apart."""
+    """There is one table of acks: two would diverge."""
     pages = [PAGES.parent / "README.md", *PAGES.rglob("*.md")]
     assert [page.name for page in pages if re.search(r"^\| `0` \|", page.read_text(), re.MULTILINE)] == ["produce.md"]

@@ -1,7 +1,7 @@
 """The commands of the README and of docs/quick-start.md run as printed against a real node, in the order of the page.
 
-A block marked `<!-- tested -->` is given to bash, or to Python, as a whole; the block after it, if it is json or text,
-is what it must print, with `…` for anything. Only the address differs: a test does not take port 8080.
+bash or Python runs each block marked `<!-- tested -->`. The next block, if it is json or text, is its expected output,
+with `…` for anything. Only the address differs: a test does not use port 8080.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run(block: Block, directory: Path, environment: dict[str, str]) -> None:
 
 
 def story(page: str, directory: Path, *, with_spark: bool) -> None:
-    """A clone as far as the blocks can see: `.venv`, and the node's data where `make run` puts it."""
+    """Create what the blocks see of a clone: `.venv`, and the node's data where `make run` puts it."""
     directory.mkdir(exist_ok=True)
     (directory / ".venv").symlink_to(sys.prefix)
     with running_process(directory / "node", data_dir=directory / "penstock-data") as node:
@@ -87,7 +87,7 @@ def test_spark_reads_what_was_produced(tmp_path: Path) -> None:
 
 
 def test_make_run_is_what_is_tested_here() -> None:
-    """The page says `make run`; the node of this test is started by the same command, without make's set-up."""
+    """The page says `make run`; this test starts the node with the same command, without make's set-up."""
     recipe = re.search(r"^run:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     assert "penstock serve $(ARGS)" in recipe[1]
@@ -95,7 +95,7 @@ def test_make_run_is_what_is_tested_here() -> None:
 
 
 def test_every_command_of_the_pages_is_run() -> None:
-    """Every block of shell or Python is marked, but for those that start the node or install."""
+    """Every block of shell or Python is marked, except those that start the node or install."""
     for page, unmarked in ((README, 1), (QUICK_START, 0)):
         shown = re.findall(r"^```(?:sh|python)$", page, re.MULTILINE)
         assert len(blocks(page)) == len(shown) - unmarked

@@ -1,4 +1,4 @@
-"""Sessions of docs pages: each page's run one after the other against one node, and print what the page shows."""
+"""Sessions of docs pages: those of a page run in order against one node, and print what the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What producers sent and received, and the final log. Values; tests/faults/checkers.py judges them.
+"""The operations and results of producers, and the final log. Values; tests/faults/checkers.py judges them.
 
 An append is one logical batch, with any number of attempts. Its outcome is the producer's final knowledge. OK: an
 answer says that it is stored. FAIL: certainly not stored, since every attempt was rejected. INFO: unknown.

@@ -21,7 +21,7 @@ class Fault(StrEnum):
     CUT_REPLY = "cut_reply"  # the client gets the first n bytes of the reply
     LOSE_REPLY = "lose_reply"  # executed, and the reply is dropped
     DUPLICATE = "duplicate"  # the complete request twice, at the same time over two connections
-    REPLAY = "replay"  # answered as usual; the complete request is sent again later
+    REPLAY = "replay"  # answered as usual; the complete request is repeated later
     REORDER = "reorder"  # held until another request of the link has overtaken it
     DELIVER_LATE = "deliver_late"  # the client's connection is closed at once, and the request arrives later
 

@@ -332,7 +332,7 @@ FURTHER = orjson.dumps({"format": 2, "cluster_id": "c", "node_id": 1, "directory
 @fuzzed
 @given(data=strangers([META, FIRST, FURTHER]))
 def test_the_meta_file(tmp_path_factory, data: bytes) -> None:
-    """Of the only directory, of the first of several, or of a further one of the same cluster."""
+    """The file of the only directory, of the first of several, or of a further one of the same cluster."""
     path = tmp_path_factory.mktemp("meta")
     (path / "meta").write_bytes(data)
     disk, identity = RealDisk(), Identity("c", 1)

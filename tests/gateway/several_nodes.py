@@ -62,7 +62,7 @@ class World:
 
 
 class LedByWord(Replica):
-    """The leader of one partition, if the world says so; it may be made to reject."""
+    """The leader of one partition, as `World` defines it; tests can make it reject."""
 
     world: World
     refusal: Exception | None = None  # of appends

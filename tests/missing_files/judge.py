@@ -189,7 +189,7 @@ def _last_log(files: dict[str, bytes], directory: str) -> str:
 
 
 def _batches(data: bytes) -> Iterator[tuple[bytes, batch.Header]]:
-    """Return the checksummed part of every whole batch, wherever it begins."""
+    """Return the checksummed part of every complete batch, at any position."""
     at = 0
     while at + batch.HEADER_BYTES <= len(data):
         header = batch.read_header(data, at)

@@ -113,7 +113,7 @@ class Cluster:
         await self.agents.pop(node_id).stop()
 
     async def expire(self, node_id: int) -> None:
-        """Expire the node's session; the node goes on."""
+        """Expire the node's session; the node keeps running."""
         await self.coordination.expire(self.sessions[node_id][-1])
 
     def controller(self) -> ClusterAgent | None:

@@ -46,7 +46,7 @@ def shared_shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProc
 
 @pytest.fixture
 async def start_gateway(form: str, tmp_path: Path) -> AsyncIterator[StartGateway]:
-    """Starts a node of its own with these settings."""
+    """Start a separate node with these settings."""
     async with AsyncExitStack() as stack:
 
         async def start(**settings: Any) -> Gateway:

@@ -1,4 +1,4 @@
-"""Records that only the store has are kept for `retention_ms`, whatever the clocks of the shipping nodes say.
+"""Records that only the store has are kept for `retention_ms`, independent of the shipping nodes' clocks.
 
 Real shippers of three nodes share one store with a correct clock. They lead in turn and restart, and their wall clocks
 are wrong and step. `PENSTOCK_TEST_SCALE` sets the number of runs.

@@ -22,7 +22,7 @@ from tests.chaos.machines.cluster import NotWhole
 from tests.upgrade.rolling import replace_in_turn, running_nodes
 
 EXIT_FOUND, EXIT_CANNOT = 1, 3
-# A commit without any of these files has only standalone nodes. The second one is the former path of the first.
+# A commit without any of these files has only standalone nodes. The second path is where the first file was before.
 WITH_A_CLUSTER = ("replication/cluster/agent.py", "replication/cluster_agent.py")
 SHOWN = 20
 

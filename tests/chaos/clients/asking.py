@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 
-ATTEMPT_S = 5.0  # the client's timeout; the node is asked to answer earlier
+ATTEMPT_S = 5.0  # the client's timeout; the request's own timeout is shorter
 ACK_TIMEOUT_MS = 4_000
 CONNECT_S = 1.0
 NOT_SENT = "not_connected"

@@ -1,4 +1,4 @@
-"""Leaders change while they ship to an S3 server: the store has no gap, no overlap, and nothing of a replaced leader.
+"""Leaders change while they ship to an S3 server: the store has no gap, no overlap, and no object of a replaced leader.
 
 One leader is killed. The next is stopped during its work until another one leads, and then continues. Then an empty
 node joins, when only the store has the oldest records, and becomes leader.

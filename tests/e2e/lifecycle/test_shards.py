@@ -1,4 +1,4 @@
-"""A node of several shards, as real processes: clients see one node, whatever happens to a part of it."""
+"""A node of several shards, as real processes: clients see one node, also when a part of it fails."""
 
 from __future__ import annotations
 

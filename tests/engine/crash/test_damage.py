@@ -230,7 +230,7 @@ async def test_what_an_fsync_may_have_failed_for_is_written_again_before_it_is_t
 
 
 async def test_a_wrong_bit_below_the_recovery_point_cuts_nothing_and_leads_no_reader_astray(killed):
-    """Such segments are not scanned at the start. The reader detects a broken header; the client detects a broken
+    """A start does not scan such segments. The reader detects a broken header; the client detects a broken
     record.
     """
     path, sent = killed.files(".log")[0], [data for _, _, data in killed.ledger.batches()]

@@ -25,7 +25,7 @@ from tests.engine.crash.inline_node import inline_node
 
 MINUTE_MS = 60_000
 RETENTION_MS = 60 * MINUTE_MS
-FOR_EVER_MS = 60 * MINUTE_MS  # flushes run only when a rule says so
+FOR_EVER_MS = 60 * MINUTE_MS  # flushes run only as a step of a rule
 CONFIG = {"segment_bytes": 65536, "flush_ms": FOR_EVER_MS, "retention_ms": RETENTION_MS, "segment_ms": 30 * 86_400_000}
 SIZES = st.sampled_from((20, 20, 300, 5000, 20_000))
 BATCHES = st.lists(st.tuples(st.integers(1, 3), SIZES), min_size=1, max_size=4)

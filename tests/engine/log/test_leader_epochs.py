@@ -1,4 +1,4 @@
-"""The epoch of a partition's leader never decreases, whatever batches retention, rolls and restarts leave."""
+"""The epoch of a partition's leader never decreases, through retention, rolls and restarts."""
 
 from __future__ import annotations
 

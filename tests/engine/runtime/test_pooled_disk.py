@@ -1,4 +1,4 @@
-"""What a pool adds to the contract of Disk: few open files, no lost syncs, and the handling of EMFILE."""
+"""A pool extends the contract of Disk: few open files, no lost syncs, and the handling of EMFILE."""
 
 from __future__ import annotations
 

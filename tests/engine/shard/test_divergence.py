@@ -283,7 +283,7 @@ async def test_the_log_starts_where_the_leader_s_does_as_far_as_it_is_durable(no
 
 
 class Cut:
-    """The power fails during a truncation or a reset: the remaining log opens, as a prefix of the former one."""
+    """The power fails during a truncation or a reset: the remaining log opens, as a prefix of the old log."""
 
     def __init__(self, to: int, *, is_anew: bool) -> None:
         self.to = to

@@ -40,7 +40,7 @@ T = TypeVar("T")
 async def test_a_fault_at_any_call_neither_loses_nor_doubles(
     file_store: ObjectStore, tmp_path: Path, make: Make, fault: str, restarts: bool
 ) -> None:
-    """Call k fails, or succeeds with its answer lost; then the process goes on, or is restarted (F23, F25)."""
+    """Call k fails, or succeeds with its answer lost; then the process continues or is restarted (F23, F25)."""
     segments = sealed(tmp_path, 3)
     counted = Watched(file_store)
     await make(counted, Source(local_log(segments))).ship_once()

@@ -1,4 +1,4 @@
-"""What a node reports about the cluster, in answers and as metrics: partitions, nodes, problems."""
+"""The node's reports about the cluster, in answers and as metrics: partitions, nodes, problems."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ NEWS = [False] * 6 + [True] + [False] * 3
 
 
 class Pauses:
-    """Stands in for Peers: records the requested pauses, and says whether leaders have changed meanwhile."""
+    """A stub of Peers: records the requested pauses, and returns whether leaders have changed meanwhile."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []

@@ -28,7 +28,7 @@ SOON_S = 0.05
 
 
 class Joining(Standalone):
-    """Stands in for ZooKeeper: joins when the test says so, or not at all."""
+    """A stub of ZooKeeper: joins when the test sets it, or not at all."""
 
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         super().__init__(executor)

@@ -62,7 +62,7 @@ async def test_records_without_a_key_of_one_request_stay_together(new_topic):
 
 
 async def test_records_without_a_key_reach_every_partition_of_the_shard_in_time(new_topic, form):
-    """Of the shard that accepted this connection: forwarding them to another one would gain nothing."""
+    """The shard is the one that accepted this connection: forwarding to another one would gain nothing."""
     topic = await new_topic(3)
     line = '"' + "x" * 20_000 + '"'
     for _ in range(60):

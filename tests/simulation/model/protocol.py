@@ -41,7 +41,7 @@ class Replica(NamedTuple):
 
     is_running: bool
     broker_epoch: int  # of its registration; 0 without one
-    known_broker_epoch: int  # the epoch that the process believes it has
+    known_broker_epoch: int  # the epoch that the process knows
     survives_from: int
     log: tuple[Record, ...]
     synced: int

@@ -108,7 +108,7 @@ class Hosted:
         self.on_state(found)
 
     def resign(self) -> None:
-        """The session has expired: this node leads nothing, and does not know who does."""
+        """The session has expired: this node leads nothing, and does not know the leader."""
         self._end_leading()
         self.known, self.role = None, Wait(0)
         self.following.forget()

@@ -1,4 +1,4 @@
-"""What is removed: roots that were superseded a day ago, and unnamed objects; never anything that a reader needs."""
+"""Removes roots that were superseded a day ago, and unnamed objects; never an object that a reader needs."""
 
 from __future__ import annotations
 
