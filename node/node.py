@@ -124,7 +124,7 @@ class Node:
             self.metrics,
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
-        calls = {**partition_reads.partition_calls(self.reads), **admin_calls.partition_calls(owner)}
+        calls = [*partition_reads.partition_calls(self.reads), *admin_calls.partition_calls(owner)]
         self.router = Router(self.partitions, peers, budgets, calls)
         self.server = ServerContext(
             settings,

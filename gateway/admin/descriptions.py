@@ -10,6 +10,7 @@ from engine.runtime.slices import in_slices
 from engine.shard.served_topics import Topic
 from gateway.admin.cluster_rows import PartitionRow, offline_row, topology_row
 from gateway.admin.context import AdminContext
+from gateway.admin.partition_calls import DESCRIBE
 from gateway.routing.router import CALL_S, may_repeat
 from replication.cluster.view import ClusterView
 
@@ -20,29 +21,32 @@ async def described_rows(context: AdminContext, topic: Topic, budget_ms: int | N
     """Returns a row for each partition, without positions where the leader does not answer within the budget."""
     record, view = topic.record, context.peers.view
     timeout_s = CALL_S if view is None else _describe_s(context, budget_ms)
-    found = await context.router.rows("describe", record, timeout_s)
-    if view is not None:
-        async for number, row in in_slices(list(found.items())):
-            found[number] = _in_cluster(view, record.topic_id, number, row)
-    left = [number for number in range(record.partitions) if number not in found]
-    rows = await asyncio.gather(*(described_row(context, record, number, budget_ms) for number in left))
-    found.update(zip(left, rows, strict=True))
-    return [found[number] for number in range(record.partitions)]
+    found = await context.router.rows(DESCRIBE, record, timeout_s)
+    rows: dict[int, PartitionRow] = {}
+    async for number, row in in_slices(list(found.items())):
+        if view is not None:
+            rows[number] = _in_cluster(view, record.topic_id, number, row)
+        elif row is not None:
+            rows[number] = row
+    left = [number for number in range(record.partitions) if number not in rows]
+    described = await asyncio.gather(*(described_row(context, record, number, budget_ms) for number in left))
+    rows.update(zip(left, described, strict=True))
+    return [rows[number] for number in range(record.partitions)]
 
 
 async def described_row(context: AdminContext, record: TopicRecord, number: int, budget_ms: int | None) -> PartitionRow:
     """Returns the row of one partition, as `described_rows` does."""
     view = context.peers.view
     if view is None:
-        row, _ = await context.router.call("describe", record.name, number, None)
-        return row  # type: ignore[no-any-return]
+        row, _ = await context.router.call(DESCRIBE, record.name, number, None)
+        return row
     try:
         async with asyncio.timeout(_describe_s(context, budget_ms)):  # a node that hangs sends no error either
-            row, _ = await context.router.call("describe", record.name, number, None, budget_ms=budget_ms)
+            row, _ = await context.router.call(DESCRIBE, record.name, number, None, budget_ms=budget_ms)
     except TimeoutError:
         return offline_row(view, record.topic_id, number)
     except EngineError as error:
-        if not may_repeat("describe", error):
+        if not may_repeat(DESCRIBE, error):
             raise
         return offline_row(view, record.topic_id, number)
     return _in_cluster(view, record.topic_id, number, row)

@@ -8,6 +8,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.admin.context import ADMIN
+from gateway.admin.partition_calls import FENCE, SET_FENCE
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, path_partition, read_query
@@ -24,7 +25,7 @@ async def describe_fence(request: web.Request) -> web.Response:
     """GET /v1/topics/{topic}/partitions/{partition}/fence"""
     context = request.app[ADMIN]
     read_query(request, NoQuery)
-    document, _ = await context.router.call("fence", request.match_info["topic"], path_partition(request), None)
+    document, _ = await context.router.call(FENCE, request.match_info["topic"], path_partition(request), None)
     return answer(document)
 
 
@@ -37,5 +38,5 @@ async def set_fence(request: web.Request) -> web.Response:
     expected = None if wish.expected is UNSET else wish.expected or ""
     topic, number = request.match_info["topic"], path_partition(request)
     wait_ms = context.settings.produce_timeout_ms
-    document, _ = await context.router.call("set_fence", topic, number, (wish.token or "", expected), wait_ms=wait_ms)
+    document, _ = await context.router.call(SET_FENCE, topic, number, (wish.token or "", expected), wait_ms=wait_ms)
     return answer(document)

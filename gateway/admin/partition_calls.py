@@ -6,7 +6,6 @@ Arguments and results are plain values, so that any process can make the call ov
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from engine.format.control_batch import encode_fence
 from engine.partition.partition import Partition
@@ -14,8 +13,17 @@ from engine.producers.append_validator import AppendConditions
 from engine.producers.fencing import Fence
 from gateway.admin.cluster_rows import PartitionRow
 from gateway.admin.context import OwnerContext
-from gateway.routing.router import PartitionCall
+from gateway.routing.router import Answering, PartitionCall
 from replication.replica.acks import Acks
+
+Document = dict[str, object]
+
+DESCRIBE: PartitionCall[None, PartitionRow] = PartitionCall("describe")
+TIER_STATUS: PartitionCall[None, Document] = PartitionCall("tier_status")
+ROLL: PartitionCall[None, dict[str, int]] = PartitionCall("roll", is_together=True)
+DELETE_BEFORE: PartitionCall[int, Document] = PartitionCall("delete_before")
+FENCE: PartitionCall[None, Document] = PartitionCall("fence")
+SET_FENCE: PartitionCall[tuple[str, str | None], Document] = PartitionCall("set_fence", is_change=True)
 
 
 async def describe(context: OwnerContext, partition: Partition, _: None) -> tuple[PartitionRow, bytes]:
@@ -45,7 +53,7 @@ async def describe(context: OwnerContext, partition: Partition, _: None) -> tupl
     return described, b""
 
 
-async def tier_status(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, object], bytes]:
+async def tier_status(context: OwnerContext, partition: Partition, _: None) -> tuple[Document, bytes]:
     """Returns a partition's row in the status of the store."""
     positions, tiered = partition.statistics(), await context.tier.statistics(partition)
     document: dict[str, object] = {
@@ -69,21 +77,23 @@ async def roll(context: OwnerContext, partition: Partition, _: None) -> tuple[di
     return {"partition": partition.number, "sealed_end": await context.shard.committer.roll(partition)}, b""
 
 
-async def delete_before(context: OwnerContext, partition: Partition, offset: int) -> tuple[dict[str, object], bytes]:
+async def delete_before(context: OwnerContext, partition: Partition, offset: int) -> tuple[Document, bytes]:
     """Deletes the records below an offset. Checks leadership: a replaced leader would delete from its own log only."""
     await context.partitions.replica(partition).confirm_leading()
     log_start = await context.shard.delete_before(partition, offset)
     return {"topic": partition.topic, "partition": partition.number, "log_start": log_start}, b""
 
 
-async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[dict[str, object], bytes]:
+async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[Document, bytes]:
     """Returns the token that the partition demands of every append. Raises the partition's error if it is offline."""
     if partition.offline is not None:
         raise partition.offline
     return _fence_told(partition, partition.validator.fencing.present), b""
 
 
-async def set_fence(context: OwnerContext, partition: Partition, arguments: Any) -> tuple[dict[str, object], bytes]:
+async def set_fence(
+    context: OwnerContext, partition: Partition, arguments: tuple[str, str | None]
+) -> tuple[Document, bytes]:
     """Sets the token; an empty one removes it. If `expected` is given, it must be the present token.
 
     Idempotent: a token that is in force already is not appended again. Raises the partition's error if it is offline.
@@ -112,13 +122,13 @@ def _fence_told(partition: Partition, fence: Fence) -> dict[str, object]:
     }
 
 
-def partition_calls(context: OwnerContext) -> dict[str, PartitionCall]:
-    """Returns the operators' calls to partitions of this process, by name."""
-    return {
-        "describe": partial(describe, context),
-        "tier_status": partial(tier_status, context),
-        "roll": partial(roll, context),
-        "delete_before": partial(delete_before, context),
-        "fence": partial(fence, context),
-        "set_fence": partial(set_fence, context),
-    }
+def partition_calls(context: OwnerContext) -> list[Answering]:
+    """Returns the operators' calls to partitions of this process."""
+    return [
+        DESCRIBE.by(partial(describe, context)),
+        TIER_STATUS.by(partial(tier_status, context)),
+        ROLL.by(partial(roll, context)),
+        DELETE_BEFORE.by(partial(delete_before, context)),
+        FENCE.by(partial(fence, context)),
+        SET_FENCE.by(partial(set_fence, context)),
+    ]

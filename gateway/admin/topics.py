@@ -16,6 +16,7 @@ from gateway.access.tokens_file import Right
 from gateway.admin.altering import alter
 from gateway.admin.context import ADMIN, AdminContext
 from gateway.admin.descriptions import described_rows
+from gateway.admin.partition_calls import DELETE_BEFORE, ROLL, TIER_STATUS
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, path_partition, read_query
@@ -109,7 +110,7 @@ async def roll_topic(request: web.Request) -> web.Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     topic = context.topics.topic(request.match_info["topic"])
-    return answer({"topic": topic.record.name, "partitions": await context.router.call_all("roll", topic)})
+    return answer({"topic": topic.record.name, "partitions": await context.router.call_all(ROLL, topic)})
 
 
 async def delete_records(request: web.Request) -> web.Response:
@@ -120,7 +121,7 @@ async def delete_records(request: web.Request) -> web.Response:
         raise Problem("invalid_query", "before is needed: the first offset that stays", parameter="before")
     context.lifecycle.check_accepting()
     topic, number = request.match_info["topic"], path_partition(request)
-    document, _ = await context.router.call("delete_before", topic, number, before)
+    document, _ = await context.router.call(DELETE_BEFORE, topic, number, before)
     return answer(document)
 
 
@@ -129,7 +130,7 @@ async def tier_status(request: web.Request) -> web.Response:
     context = request.app[ADMIN]
     read_query(request, NoQuery)
     topic = context.topics.topic(request.match_info["topic"])
-    partitions = await context.router.call_all("tier_status", topic)
+    partitions = await context.router.call_all(TIER_STATUS, topic)
     return answer({"topic": topic.record.name, "store": context.store_url, "partitions": partitions})
 
 

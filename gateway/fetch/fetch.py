@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FETCH, FetchContext, ReadContext
-from gateway.fetch.partition_reads import Answer
+from gateway.fetch.partition_reads import FETCH_CALL, FIND_OFFSETS, Answer
 from gateway.fetch.request import JSON, OFFERED, FetchRequest, Timestamp, parse, request_of
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
@@ -66,7 +66,7 @@ async def find_offsets(request: web.Request) -> web.Response:
     query = read_query(request, OffsetsQuery)
     timestamp = None if query.timestamp is None else parse_timestamp(query.timestamp)
     topic, number = request.match_info["topic"], path_partition(request)
-    document, _ = await request.app[FETCH].router.call("find_offsets", topic, number, timestamp)
+    document, _ = await request.app[FETCH].router.call(FIND_OFFSETS, topic, number, timestamp)
     return web.Response(body=orjson.dumps(document), headers={"Content-Type": JSON})
 
 
@@ -78,7 +78,7 @@ async def _fetch_elsewhere(context: FetchContext, topic: str, number: int, wante
         if found is not None:
             return found
         wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
-    headers, body = await context.router.call("fetch", topic, number, wanted, wait_ms=wanted.wait_ms)
+    headers, body = await context.router.call(FETCH_CALL, topic, number, wanted, wait_ms=wanted.wait_ms)
     if context.peers.view is not None:
         headers = headers | leader_headers(context.peers, context.partitions.topic_id(topic, number), [number])
     return headers, body
@@ -104,7 +104,7 @@ async def _fetch_nearby(
         arguments = (topic_id, topic_name, number, peers.known_epoch(topic_id, number), wanted)
         return await peers.link(owner).call("fetch_nearby", arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
     except EngineError as error:
-        if not may_repeat("fetch", error):
+        if not may_repeat(FETCH_CALL, error):
             raise
         return None
 

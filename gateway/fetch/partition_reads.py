@@ -40,7 +40,7 @@ from gateway.fetch.record_json import (
 from gateway.fetch.request import JSON, FetchRequest, request_of
 from gateway.http.caching import NO_STORE, STATUS, is_known, kept_headers, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
-from gateway.routing.router import PartitionCall
+from gateway.routing.router import Answering, PartitionCall
 from replication.replica.replica import Replica
 
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
@@ -63,6 +63,10 @@ class Positions(TypedDict):
     high_watermark: int
     offset: int | None
     timestamp: int | None
+
+
+FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch")
+FIND_OFFSETS: PartitionCall[int | None, Positions] = PartitionCall("find_offsets")
 
 
 async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest) -> Answer:
@@ -311,10 +315,10 @@ def _bounds_headers(partition: Partition) -> dict[str, str]:
     }
 
 
-def partition_calls(context: ReadContext) -> dict[str, PartitionCall]:
-    """Returns the readers' calls to partitions of this process, by name."""
+def partition_calls(context: ReadContext) -> list[Answering]:
+    """Returns the readers' calls to partitions of this process."""
 
     async def fetch_call(partition: Partition, arguments: object) -> Answer:
         return await fetch(context, partition, request_of(arguments))
 
-    return {"fetch": fetch_call, "find_offsets": partial(find_offsets, context)}
+    return [FETCH_CALL.by(fetch_call), FIND_OFFSETS.by(partial(find_offsets, context))]

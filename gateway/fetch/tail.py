@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from aiohttp import web
 from msgspec import Struct
@@ -25,6 +25,7 @@ from gateway.fetch import event_stream
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.many_reads import Limits, Part, Wanted
 from gateway.fetch.multi_fetch import MOVING, MultiFetch
+from gateway.fetch.partition_reads import FIND_OFFSETS, Positions
 from gateway.fetch.request import From, Offset, Timestamp, ValueForm
 from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
@@ -266,17 +267,17 @@ async def _starts(
     if given is not None:
         return await _with_new_ones(context, given, topic, numbers)
     timestamp = None if query.timestamp is None else parse_timestamp(query.timestamp)
-    asked = (context.router.call("find_offsets", topic, number, timestamp) for number in numbers)
+    asked = (context.router.call(FIND_OFFSETS, topic, number, timestamp) for number in numbers)
     return [_start(found, query) for found, _ in await asyncio.gather(*asked)]
 
 
 async def _with_new_ones(context: FetchContext, positions: list[int], topic: str, numbers: Sequence[int]) -> list[int]:
     """Adds the beginnings of partitions that the topic has gained since."""
-    asked = (context.router.call("find_offsets", topic, number, None) for number in numbers[len(positions) :])
+    asked = (context.router.call(FIND_OFFSETS, topic, number, None) for number in numbers[len(positions) :])
     return positions + [int(found["log_start"]) for found, _ in await asyncio.gather(*asked)]
 
 
-def _start(found: dict[str, Any], query: StartQuery) -> int:
+def _start(found: Positions, query: StartQuery) -> int:
     if query.timestamp is not None and found["offset"] is not None:
         return int(found["offset"])
     return int(found["log_start" if query.from_ == "earliest" else "high_watermark"])

@@ -6,18 +6,28 @@ Rejects a request that must not be passed on but would have to be, and names the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypedDict
 
 from aiohttp import web
 
 from gateway.http.problems import Problem
 from gateway.routing.peers import Peers
-from gateway.routing.router import Router
+from gateway.routing.router import PartitionCall, Router
 
 FORWARD = "Penstock-Forward"
 LEADER = "Penstock-Leader"
 LEADER_EPOCH = "Penstock-Leader-Epoch"
 RACK = "Penstock-Rack"
 RACK_CHARS_MAX = 200
+
+
+class _Led(TypedDict):
+    """The part of a described partition that is read here."""
+
+    leader_url: str
+
+
+_DESCRIBE: PartitionCall[None, _Led] = PartitionCall("describe")
 
 
 def check_forward(request: web.Request) -> None:
@@ -38,7 +48,7 @@ async def demand_direct(request: web.Request, router: Router, partitions: Iterab
         if not router.peers.answers_for(topic_id, number):
             url = router.peers.leader_url(topic_id, number)
             if url is None:  # on another shard: it alone knows its port
-                row, _ = await router.call("describe", topic_name, number, None)
+                row, _ = await router.call(_DESCRIBE, topic_name, number, None)
                 url = row["leader_url"]
             text = f"partition {number} of topic {topic_name!r} is led at {url}, and the request must not be passed on"
             raise Problem("misdirected", text, headers={LEADER: url}, leader_url=url)

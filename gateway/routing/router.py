@@ -7,8 +7,9 @@ process that does not know an argument goes without it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
@@ -24,54 +25,75 @@ from gateway.routing.peers import Owner, Peers
 from gateway.routing.retry_budget import RetryBudgets
 from replication.errors import NoLeader
 
-# A call at a partition's owner, by name: arguments and results are plain values, as links carry them.
-PartitionCall = Callable[[Partition, Any], Awaitable[tuple[Any, bytes | bytearray]]]
+A = TypeVar("A")
+R = TypeVar("R")
+Reply = tuple[R, bytes | bytearray]
 
 CALL_S = 30.0  # the owner's time limit beyond the requested wait
-CHANGES = ("set_fence",)  # the others can be repeated without harm
-TOGETHER = ("roll",)  # waits for the disk, which syncs many partitions in the time of one
 
 _Asked = Sequence[tuple[int, int]]  # partitions, each with the least leader epoch
 
 
-def may_repeat(name: str, error: EngineError) -> bool:
+@dataclass(frozen=True, slots=True)
+class PartitionCall(Generic[A, R]):
+    """A call at a partition's owner: its name, and the types of its arguments and of its result.
+
+    Both are plain values, as links carry them. `is_change`: it cannot be repeated without harm. `is_together`: it waits
+    for the disk, which syncs many partitions in the time of one.
+    """
+
+    name: str
+    is_change: bool = False
+    is_together: bool = False
+
+    def by(self, function: Callable[[Partition, A], Awaitable[Reply[R]]]) -> Answering:
+        """Returns the call with its function in the owner's process."""
+        return Answering(self, function)
+
+
+class Answering(NamedTuple):
+    """A call with its function in the owner's process."""
+
+    call: PartitionCall[Any, Any]
+    function: Callable[[Partition, Any], Awaitable[Reply[Any]]]
+
+
+def may_repeat(call: PartitionCall[A, R], error: EngineError) -> bool:
     """Returns whether a call failed because leadership moved, and may be repeated."""
-    return will_pass(error) or (is_doubt(error) and name not in CHANGES)
+    return will_pass(error) or (is_doubt(error) and not call.is_change)
 
 
 class Router:
     """`calls` has the calls for the partitions that this process answers for."""
 
-    def __init__(
-        self, partitions: Partitions, peers: Peers, budgets: RetryBudgets, calls: Mapping[str, PartitionCall]
-    ) -> None:
+    def __init__(self, partitions: Partitions, peers: Peers, budgets: RetryBudgets, calls: Iterable[Answering]) -> None:
         self.partitions = partitions
         self.peers = peers
         self.budgets = budgets
-        self._calls = calls
+        self._calls = {one.call.name: one for one in calls}
 
     async def call(
         self,
-        name: str,
+        call: PartitionCall[A, R],
         topic_name: str,
         number: int,
-        arguments: Any,
+        arguments: A,
         *,
         wait_ms: int = 0,
         budget_ms: int | None = None,
-    ) -> tuple[Any, bytes | bytearray]:
+    ) -> Reply[R]:
         """Makes a call at the partition's owner. In a cluster it waits for a leader and follows it when it moves.
 
         Raises UnknownTopic, UnknownPartition, NoLeader, and what the call raises.
         """
         if self.peers.view is None:
-            return await self._call_now(name, topic_name, number, arguments, wait_ms)
+            return await self._call_now(call, topic_name, number, arguments, wait_ms)
         budget = self.budgets.begin(wait_ms, budget_ms)
         while True:
             try:
-                return await self._call_now(name, topic_name, number, arguments, wait_ms)
+                return await self._call_now(call, topic_name, number, arguments, wait_ms)
             except EngineError as error:
-                if not may_repeat(name, error):
+                if not may_repeat(call, error):
                     raise
                 await budget.pause(error)
             if wait_ms:
@@ -79,19 +101,17 @@ class Router:
                 if isinstance(arguments, Struct):  # a fetch's; those of set_fence contain no time
                     arguments = structs.replace(arguments, wait_ms=wait_ms)
 
-    async def call_here(self, name: str, partition: Partition, arguments: Any) -> tuple[Any, bytes | bytearray]:
-        """Makes a call for a partition of this process. Raises what the call raises."""
-        return await self._calls[name](partition, arguments)
-
-    async def call_all(self, name: str, topic: Topic) -> list[Any]:
+    async def call_all(self, call: PartitionCall[None, R], topic: Topic) -> list[R | None]:
         """Makes a call for every partition of a topic. The results are in the order of the partitions."""
-        found = await self.rows(name, topic.record)
+        found = await self.rows(call, topic.record)
         left = [number for number in range(topic.record.partitions) if number not in found]
-        results = await asyncio.gather(*(self.call(name, topic.record.name, number, None) for number in left))
+        results = await asyncio.gather(*(self.call(call, topic.record.name, number, None) for number in left))
         found.update(zip(left, (result for result, _ in results), strict=True))
         return [found[number] for number in range(topic.record.partitions)]
 
-    async def rows(self, name: str, record: TopicRecord, timeout_s: float = CALL_S) -> dict[int, Any]:
+    async def rows(
+        self, call: PartitionCall[None, R], record: TopicRecord, timeout_s: float = CALL_S
+    ) -> dict[int, R | None]:
         """Makes a call for all partitions of a topic, with one message to each process that answers for some.
 
         Looks for no leader and does not retry: a partition without a leader has no row, and the row of one whose owner
@@ -103,50 +123,52 @@ class Router:
                 by_owner.setdefault(self.peers.owner(record.topic_id, number), []).append(number)
             except NoLeader:
                 continue
-        asking = [self._rows_of(name, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
-        return {number: row for rows in await asyncio.gather(*asking) for number, row in rows}
+        asking = [self._rows_of(call, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
+        answers = await asyncio.gather(*asking)
+        return {number: row for rows in answers for number, row in rows}
 
     def handlers(self) -> dict[str, Handler]:
         """Returns the handlers of these calls from other processes."""
 
-        def of(name: str) -> Handler:
+        def of(answering: Answering) -> Handler:
             async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
                 topic_id, topic_name, number, epoch, call_arguments, *_rest = arguments
                 partition = self.partitions.answered(topic_name, topic_id, number, epoch)
-                return await self._calls[name](partition, call_arguments)
+                return await answering.function(partition, call_arguments)
 
             return call
 
         async def rows(arguments: Any, _: bytes) -> tuple[list[tuple[int, Any]], bytes]:
             name, topic_id, topic_name, asked, *_rest = arguments
-            return await self._own_rows(name, topic_id, topic_name, asked), b""
+            return await self._own_rows(self._calls[name].call, topic_id, topic_name, asked), b""
 
-        return {"rows": rows, **{name: of(name) for name in self._calls}}
+        return {"rows": rows, **{name: of(one) for name, one in self._calls.items()}}
 
     async def _call_now(
-        self, name: str, topic_name: str, number: int, arguments: Any, wait_ms: int
-    ) -> tuple[Any, bytes | bytearray]:
+        self, call: PartitionCall[A, R], topic_name: str, number: int, arguments: A, wait_ms: int
+    ) -> Reply[R]:
         partitions, peers = self.partitions, self.peers
         topic_id = partitions.topic_id(topic_name, number)
         owner = peers.owner(topic_id, number)
         if peers.is_here(owner):
-            return await self._calls[name](partitions.answered(topic_name, topic_id, number), arguments)
+            partition = partitions.answered(topic_name, topic_id, number)
+            return await self._calls[call.name].function(partition, arguments)
         link, epoch = peers.link(owner), peers.known_epoch(topic_id, number)
         try:
             sent = (topic_id, topic_name, number, epoch, arguments)
-            return await link.call(name, sent, timeout_s=wait_ms / 1000 + CALL_S)
+            return await link.call(call.name, sent, timeout_s=wait_ms / 1000 + CALL_S)
         except LinkLost:
-            if name in CHANGES:
+            if call.is_change:
                 raise  # the call may have been executed
             raise LinkDown("the process that owns the partition went away") from None
 
     async def _rows_of(
-        self, name: str, record: TopicRecord, owner: Owner, numbers: list[int], timeout_s: float
+        self, call: PartitionCall[None, R], record: TopicRecord, owner: Owner, numbers: list[int], timeout_s: float
     ) -> Sequence[tuple[int, Any]]:
         if self.peers.is_here(owner):
-            return await self._own_rows(name, record.topic_id, record.name, [(number, 0) for number in numbers])
+            return await self._own_rows(call, record.topic_id, record.name, [(number, 0) for number in numbers])
         asked = [(number, self.peers.known_epoch(record.topic_id, number)) for number in numbers]
-        arguments = (name, record.topic_id, record.name, asked)
+        arguments = (call.name, record.topic_id, record.name, asked)
         try:
             async with asyncio.timeout(timeout_s):
                 rows, _ = await self.peers.link(owner).call("rows", arguments, timeout_s=CALL_S)
@@ -156,16 +178,20 @@ class Router:
             return []
         return rows  # type: ignore[no-any-return]
 
-    async def _own_rows(self, name: str, topic_id: str, topic_name: str, asked: _Asked) -> list[tuple[int, Any]]:
-        async def row(number: int, epoch: int) -> Any:
+    async def _own_rows(
+        self, call: PartitionCall[None, R], topic_id: str, topic_name: str, asked: _Asked
+    ) -> list[tuple[int, R | None]]:
+        function: Callable[[Partition, None], Awaitable[Reply[R]]] = self._calls[call.name].function
+
+        async def row(number: int, epoch: int) -> R | None:
             try:
-                found, _ = await self._calls[name](self.partitions.answered(topic_name, topic_id, number, epoch), None)
+                found, _ = await function(self.partitions.answered(topic_name, topic_id, number, epoch), None)
             except EngineError:
                 return None
             return found
 
-        rows: list[tuple[int, Any]] = []
-        if name in TOGETHER:
+        rows: list[tuple[int, R | None]] = []
+        if call.is_together:
             for first in range(0, len(asked), SLICE):
                 part = asked[first : first + SLICE]
                 found = await asyncio.gather(*(row(number, epoch) for number, epoch in part))

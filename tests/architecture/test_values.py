@@ -16,7 +16,6 @@ MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}
 
 LEFT = {
     "gateway.docs.guide.Contract": "a JSON document of OpenAPI's shape, which the page of /docs walks",
-    "gateway.routing.router.Router.rows": "each call has rows of its own, and its name does not carry their type yet",
 }
 
 
