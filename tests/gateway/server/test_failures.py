@@ -166,7 +166,7 @@ async def test_a_draining_node_refuses_what_changes_and_still_gives_what_it_has(
 async def test_an_event_stream_begun_in_a_farewell_is_no_refusal_and_ends_with_when_to_come_back(gateway, topic):
     """A browser's EventSource that receives 503 stops permanently."""
     await topic.post_lines("1", to=0)
-    gateway.node.let_go()
+    gateway.node.end_long_polls()
     for path in (f"{topic.path}/partitions/0/records", f"{topic.path}/records"):
         stream = await gateway.send("GET", f"{path}?from=earliest", b"", {"Accept": "text/event-stream"})
         assert stream.status == 200
