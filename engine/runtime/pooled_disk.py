@@ -47,6 +47,7 @@ class _File:
     writes: int = 0
     synced_writes: int | None = None
     failure: OSError | None = None
+    is_lock: bool = False
     is_kept_open: bool = False
     is_closed: bool = False
 
@@ -83,7 +84,9 @@ class PooledDisk:
 
     def lock(self, path: str) -> int:
         """Lock a file, which is never closed for another one: that would release the lock."""
-        return self._added(_File(path, is_writable=True, is_kept_open=True), partial(self._disk.lock, path))
+        return self._added(
+            _File(path, is_writable=True, is_lock=True, is_kept_open=True), partial(self._disk.lock, path)
+        )
 
     def close(self, handle: int) -> None:
         """Close the handle. Raises OSError (EBADF for an unknown handle)."""
@@ -371,7 +374,7 @@ class PooledDisk:
 
     def _let_close(self, kept: list[_File]) -> None:
         for file in kept:
-            file.is_kept_open = False
+            file.is_kept_open = file.is_lock
             self._release(file)
 
     def _lose_name(self, kept: list[_File]) -> None:

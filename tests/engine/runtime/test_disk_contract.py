@@ -7,7 +7,7 @@ import os
 import tempfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.runtime.disk import Disk, RealDisk, WouldBlock, read_file, write_atomically
@@ -295,6 +295,7 @@ class Side:
 @pytest.mark.parametrize("files_max", [None, 1, 3])
 @settings(max_examples=200, deadline=None)
 @given(calls=st.lists(calls, max_size=40))
+@example(calls=[("lock", "a"), ("rename", "b", "a"), ("lock", "a")])  # a refused rename released the lock of its target
 def test_the_recording_disk_cannot_be_told_from_the_real_one_nor_a_pool_from_its_disk(files_max, calls):
     recording: Disk = RecordingDisk()
     recording = recording if files_max is None else PooledDisk(recording, files_max)

@@ -52,11 +52,11 @@ async def test_the_metrics_tell_what_is_in_need(cluster, monkeypatch):
     for name, first, second in (
         ("cluster_nodes", 2, 2),
         ("leaderless_partitions", 1, 1),
-        ("leading_partitions", 1, 2),
+        ("leader_partitions", 1, 2),
         ("under_replicated_partitions", 1, 0),
-        ("under_min_in_sync_partitions", 1, 0),
+        ("under_min_isr_partitions", 1, 0),
         ("replica_lag_records", 3, 3),
-        ("unclean_elections_total", 0, 0),
+        ("unclean_leader_elections_total", 0, 0),
     ):
         assert [one[f"penstock_{name}",] for one in told] == [first, second], name
     before = told[0]["penstock_leader_elections_total",]

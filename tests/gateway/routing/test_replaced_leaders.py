@@ -37,7 +37,7 @@ class HostOfReplaced(StandaloneHost):
 
 @pytest.fixture
 async def cluster(tmp_path) -> AsyncIterator[Cluster]:
-    async with several_nodes(tmp_path, leader_wait_ms=50, produce_timeout_ms=100) as cluster:
+    async with several_nodes(tmp_path, leader_wait_ms=50, produce_timeout_ms=1000) as cluster:
         yield cluster
 
 
