@@ -214,7 +214,7 @@ def storage_error(what: str, error: OSError) -> EngineError:
         return too_many_open_files(what)
     if error.errno in NO_SPACE:
         return StorageFull(f"{what}: no space is left on the disk", hint="free space or shorten retention")
-    return StorageFailed(f"{what}: {error}", hint="look at the node's disk and its log")
+    return StorageFailed(f"{what}: {error}", hint="see the node's disk and its log")
 
 
 def too_many_open_files(what: str) -> TooManyOpenFiles:
@@ -223,14 +223,14 @@ def too_many_open_files(what: str) -> TooManyOpenFiles:
     )
 
 
-class LogCut(EngineError):
+class LogTruncated(EngineError):
     """Another replica became leader and this log is truncated. No queued record was stored; ask the leader."""
 
     code = "not_leader"
     retryable = True
 
 
-class EndCutOff(EngineError):
+class AckTruncated(EngineError):
     """The records that an acknowledgement waited for were truncated from this log. The new leader may have them."""
 
     code = "leadership_lost"

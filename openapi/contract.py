@@ -37,7 +37,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the answer to an example must be. Members that are None or empty are not looked at."""
+    """The expected answer to an example. Members that are None or empty are not compared."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Example:
 
 @cache
 def load_contract() -> dict[str, Any]:
-    """The contract as plain values. Callers share it and must not change it."""
+    """Return the contract as plain values. Callers share it and must not change it."""
     contract = _read_yaml(_package().joinpath("gateway.yaml"))
     assert isinstance(contract, dict)
     return contract
@@ -74,7 +74,7 @@ def contract_json() -> bytes:
 
 
 def operations(contract: dict[str, Any]) -> Iterator[Operation]:
-    """All operations in the order of the document."""
+    """Return all operations in the order of the document."""
     for path, item in contract["paths"].items():
         shared = item.get("parameters", [])
         for method, spec in item.items():
@@ -84,7 +84,7 @@ def operations(contract: dict[str, Any]) -> Iterator[Operation]:
 
 
 def resolve(contract: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
-    """The value itself, or what its `$ref` points at."""
+    """Return the value itself, or the target of its `$ref`."""
     while "$ref" in value:
         target: Any = contract
         for part in value["$ref"].removeprefix("#/").split("/"):

@@ -14,9 +14,7 @@ from replication.errors import (
     NotLeader,
 )
 
-MAYBE_STORED = (
-    "the records may be committed; sent again without an Idempotency-Key or Producer-Seq they may be there twice"
-)
+MAYBE_STORED = "the records may be committed; a retry without an Idempotency-Key or Producer-Seq may store them twice"
 
 
 def not_leading(name: str, role: Role, *, is_known: bool) -> EngineError:
@@ -24,12 +22,12 @@ def not_leading(name: str, role: Role, *, is_known: bool) -> EngineError:
     if isinstance(role, Follow):
         return NotLeader(f"{name}: node {role.leader} leads", leader=role.leader)
     if isinstance(role, Lead) or not is_known:
-        return NotLeader(f"{name}: this node does not lead yet")
-    return NoLeader(f"{name}: nobody leads now")
+        return NotLeader(f"{name}: this node is becoming the leader")
+    return NoLeader(f"{name}: the partition has no leader")
 
 
 def in_doubt(name: str) -> EngineError:
-    text = f"{name}: the node has lost touch with the coordination store, and another may lead by now"
+    text = f"{name}: the node has no contact with the coordination store, and another node may lead"
     return NotLeader(text, hint="retry, or use acks=all")
 
 

@@ -30,7 +30,7 @@ _CHECKED_BYTES_MAX = 1 << 30  # of bytes that look like headers and are not; a f
 _MAYBE_HEADER = re.compile(rb"(?=.{16}" + re.escape(bytes([MAGIC])) + rb")", re.DOTALL)
 
 
-def keep_foreign(disk: Disk, log_path: str, good_path: str) -> str | None:
+def save_foreign_batches(disk: Disk, log_path: str, good_path: str) -> str | None:
     """Return the path of the kept copy of a `.log` file; None if the good copy has all its batches. Raises OSError.
 
     Durable when this returns. A second call for the same file keeps no second copy.
@@ -38,7 +38,7 @@ def keep_foreign(disk: Disk, log_path: str, good_path: str) -> str | None:
     if disk.kind(log_path) is not FileKind.FILE:
         return None
     with _File(disk, log_path) as file, _File(disk, good_path) as good:
-        return _copy(disk, file, log_path) if _has_foreign(file, _Good(good).has) else None
+        return _copy(disk, file, log_path) if _has_foreign(file, _GoodCopy(good).has) else None
 
 
 def set_aside_foreign(disk: Disk, segment: Segment) -> str | None:
@@ -91,7 +91,7 @@ class _File:
         return read_header(data) if len(data) == HEADER_BYTES else None
 
 
-class _Good:
+class _GoodCopy:
     """The good copy: valid batches from its first byte to its last."""
 
     def __init__(self, file: _File) -> None:

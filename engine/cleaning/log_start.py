@@ -24,7 +24,7 @@ from engine.format import paths
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
 from engine.producers.snapshots import SnapshotFiles, remembers, save_state
-from engine.producers.state_transfer import Taken, state_of, taken
+from engine.producers.state_transfer import StateSnapshot, state_of, take_snapshot
 from engine.runtime.disk import Disk
 
 T = TypeVar("T")
@@ -50,17 +50,17 @@ class LogStartAdvancer:
         self._save_log_start = save_log_start
         self._saved = saved
         # removed from their logs, oldest first; their files remain
-        self._condemned: dict[Partition, list[Segment]] = {}
+        self._to_delete: dict[Partition, list[Segment]] = {}
 
     def __repr__(self) -> str:
-        return f"LogStartAdvancer(condemned={sum(map(len, self._condemned.values()))})"
+        return f"LogStartAdvancer(condemned={sum(map(len, self._to_delete.values()))})"
 
     def is_due(self, partition: Partition, bounds: Bounds) -> bool:
-        """True if `trim` would change the log or delete files."""
+        """True if `advance` would change the log or delete files."""
         log = partition.log
-        return bounds.log_start > log.log_start or log.has_segments_below(bounds.local) or partition in self._condemned
+        return bounds.log_start > log.log_start or log.has_segments_below(bounds.local) or partition in self._to_delete
 
-    async def trim(self, partition: Partition, bounds: Bounds) -> None:
+    async def advance(self, partition: Partition, bounds: Bounds) -> None:
         """Raise log_start to `bounds.log_start`; remove sealed segments that end at or below `bounds.local`.
 
         Raises OSError; log_start may then be raised and files remain, which the next call deletes.
@@ -69,17 +69,17 @@ class LogStartAdvancer:
             partition.log.log_start = max(partition.log.log_start, bounds.log_start)
             await self._save_log_start(partition)
             if partition.log.has_segments_below(bounds.local):
-                await self._remember(partition, bounds.local)
-            condemned = self._condemned.setdefault(partition, [])
-            condemned += partition.log.drop_oldest(bounds.local)
-            while condemned:
-                segment = condemned[0]
+                await self._save_state_below(partition, bounds.local)
+            to_delete = self._to_delete.setdefault(partition, [])
+            to_delete += partition.log.drop_oldest(bounds.local)
+            while to_delete:
+                segment = to_delete[0]
                 await self._in_thread(remove_segment, self._disk, segment)
                 segment.deleted()
-                condemned.remove(segment)
-            self._condemned.pop(partition, None)
+                to_delete.remove(segment)
+            self._to_delete.pop(partition, None)
 
-    async def _remember(self, partition: Partition, below: int) -> None:
+    async def _save_state_below(self, partition: Partition, below: int) -> None:
         """The snapshot of a roll may have failed, or contain uncommitted records that may be truncated."""
         await self._saved(partition)
         kept_from, committed = partition.log.kept_from(below), partition.high_watermark
@@ -87,25 +87,28 @@ class LogStartAdvancer:
         if await self._in_thread(remembers, self._disk, directory, kept_from, committed, files):
             return
         try:
-            args = (directory, taken(partition.validator, kept_from), committed, files)
-            await self._in_thread(save_taken, self._disk, *args)
+            args = (directory, take_snapshot(partition.validator, kept_from), committed, files)
+            await self._in_thread(save_state_below, self._disk, *args)
         except OSError as error:
             if error.errno != errno.ENOSPC:  # on a full disk the deletion itself makes the room
                 raise
             log.warning(
-                "records go that no snapshot remembers", extra={"partition": partition.name, "reason": str(error)}
+                "records are deleted before a snapshot contains their producers",
+                extra={"partition": partition.name, "reason": str(error)},
             )
 
     async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
-    def forget(self, partition: Partition) -> None:
+    def drop(self, partition: Partition) -> None:
         """Drop the state of a deleted partition, whose files are removed too."""
-        for segment in self._condemned.pop(partition, []):
+        for segment in self._to_delete.pop(partition, []):
             segment.deleted()
 
 
-def save_taken(disk: Disk, directory: str, of: Taken, committed: int, files: SnapshotFiles | None = None) -> None:
+def save_state_below(
+    disk: Disk, directory: str, of: StateSnapshot, committed: int, files: SnapshotFiles | None = None
+) -> None:
     """Save the state of the records below an offset, complete in one snapshot. Raises OSError."""
     save_state(disk, directory, state_of(of), committed, files)
 
@@ -117,7 +120,7 @@ def remove_segment(disk: Disk, segment: Segment) -> None:
     """
     if (kept := set_aside_foreign(disk, segment)) is not None:
         extra = {"segment": segment.path, "kept": kept}
-        log.error("an expired segment file has batches of another log: it is kept", extra=extra)
+        log.error("an expired segment file has batches of another log and was kept", extra=extra)
     for suffix in paths.SEGMENT_SUFFIXES:
         if disk.stat(segment.file(suffix)) is not None:
             disk.unlink(segment.file(suffix))

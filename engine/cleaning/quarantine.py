@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from operator import attrgetter
 from typing import ParamSpec, TypeVar
 
-from engine.cleaning.foreign_batches import keep_foreign
+from engine.cleaning.foreign_batches import save_foreign_batches
 from engine.cleaning.sealing import Sealer
 from engine.cleaning.segment_check import Finding, SealedFile, examine, sealed_file
 from engine.errors import EngineError
@@ -63,12 +63,12 @@ class Quarantine:
         """
         task = self._examining.get(segment)
         if task is None:
-            task = in_background(self._look_through(partition, segment), "examining a segment", of=segment.path)
+            task = in_background(self._search(partition, segment), "examining a segment", of=segment.path)
             self._examining[segment] = task
             task.add_done_callback(lambda _: self._examining.pop(segment, None))
         await asyncio.shield(task)
 
-    async def note(self, partition: Partition, file: SealedFile, finding: Finding) -> bool:
+    async def record(self, partition: Partition, file: SealedFile, finding: Finding) -> bool:
         """Store the finding of an examination. Returns False if the segment was removed. Raises OSError."""
         self.scrubbed_bytes += finding.scrubbed_bytes
         segment = _sealed_segment(partition, file.base_offset)
@@ -76,48 +76,48 @@ class Quarantine:
             return False
         if segment.damage != finding.damage:
             if finding.damage:
-                return await self._lock_up(partition, segment, finding.damage, finding.scrubbed_bytes)
-            await self._let_go(segment)
+                return await self._quarantine_ranges(partition, segment, finding.damage, finding.scrubbed_bytes)
+            await self._release_segment(segment)
         return True
 
-    async def mend(self, partition: Partition, base_offset: int, path: str) -> bool:
+    async def repair(self, partition: Partition, base_offset: int, path: str) -> bool:
         """Replace a segment's file by the good copy. Returns False if the segment was removed. Raises OSError."""
-        await self._keep_foreign(partition, base_offset, path)
+        await self._save_foreign_batches(partition, base_offset, path)
         async with partition.segments_lock:
             segment = _sealed_segment(partition, base_offset)
             if segment is None or partition.offline is not None:
                 await self._in_thread(self._disk.unlink, path)
                 return False
             await self._in_thread(self._swap, segment, path)
-            await self._let_go(segment)
+            await self._release_segment(segment)
             self.repaired += 1
             return True
 
-    async def _keep_foreign(self, partition: Partition, base_offset: int, path: str) -> None:
+    async def _save_foreign_batches(self, partition: Partition, base_offset: int, path: str) -> None:
         """Runs outside of the lock: the file of a sealed segment does not change, and is read completely."""
         segment = _sealed_segment(partition, base_offset)
         if segment is None or partition.offline is not None:
             return
-        kept = await self._in_thread(keep_foreign, self._disk, segment.path, path)
+        kept = await self._in_thread(save_foreign_batches, self._disk, segment.path, path)
         if kept is not None:
             extra = {"partition": partition.name, "segment": segment.path, "kept": kept}
-            log.error("a damaged segment file has batches of another log: a copy of it is kept", extra=extra)
+            log.error("a damaged segment file has batches of another log; a copy was kept", extra=extra)
 
-    async def _look_through(self, partition: Partition, segment: Segment) -> None:
+    async def _search(self, partition: Partition, segment: Segment) -> None:
         try:
             if segment is partition.log.active:
                 await self._roll(partition)
                 await self._sealer.saved(partition)  # the segment has been checked and has its index
             file = sealed_file(segment)
             finding = await self._in_thread(examine, self._disk, file, at_once)
-            if await self.note(partition, file, finding) and not finding.damage:
-                await self._in_thread(self._forget_index, segment)  # the index may have misled the reader
+            if await self.record(partition, file, finding) and not finding.damage:
+                await self._in_thread(self._drop_index, segment)  # the index may have misled the reader
                 segment.replaced(segment.size_bytes)
         except (EngineError, OSError) as error:
             extra = {"partition": partition.name, "segment": segment.path, "reason": str(error)}
-            log.error("bad bytes were read, and the segment cannot be examined", extra=extra)
+            log.error("a read found damaged bytes, and the check of the segment failed", extra=extra)
 
-    async def _lock_up(
+    async def _quarantine_ranges(
         self, partition: Partition, segment: Segment, damages: tuple[Damage, ...], size_bytes: int
     ) -> bool:
         """Returns False if no byte of the segment itself is damaged: the segment behind it is missing."""
@@ -125,7 +125,7 @@ class Quarantine:
             missing = await self._split(partition, segment, gap)
             if missing is None:
                 return False
-            await self._lock_up(partition, missing, (Damage(gap.start_offset, gap.end_offset, 0, 0),), 0)
+            await self._quarantine_ranges(partition, missing, (Damage(gap.start_offset, gap.end_offset, 0, 0),), 0)
             if not (damages := damages[:-1]):
                 return False
         self.damaged_found += not segment.damage
@@ -134,7 +134,7 @@ class Quarantine:
             segment.lost()
         for damage in damages:
             log.error(
-                "damaged records are in quarantine",
+                "damaged records were quarantined",
                 extra={
                     "partition": partition.name,
                     "segment": segment.path,
@@ -160,21 +160,21 @@ class Quarantine:
                 return None
             return partition.log.insert_missing(segment, gap.start_offset)
 
-    async def _let_go(self, segment: Segment) -> None:
+    async def _release_segment(self, segment: Segment) -> None:
         """The file at the path is good, by a repair or by an operator."""
-        size_bytes = await self._in_thread(self._forget, segment)
+        size_bytes = await self._in_thread(self._clear_damage, segment)
         segment.replaced(size_bytes)
 
     def _swap(self, segment: Segment, path: str) -> None:
         self._disk.rename(path, segment.path)
         self._disk.fsync_dir(segment.directory)
 
-    def _forget_index(self, segment: Segment) -> None:
+    def _drop_index(self, segment: Segment) -> None:
         for suffix in (paths.OFFSET_INDEX, paths.TIME_INDEX):
             if self._disk.stat(segment.file(suffix)) is not None:
                 self._disk.unlink(segment.file(suffix))
 
-    def _forget(self, segment: Segment) -> int:
+    def _clear_damage(self, segment: Segment) -> int:
         stat = self._disk.stat(segment.path)
         assert stat is not None
         if self._disk.stat(segment.file(paths.QUARANTINE)) is not None:
@@ -186,7 +186,7 @@ class Quarantine:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
 
-class OwnPartition:
+class LocalPartition:
     """A partition of this process, for its scrubber."""
 
     def __init__(self, topic_id: str, partition: Partition, quarantine: Quarantine) -> None:
@@ -199,11 +199,11 @@ class OwnPartition:
     async def sealed_files(self) -> list[SealedFile]:
         return sealed_files(self._partition)
 
-    async def found(self, file: SealedFile, finding: Finding) -> bool:
-        return await self._quarantine.note(self._partition, file, finding)
+    async def report(self, file: SealedFile, finding: Finding) -> bool:
+        return await self._quarantine.record(self._partition, file, finding)
 
-    async def mend(self, file: SealedFile, path: str) -> bool:
-        return await self._quarantine.mend(self._partition, file.base_offset, path)
+    async def repair(self, file: SealedFile, path: str) -> bool:
+        return await self._quarantine.repair(self._partition, file.base_offset, path)
 
 
 def sealed_files(partition: Partition) -> list[SealedFile]:

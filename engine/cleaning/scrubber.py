@@ -18,7 +18,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from engine.cleaning.segment_check import Finding, SealedFile, examine
 from engine.errors import EngineError
 from engine.runtime.disk import Disk
-from engine.runtime.tasks import keep_running, note_failure
+from engine.runtime.tasks import keep_running, log_failure
 
 log = logging.getLogger("penstock.engine")
 
@@ -43,10 +43,10 @@ class ScrubbedPartition(Protocol):
     async def sealed_files(self) -> list[SealedFile]:
         """Return its sealed segments. Raises EngineError if the owner does not answer."""
 
-    async def found(self, file: SealedFile, finding: Finding) -> bool:
+    async def report(self, file: SealedFile, finding: Finding) -> bool:
         """Report a finding; its damage is quarantined when this returns. Returns False if the segment was removed."""
 
-    async def mend(self, file: SealedFile, path: str) -> bool:
+    async def repair(self, file: SealedFile, path: str) -> bool:
         """Replace a segment's file by the good copy at `path`. Returns False if the segment was removed."""
 
 
@@ -107,7 +107,7 @@ class Scrubber:
                         level = logging.INFO if isinstance(error, EngineError) else logging.WARNING
                         log.log(level, "partition not scrubbed", extra={"partition": name, "reason": str(error)})
                     else:
-                        note_failure("scrubbing", error, of=name)
+                        log_failure("scrubbing", error, of=name)
 
     async def _scrub_partition(
         self, partition: ScrubbedPartition, done: set[tuple[str, int, int, int]], *, only_damaged: bool
@@ -136,18 +136,21 @@ class Scrubber:
 
     async def _scrub(self, partition: ScrubbedPartition, file: SealedFile) -> None:
         finding = await self._in_thread(examine, self._disk, file, self._pace)
-        if await partition.found(file, finding) and finding.damage:
-            await self._mend(partition, file)
+        if await partition.report(file, finding) and finding.damage:
+            await self._repair(partition, file)
 
-    async def _mend(self, partition: ScrubbedPartition, file: SealedFile) -> None:
+    async def _repair(self, partition: ScrubbedPartition, file: SealedFile) -> None:
         try:
             path = await self._in_thread(self._restore, partition, file)
         except (EngineError, OSError) as error:
-            log.error("damage not repaired, it is tried again", extra={"segment": file.path, "reason": str(error)})
+            log.error(
+                "the repair of a segment failed; the scrubber retries it",
+                extra={"segment": file.path, "reason": str(error)},
+            )
             return
         if path is None:
             log.error("damage cannot be repaired: the store has no such range", extra={"segment": file.path})
-        elif await partition.mend(file, path):
+        elif await partition.repair(file, path):
             log.warning("a damaged segment was repaired from the store", extra={"segment": file.path})
 
     def _pace(self, size_bytes: int) -> None:

@@ -58,7 +58,7 @@ class Sealer:
         return f"Sealer(saving={sum(map(len, self._saving.values()))})"
 
     def sealed(self, partition: Partition, segments: list[Segment]) -> None:
-        work = self._save(partition, segments, partition.validator.taken_states())
+        work = self._save(partition, segments, partition.validator.take_states())
         task = self._background.start(work, "saving a sealed segment", of=partition.name)
         self._saving.setdefault(partition, set()).add(task)
         task.add_done_callback(lambda task: self._saved(partition, segments, task))
@@ -79,10 +79,10 @@ class Sealer:
         if not tasks:
             del self._saving[partition]
         if not task.cancelled():
-            work = self._tell(partition, segments[-1].next_offset)
+            work = self._notify_sealed(partition, segments[-1].next_offset)
             self._background.start(work, "reporting a sealed segment", of=partition.name)
 
-    async def _tell(self, partition: Partition, end: int) -> None:
+    async def _notify_sealed(self, partition: Partition, end: int) -> None:
         with suppress(EngineError):
             while partition.high_watermark < end and not self._is_stopping:
                 future = partition.watermark.polls.wait_for(end)

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from engine.cleaning.file_window import FileWindow
 from engine.format import batch as record_batch
 from engine.format.batch import HEADER_BYTES, Header
-from engine.format.batch_header import sound_batches
+from engine.format.batch_header import valid_batches
 from engine.format.checksum import Checksum, Pace, checksum_of, load_checksum, save_checksum
 from engine.log.corruption_probe import batch_starts
-from engine.log.damaged_ranges import Damage, joined
+from engine.log.damaged_ranges import Damage, merged
 from engine.log.segment import Segment, can_follow, saved_index
 from engine.runtime.disk import Disk
 
@@ -68,7 +68,7 @@ def examine(disk: Disk, file: SealedFile, pace: Pace, written: Checksum | None =
         if error.errno != errno.EIO:
             raise
         seen = Checksum(file.size_bytes, -1)
-    if seen == known and _is_in_place(disk, file):
+    if seen == known and _matches_its_name(disk, file):
         return Finding(seen.size_bytes)
     if known is None and seen == written:
         save_checksum(disk, file.path, seen)
@@ -85,12 +85,12 @@ def find_damage(disk: Disk, file: SealedFile, pace: Pace) -> tuple[Damage, ...]:
     """Return the offset ranges of batches that are incomplete, out of order or fail their CRC. Raises OSError."""
     handle = disk.open(file.path)
     try:
-        return joined(_Walk(disk, handle, file, pace).damages())
+        return merged(_Walk(disk, handle, file, pace).damages())
     finally:
         disk.close(handle)
 
 
-def _is_in_place(disk: Disk, file: SealedFile) -> bool:
+def _matches_its_name(disk: Disk, file: SealedFile) -> bool:
     """True if a file with the sealed bytes begins and ends at the offsets of its name and of the next segment.
 
     Its checksum does not prove that: the segment behind it may be missing. False where only a walk can decide.
@@ -125,11 +125,11 @@ class _Walk:
     def damages(self) -> Iterator[Damage]:
         position, expected, end = 0, self._file.base_offset, self._file.end_offset
         while position < self._size_bytes and expected < end:
-            position, expected = self._behind_sound(position, expected)
+            position, expected = self._skip_valid(position, expected)
             if position >= self._size_bytes or expected >= end:
                 break
             header = self._header(position, expected)
-            if header is not None and self._is_true(position, header):
+            if header is not None and self._is_valid(position, header):
                 position, expected = position + header.size_bytes, header.next_offset
                 continue
             resume_at, resume_from = self._resume(position, expected, header)
@@ -138,11 +138,11 @@ class _Walk:
         if expected < end or position < self._size_bytes:
             yield Damage(expected, end, position, self._size_bytes)
 
-    def _behind_sound(self, position: int, expected: int) -> tuple[int, int]:
+    def _skip_valid(self, position: int, expected: int) -> tuple[int, int]:
         """Skips the valid batches of the window. The fast path: passes nearly all batches."""
         self._window.read(position, HEADER_BYTES)
         window = self._window.rest(position)
-        _, end, next_offset, _ = sound_batches(window, expected, expected, _ALL)
+        _, end, next_offset, _ = valid_batches(window, expected, expected, _ALL)
         return (position + end, next_offset) if next_offset <= self._file.end_offset else (position, expected)
 
     def _header(self, position: int, expected: int) -> Header | None:
@@ -154,7 +154,7 @@ class _Walk:
         fits = can_follow(header, expected, self._size_bytes - position)
         return header if fits and header.next_offset <= self._file.end_offset else None
 
-    def _is_true(self, position: int, header: Header) -> bool:
+    def _is_valid(self, position: int, header: Header) -> bool:
         data = self._window.read(position, header.size_bytes)
         return len(data) == header.size_bytes and record_batch.has_valid_crc(data, 0, header)
 
@@ -167,7 +167,7 @@ class _Walk:
             if follows == (self._size_bytes, self._file.end_offset) or self._header(*follows) is not None:
                 return follows
         known = self._next_entry(position, expected) or (self._size_bytes, self._file.end_offset)
-        return self._between(position, expected, known) or known
+        return self._find_join(position, expected, known) or known
 
     def _next_entry(self, position: int, expected: int) -> tuple[int, int] | None:
         """Returns the next position at which the saved index has a batch, and a valid one begins."""
@@ -178,7 +178,7 @@ class _Walk:
             position = after
         return None
 
-    def _between(self, position: int, expected: int, known: tuple[int, int]) -> tuple[int, int] | None:
+    def _find_join(self, position: int, expected: int, known: tuple[int, int]) -> tuple[int, int] | None:
         """Returns the first position before a known one from which valid batches reach exactly that one.
 
         A shorter run proves nothing: the bytes of a record may look like a batch. Returns None if the search is too
@@ -190,7 +190,7 @@ class _Walk:
         view = memoryview(data)
         for at, header in batch_starts(data, expected):
             if expected < header.base_offset < known[1]:
-                found = sound_batches(view[at:], header.base_offset, header.base_offset, _ALL)
+                found = valid_batches(view[at:], header.base_offset, header.base_offset, _ALL)
                 if (position + at + found.end, found.next_offset) == known:
                     return position + at, header.base_offset
         return None

@@ -15,18 +15,17 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from engine.directory.data_directory import DataDirectory
-from engine.directory.found_topics import HINT, FoundTopics, find_topics
 from engine.directory.log_directories import LogDirectories
 from engine.directory.removal import Removing
 from engine.directory.removing import Remover
 from engine.directory.topic_directories import (
-    FurtherRefused,
+    PartitionCreationFailed,
+    check_all_known,
     clear_added,
-    demand_all_known,
-    make_partitions,
+    create_partitions,
     mark_moved_away,
     moved,
-    places,
+    place_partitions,
     remove_leftovers,
     remove_moved_away,
     remove_partitions,
@@ -34,12 +33,13 @@ from engine.directory.topic_directories import (
     removing_topic,
     unmarked,
 )
+from engine.directory.topic_scan import HINT, TopicScan, scan_topics
 from engine.directory.topics import (
     NAME_RULE,
     TopicRecord,
     changed_topic,
-    check_topic_wish,
-    has_vanished,
+    check_new_topic,
+    is_deletion_begun,
     save_settings,
     save_topic,
     unlist_topic,
@@ -88,43 +88,43 @@ class Catalog:
                 f"the topics cannot be read: {error}", hint="check the data directory and its owner"
             ) from error
         for deleted in topics.deleted:
-            self._remover.go_on(self._removing(*deleted))
+            self._remover.remove_in_background(self._removing(*deleted))
         self.unidentified = {topic_id: name for name, topic_id in topics.unidentified}
         found = sorted(topics.records, key=lambda record: record.created_ms)
         self.records = {record.name: record for record in found}
         self.set_aside = {one.topic_id: one for one in found if self.records[one.name] is not one}
         for record in self.set_aside.values():
             words = {"topic": record.name, "topic_id": record.topic_id}
-            log.warning("a topic on this disk has the name of a newer one: it is set aside", extra=words)
+            log.warning("a topic on this disk has the name of a newer topic and was set aside", extra=words)
 
-    def _load(self) -> FoundTopics:
-        self._check_there()
-        found = find_topics(self._disk, self._data_dir, self._removing)
+    def _load(self) -> TopicScan:
+        self._check_topics_directory()
+        found = scan_topics(self._disk, self._data_dir, self._removing)
         if self._directories.is_several:
             known = {(record.name, record.topic_id) for record in found.records}
             known.update(found.unidentified, ((name, topic_id) for name, topic_id, _ in found.deleted))
             remove_leftovers(self._disk, self._directories, known)
-            found.records = [self._with_moves_noted(record) for record in found.records]
+            found.records = [self._with_moves_recorded(record) for record in found.records]
         for record in found.records:
             if record.hosted is not None:
                 self._remove_moved_away(record)
             else:
-                demand_all_known(self._disk, self._directories, record)
-        self._keep_points(found)
+                check_all_known(self._disk, self._directories, record)
+        self._retain_recovery_points(found)
         return found
 
-    def _check_there(self) -> None:
+    def _check_topics_directory(self) -> None:
         """Raises Corrupt if the directory of all topics is missing: no operation removes it after the first topic."""
         if self._disk.stat(paths.topics_dir(self._data_dir)) is None and self._directories.load_checkpoints():
-            text = f"{paths.topics_dir(self._data_dir)} is missing, and this node has kept topics there"
+            text = f"{paths.topics_dir(self._data_dir)} is missing, and it held topics of this node"
             raise Corrupt(text, hint="mount its disk or restore it; nothing was changed")
 
-    def _keep_points(self, found: FoundTopics) -> None:
+    def _retain_recovery_points(self, found: TopicScan) -> None:
         having = {f"{record.topic_id}/{number}" for record in found.records for number in record.here}
         aside = tuple(f"{topic_id}/" for _, topic_id in found.unidentified)
         for directory in self._directories.usable:
             try:
-                directory.keep_points(lambda name: name in having or name.startswith(aside))
+                directory.retain_recovery_points(lambda name: name in having or name.startswith(aside))
             except OSError as error:  # they belong to no opened partition
                 log.warning("forgetting points failed", extra={"directory": directory.path, "reason": str(error)})
 
@@ -138,7 +138,7 @@ class Catalog:
     def _is_gone_elsewhere(self, name: str, topic_id: str) -> bool:
         return remove_topic(self._disk, self._directories, name, topic_id)
 
-    def _with_moves_noted(self, record: TopicRecord) -> TopicRecord:
+    def _with_moves_recorded(self, record: TopicRecord) -> TopicRecord:
         """Writes the moves down, or an old copy could pass for the partition once its new directory is unusable."""
         elsewhere = moved(self._directories, record)
         if elsewhere != record.elsewhere:
@@ -146,29 +146,31 @@ class Catalog:
             try:
                 save_settings(self._disk, self._data_dir, record)
             except OSError as error:  # the next start finds them
-                log.warning("a moved partition was not noted", extra={"topic": record.name, "reason": str(error)})
+                log.warning(
+                    "the record of a moved partition failed", extra={"topic": record.name, "reason": str(error)}
+                )
         return record
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[TopicRecord, bool]:
         """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
-        check_topic_wish(name, partitions, replication_factor, overrides)
+        check_new_topic(name, partitions, replication_factor, overrides)
         existing = self.records.get(name)
         if existing is not None:
             _check_same(existing, partitions, replication_factor, overrides)
             return existing, False
         if name in self.unidentified.values():
-            raise self.unknown(name)
+            raise self.unknown_topic_error(name)
         now_ms = self._clock.now_ms()
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
         if self._directories.is_several:
-            record = await self._placed(record)
+            record = await self._place(record)
         await self._stored("creating", save_topic, record)
         self.records[name] = record
         return record, True
 
-    async def _placed(self, record: TopicRecord) -> TopicRecord:
+    async def _place(self, record: TopicRecord) -> TopicRecord:
         """Choose directories and make the partitions in the other ones; skips directories that fail.
 
         Raises Unreachable if all fail.
@@ -176,15 +178,15 @@ class Catalog:
         refused: list[DataDirectory] = []
         while True:
             try:
-                return await self._placed_from(record, record.here, refused)
-            except FurtherRefused as refusal:
-                self._directories.note(refusal.directory, refusal.error, f"creating topic {record.name!r}")
+                return await self._place_without(record, record.here, refused)
+            except PartitionCreationFailed as refusal:
+                self._directories.record_failure(refusal.directory, refusal.error, f"creating topic {record.name!r}")
                 refused.append(refusal.directory)
                 await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
                 # a new id: the next try must not find files of the first
                 record = dataclasses.replace(record, topic_id=self._new_id())
 
-    async def _placed_from(
+    async def _place_without(
         self, record: TopicRecord, added: Sequence[int], refused: list[DataDirectory]
     ) -> TopicRecord:
         """Return the record with places of new partitions, after making them in the other directories."""
@@ -192,15 +194,15 @@ class Catalog:
         if not candidates:
             raise self._directories.first.fault or _no_room(record, refused)
         having = list(self.records.values())
-        elsewhere = await self._in_thread(places, candidates, having, added)
+        elsewhere = await self._in_thread(place_partitions, candidates, having, added)
         record = dataclasses.replace(record, elsewhere={**record.elsewhere, **elsewhere})
-        await self._in_thread(make_partitions, self._disk, self._directories, record, added)
+        await self._in_thread(create_partitions, self._disk, self._directories, record, added)
         return record
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
         """Change the given settings and grow to `partitions`. Raises UnknownTopic, InvalidConfig."""
         if name in self.half_deleted:
-            raise self.unknown(name)
+            raise self.unknown_topic_error(name)
         old = self.record(name)
         record = changed_topic(old, overrides, partitions)
         if record.partitions > old.partitions:
@@ -210,13 +212,13 @@ class Catalog:
         self.records[name] = record
         return record
 
-    async def adopt(self, record: TopicRecord) -> TopicRecord:
+    async def apply(self, record: TopicRecord) -> TopicRecord:
         """Apply the cluster's record of a topic durably: a new topic, or new settings or partitions.
 
-        Does not remove partitions that left this node: `let_go` does, once they are closed. Returns the record with its
-        places.
+        Does not remove partitions that left this node: `remove_partitions` does, once they are closed. Returns the
+        record with its places.
         """
-        old = self.having(record.name, record.topic_id)
+        old = self.find_record(record.name, record.topic_id)
         known = set() if old is None else set(old.here)
         added = [number for number in record.here if number not in known]
         if old is not None:
@@ -232,7 +234,7 @@ class Catalog:
         self.unidentified.pop(record.topic_id, None)
         return record
 
-    def unknown(self, name: str) -> EngineError:
+    def unknown_topic_error(self, name: str) -> EngineError:
         """Return the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
         if name in self.unidentified.values():
             return Corrupt(f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing", hint=HINT)
@@ -241,13 +243,13 @@ class Catalog:
             hint = f"it cannot be created: {NAME_RULE}"
         return UnknownTopic(f"there is no topic {name!r}", hint=hint)
 
-    def having(self, name: str, topic_id: str) -> TopicRecord | None:
+    def find_record(self, name: str, topic_id: str) -> TopicRecord | None:
         """Return the record of a topic on this node, served or set aside; None without one."""
         known = self.records.get(name)
         return known if known is not None and known.topic_id == topic_id else self.set_aside.get(topic_id)
 
-    def put_aside(self, record: TopicRecord) -> None:
-        """Stop serving a topic and keep its files. A later `adopt` finds it in the same directories."""
+    def move_aside(self, record: TopicRecord) -> None:
+        """Stop serving a topic and keep its files. A later `apply` finds it in the same directories."""
         del self.records[record.name]
         self.set_aside[record.topic_id] = record
 
@@ -261,15 +263,15 @@ class Catalog:
         try:
             kept = unmarked(self._disk, self._directories, record) if numbers else {}
             for number in kept.keys() & set(numbers):
-                text = f"{kept[number]} has records, and {paths.TOPIC_FILE} did not name it: the file is outdated"
+                text = f"{kept[number]} has records, and {paths.TOPIC_FILE} does not list it: the file is outdated"
                 raise Corrupt(text, hint=f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere")
             remove_partitions(self._disk, self._directories, record, numbers)
             for directory in self._directories.usable:
-                directory.forget_points(keys)
+                directory.drop_recovery_points(keys)
         except OSError as error:
             raise storage_error(f"clearing partitions of topic {record.name!r}", error) from error
 
-    async def let_go(self, record: TopicRecord, numbers: Sequence[int]) -> None:
+    async def remove_partitions(self, record: TopicRecord, numbers: Sequence[int]) -> None:
         """Remove the files of partitions that left this node. The record must already exclude them."""
         try:
             await self._in_thread(remove_partitions, self._disk, self._directories, record, numbers)
@@ -281,9 +283,9 @@ class Catalog:
         if self._directories.is_several:
             try:
                 await self._in_thread(clear_added, self._disk, self._directories, record, added)
-                record = await self._placed_from(record, added, [])
-            except FurtherRefused as refusal:
-                self._directories.note(refusal.directory, refusal.error, f"growing topic {record.name!r}")
+                record = await self._place_without(record, added, [])
+            except PartitionCreationFailed as refusal:
+                self._directories.record_failure(refusal.directory, refusal.error, f"growing topic {record.name!r}")
                 raise storage_error(f"growing topic {record.name!r}", refusal.error) from refusal
             except OSError as error:
                 raise storage_error(f"growing topic {record.name!r}", error) from error
@@ -298,7 +300,7 @@ class Catalog:
         try:
             left = await self._stored("deleting", unlist_topic, record)
         except EngineError:
-            if self.records.get(record.name) is record and await self._has_vanished(record):
+            if self.records.get(record.name) is record and await self._is_deletion_begun(record):
                 self.half_deleted[record.name] = record
             raise
         if self.half_deleted.get(record.name) is record:
@@ -307,9 +309,9 @@ class Catalog:
             self.records.pop(record.name, None)
         await self._remover.remove(self._removing(record.name, record.topic_id, left))
 
-    async def _has_vanished(self, record: TopicRecord) -> bool:
+    async def _is_deletion_begun(self, record: TopicRecord) -> bool:
         try:
-            return await self._in_thread(has_vanished, self._disk, self._data_dir, record)
+            return await self._in_thread(is_deletion_begun, self._disk, self._data_dir, record)
         except OSError:  # a failing disk proves nothing
             return False
 
@@ -325,7 +327,7 @@ class Catalog:
         try:
             return self.records[name]
         except KeyError:
-            raise self.unknown(name) from None
+            raise self.unknown_topic_error(name) from None
 
     async def _stored(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
         """Change files. Raises StorageFull, StorageFailed."""
@@ -340,7 +342,7 @@ class Catalog:
 
 def _no_room(record: TopicRecord, refused: list[DataDirectory]) -> Unreachable:
     tried = ", ".join(directory.path for directory in refused)
-    return Unreachable(f"no data directory takes the partitions of topic {record.name!r}: {tried}")
+    return Unreachable(f"no data directory has room for the partitions of topic {record.name!r}: {tried}")
 
 
 def _check_same(record: TopicRecord, partitions: int, replication_factor: int, overrides: Mapping[str, object]) -> None:

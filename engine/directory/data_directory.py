@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from engine.directory.high_watermark_checkpoint import merge_hints
+from engine.directory.high_watermark_checkpoint import merge_high_watermarks
 from engine.directory.running_file import is_same_boot, write_running
 from engine.errors import NO_SPACE, StartRefused, Unreachable
 from engine.format import paths
@@ -110,7 +110,7 @@ class DataDirectory:
         except OSError as error:
             text = f"{self.file(name)} cannot be read: {(error.strerror or str(error)).lower()}"
             raise StartRefused(
-                text, hint="restore it, or remove it: then log_start of each partition is forgotten"
+                text, hint="restore it, or remove it: each log then starts at its first segment on disk"
             ) from error
         rows = read_rows(_POINTS_HEADER, data)
         if rows is None:
@@ -125,15 +125,15 @@ class DataDirectory:
         with self._writing:
             self._save(checkpoints)
 
-    def forget_points(self, names: Collection[str]) -> None:
+    def drop_recovery_points(self, names: Collection[str]) -> None:
         """Drop the points of partitions that begin again: a point of an earlier log does not apply to a new one."""
-        self._leave_points(lambda name: name not in names)
+        self._filter_recovery_points(lambda name: name not in names)
 
-    def keep_points(self, is_kept: Callable[[str], bool]) -> None:
+    def retain_recovery_points(self, is_kept: Callable[[str], bool]) -> None:
         """Keep only these points. Points of deleted partitions would otherwise stay in the merged files permanently."""
-        self._leave_points(is_kept)
+        self._filter_recovery_points(is_kept)
 
-    def _leave_points(self, is_left: Callable[[str], bool]) -> None:
+    def _filter_recovery_points(self, is_left: Callable[[str], bool]) -> None:
         with self._writing:
             having = self._read_points(paths.recovery_points_file(self.part))
             left = {name: checkpoint for name, checkpoint in having.items() if is_left(name)}
@@ -148,7 +148,7 @@ class DataDirectory:
         write_atomically(self.disk, self.file(paths.recovery_points_file(self.part)), text)
         self._saved = dict(checkpoints)
 
-    def note_recovered(self) -> None:
+    def mark_recovered(self) -> None:
         """Note that every partition has been recovered: after a kill from now on, a hole is not from a power loss."""
         if self.last_stop is LastStop.POWER_LOSS and self.boot_id is not None:
             write_running(self.disk, self.path, self.boot_id, is_recovered=True)
@@ -177,9 +177,9 @@ def open_data_directory(
     """
     lock_handle = _locked(disk, path)
     with _released_on_error(disk, lock_handle):
-        with _room_for(path, paths.META):
+        with _start_errors(path, paths.META):
             identity = _identify(disk, path, node_id, cluster_id, new_id)
-        return _begun(disk, path, identity, FIRST, lock_handle, boot_id)
+        return _opened(disk, path, identity, FIRST, lock_handle, boot_id)
 
 
 def open_further_directory(
@@ -188,14 +188,14 @@ def open_further_directory(
     """Lock and identify a directory besides the first one; makes a new one. Raises StartRefused, OSError."""
     lock_handle = _locked(disk, path)
     with _released_on_error(disk, lock_handle):
-        with _room_for(path, paths.META):
+        with _start_errors(path, paths.META):
             directory_id = _identify_further(disk, path, identity, new_id)
-        return _begun(disk, path, identity, directory_id, lock_handle, boot_id)
+        return _opened(disk, path, identity, directory_id, lock_handle, boot_id)
 
 
 def _locked(disk: Disk, path: str) -> int:
     try:
-        _make_durably(disk, path)
+        _create_durably(disk, path)
         return disk.lock(os.path.join(path, paths.LOCK))
     except BlockingIOError:
         raise StartRefused(
@@ -216,22 +216,20 @@ def _released_on_error(disk: Disk, lock_handle: int) -> Iterator[None]:
 
 
 @contextmanager
-def _room_for(path: str, doing: str) -> Iterator[None]:
+def _start_errors(path: str, doing: str) -> Iterator[None]:
     """Map disk errors of a start to StartRefused with a hint."""
     try:
         yield
     except OSError as error:
         text = f"the data directory {path} cannot be used: {doing}: {(error.strerror or str(error)).lower()}"
-        hint = (
-            "free some space on its disk (1 MiB is enough to start)" if error.errno in NO_SPACE else "check its owner"
-        )
+        hint = "free at least 1 MiB on its disk" if error.errno in NO_SPACE else "check its owner"
         raise StartRefused(text, hint=hint) from error
 
 
-def _begun(
+def _opened(
     disk: Disk, path: str, identity: Identity, directory_id: str, lock_handle: int, boot_id: str
 ) -> DataDirectory:
-    with _room_for(path, f"writing {paths.RUNNING}"):
+    with _start_errors(path, f"writing {paths.RUNNING}"):
         last_stop = _last_stop(disk, path, boot_id)
         write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
     directory = DataDirectory(
@@ -243,9 +241,9 @@ def _begun(
         boot_id=boot_id,
         directory_id=directory_id,
     )
-    with _room_for(path, "merging the recovery points of its shards"):
+    with _start_errors(path, "merging the recovery points of its shards"):
         directory.merge_checkpoints()
-        merge_hints(disk, path)
+        merge_high_watermarks(disk, path)
     return directory
 
 
@@ -257,7 +255,7 @@ def _last_stop(disk: Disk, path: str, boot_id: str) -> LastStop:
     return LastStop.KILLED if found else LastStop.POWER_LOSS
 
 
-def _make_durably(disk: Disk, path: str) -> None:
+def _create_durably(disk: Disk, path: str) -> None:
     """Make the directory and fsync each parent of a new one, so that a power loss cannot remove it.
 
     Fsyncs its own parent even when the directory exists, since an earlier first start may have been interrupted.
@@ -285,9 +283,9 @@ def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_i
     if "directory_id" in meta:
         raise StartRefused(
             f"{path} is a further data directory of cluster {meta['cluster_id']}, node {meta['node_id']}",
-            hint="give --data-dir that node's first directory, and then this one",
+            hint="give --data-dir that node's first directory before this one",
         )
-    _check_whose(path, meta, node_id, cluster_id)
+    _check_owner(path, meta, node_id, cluster_id)
     return Identity(meta["cluster_id"], node_id)
 
 
@@ -302,10 +300,11 @@ def _identify_further(disk: Disk, path: str, identity: Identity, new_id: Callabl
         write_meta(disk, path, {**fields, "directory_id": directory_id})
         return directory_id
     meta = _parsed(path, file, data)
-    _check_whose(path, meta, identity.node_id, identity.cluster_id)
+    _check_owner(path, meta, identity.node_id, identity.cluster_id)
     if "directory_id" not in meta:
         raise StartRefused(
-            f"{path} was the first or only data directory of a node", hint="give it as the first, or another path"
+            f"{path} was the first or only data directory of a node",
+            hint="give it as the first --data-dir, or use another path",
         )
     return str(meta["directory_id"])
 
@@ -340,7 +339,7 @@ def _check_empty(disk: Disk, path: str) -> None:
         )
 
 
-def _check_whose(path: str, meta: Mapping[str, Any], node_id: int, cluster_id: str | None) -> None:
+def _check_owner(path: str, meta: Mapping[str, Any], node_id: int, cluster_id: str | None) -> None:
     if cluster_id not in (None, meta["cluster_id"]):
         raise StartRefused(
             f"{path} belongs to cluster {meta['cluster_id']}, not {cluster_id}",

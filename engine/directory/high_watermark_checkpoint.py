@@ -17,7 +17,7 @@ from engine.runtime.disk import Disk, read_file, write_fully
 _HEADER = "penstock high-watermarks 1"
 
 
-def load_hints(disk: Disk, data_dir: str) -> dict[str, int]:
+def load_high_watermarks(disk: Disk, data_dir: str) -> dict[str, int]:
     """Return the high watermarks by `<topic id>/<partition>`, of all processes of the last run."""
     hints = _read(disk, os.path.join(data_dir, paths.HIGH_WATERMARKS))
     for name in _part_files(disk, data_dir):
@@ -25,16 +25,16 @@ def load_hints(disk: Disk, data_dir: str) -> dict[str, int]:
     return hints
 
 
-def merge_hints(disk: Disk, data_dir: str) -> None:
+def merge_high_watermarks(disk: Disk, data_dir: str) -> None:
     """Merge the files of several processes into one: partitions may belong to other processes now."""
     parts = _part_files(disk, data_dir)
     if parts:
-        save_hints(disk, data_dir, None, load_hints(disk, data_dir))
+        save_high_watermarks(disk, data_dir, None, load_high_watermarks(disk, data_dir))
         for name in parts:
             disk.unlink(os.path.join(data_dir, name))
 
 
-def save_hints(disk: Disk, data_dir: str, part: int | None, hints: Mapping[str, int]) -> None:
+def save_high_watermarks(disk: Disk, data_dir: str, part: int | None, hints: Mapping[str, int]) -> None:
     """Replace the file of a whole directory, or of one process's part of it. Raises OSError."""
     text = rows_as_text(_HEADER, [f"{name} {position}" for name, position in sorted(hints.items())])
     target = os.path.join(data_dir, paths.high_watermarks_file(part))

@@ -25,7 +25,7 @@ from engine.directory.data_directory import (
     read_meta,
     write_meta,
 )
-from engine.directory.high_watermark_checkpoint import load_hints
+from engine.directory.high_watermark_checkpoint import load_high_watermarks
 from engine.directory.topics import TopicRecord
 from engine.errors import DEAD_DISK, TOO_MANY_FILES, StartRefused, Unreachable
 from engine.format import paths
@@ -34,7 +34,7 @@ from engine.runtime.disk import Disk
 
 log = logging.getLogger("penstock.engine")
 
-FAULT_HINT = "mend it, and restart the node"
+FAULT_HINT = "repair the disk, and restart the node"
 _WORST = (LastStop.CLEAN, LastStop.KILLED, LastStop.POWER_LOSS)
 
 
@@ -91,26 +91,26 @@ class LogDirectories:
             return Located(self.first)
         expected = self.by_id(record.elsewhere.get(str(number), FIRST))
         if expected is None:
-            return Located(self.first, Unreachable(f"{record.name}/{number}: its data directory is not known any more"))
+            return Located(self.first, Unreachable(f"{record.name}/{number}: its data directory is unknown"))
         name, fault = f"{record.name}/{number}", expected.fault
         try:
             found = [one for one in self.usable if _has(one, record, number)]
         except OSError as error:
             if error.errno in TOO_MANY_FILES:
                 raise
-            return Located(expected, Unreachable(f"{name}: cannot tell where it lies: {error}"))
+            return Located(expected, Unreachable(f"{name}: its directory cannot be found: {error}"))
         if len(found) > 1:
-            text = f"{name} lies in {' and '.join(one.path for one in found)}"
-            hint = "remove or rename the partition's directory that is an old copy, and restart"
+            text = f"{name} is in {' and '.join(one.path for one in found)}"
+            hint = "remove or rename the older copy of the partition's directory, and restart"
             return Located(expected, Unreachable(text, hint=hint))
         if fault is not None:
             return Located(expected, fault)
         if not found:
             text = f"{name}: its directory is in none of the data directories; it was in {expected.path}"
-            return Located(expected, Unreachable(text, hint="bring it back and restart, or delete the topic"))
+            return Located(expected, Unreachable(text, hint="restore the directory and restart, or delete the topic"))
         return Located(found[0])
 
-    def distrust(self, directory: DataDirectory) -> None:
+    def require_recovery(self, directory: DataDirectory) -> None:
         """Treat a directory with a moved-in partition as stopped like the worst of all directories."""
         directory.last_stop = max((LastStop.KILLED, *(one.last_stop for one in self.usable)), key=_WORST.index)
 
@@ -123,15 +123,15 @@ class LogDirectories:
                 merged[name] = Checkpoint(max(recovery_point, other[0]), max(log_start, other[1]))
         return merged
 
-    def load_hints(self) -> dict[str, int]:
+    def load_high_watermarks(self) -> dict[str, int]:
         """Return the stored high watermarks of the partitions (engine/directory/high_watermark_checkpoint.py)."""
         merged: dict[str, int] = {}
         for directory in self.usable:
-            for name, position in load_hints(directory.disk, directory.path).items():
+            for name, position in load_high_watermarks(directory.disk, directory.path).items():
                 merged[name] = max(position, merged.get(name, 0))
         return merged
 
-    def note(self, directory: DataDirectory, error: OSError, doing: str) -> bool:
+    def record_failure(self, directory: DataDirectory, error: OSError, doing: str) -> bool:
         """Take a directory offline if its disk is broken and there are others. Returns whether it is offline."""
         if self.further and error.errno in DEAD_DISK:
             self.fail(directory, f"{doing}: {error}")
@@ -139,9 +139,9 @@ class LogDirectories:
 
     def fail(self, directory: DataDirectory, reason: str) -> None:
         """Take a directory offline until the node restarts."""
-        self.follow(directory.directory_id, _fault(directory.path, reason))
+        self.take_offline(directory.directory_id, _fault(directory.path, reason))
 
-    def follow(self, directory_id: str, fault: Unreachable) -> None:
+    def take_offline(self, directory_id: str, fault: Unreachable) -> None:
         """Take a directory offline that this or another process of the node found failing."""
         directory = self.by_id(directory_id)
         if directory is not None and directory.fault is None:
@@ -175,10 +175,10 @@ def open_data_directories(
     )
     opened: list[DataDirectory] = []
     try:
-        known = _known(disk, first)
+        known = _known_directories(disk, first)
         for path in data_dirs[1:]:
             opened.append(_opened(disk, path, first.identity, known, opened, boot_id, new_id))
-        _remember(disk, first, known, opened)
+        _record_directories(disk, first, known, opened)
     except BaseException:
         for directory in (first, *opened):
             directory.release()
@@ -189,7 +189,7 @@ def open_data_directories(
     return LogDirectories(first, opened)
 
 
-def _known(disk: Disk, first: DataDirectory) -> dict[str, str]:
+def _known_directories(disk: Disk, first: DataDirectory) -> dict[str, str]:
     """Returns the other directories that this node has had: id and path."""
     try:
         return {str(row["directory_id"]): str(row["path"]) for row in read_meta(disk, first.path).get("further", ())}
@@ -211,7 +211,7 @@ def _opened(
     try:
         if known_id is not None and disk.stat(os.path.join(path, paths.META)) is None:
             raise StartRefused(
-                f"{path} is empty or missing, and this node has kept partitions there",
+                f"{path} is empty or missing, and it held partitions of this node",
                 hint="mount its disk; a new disk needs another path",
             )
         directory = open_further_directory(disk, path, identity, boot_id=boot_id, new_id=new_id)
@@ -224,7 +224,9 @@ def _opened(
     return directory
 
 
-def _remember(disk: Disk, first: DataDirectory, known: Mapping[str, str], opened: list[DataDirectory]) -> None:
+def _record_directories(
+    disk: Disk, first: DataDirectory, known: Mapping[str, str], opened: list[DataDirectory]
+) -> None:
     """Write down which directories there are, before a partition is made in one; report missing directories."""
     having = {one.directory_id: one.path for one in opened if one.fault is None}
     if (now := {**known, **having}) != known:
@@ -234,7 +236,7 @@ def _remember(disk: Disk, first: DataDirectory, known: Mapping[str, str], opened
     given = {one.directory_id for one in opened}
     for directory_id, path in known.items():
         if directory_id not in given:
-            reason = "it was a data directory of this node, and is not given any more"
+            reason = "it was a data directory of this node, and no --data-dir names it"
             opened.append(_unusable(disk, path, first.identity, directory_id, reason))
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from engine.directory.data_directory import DataDirectory
-from engine.directory.high_watermark_checkpoint import save_hints
+from engine.directory.high_watermark_checkpoint import save_high_watermarks
 from engine.directory.log_directories import LogDirectories
 from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
 from engine.errors import EngineError, StorageFailed, Unreachable
@@ -52,8 +52,8 @@ class LogDirectoryManager:
         self._key_of = key_of
         self._closed = closed
         self._saving = asyncio.Lock()
-        self._saved_hints: dict[DataDirectory, dict[str, int]] = {}
-        self._told: dict[str, str] = {}  # by directory, the logged reason of its last failed checkpoint
+        self._saved_high_watermarks: dict[DataDirectory, dict[str, int]] = {}
+        self._logged: dict[str, str] = {}  # by directory, the logged reason of its last failed checkpoint
 
     def __repr__(self) -> str:
         return f"LogDirectoryManager({self._directories})"
@@ -63,31 +63,31 @@ class LogDirectoryManager:
         if self._directories.is_several and (fault := self.directory_of(partition).fault) is not None:
             partition.go_offline(fault)
 
-    def note(self, partition: Partition, error: OSError, doing: str) -> bool:
+    def record_failure(self, partition: Partition, error: OSError, doing: str) -> bool:
         """Record a disk error. Returns whether it took the whole directory offline, which is then reported."""
-        return self._directories.note(self.directory_of(partition), error, f"{partition.name}: {doing}")
+        return self._directories.record_failure(self.directory_of(partition), error, f"{partition.name}: {doing}")
 
     def directory_of(self, partition: Partition) -> DataDirectory:
         return self._directories.holding(partition.log.directory)
 
-    async def note_recovered(self) -> None:
+    async def mark_recovered(self) -> None:
         """Note that every partition has been recovered or has failed to open."""
         for directory in self._directories.usable:
-            if self._is_whole(directory):
-                await self._in_thread(directory.note_recovered)
+            if self._is_complete(directory):
+                await self._in_thread(directory.mark_recovered)
 
     async def save_checkpoints(self) -> None:
         """Write the recovery points of every partition. Raises OSError only for a single directory."""
         for directory in self._directories.usable:
             try:
                 await self._save_in(directory)
-                self._told.pop(directory.path, None)
+                self._logged.pop(directory.path, None)
             except OSError as error:
                 if not self._directories.is_several:
                     raise
-                is_fault = self._directories.note(directory, error, "saving recovery points")
-                if not is_fault and self._told.get(directory.path) != str(error):
-                    self._told[directory.path] = str(error)
+                is_fault = self._directories.record_failure(directory, error, "saving recovery points")
+                if not is_fault and self._logged.get(directory.path) != str(error):
+                    self._logged[directory.path] = str(error)
                     log.warning("checkpoint failed", extra={"directory": directory.path, "reason": str(error)})
 
     async def save_log_start(self, partition: Partition) -> None:
@@ -124,8 +124,8 @@ class LogDirectoryManager:
         if directory.fault is None:
             self._closed.forget(self._closed.deleted())
             directory.save_checkpoints(self._checkpoints_in(directory))
-            self._save_hints(directory, self._hints_in(directory))
-        if self._is_whole(directory):
+            self._save_high_watermarks(directory, self._high_watermarks_in(directory))
+        if self._is_complete(directory):
             directory.close_clean()
             return True
         directory.release()
@@ -153,7 +153,10 @@ class LogDirectoryManager:
             with ThreadPoolExecutor(SYNC_THREADS, "penstock-save") as threads:
                 saved = list(threads.map(save, wanted))
         if not all(saved):
-            log.warning("no time was left to save what makes the next start fast", extra={"after_s": SAVE_S})
+            log.warning(
+                "the deadline passed before all indexes and states were saved; the next start scans more",
+                extra={"after_s": SAVE_S},
+            )
 
     async def _save_in(self, directory: DataDirectory) -> None:
         """One at a time, since partitions share a file."""
@@ -161,20 +164,20 @@ class LogDirectoryManager:
             if self._closed:
                 loop = asyncio.get_running_loop()
                 self._closed.forget(await loop.run_in_executor(self._executor, self._closed.deleted))
-            hints = self._hints_in(directory)
+            hints = self._high_watermarks_in(directory)
             await self._in_thread(partial(directory.save_checkpoints, self._checkpoints_in(directory)))
-            if hints != self._saved_hints.get(directory):
-                await self._in_thread(partial(self._save_hints, directory, hints))
-                self._saved_hints[directory] = hints
+            if hints != self._saved_high_watermarks.get(directory):
+                await self._in_thread(partial(self._save_high_watermarks, directory, hints))
+                self._saved_high_watermarks[directory] = hints
 
-    def _hints_in(self, directory: DataDirectory) -> dict[str, int]:
+    def _high_watermarks_in(self, directory: DataDirectory) -> dict[str, int]:
         having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
         return {self._key_of(one): one.high_watermark for one in having if one.is_replicated}
 
-    def _save_hints(self, directory: DataDirectory, hints: dict[str, int]) -> None:
+    def _save_high_watermarks(self, directory: DataDirectory, hints: dict[str, int]) -> None:
         """Writes no file without replicated partitions, unless an earlier run wrote one."""
         if hints or self._disk.stat(directory.file(paths.high_watermarks_file(directory.part))) is not None:
-            save_hints(self._disk, directory.path, directory.part, hints)
+            save_high_watermarks(self._disk, directory.path, directory.part, hints)
 
     def take_offline(self, directory: DataDirectory) -> None:
         """Take all partitions of a failed directory offline."""
@@ -186,7 +189,7 @@ class LogDirectoryManager:
         """Map an error to that of the directory: a broken disk fails all partitions, not only the first user."""
         if isinstance(error, StorageFailed) and error.os_error is not None:
             directory = self.directory_of(partition)
-            if self._directories.note(directory, error.os_error, error.detail):
+            if self._directories.record_failure(directory, error.os_error, error.detail):
                 assert directory.fault is not None
                 return directory.fault
         return error
@@ -194,7 +197,7 @@ class LogDirectoryManager:
     def _partitions_in(self, directory: DataDirectory) -> list[Partition]:
         return [partition for partition in self._partitions() if self.directory_of(partition) is directory]
 
-    def _is_whole(self, directory: DataDirectory) -> bool:
+    def _is_complete(self, directory: DataDirectory) -> bool:
         """True if all its partitions are open. Missing ones were logged, and do not require a scan of the rest."""
         return directory.fault is None and all(
             partition.offline is None or isinstance(partition.offline, Unreachable)

@@ -93,7 +93,7 @@ def remove_if_empty(disk: Disk, directory: str) -> None:
         disk.rmdir(directory)
 
 
-def is_rest_of_creation(disk: Disk, directory: str) -> bool:
+def is_unfinished_creation(disk: Disk, directory: str) -> bool:
     """True if a topic's directory holds nothing but the leftovers of an interrupted creation.
 
     These are a temporary `topic.json`, and partition directories without a byte in them.

@@ -30,9 +30,9 @@ class Remover:
     async def remove(self, removing: Removing[None]) -> None:
         """Remove a few files now, and the rest in the background."""
         if not await self._is_finished(removing):
-            self.go_on(removing)
+            self.remove_in_background(removing)
 
-    def go_on(self, removing: Removing[None]) -> None:
+    def remove_in_background(self, removing: Removing[None]) -> None:
         """Remove the rest in the background."""
         self._left.append(removing)
         if not self._is_running and not self._is_stopping:

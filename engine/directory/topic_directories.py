@@ -12,12 +12,12 @@ from collections.abc import Collection, Sequence
 
 from engine.directory.data_directory import FIRST, DataDirectory
 from engine.directory.log_directories import LogDirectories
-from engine.directory.placement import placed
+from engine.directory.placement import place
 from engine.directory.removal import (
     Removing,
     finished,
     is_empty_partition,
-    is_rest_of_creation,
+    is_unfinished_creation,
     remove_if_empty,
     remove_partition_dir,
     remove_topic_dir,
@@ -31,7 +31,7 @@ from engine.runtime.disk import Disk, FileKind
 log = logging.getLogger("penstock.engine")
 
 
-class FurtherRefused(Exception):
+class PartitionCreationFailed(Exception):
     """Another data directory failed to make partitions; further ones may succeed."""
 
     def __init__(self, directory: DataDirectory, error: OSError) -> None:
@@ -40,28 +40,30 @@ class FurtherRefused(Exception):
         self.error = error
 
 
-def places(directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]) -> dict[str, str]:
+def place_partitions(
+    directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]
+) -> dict[str, str]:
     """Return `elsewhere` of new partitions, given the records and the usable directories."""
     counts = {directory.directory_id: 0 for directory in directories}
     for record in records:
         for number in record.here:
-            place = record.elsewhere.get(str(number), FIRST)
-            if place in counts:
-                counts[place] += 1
-    chosen = placed(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
-    return {str(number): place for number, place in zip(added, chosen, strict=True) if place != FIRST}
+            directory_id = record.elsewhere.get(str(number), FIRST)
+            if directory_id in counts:
+                counts[directory_id] += 1
+    chosen = place(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
+    return {str(number): one for number, one in zip(added, chosen, strict=True) if one != FIRST}
 
 
-def make_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
-    """Make the directories of the new partitions outside the first directory, durably. Raises FurtherRefused."""
+def create_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
+    """Make the new partitions' directories outside the first directory, durably. Raises PartitionCreationFailed."""
     lying = {number: place for number, place in record.elsewhere.items() if int(number) in added}
     for directory in directories.further:
         numbers = [number for number, place in lying.items() if place == directory.directory_id]
         if numbers and directory.fault is None:
             try:
-                _make(disk, directory.path, record, numbers)
+                _create(disk, directory.path, record, numbers)
             except OSError as error:
-                raise FurtherRefused(directory, error) from error
+                raise PartitionCreationFailed(directory, error) from error
 
 
 def clear_added(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
@@ -82,7 +84,7 @@ def remove_partitions(disk: Disk, directories: LogDirectories, record: TopicReco
         topic_dir = paths.topic_dir(directory.path, record.name, record.topic_id)
         found = [path for number in numbers if disk.kind(path := f"{topic_dir}/{number}") is FileKind.DIRECTORY]
         for path in found:
-            log_left(remove_partition_dir(disk, path))
+            log_leftovers(remove_partition_dir(disk, path))
         if found:
             disk.fsync_dir(topic_dir)
 
@@ -100,7 +102,10 @@ def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord
                     disk.close(disk.open(f"{path}/{paths.MOVED_AWAY}", create=True, writable=True))
                     disk.fsync_dir(path)
             except OSError as error:  # its files stay, and the next start logs them
-                log.warning("a moved partition was not marked", extra={"directory": path, "reason": str(error)})
+                log.warning(
+                    "the mark of a moved partition could not be written",
+                    extra={"directory": path, "reason": str(error)},
+                )
 
 
 def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
@@ -109,7 +114,7 @@ def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicReco
     for path in kept.values():
         words = {"directory": path, "hint": f"restore the newest {paths.TOPIC_FILE}, or move the directory elsewhere"}
         log.error(f"a partition has records and {paths.TOPIC_FILE} does not name it: its files stay", extra=words)
-    beside = partitions_beside(disk, directories, record)
+    beside = misplaced_partitions(disk, directories, record)
     remove_partitions(disk, directories, record, [number for number in beside if number not in kept])
     for path in _partition_dirs(disk, directories, record, record.here):
         if disk.kind(f"{path}/{paths.MOVED_AWAY}") is FileKind.FILE:  # the move was not recorded: it continues later
@@ -122,7 +127,7 @@ def unmarked(disk: Disk, directories: LogDirectories, record: TopicRecord) -> di
 
     The record is outdated then. Raises OSError.
     """
-    beside = partitions_beside(disk, directories, record)
+    beside = misplaced_partitions(disk, directories, record)
     return {
         int(os.path.basename(path)): path
         for path in _partition_dirs(disk, directories, record, beside)
@@ -141,7 +146,7 @@ def _partition_dirs(
     return [path for path in wanted if disk.kind(path) is FileKind.DIRECTORY]
 
 
-def partitions_beside(disk: Disk, directories: LogDirectories, record: TopicRecord) -> list[int]:
+def misplaced_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord) -> list[int]:
     """Return the partitions that have a directory here and are elsewhere by their topic's record."""
     found: set[int] = set()
     for directory in directories.usable:
@@ -150,23 +155,25 @@ def partitions_beside(disk: Disk, directories: LogDirectories, record: TopicReco
     return sorted(found - set(record.here))
 
 
-def demand_all_known(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
+def check_all_known(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
     """Raises Corrupt if a partition that `topic.json` does not know has records: the file is from before a growth of
     the topic. An interrupted growth leaves directories without records.
     """
     try:
         path = _unknown_records(disk, directories, record)
     except OSError as error:  # of a failing disk: opening its partitions reports it
-        log.warning("partitions not looked for", extra={"topic": record.name, "reason": str(error)})
+        log.warning(
+            "a directory could not be searched for partitions", extra={"topic": record.name, "reason": str(error)}
+        )
         return
     if path is not None:
         file = f"{paths.topic_dir(directories.first.path, record.name, record.topic_id)}/{paths.TOPIC_FILE}"
-        text = f"{file} knows {record.partitions} partitions, and {path} has records: the file is outdated"
-        raise Corrupt(text, hint="restore the newest one; to give the records up, move the directory elsewhere")
+        text = f"{file} has {record.partitions} partitions, and {path} has records: the file is outdated"
+        raise Corrupt(text, hint="restore the newest one; to discard the records, move the directory elsewhere")
 
 
 def _unknown_records(disk: Disk, directories: LogDirectories, record: TopicRecord) -> str | None:
-    for number in partitions_beside(disk, directories, record):
+    for number in misplaced_partitions(disk, directories, record):
         for directory in directories.usable:
             path = paths.partition_dir(directory.path, record.name, record.topic_id, number)
             if disk.kind(path) is FileKind.DIRECTORY and _has_records(disk, path):
@@ -204,16 +211,16 @@ def removing_topic(disk: Disk, directories: LogDirectories, name: str, topic_id:
     """Remove the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
     try:
         is_gone = yield from removing_further(disk, directories, name, topic_id)
-        log_left((yield from removing_topic_dir(disk, directory, keep_name=not is_gone)))
+        log_leftovers((yield from removing_topic_dir(disk, directory, keep_name=not is_gone)))
     except OSError as error:  # the topic is deleted nevertheless; the next start removes the remaining files
         log.warning("removal failed", extra={"directory": directory, "reason": str(error)})
 
 
-def log_left(left: Sequence[str]) -> None:
+def log_leftovers(left: Sequence[str]) -> None:
     """Log files that a removal has left in place."""
     if left:
-        words = {"first": left[0], "files": len(left), "hint": "penstock did not make them; move them elsewhere"}
-        log.warning("files that are not understood are not removed", extra=words)
+        words = {"first": left[0], "files": len(left), "hint": "penstock did not create them; move them elsewhere"}
+        log.warning("unknown files were not removed", extra=words)
 
 
 def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[tuple[str, str]]) -> None:
@@ -227,7 +234,7 @@ def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[
         try:
             _sweep(disk, directory.path, known)
         except OSError as error:
-            if not directories.note(directory, error, "looking for topics"):
+            if not directories.record_failure(directory, error, "looking for topics"):
                 log.warning("removal failed", extra={"directory": directory.path, "reason": str(error)})
 
 
@@ -239,7 +246,7 @@ def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
         place = located.directory.directory_id
         if located.error is not None or place == elsewhere.get(number, FIRST):
             continue
-        directories.distrust(located.directory)
+        directories.require_recovery(located.directory)
         if place == FIRST:
             del elsewhere[number]
         else:
@@ -247,7 +254,7 @@ def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
     return elsewhere
 
 
-def _make(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) -> None:
+def _create(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) -> None:
     directory = paths.topic_dir(data_dir, record.name, record.topic_id)
     for number in numbers:
         disk.mkdir(f"{directory}/{number}")
@@ -259,7 +266,7 @@ def _removing(disk: Disk, data_dir: str, name: str, topic_id: str) -> Removing[N
     """Keeps the directory of the topic name until the next start: a topic of that name may be created meanwhile."""
     directory = paths.topic_dir(data_dir, name, topic_id)
     if disk.kind(directory) is FileKind.DIRECTORY:
-        log_left((yield from removing_topic_dir(disk, directory)))
+        log_leftovers((yield from removing_topic_dir(disk, directory)))
         disk.fsync_dir(os.path.dirname(directory))
 
 
@@ -267,16 +274,16 @@ def _sweep(disk: Disk, data_dir: str, known: Collection[tuple[str, str]]) -> Non
     for name in disk.listdir(paths.topics_dir(data_dir)):
         parent = f"{paths.topics_dir(data_dir)}/{name}"
         if disk.kind(parent) is not FileKind.DIRECTORY:
-            log.warning("not the directory of a topic: left as it is", extra={"path": parent})
+            log.warning("not the directory of a topic: ignored", extra={"path": parent})
             continue
         for topic_id in disk.listdir(parent):
             directory = f"{parent}/{topic_id}"
             if (name, topic_id) in known:
                 continue
-            if disk.kind(directory) is FileKind.DIRECTORY and is_rest_of_creation(disk, directory):
+            if disk.kind(directory) is FileKind.DIRECTORY and is_unfinished_creation(disk, directory):
                 remove_topic_dir(disk, directory)
             else:
-                log.warning("a topic that the first data directory does not know", extra={"directory": directory})
+                log.warning("a topic that is missing in the first data directory", extra={"directory": directory})
         remove_if_empty(disk, parent)
 
 

@@ -1,6 +1,6 @@
 """The topics of a data directory: created, changed, deleted. Handles directories, not records.
 
-engine/directory/found_topics.py finds them at a start.
+engine/directory/topic_scan.py finds them at a start.
 Invariants: a topic exists once its `topic.json` does, which is written last and atomically. A deleted topic's directory
 is renamed first, so that the topic vanishes at once and permanently, and removed afterwards. Paths carry the topic id,
 so that a name can be used again at once.
@@ -63,7 +63,7 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicName(f"{name!r} cannot name a topic", hint=NAME_RULE)
 
 
-def check_topic_wish(
+def check_new_topic(
     name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object], *, is_standalone: bool = True
 ) -> None:
     """Check whether a topic can be created. Raises InvalidTopicName, InvalidConfig."""
@@ -71,7 +71,7 @@ def check_topic_wish(
     topic_settings(overrides)
     check_partitions(partitions)
     if is_standalone and replication_factor != 1:
-        raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is alone: give 1")
+        raise InvalidConfig(f"replication_factor is {replication_factor}", hint="this node is standalone: use 1")
     if not 1 <= replication_factor <= REPLICATION_FACTOR_MAX:
         hint = f"give a whole number from 1 to {REPLICATION_FACTOR_MAX}"
         raise InvalidConfig(f"replication_factor is {replication_factor}", hint=hint)
@@ -92,7 +92,7 @@ def grown_partitions(name: str, count: int, wanted: int | None) -> int:
     check_partitions(wanted)
     if wanted < count:
         raise InvalidConfig(
-            f"topic {name!r} has {count} partitions and cannot have {wanted}: it may only gain some",
+            f"topic {name!r} has {count} partitions and cannot have {wanted}: the number can only grow",
             hint="make another topic with fewer partitions and copy the records",
         )
     return wanted
@@ -132,13 +132,13 @@ def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
     """Make a topic vanish durably; returns the directory left to remove. After a failure a second call continues."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     renamed = directory + paths.DELETED_SUFFIX
-    if not has_vanished(disk, data_dir, topic):
+    if not is_deletion_begun(disk, data_dir, topic):
         disk.rename(directory, renamed)
     disk.fsync_dir(os.path.dirname(directory))
     return renamed
 
 
-def has_vanished(disk: Disk, data_dir: str, topic: TopicRecord) -> bool:
+def is_deletion_begun(disk: Disk, data_dir: str, topic: TopicRecord) -> bool:
     """True if a topic's directory is renamed, perhaps not durably."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
     return disk.kind(directory) is None and disk.kind(directory + paths.DELETED_SUFFIX) is not None

@@ -53,7 +53,7 @@ class UnopenedRecoveryPoints:
     def __bool__(self) -> bool:
         return bool(self._topics)
 
-    def learn(self, found: Iterable[str], opened: Iterable[TopicRecord], owns: Callable[[str, int], bool]) -> None:
+    def load(self, found: Iterable[str], opened: Iterable[TopicRecord], owns: Callable[[str, int], bool]) -> None:
         """Store the points found at a start, by key, for existing topics that are not opened."""
         ids = {record.topic_id for record in opened}
         wanted = {}

@@ -23,15 +23,15 @@ from engine.errors import BatchTooLarge, DecodedTooLarge, InvalidBatch, RecordTo
 from engine.format.batch_header import HEADER_BYTES as HEADER_BYTES
 from engine.format.batch_header import KEYED_PRODUCER as KEYED_PRODUCER
 from engine.format.batch_header import MAGIC as MAGIC
-from engine.format.batch_header import NO_PRODUCER, say_unpacked, take_place
+from engine.format.batch_header import NO_PRODUCER, copy_position, mark_uncompressed
 from engine.format.batch_header import PREFIX_BYTES as PREFIX_BYTES
 from engine.format.batch_header import Buffer as Buffer
 from engine.format.batch_header import Codec as Codec
 from engine.format.batch_header import Header as Header
 from engine.format.batch_header import check_client_batch as check_client_batch
 from engine.format.batch_header import has_valid_crc as has_valid_crc
+from engine.format.batch_header import mark_control as mark_control
 from engine.format.batch_header import read_header as read_header
-from engine.format.batch_header import say_control as say_control
 from engine.format.batch_header import set_crc as set_crc
 from engine.format.batch_header import stamp as stamp
 from engine.format.batch_header import stamp_append_time as stamp_append_time
@@ -77,7 +77,7 @@ class Row(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-class _Shown(NamedTuple):
+class _ConsumerRecord(NamedTuple):
     """A record as consumers see it, where the stored one differs."""
 
     offset: int
@@ -137,7 +137,7 @@ def encode(
     return _built(builder, codec, decoded_bytes_max)
 
 
-def encode_again(header: Header, records: Sequence[Record]) -> bytearray:
+def re_encode(header: Header, records: Sequence[Record]) -> bytearray:
     """Encode a stored batch from its records as consumers see them: same offsets, times and codec; no producer id."""
     codec = Codec(header.codec)
     builder = _builder(codec)
@@ -145,7 +145,7 @@ def encode_again(header: Header, records: Sequence[Record]) -> bytearray:
         headers = list(record.headers)
         builder.append(record.offset - header.base_offset, record.timestamp, record.key, record.value, headers)
     data: bytearray = builder.build()
-    take_place(data, header)
+    copy_position(data, header)
     return data
 
 
@@ -177,7 +177,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
             if record.headers and any(name.startswith(RESERVED_PREFIX) for name, _ in record.headers):
                 raise InvalidBatch(
                     f"record {expected - header.base_offset} has a header that begins with {RESERVED_PREFIX}: "
-                    "such names are the log's own"
+                    "these names are reserved for the log"
                 )
         else:
             return
@@ -187,7 +187,7 @@ def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: in
         raise _undecodable(error) from error
     raise InvalidBatch(
         f"record {expected - header.base_offset} has offset delta {record.offset - header.base_offset} and timestamp "
-        f"{record.timestamp}: deltas count up from 0, timestamps lie between 0 and the header's maximum, {latest}"
+        f"{record.timestamp}: deltas count up from 0, timestamps are 0 to the header's maximum, {latest}"
     )
 
 
@@ -233,15 +233,15 @@ def _decoded(batch: Buffer, header: Header, decoded_bytes_max: int) -> tuple[lis
             records += some
     except Exception as error:  # the codec's errors have no common base
         raise _undecodable(error) from error
-    _demand_offsets(records, header)
+    _check_offsets(records, header)
     if header.producer_id == KEYED_PRODUCER and records:
-        records[0] = _as_shown(records[0])
+        records[0] = _as_consumer_record(records[0])
     return records, len(whole)
 
 
-def _as_shown(record: Record) -> Record:
+def _as_consumer_record(record: Record) -> Record:
     headers = [(name, value) for name, value in record.headers if not name.startswith(RESERVED_PREFIX)]
-    return _Shown(record.offset, record.timestamp, record.key, record.value, headers)
+    return _ConsumerRecord(record.offset, record.timestamp, record.key, record.value, headers)
 
 
 def _unpacked(batch: Buffer, header: Header, bytes_max: int) -> memoryview:
@@ -250,7 +250,7 @@ def _unpacked(batch: Buffer, header: Header, bytes_max: int) -> memoryview:
         return memoryview(b"".join((batch, _SLACK)))[: len(batch)]
     view = memoryview(batch)
     head = bytearray(view[:HEADER_BYTES])
-    say_unpacked(head)
+    mark_uncompressed(head)
     try:
         return unpack(Codec(header.codec).name.lower(), view[HEADER_BYTES:], bytes_max, head)
     except DoesNotFit:
@@ -265,14 +265,14 @@ def _undecodable(error: Exception) -> InvalidBatch:
     return InvalidBatch(f"the records of a batch cannot be decoded: {type(error).__name__}: {error}")
 
 
-def _demand_offsets(records: list[Record], header: Header) -> None:
+def _check_offsets(records: list[Record], header: Header) -> None:
     """A consumer continues behind the last record it received: a wrong record offset would misplace it."""
     offsets = [record.offset for record in records]
     if offsets == list(range(header.base_offset, header.next_offset)):
         return  # nothing was compacted away
     is_within = not offsets or (header.base_offset <= offsets[0] and offsets[-1] < header.next_offset)
     if not is_within or any(first >= second for first, second in pairwise(offsets)):
-        raise InvalidBatch(f"the records of the batch at {header.base_offset} have not the offsets of its header")
+        raise InvalidBatch(f"the records of the batch at {header.base_offset} do not have the offsets of its header")
 
 
 def _record_bytes(record: Record) -> int:

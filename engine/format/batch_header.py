@@ -124,7 +124,7 @@ def is_compressed(batches: Buffer) -> bool:
     return any(header.attributes & CODEC_MASK for _, header in walk(batches))
 
 
-def has_nothing_to_show(batches: Buffer) -> bool:
+def is_control_only(batches: Buffer) -> bool:
     """True if a run of whole batches holds control batches only. Usually checks one header."""
     if not _I16.unpack_from(batches, _ATTRIBUTES_AT)[0] & _CONTROL:
         return False
@@ -162,7 +162,7 @@ def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[
     return headers, position
 
 
-class Sound(NamedTuple):
+class ValidRun(NamedTuple):
     """Contiguous batches: where the first wanted one begins, where they end, and the offset that follows.
 
     `is_bounded`: the bound on batches ended them; else a bad batch or the end of the bytes did.
@@ -174,7 +174,7 @@ class Sound(NamedTuple):
     is_bounded: bool = False
 
 
-def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int) -> Sound:
+def valid_batches(data: Buffer, start_offset: int, offset: int, batches_max: int) -> ValidRun:
     """Check a run of batches whose first one must have base offset `start_offset`; stop at the first bad batch.
 
     A batch is bad if its header cannot follow the one before, if it is incomplete, or if its checksum is wrong. Batches
@@ -184,7 +184,7 @@ def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
     begin, position, expected, left = 0, 0, start_offset, batches_max
     while position + HEADER_BYTES <= end:
         if not left:
-            return Sound(begin, position, expected, is_bounded=True)
+            return ValidRun(begin, position, expected, is_bounded=True)
         base_offset, length, magic, crc, last_delta = unpack(data, position)
         behind = position + PREFIX_BYTES + length
         if base_offset != expected or magic != MAGIC or last_delta < 0 or length < _LENGTH_MIN or behind > end:
@@ -195,7 +195,7 @@ def sound_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
         elif crc32c(view[position + _CRC_COVERS_FROM : behind]) != crc:
             break
         position, expected, left = behind, next_offset, left - 1
-    return Sound(begin, position, expected)
+    return ValidRun(begin, position, expected)
 
 
 def begins_batch(data: Buffer, position: int, base_offset: int) -> bool:
@@ -224,7 +224,7 @@ def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
         raise InvalidBatch(f"{len(body)} bytes are less than a batch header of {HEADER_BYTES}")
     header = read_header(body)
     if header.magic != MAGIC:
-        raise InvalidBatch(f"magic is {header.magic}, only RecordBatch v2 (magic 2) is taken")
+        raise InvalidBatch(f"magic is {header.magic}, only RecordBatch v2 (magic 2) is accepted")
     if header.size_bytes != len(body):
         raise InvalidBatch(
             f"the header announces {header.size_bytes} bytes, the body has {len(body)}",
@@ -232,14 +232,14 @@ def check_client_batch(body: Buffer, *, batch_bytes_max: int) -> Header:
         )
     if header.attributes & ~_KNOWN_ATTRIBUTES or header.codec > Codec.ZSTD:
         raise InvalidBatch(
-            f"attributes {header.attributes:#06x} are not for clients: transactional and control batches are refused"
+            f"attributes {header.attributes:#06x} are reserved: transactional and control batches are rejected"
         )
     if header.producer_id < NO_PRODUCER:
-        raise InvalidBatch(f"producer id {header.producer_id} is not for clients: -1 stands for none")
+        raise InvalidBatch(f"producer id {header.producer_id} is reserved; send -1 for no producer")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidBatch(
             f"producer id {header.producer_id}, epoch {header.producer_epoch}, base sequence {header.base_sequence}: a "
-            "batch with the first needs the others, from 0 on"
+            "batch with a producer id needs an epoch and a sequence of at least 0"
         )
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidBatch(
@@ -284,7 +284,7 @@ def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base
     set_crc(batch)
 
 
-def say_control(batch: bytearray) -> None:
+def mark_control(batch: bytearray) -> None:
     """Mark the batch as a control batch; updates the checksum."""
     _I16.pack_into(batch, _ATTRIBUTES_AT, _I16.unpack_from(batch, _ATTRIBUTES_AT)[0] | _CONTROL)
     set_crc(batch)
@@ -295,7 +295,7 @@ def set_crc(batch: bytearray) -> None:
     _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
 
 
-def take_place(batch: bytearray, replaced: Header) -> None:
+def copy_position(batch: bytearray, replaced: Header) -> None:
     """Give a rebuilt batch the offsets, attributes and latest time of the batch that it replaces."""
     _I16.pack_into(batch, _ATTRIBUTES_AT, replaced.attributes)
     _I32.pack_into(batch, _LAST_DELTA_AT, replaced.last_offset_delta)
@@ -304,7 +304,7 @@ def take_place(batch: bytearray, replaced: Header) -> None:
     stamp(batch, replaced.base_offset, replaced.leader_epoch)
 
 
-def say_unpacked(head: bytearray) -> None:
+def mark_uncompressed(head: bytearray) -> None:
     """Mark the records behind this header as uncompressed. Invalidates its checksum."""
     attributes = _I16.unpack_from(head, _ATTRIBUTES_AT)[0]
     _I16.pack_into(head, _ATTRIBUTES_AT, attributes & ~CODEC_MASK)

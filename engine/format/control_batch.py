@@ -30,7 +30,7 @@ class Control(NamedTuple):
 def encode_fence(token: str, now_ms: int) -> bytearray:
     """Encode a control batch that sets the fencing token of later appends; an empty token removes it."""
     made = record_batch.encode([(now_ms, _KEY.pack(_VERSION, FENCING_TOKEN), token.encode("ascii"), [])])
-    record_batch.say_control(made)
+    record_batch.mark_control(made)
     return made
 
 

@@ -107,7 +107,7 @@ def _snappy_into(packed: Buffer, room: memoryview) -> int:
         position = begin + _BLOCK_LENGTH.unpack_from(view, position)[0]
         blocks += 1
         if not begin < position <= len(view) or blocks > _XERIAL_BLOCKS_MAX:
-            raise Broken("the lengths of snappy's blocks do not agree with the bytes that are there")
+            raise Broken("the lengths of snappy's blocks do not match the data")
         length += _snappy_block_into(view[begin:position], room[length:])
     return length
 

@@ -29,7 +29,7 @@ from crc32c import crc32c
 from engine.format.batch import PREFIX_BYTES, Header
 from engine.format.batch_header import Buffer, begins_batch
 
-LEARNED_RUNS_MAX = 4  # concurrent readers of a segment; a run of 64 MiB takes 64 KiB
+READ_RUNS_MAX = 4  # concurrent readers of a segment; a run of 64 MiB takes 64 KiB
 
 
 class _Run(NamedTuple):
@@ -46,15 +46,15 @@ class _Run(NamedTuple):
 class SpanChecksums:
     """The checksums of one segment. `positions` are always those of its index."""
 
-    __slots__ = ("_crc", "_end", "_learned", "_written")
+    __slots__ = ("_crc", "_end", "_read_runs", "_written")
 
     def __init__(self) -> None:
         self._written = _Run(0, array("I"))
         self._crc, self._end = 0, 0  # of the written bytes, up to their end
-        self._learned: tuple[_Run, ...] = ()
+        self._read_runs: tuple[_Run, ...] = ()
 
     def __repr__(self) -> str:
-        return f"SpanChecksums(written={len(self._written.values)}, learned={len(self._learned)})"
+        return f"SpanChecksums(written={len(self._written.values)}, learned={len(self._read_runs)})"
 
     def written(self, buffers: Sequence[Buffer], start: int, positions: Sequence[int], number: int) -> None:
         """Add bytes written at `start`, and the entries in them, which begin with that number."""
@@ -73,19 +73,19 @@ class SpanChecksums:
             position = end
         self._crc, self._end = crc, position
 
-    def whole(self, size_bytes: int) -> int | None:
+    def file_checksum(self, size_bytes: int) -> int | None:
         """Return the CRC of the whole file, if this process wrote all of it and it has this size."""
         run = self._written
         return self._crc if run.values and run.first == 0 and self._end == size_bytes else None
 
-    def known(self, first: int, last: int) -> tuple[int, int] | None:
+    def lookup(self, first: int, last: int) -> tuple[int, int] | None:
         """Return the values at two entries, if one run holds both."""
-        for begin, values in (self._written, *self._learned):
+        for begin, values in (self._written, *self._read_runs):
             if begin <= first and last - begin < len(values):
                 return values[first - begin], values[last - begin]
         return None
 
-    def learn(self, data: Buffer, start: int, positions: Sequence[int], offsets: Sequence[int], first: int) -> None:
+    def add_read(self, data: Buffer, start: int, positions: Sequence[int], offsets: Sequence[int], first: int) -> None:
         """Remember bytes, which begin at position `start`, from the entry of number `first` to the last of `offsets`.
 
         `offsets` are those of the batches at these entries. The caller has validated all batches. This checks that each
@@ -93,8 +93,8 @@ class SpanChecksums:
         """
         if not begins_batch(data, positions[first] - start, offsets[0]):
             return
-        run = next((one for one in self._learned if one.first <= first < one.end), None)
-        others = [one for one in self._learned if one is not run]
+        run = next((one for one in self._read_runs if one.first <= first < one.end), None)
+        others = [one for one in self._read_runs if one is not run]
         run = run or _Run(first, array("I", [0]))
         values, crc, view = run.values[:], run.values[-1], memoryview(data)
         for number in range(run.end, first + len(offsets)):
@@ -103,7 +103,7 @@ class SpanChecksums:
                 break
             crc = crc32c(view[begin:end], crc)
             values.append(crc)
-        self._learned = (*others[1 - LEARNED_RUNS_MAX :], _Run(run.first, values))
+        self._read_runs = (*others[1 - READ_RUNS_MAX :], _Run(run.first, values))
 
 
 INDEX_INTERVAL_BYTES = 4096  # Kafka's default: a lookup then scans at most a page or one batch

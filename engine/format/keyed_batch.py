@@ -128,7 +128,7 @@ def shown(batches: bytes | bytearray) -> bytes | bytearray:
 def _without_entry(batch: memoryview, header: Header) -> Buffer:
     try:
         if header.codec != Codec.NONE:
-            return record_batch.encode_again(header, record_batch.decode_one(batch))
+            return record_batch.re_encode(header, record_batch.decode_one(batch))
         return _spliced(batch)
     except (InvalidBatch, IndexError):
         return batch

@@ -16,7 +16,7 @@ from engine.log.segment import Segment, can_follow
 Read = Callable[[Segment, int, int], Buffer]  # length, position: Segment.pread or Segment.pread_nowait
 
 
-def place_below(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
+def boundary_below(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
     """Return the last batch boundary at or below an offset. Raises the errors of `read`, and Corrupt."""
     if offset >= log.log_end:
         return log.log_end, log.end_position
@@ -24,8 +24,8 @@ def place_below(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
     return header.base_offset, place
 
 
-def place_above(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
-    """Return the first batch boundary at or above an offset. Raises as `place_below`."""
+def boundary_above(log: Log, offset: int, read: Read) -> tuple[int, BytePosition]:
+    """Return the first batch boundary at or above an offset. Raises as `boundary_below`."""
     if offset >= log.log_end:
         return log.log_end, log.end_position
     header, place = _batch_of(log, offset, read)

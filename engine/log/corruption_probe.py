@@ -16,7 +16,7 @@ _WINDOW_BYTES = 8 * 1024 * 1024
 _CHECKED_BYTES_MAX = 1 << 30  # bytes that imitate headers must not cost more than a scan of the largest segment
 
 
-def batch_behind(segment: Segment, position: int, expected_offset: int, later: list[Segment]) -> str | None:
+def find_batch_after(segment: Segment, position: int, expected_offset: int, later: list[Segment]) -> str | None:
     """Describe the first valid batch behind the bad bytes at a position; None without one.
 
     Cases: (1) the bad batch's header is complete, so the next batch would begin where it ends; (2) it is not, so any

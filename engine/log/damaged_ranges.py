@@ -25,7 +25,7 @@ class Damage(NamedTuple):
     end_position: int
 
 
-def joined(damages: Iterable[Damage]) -> tuple[Damage, ...]:
+def merged(damages: Iterable[Damage]) -> tuple[Damage, ...]:
     """Merge neighbours."""
     found: list[Damage] = []
     for damage in damages:
@@ -53,7 +53,7 @@ def damaged(start_offset: int, end_offset: int, what: str) -> Damaged:
     )
 
 
-def start_behind(damages: Iterable[Damage], offset: int, start: int, start_offset: int) -> tuple[int, int]:
+def start_after(damages: Iterable[Damage], offset: int, start: int, start_offset: int) -> tuple[int, int]:
     """Return where to read for an undamaged offset, as (position, base offset): not before the last damage below it."""
     for damage in damages:
         if start_offset < damage.end_offset <= offset:

@@ -62,19 +62,19 @@ def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end
 def start_epoch(log: Log, epoch: int) -> None:
     """Start an epoch as leader: durable first, then used by the next plan. Raises OSError."""
     assert epoch > log.leader_epoch
-    note_epoch(log, epoch, log.log_end)
+    record_epoch(log, epoch, log.log_end)
     log.leader_epoch = epoch
 
 
-def note_epoch(log: Log, epoch: int, start_offset: int) -> None:
+def record_epoch(log: Log, epoch: int, start_offset: int) -> None:
     """Note that records of this epoch begin here, own or fetched: durable first, then known. Raises OSError."""
     epochs = assigned(log.epochs, epoch, start_offset)
     if epochs != log.epochs:
-        if not is_told_by_batches(log.epochs, epochs):
+        if not is_in_batches(log.epochs, epochs):
             save_epochs(log.disk, log.directory, epochs)
         log.epochs = epochs
 
 
-def is_told_by_batches(known: Sequence[EpochStart], epochs: Sequence[EpochStart]) -> bool:
+def is_in_batches(known: Sequence[EpochStart], epochs: Sequence[EpochStart]) -> bool:
     """True if the batches suffice to know the epochs: a log's first epoch, if it is 0, has no file."""
     return not known and [one.epoch for one in epochs] == [0]

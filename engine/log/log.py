@@ -18,7 +18,7 @@ from engine.errors import UnexpectedOffset
 from engine.format import batch as record_batch
 from engine.format.batch import Buffer, Header
 from engine.format.index import SegmentIndex
-from engine.log.damaged_ranges import check_undamaged, end_before, start_behind
+from engine.log.damaged_ranges import check_undamaged, end_before, start_after
 from engine.log.epochs import EpochStart
 from engine.log.segment import Segment
 from engine.runtime.disk import Disk
@@ -155,7 +155,7 @@ class Log:
         steps += [write] if write.buffers else []
         return steps
 
-    def plan_copies(self, runs: Sequence[Run], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
+    def plan_follower_append(self, runs: Sequence[Run], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
         """Plan batches that another replica has stamped: they stay byte for byte, and must join the log end.
 
         Raises UnexpectedOffset, with nothing changed.
@@ -307,7 +307,7 @@ class Log:
         else:
             start, start_offset = index.entry_at_or_before(offset)
         if segment.damage:
-            start, start_offset = start_behind(segment.damage, offset, start, start_offset)
+            start, start_offset = start_after(segment.damage, offset, start, start_offset)
         end, next_offset = readable, readable_end
         if start + max_bytes < readable:
             indexed = index.boundary_at_or_before(start + max_bytes)

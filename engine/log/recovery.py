@@ -34,7 +34,7 @@ from engine.format import batch as record_batch
 from engine.format import paths
 from engine.format.batch import HEADER_BYTES
 from engine.format.index import SegmentIndex
-from engine.log.corruption_probe import batch_behind, other_batch_at
+from engine.log.corruption_probe import find_batch_after, other_batch_at
 from engine.log.damaged_ranges import Damage, decode_quarantine
 from engine.log.epochs import EpochStart, with_epoch
 from engine.log.leader_epochs import can_only_be_0, recovered_epochs
@@ -102,25 +102,25 @@ def open_log(
     last_stop: LastStop,
     *,
     now_ms: int,
-    when_scanned: Callable[[int], None] = lambda _: None,
+    on_scanned: Callable[[int], None] = lambda _: None,
 ) -> tuple[Log, RecoveryReport]:
     """Open the log of a partition's directory; makes an empty one in an empty directory.
 
     All bytes below the checkpoint's recovery point were fsynced. Raises Corrupt if such bytes are bad or missing.
-    Calls `when_scanned` with the number of scanned bytes, in this thread.
+    Calls `on_scanned` with the number of scanned bytes, in this thread.
     """
     recovery_point, log_start = checkpoint
     disk.mkdir(directory)
     missing = _missing_segments(disk.listdir(directory), recovery_point)
     _remove_leftovers(disk, directory, missing)
-    segments = _found_segments(disk, directory, missing)
-    _age(segments, now_ms)
+    segments = _list_segments(disk, directory, missing)
+    _restore_ages(segments, now_ms)
     report = RecoveryReport()
     epochs: list[EpochStart] = []
     if segments and last_stop is not LastStop.CLEAN:
-        segments, report, epochs = _recover(disk, directory, segments, recovery_point, last_stop, when_scanned)
+        segments, report, epochs = _recover(disk, directory, segments, recovery_point, last_stop, on_scanned)
     elif segments:
-        epochs = _believe(segments)
+        epochs = _load_trusted(segments)
     if not segments:
         if recovery_point > log_start:
             raise Corrupt(f"{directory}: no segment is left, but everything below {recovery_point} was fsynced")
@@ -159,8 +159,8 @@ def _missing_segments(names: list[str], recovery_point: int) -> list[int]:
     if not bases:
         return []
     own = filter(paths.is_partition_file, names)
-    told = {int(stem) for stem, suffix in map(os.path.splitext, own) if suffix in paths.DERIVED_SUFFIXES}
-    between = sorted(base for base in told - set(bases) if bases[0] < base < bases[-1])
+    recorded = {int(stem) for stem, suffix in map(os.path.splitext, own) if suffix in paths.DERIVED_SUFFIXES}
+    between = sorted(base for base in recorded - set(bases) if bases[0] < base < bases[-1])
     ends = [min(base for base in (*between[at + 1 :], *bases) if base > begin) for at, begin in enumerate(between)]
     return [base for base, end in zip(between, ends, strict=True) if end <= recovery_point]
 
@@ -176,7 +176,7 @@ def _remove_leftovers(disk: Disk, directory: str, missing: list[int]) -> None:
             disk.unlink(path)
 
 
-def _found_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segment]:
+def _list_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segment]:
     """Includes missing segments, as damaged from their first offset to their last."""
     names = disk.listdir(directory)
     found = [base for name in names if (base := paths.base_offset_of(name)) is not None]
@@ -207,7 +207,7 @@ def _found_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segm
     return segments
 
 
-def _age(segments: list[Segment], now_ms: int) -> None:
+def _restore_ages(segments: list[Segment], now_ms: int) -> None:
     """Ages continue from the log's last write: a file's time is comparable to that of another file of the same log, and
     not to a clock that may have been set since. So the time while the node was stopped does not count.
     An empty file has the time of a roll, at which nothing was written.
@@ -217,7 +217,7 @@ def _age(segments: list[Segment], now_ms: int) -> None:
         segment.last_append_ms += now_ms - last_write_ms
 
 
-def _believe(segments: list[Segment]) -> list[EpochStart]:
+def _load_trusted(segments: list[Segment]) -> list[EpochStart]:
     """After a clean stop only the end of the last segment is looked up. Returns its leader epochs."""
     active = segments[-1]
     epochs: list[EpochStart] = []
@@ -233,7 +233,7 @@ def _recover(
     segments: list[Segment],
     recovery_point: int,
     last_stop: LastStop,
-    when_scanned: Callable[[int], None],
+    on_scanned: Callable[[int], None],
 ) -> tuple[list[Segment], RecoveryReport, list[EpochStart]]:
     kept: list[Segment] = []
     epochs: list[EpochStart] = []
@@ -247,11 +247,11 @@ def _recover(
         expected_base = kept[-1].next_offset if kept else segment.base_offset
         if segment.base_offset != expected_base:
             break
-        scan = scan_segment(segment, when_scanned)
+        scan = scan_segment(segment, on_scanned)
         scanned += segment.size_bytes
         is_whole = scan.valid_bytes == segment.size_bytes and (is_last or scan.next_offset == segment.next_offset)
         if not is_whole:
-            holes += _judge_damage(segment, scan, segments[at + 1 :], recovery_point, last_stop)
+            holes += _classify_damage(segment, scan, segments[at + 1 :], recovery_point, last_stop)
         cut += segment.size_bytes - scan.valid_bytes
         for epoch, start in scan.epochs:
             epochs = with_epoch(epochs, epoch, start)
@@ -267,7 +267,7 @@ def _recover(
     return kept, RecoveryReport(scanned, cut, len(dropped), holes), epochs
 
 
-def _judge_damage(
+def _classify_damage(
     segment: Segment, scan: _Scan, later: list[Segment], recovery_point: int, last_stop: LastStop
 ) -> bool:
     """Returns whether the bytes to truncate hold valid batches. Raises Corrupt where truncation is forbidden."""
@@ -284,7 +284,7 @@ def _judge_damage(
             f"{segment.path}: a whole batch of offset {other} at {scan.valid_bytes}, where {scan.next_offset} is next"
         )
         raise Corrupt(text, hint=hint)
-    behind = batch_behind(segment, scan.valid_bytes, scan.next_offset, later)
+    behind = find_batch_after(segment, scan.valid_bytes, scan.next_offset, later)
     if behind is not None and last_stop is LastStop.KILLED:
         raise Corrupt(f"{text}, but {behind} is whole, and the power was not lost", hint=hint)
     return behind is not None
@@ -295,7 +295,7 @@ def _is_cut_off_before(position: int, offset: int) -> bool:
     return offset == 0 and (position + _OFFSET_BYTES) % _SECTOR_BYTES == 0
 
 
-def scan_segment(segment: Segment, when_scanned: Callable[[int], None] = lambda _: None) -> _Scan:
+def scan_segment(segment: Segment, on_scanned: Callable[[int], None] = lambda _: None) -> _Scan:
     """Walk a segment from its first byte as far as batches are complete, in order and have valid CRCs.
 
     An all-zero header (a tail that was allocated but never written) ends the log, and so does a batch with another
@@ -307,7 +307,7 @@ def scan_segment(segment: Segment, when_scanned: Callable[[int], None] = lambda 
     window, window_at = b"", 0
     while position + HEADER_BYTES <= segment.size_bytes:
         if position + HEADER_BYTES > window_at + len(window):
-            when_scanned(len(window))
+            on_scanned(len(window))
             window, window_at = _window(segment, position, SCAN_BYTES), position
         header = record_batch.read_header(window, position - window_at)
         if not can_follow(header, expected, segment.size_bytes - position):
@@ -321,7 +321,7 @@ def scan_segment(segment: Segment, when_scanned: Callable[[int], None] = lambda 
         if not epochs or header.leader_epoch > epochs[-1].epoch:
             epochs = with_epoch(epochs, header.leader_epoch, header.base_offset)
         expected = header.next_offset
-    when_scanned(len(window))
+    on_scanned(len(window))
     return _Scan(index, position, expected, epochs)
 
 

@@ -98,7 +98,7 @@ class Segment:
     @property
     def written_checksum(self) -> Checksum | None:
         """The checksum of the whole file as this process wrote it; None if it did not write all."""
-        crc = None if self.loaded_index is None else self.loaded_index.checksums.whole(self.size_bytes)
+        crc = None if self.loaded_index is None else self.loaded_index.checksums.file_checksum(self.size_bytes)
         return None if crc is None else Checksum(self.size_bytes, crc)
 
     @property
@@ -273,7 +273,7 @@ def index_from_headers(segment: Segment) -> SegmentIndex:
     """
     index, end = SegmentIndex(segment.base_offset), 0
     index.is_partial = bool(segment.damage)
-    for position, header in sound_headers(segment):
+    for position, header in valid_headers(segment):
         if position != end:
             index.max_timestamp = max(index.max_timestamp, header.max_timestamp)
         index.add(header, position)
@@ -281,7 +281,7 @@ def index_from_headers(segment: Segment) -> SegmentIndex:
     return index
 
 
-def sound_headers(segment: Segment) -> Iterator[tuple[int, Header]]:
+def valid_headers(segment: Segment) -> Iterator[tuple[int, Header]]:
     """Yield every batch's position and header except known damage. Raises Corrupt where they do not join."""
     position, offset = 0, segment.base_offset
     for damage in segment.damage:

@@ -15,7 +15,7 @@ from engine.format.index import SegmentIndex
 from engine.log.epochs import truncated_from_end
 from engine.log.leader_epochs import save_epochs
 from engine.log.log import Log
-from engine.log.segment import Segment, sound_headers
+from engine.log.segment import Segment, valid_headers
 
 
 def batch_start(log: Log, offset: int) -> int:
@@ -33,25 +33,25 @@ def batch_start(log: Log, offset: int) -> int:
 def truncate_to(log: Log, offset: int) -> None:
     """End the log at the start of the batch that holds `offset`. Beyond the end it drops only epochs without records.
 
-    `offset` must not be below the first local one: such a log is reset (restart_at). Raises OSError.
+    `offset` must not be below the first local one: such a log is reset (reset_to). Raises OSError.
     """
     assert offset >= log.segments[0].base_offset
     if offset < log.log_end:
         segment = log.segment_of(offset)
-        _drop_behind(log, segment)
+        _drop_after(log, segment)
         _cut(segment, offset)
         log.shortened()
     _note_end(log)
 
 
-def restart_at(log: Log, offset: int, log_start: int) -> None:
+def reset_to(log: Log, offset: int, log_start: int) -> None:
     """Drop every record and continue at an offset, as Kafka's truncateFullyAndStartAt does. Raises OSError.
 
     `log_start` may be above it: records are deleted up to any offset, batches are copied whole. Or below it: the tiered
     store then has the records between.
     """
     first = Segment(log.disk, log.directory, offset)
-    _drop_behind(log, None)
+    _drop_after(log, None)
     first.opened_for_append(log.disk.open(first.path, create=True, writable=True))
     log.disk.fsync_dir(log.directory)
     log.segments, log.log_start, log.epochs = [first], log_start, []
@@ -59,7 +59,7 @@ def restart_at(log: Log, offset: int, log_start: int) -> None:
     save_epochs(log.disk, log.directory, [])
 
 
-def _drop_behind(log: Log, last: Segment | None) -> None:
+def _drop_after(log: Log, last: Segment | None) -> None:
     """Remove the segments behind `last`, or all of them if it is None."""
     while log.segments and log.segments[-1] is not last:
         segment = log.segments.pop()
@@ -87,7 +87,7 @@ def _kept(segment: Segment, offset: int) -> tuple[int, int, SegmentIndex]:
     """Returns the end, size and index of the batches before the one that holds `offset`."""
     index = SegmentIndex(segment.base_offset)
     end, size_bytes = segment.base_offset, 0
-    for position, header in sound_headers(segment):
+    for position, header in valid_headers(segment):
         if header.next_offset > offset:
             break
         index.add(header, position)

@@ -37,7 +37,7 @@ log = logging.getLogger("penstock.engine")
 
 
 @dataclass(slots=True)
-class _UnderWay:
+class _InProgress:
     """A partition's share of the group in progress."""
 
     partition: Partition
@@ -134,7 +134,7 @@ class Committer:
         self._when_sealed = when_sealed
         self._loop = asyncio.get_running_loop()
         self._due = CommitQueue()  # for the next group
-        self._under_way: list[_UnderWay] = []
+        self._in_progress: list[_InProgress] = []
         self._held: dict[Partition, bool | None] = {}  # kept out of groups; their pending work
         self._awaiting: list[asyncio.Future[None]] = []
         self._armed: dict[Partition, asyncio.TimerHandle] = {}  # running flush timers
@@ -148,7 +148,7 @@ class Committer:
         self._oldest: float | None = None  # when the first append outside of any group was queued
 
     def __repr__(self) -> str:
-        return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._under_way)}, groups={self.groups})"
+        return f"Committer(queued_bytes={self.queued_bytes}, under_way={len(self._in_progress)}, groups={self.groups})"
 
     def append(
         self,
@@ -168,7 +168,7 @@ class Committer:
         self.queued_bytes += len(batch)
         if self._oldest is None:
             self._oldest = self._clock.monotonic()
-        self.look_at(partition)
+        self.include(partition)
         return future
 
     def append_as_follower(
@@ -188,7 +188,7 @@ class Committer:
         partition.copies.add(FollowerAppend(memoryview(data), done, wants_sync, starts_segment))
         self.queued_bytes += len(data)
         done.add_done_callback(partial(self._copied, len(data)))
-        self.look_at(partition)
+        self.include(partition)
         return asyncio.shield(done)  # its buffers are in use until it is written
 
     def _copied(self, size_bytes: int, _: asyncio.Future[int]) -> None:
@@ -199,10 +199,10 @@ class Committer:
         if partition.offline is not None:
             raise partition.offline
         future = partition.request_roll()
-        self.look_at(partition, sync=True)
+        self.include(partition, sync=True)
         return future
 
-    def look_at(self, partition: Partition, *, sync: bool = False) -> None:
+    def include(self, partition: Partition, *, sync: bool = False) -> None:
         """Include a partition in the next group."""
         self._due.add(partition, sync=sync)
         self._schedule()
@@ -212,33 +212,33 @@ class Committer:
         partition.settings = settings
         if (timer := self._armed.pop(partition, None)) is not None:
             timer.cancel()
-            self.look_at(partition)
+            self.include(partition)
 
-    def refuse_queued(self, partition: Partition, error: EngineError) -> None:
+    def fail_queued(self, partition: Partition, error: EngineError) -> None:
         """Fail the appends that no group has taken yet."""
         partition.fail_appends(partition.queue, error)
         self.queued_bytes -= partition.discard_queue()
         partition.copies.fail(error)
 
     @asynccontextmanager
-    async def held(self, partition: Partition) -> AsyncIterator[None]:
+    async def paused(self, partition: Partition) -> AsyncIterator[None]:
         """Keep a partition out of all groups; its queue stays until afterwards."""
         while partition in self._held:
             await self._change()
         self._held[partition] = None
         try:
-            while any(share.partition is partition for share in self._under_way):
+            while any(share.partition is partition for share in self._in_progress):
                 await self._change()
             yield
         finally:
             sync = self._held.pop(partition)
             if sync is not None or partition.has_work:
-                self.look_at(partition, sync=bool(sync))
+                self.include(partition, sync=bool(sync))
             self._finished()
 
     async def drained(self) -> None:
         """Wait until the queue is empty and no group is in progress."""
-        while self._due or self._under_way or self._held:
+        while self._due or self._in_progress or self._held:
             self._idle.clear()
             await self._idle.wait()
 
@@ -246,20 +246,20 @@ class Committer:
         """Wait until all bytes are durable or their partition is offline, and the queue is empty."""
         while unsynced := [one for one in partitions() if one.unsynced_since is not None and one.offline is None]:
             for partition in unsynced:
-                self.look_at(partition, sync=True)
+                self.include(partition, sync=True)
             await self.drained()
             if any(one.is_sync_put_off for one in unsynced):
                 await asyncio.sleep(PUT_OFF_S)
         await self.drained()
 
-    def forget(self, partition: Partition) -> None:
+    def drop(self, partition: Partition) -> None:
         """Drop a deleted partition: no group takes it again."""
         self._due.discard(partition)
         self.queued_bytes -= partition.discard_queue()
 
     def _schedule(self) -> None:
         """Start at the end of this iteration of the loop, so that all requests that arrived together share a group."""
-        if not self._is_scheduled and not self._under_way:
+        if not self._is_scheduled and not self._in_progress:
             self._is_scheduled = True
             self._loop.call_soon(self._start_group)
 
@@ -284,19 +284,19 @@ class Committer:
                     continue
                 work, taken = partition.take_work(sync=sync, now_ms=now_ms)
             except Exception as error:
-                _give_up(partition, [], error)
+                _fail_partition(partition, [], error)
                 self.queued_bytes -= partition.discard_queue()
                 continue
-            self._under_way.append(_UnderWay(partition, work, taken))
+            self._in_progress.append(_InProgress(partition, work, taken))
             if partition.has_work:
                 self._due.add(partition, sync=False)
-        if not self._under_way:
+        if not self._in_progress:
             self._finished()
             return
         self.groups += 1
-        is_early = any(share.work.sync and share.wants_early_ack for share in self._under_way)
+        is_early = any(share.work.sync and share.wants_early_ack for share in self._in_progress)
         when_written = self._in_loop(self._written) if is_early else None
-        group = Group([share.work for share in self._under_way], when_written, self._clock.monotonic)
+        group = Group([share.work for share in self._in_progress], when_written, self._clock.monotonic)
         self._writer.submit(group, self._in_loop(self._done))
 
     def _in_loop(self, callback: Callable[[Group], object]) -> Callable[[Group], object]:
@@ -305,7 +305,7 @@ class Committer:
 
     def _written(self, _: Group) -> None:
         now = self._clock.monotonic()
-        for share in self._under_way:
+        for share in self._in_progress:
             if not share.is_applied:
                 share.is_applied = True
                 self.queued_bytes -= sum(len(append.batch) for append in share.taken)
@@ -313,18 +313,18 @@ class Committer:
                     if sealed := share.partition.written(share.work, share.taken, now):
                         self._when_sealed(share.partition, sealed)
                 except Exception as error:
-                    _give_up(share.partition, share.taken, error)
+                    _fail_partition(share.partition, share.taken, error)
 
     def _done(self, group: Group) -> None:
         self._written(group)
         self.times.done(group)
-        under_way, self._under_way = self._under_way, []
+        under_way, self._in_progress = self._in_progress, []
         for share in under_way:
             try:
                 share.partition.synced(share.work)
                 self._arm_flush(share.partition)
             except Exception as error:
-                _give_up(share.partition, share.taken, error)
+                _fail_partition(share.partition, share.taken, error)
         self._finished()
 
     def _finished(self) -> None:
@@ -361,15 +361,15 @@ class Committer:
     def _flush_if_due(self, partition: Partition) -> None:
         self._armed.pop(partition, None)
         if partition.unsynced_since is not None and partition.offline is None:
-            self.look_at(partition)
+            self.include(partition)
 
     def _sync_again(self, partition: Partition) -> None:
         self._put_off.discard(partition)
         if partition.unsynced_since is not None and partition.offline is None:
-            self.look_at(partition, sync=True)
+            self.include(partition, sync=True)
 
 
-def _give_up(partition: Partition, taken: list[Append], error: Exception) -> None:
+def _fail_partition(partition: Partition, taken: list[Append], error: Exception) -> None:
     """After a bug: this partition's state in memory cannot be trusted any more."""
     log.error("a group failed", extra={"partition": partition.name}, exc_info=error)
     failure = StorageFailed(f"{partition.name}: {error!r}", hint="the partition is offline until a restart")

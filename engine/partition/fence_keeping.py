@@ -18,7 +18,7 @@ from engine.producers.fencing import NO_FENCE, Fence
 from engine.runtime.disk import Disk
 
 
-async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> None:
+async def mark_fenced(disk: Disk, executor: Executor, partition: Partition) -> None:
     """Note durably that a log may have a token, before one is set. Raises StorageFull, StorageFailed."""
     fencing = partition.validator.fencing
     if fencing.is_noted:
@@ -30,7 +30,7 @@ async def note_fenced(disk: Disk, executor: Executor, partition: Partition) -> N
     fencing.is_noted = True
 
 
-async def keep_fence(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
+async def save_fence_below(disk: Disk, executor: Executor, partition: Partition, below: int) -> None:
     """Record the token before the durable segments that end at or below an offset are deleted. Raises OSError."""
     fencing = partition.validator.fencing
     fence = fencing.present

@@ -19,7 +19,7 @@ from functools import partial
 from engine.errors import EngineError, InvalidBatch
 from engine.format.batch_header import NO_PRODUCER, Header, checked_headers
 from engine.log.epochs import EpochStart, assigned
-from engine.log.leader_epochs import is_told_by_batches, save_epochs
+from engine.log.leader_epochs import is_in_batches, save_epochs
 from engine.log.log import Log, Roll, Run, Write
 from engine.producers.fenced_file import save_fence
 from engine.producers.fencing import Fencing
@@ -44,7 +44,7 @@ class FollowerAppend:
 
 
 @dataclass(slots=True)
-class Taken:
+class PlannedAppends:
     """The work of one group: steps, and what must be durable before them."""
 
     steps: list[Write | Roll] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Taken:
     finished: list[FollowerAppend] = field(default_factory=list)  # those that end within this group
 
 
-class CopyQueue:
+class FollowerAppendQueue:
     """The follower appends of one partition: queued, and of the group in progress."""
 
     def __init__(self) -> None:
         self.batches = 0  # since the partition was opened
         self.bytes = 0
         self.queue: deque[FollowerAppend] = deque()
-        self.under_way: Taken | None = None
+        self.under_way: PlannedAppends | None = None
         self._syncing: list[FollowerAppend] = []  # in the page cache, and wait for the sync
 
     def __repr__(self) -> str:
@@ -84,19 +84,19 @@ class CopyQueue:
     def add(self, copies: FollowerAppend) -> None:
         self.queue.append(copies)
 
-    def take(self, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> Taken:
+    def take(self, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> PlannedAppends:
         """Plan a slice of the queue. On error, fails the queued futures and returns an empty plan."""
-        taken = Taken()
+        taken = PlannedAppends()
         try:
             self._plan(taken, log, fencing, settings, now_ms)
         except EngineError as error:
             _fail(taken.finished, error)
             self.fail(error)
-            taken = Taken()
+            taken = PlannedAppends()
         self.under_way = taken
         return taken
 
-    def written(self, log: Log) -> Taken:
+    def written(self, log: Log) -> PlannedAppends:
         """Apply a group that is in the page cache and in the log."""
         taken = self._ended()
         for step in taken.steps:
@@ -110,7 +110,7 @@ class CopyQueue:
                 copies.done.set_result(log.log_end)
         return taken
 
-    def failed(self, error: EngineError) -> Taken:
+    def failed(self, error: EngineError) -> PlannedAppends:
         """Drop a group that failed."""
         taken = self._ended()
         _fail(taken.finished, error)
@@ -138,12 +138,12 @@ class CopyQueue:
             _fail(self.under_way.finished, error)
         self.fail(error)
 
-    def _ended(self) -> Taken:
+    def _ended(self) -> PlannedAppends:
         taken, self.under_way = self.under_way, None
         assert taken is not None
         return taken
 
-    def _plan(self, taken: Taken, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> None:
+    def _plan(self, taken: PlannedAppends, log: Log, fencing: Fencing, settings: TopicSettings, now_ms: int) -> None:
         runs: list[Run] = []
         left = BATCHES_PER_GROUP
         while self.queue and left:
@@ -154,14 +154,16 @@ class CopyQueue:
                 taken.finished.append(self.queue.popleft())
             elif left:
                 raise InvalidBatch("a copy ends within a batch")
-        taken.steps = log.plan_copies(runs, settings, now_ms)
-        if taken.epochs is not None and not is_told_by_batches(log.epochs, taken.epochs):
+        taken.steps = log.plan_follower_append(runs, settings, now_ms)
+        if taken.epochs is not None and not is_in_batches(log.epochs, taken.epochs):
             taken.notes.append(partial(save_epochs, log.disk, log.directory, taken.epochs))
         taken.notes_token = not fencing.is_noted and any(header.is_control for header, _ in taken.notable)
         if taken.notes_token:
             taken.notes.append(partial(save_fence, log.disk, log.directory))
 
-    def _slice(self, taken: Taken, copies: FollowerAppend, log: Log, left: int, *, has_more: bool) -> tuple[int, Run]:
+    def _slice(
+        self, taken: PlannedAppends, copies: FollowerAppend, log: Log, left: int, *, has_more: bool
+    ) -> tuple[int, Run]:
         """Returns as much of an append as fits into the group, and how many more batches fit after it."""
         begin = copies.position
         headers, end = checked_headers(copies.data, begin, left)

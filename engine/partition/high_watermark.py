@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from engine.errors import Corrupt
-from engine.log.batch_boundaries import place_below
+from engine.log.batch_boundaries import boundary_below
 from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
 from engine.runtime.disk import WouldBlock
@@ -312,6 +312,6 @@ class HighWatermark:
         if position < self._log.log_end and self._log.segment_of(position).loaded_index is None:
             return None
         try:
-            return place_below(self._log, position, Segment.pread_nowait)
+            return boundary_below(self._log, position, Segment.pread_nowait)
         except (WouldBlock, OSError, Corrupt):  # a thread retries, and reports the error
             return None

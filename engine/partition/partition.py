@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from engine.errors import (
-    EndCutOff,
+    AckTruncated,
     EngineError,
     OffsetAboveHighWatermark,
     OffsetBelowLogStart,
@@ -26,7 +26,7 @@ from engine.errors import (
 from engine.format.batch_header import PRODUCER_ID_AT
 from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
-from engine.partition.follower_append import CopyQueue, Taken
+from engine.partition.follower_append import FollowerAppendQueue, PlannedAppends
 from engine.partition.high_watermark import HighWatermark
 from engine.partition.writer import PartitionWork
 from engine.producers.append_validator import (
@@ -34,8 +34,8 @@ from engine.producers.append_validator import (
     Appended,
     AppendValidator,
     is_repeat_of_stored,
-    tell_appended,
-    tell_verdicts,
+    resolve_appends,
+    resolve_verdicts,
 )
 from engine.producers.snapshots import SnapshotFiles
 from engine.settings import TopicSettings
@@ -76,7 +76,7 @@ class PartitionEvents:
     mapped_error: Callable[[Partition, EngineError], EngineError] = _as_it_is  # that of the directory, if that failed
 
 
-UNHEARD = PartitionEvents()
+NO_EVENTS = PartitionEvents()
 
 
 class Partition:
@@ -89,7 +89,7 @@ class Partition:
         log: Log,
         settings: TopicSettings,
         validator: AppendValidator | None = None,
-        events: PartitionEvents = UNHEARD,
+        events: PartitionEvents = NO_EVENTS,
     ) -> None:
         self.topic = topic
         self.number = number
@@ -100,7 +100,7 @@ class Partition:
         self.offline: EngineError | None = None
         self.durable_end = log.log_end
         self.queue: list[Append] = []
-        self.copies = CopyQueue()
+        self.copies = FollowerAppendQueue()
         self.unsynced_since: float | None = None
         self.is_sync_put_off = False  # the last sync could not begin; retried after a pause
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
@@ -202,7 +202,7 @@ class Partition:
         return any(append.wants_sync for append in self.queue) or (bool(self.copies.queue) and self.copies.wants_sync)
 
     @property
-    def has_demands(self) -> bool:
+    def has_conditions(self) -> bool:
         """True if the validator must judge the queue: for a token to carry, conditions, or a producer id."""
         if self.validator.fencing.present.token:
             return True  # the first bit of a producer id is its sign
@@ -216,7 +216,7 @@ class Partition:
         `sync` requests that all bytes be durable afterwards.
         """
         taken: list[Append] = []
-        copied: Taken | None = None
+        copied: PlannedAppends | None = None
         if self._roll_waiters:
             steps = self.log.plan_roll(now_ms)
             self._rolling, self._roll_waiters = self._rolling + self._roll_waiters, []
@@ -224,7 +224,7 @@ class Partition:
             copied = self.copies.take(self.log, self.validator.fencing, self.settings, now_ms)
             steps = copied.steps
         else:
-            admitted = self.validator.admit(self.queue, self.log_end, now_ms) if self.has_demands else self.queue
+            admitted = self.validator.admit(self.queue, self.log_end, now_ms) if self.has_conditions else self.queue
             steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
@@ -288,7 +288,7 @@ class Partition:
             self._events.positions_moved(self)
         if self.durable_end == self.log_end:
             self.copies.synced(self.log_end)
-        self._tell_rolled()
+        self._resolve_rolls()
 
     def go_offline(self, error: EngineError) -> None:
         """Take the partition offline after a disk failure or a deletion: fail its waits, reject new appends.
@@ -314,7 +314,7 @@ class Partition:
 
     def cut(self, old_end: int) -> None:
         """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
-        self.fail_acks(EndCutOff(f"{self.name}: the end of the log was cut off"))
+        self.fail_acks(AckTruncated(f"{self.name}: the end of the log was cut off"))
         self.snapshots.forget()
         self.opened_at += self.log_end - old_end
         self.durable_end = min(self.durable_end, self.log_end)
@@ -344,26 +344,26 @@ class Partition:
         if is_judged or rolled_at:
             self.validator.written(self.settings, rolled_at)
         if is_judged:
-            tell_appended(headers, taken)
+            resolve_appends(headers, taken)
             return
         for append, header in zip(taken, headers, strict=True):
             if not append.written.done():
                 append.written.set_result(Appended(header.base_offset, header.last_offset_delta + 1))
 
-    def _copied(self, work: PartitionWork, taken: Taken, rolled_at: list[int]) -> None:
+    def _copied(self, work: PartitionWork, taken: PlannedAppends, rolled_at: list[int]) -> None:
         now_ms = next((write.now_ms for write in _writes(work.steps)), 0)
         self.validator.copied(taken.notable, self.settings, now_ms, rolled_at)
         self.opened_at += sum(s.headers[-1].next_offset - s.headers[0].base_offset for s in _writes(work.steps))
-        self._note(work, taken)
+        self._record_changes(work, taken)
         self.copies.written(self.log)
 
-    def _note(self, work: PartitionWork, taken: Taken) -> None:
+    def _record_changes(self, work: PartitionWork, taken: PlannedAppends) -> None:
         """Records what became durable before the follower appends, also if they failed."""
         if work.are_noted:
             self.log.epochs = self.log.epochs if taken.epochs is None else taken.epochs
             self.validator.fencing.is_noted |= taken.notes_token
 
-    def _tell_rolled(self) -> None:
+    def _resolve_rolls(self) -> None:
         """Only now: a roll promises that the sealed segment is durable."""
         waiters, self._rolling = self._rolling, []
         for future in waiters:
@@ -374,9 +374,9 @@ class Partition:
         """Fails also the appends judged by the failed plan; duplicates of stored batches succeed."""
         self.validator.failed()
         if self.copies.under_way is not None:
-            self._note(work, self.copies.under_way)
+            self._record_changes(work, self.copies.under_way)
             self.copies.failed(error)
-        tell_verdicts([append for append in taken if is_repeat_of_stored(append, self.log_end)])
+        resolve_verdicts([append for append in taken if is_repeat_of_stored(append, self.log_end)])
         self.fail_appends(taken, error)
         self._rolling = _failed(self._rolling, error)
         if not error.retryable:

@@ -29,9 +29,9 @@ from engine.errors import (
 )
 from engine.format import batch as record_batch
 from engine.format.batch import Buffer, Record
-from engine.format.batch_header import Sound, sound_batches
+from engine.format.batch_header import ValidRun, valid_batches
 from engine.format.index import INDEX_INTERVAL_BYTES
-from engine.log.batch_boundaries import place_below
+from engine.log.batch_boundaries import boundary_below
 from engine.log.damaged_ranges import check_undamaged
 from engine.log.log import BytePosition, Log, ReadSpan
 from engine.log.segment import Segment
@@ -134,7 +134,7 @@ class Reader:
                 if is_examined:
                     raise Corrupt(str(suspect)) from None
                 await self._examine(partition, suspect.segment)
-                _check_still_here(partition, offset, is_committed=is_committed)
+                _check_not_expired(partition, offset, is_committed=is_committed)
                 is_examined = True
 
     async def _attempt(
@@ -150,7 +150,7 @@ class Reader:
             check_undamaged(segment.damage, offset, segment.path)
         if segment.loaded_index is None:
             await self._load(segment)
-            _check_still_here(partition, offset, is_committed=is_committed)
+            _check_not_expired(partition, offset, is_committed=is_committed)
         watermark = partition.watermark
         limit = (watermark.position, watermark.place) if is_committed else _end_of(partition.log)
         span = partition.log.locate(offset, max_bytes, *limit)
@@ -181,7 +181,7 @@ class Reader:
                 watermark.sought = None
                 return
             try:
-                found = await self._place_below(partition, position)
+                found = await self._boundary_below(partition, position)
             except (OSError, Corrupt) as error:
                 self.failed_reads += 1
                 if str(error) != reason:
@@ -194,10 +194,10 @@ class Reader:
             if generation == watermark.generation:
                 watermark.advance_to(*found)
 
-    async def _place_below(self, partition: Partition, position: int) -> tuple[int, BytePosition]:
+    async def _boundary_below(self, partition: Partition, position: int) -> tuple[int, BytePosition]:
         release = partition.log.segment_of(position).begin_read()
         try:
-            find = partial(place_below, partition.log, position, Segment.pread)
+            find = partial(boundary_below, partition.log, position, Segment.pread)
             return await asyncio.get_running_loop().run_in_executor(self._executor, find)
         finally:
             release()
@@ -299,7 +299,7 @@ def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: 
 
     None if there are more batches than the bound. Raises _Suspect.
     """
-    begin, end, next_offset, is_bounded = sound_span(span, offset, data, batches_max)
+    begin, end, next_offset, is_bounded = valid_span(span, offset, data, batches_max)
     if is_bounded:
         return None
     if begin == end or next_offset > span.next_offset:
@@ -307,24 +307,24 @@ def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: 
     return Chunk(data if end - begin == len(data) else data[begin:end], next_offset)
 
 
-def sound_span(span: ReadSpan, offset: int, data: Buffer, batches_max: int) -> Sound:
-    """Check the bytes of a span as `sound_batches` does; `batches_max` bounds the batches checked one by one."""
+def valid_span(span: ReadSpan, offset: int, data: Buffer, batches_max: int) -> ValidRun:
+    """Check the bytes of a span as `valid_batches` does; `batches_max` bounds the batches checked one by one."""
     if len(data) < _SPAN_BYTES_MIN:
-        return sound_batches(data, span.start_offset, offset, batches_max)
+        return valid_batches(data, span.start_offset, offset, batches_max)
     sound = _at_once(span, offset, data)
     if sound is None:
-        sound = sound_batches(data, span.start_offset, offset, batches_max)
+        sound = valid_batches(data, span.start_offset, offset, batches_max)
         if not sound.is_bounded:
-            _learn(span, data, sound)
+            _cache_checksums(span, data, sound)
     return sound
 
 
-def _at_once(span: ReadSpan, offset: int, data: Buffer) -> Sound | None:
+def _at_once(span: ReadSpan, offset: int, data: Buffer) -> ValidRun | None:
     """Returns None if the batches must be checked one by one. The few outside of indexed spans need no bound."""
     index, start, size_bytes = span.segment_index, span.start, len(data)
     positions, offsets, base_offset = index.positions, index.relative_offsets, index.base_offset
     first, last = bisect_left(offsets, offset - base_offset), bisect_right(positions, start + size_bytes) - 1
-    values = index.checksums.known(first, last) if first < last else None
+    values = index.checksums.lookup(first, last) if first < last else None
     if values is None:
         return None
     head, tail = positions[first] - start, positions[last] - start  # the bytes between them are compared
@@ -335,27 +335,27 @@ def _at_once(span: ReadSpan, offset: int, data: Buffer) -> Sound | None:
         return None
     begin, begin_offset = 0, span.start_offset
     if head:
-        begin, end, begin_offset, _ = sound_batches(memoryview(data)[:head], begin_offset, offset, head)
+        begin, end, begin_offset, _ = valid_batches(memoryview(data)[:head], begin_offset, offset, head)
         if end != head:
             return None
     if begin_offset != base_offset + offsets[first]:
         return None
     if tail == size_bytes:
-        return Sound(begin, tail, base_offset + offsets[last])
+        return ValidRun(begin, tail, base_offset + offsets[last])
     tail_offset = base_offset + offsets[last]
-    behind = sound_batches(memoryview(data)[tail:], tail_offset, tail_offset, size_bytes)
-    return Sound(begin, tail + behind.end, behind.next_offset)
+    behind = valid_batches(memoryview(data)[tail:], tail_offset, tail_offset, size_bytes)
+    return ValidRun(begin, tail + behind.end, behind.next_offset)
 
 
-def _learn(span: ReadSpan, data: Buffer, sound: Sound) -> None:
+def _cache_checksums(span: ReadSpan, data: Buffer, sound: ValidRun) -> None:
     """Remember the batches that were validated one by one, so that the next read of them is quick."""
     index, start, end = span.segment_index, span.start, span.start + sound.end
     first, last = bisect_left(index.positions, start + sound.begin), bisect_right(index.positions, end) - 1
     if first <= last and index.positions[last] == end and index.offset_of(last) != sound.next_offset:
         return  # the index, which is not evidence, does not fit
-    if first < last and index.checksums.known(first, last) is None:
+    if first < last and index.checksums.lookup(first, last) is None:
         offsets = [index.offset_of(number) for number in range(first, last + 1)]
-        index.checksums.learn(data, start, index.positions, offsets, first)
+        index.checksums.add_read(data, start, index.positions, offsets, first)
 
 
 def _end_of(log: Log) -> tuple[int, BytePosition]:
@@ -377,7 +377,7 @@ def _failure(partition: Partition, offset: int, error: OSError) -> EngineError:
     return ReadFailed(f"{partition.name}: reading at offset {offset} failed: {error}")
 
 
-def _check_still_here(partition: Partition, offset: int, *, is_committed: bool) -> None:
+def _check_not_expired(partition: Partition, offset: int, *, is_committed: bool) -> None:
     """Raise OffsetBelowLogStart or ReadFailed if the segment has expired, as while it was opened."""
     if not is_committed:
         _check_local(partition, offset)

@@ -90,7 +90,7 @@ def carry_out(disk: Disk, group: Group, in_parallel: Parallel | None = None) -> 
     written = group.now()
     group.write_s = written - began
     if group.when_written is not None:
-        _tell(group.when_written, group)
+        _notify_loop(group.when_written, group)
     syncs = [work for work in group.work if work.write_error is None and (work.sync or work.sync_directory)]
     over = map if in_parallel is None or len(syncs) < PARALLEL_SYNCS_MIN else in_parallel
     for work, error in zip(syncs, over(partial(_sync, disk), syncs), strict=True):
@@ -182,12 +182,12 @@ def _failure(text: str, error: Exception, *, hint: str = "") -> StorageFailed:
     return failure
 
 
-def _tell(callback: Callable[[Group], object], group: Group) -> None:
+def _notify_loop(callback: Callable[[Group], object], group: Group) -> None:
     """Fails only if the event loop is closed already; the writer has others to serve."""
     try:
         callback(group)
     except Exception:
-        log.exception("nobody heard of a group that was written")
+        log.exception("reporting a written group failed")
 
 
 class WriterThread:
@@ -217,11 +217,11 @@ class WriterThread:
                 carry_out(self._disk, group, self._syncing.map)
             except Exception as error:
                 log.exception("the writer failed")
-                _give_up(group, error)
-            _tell(when_done, group)
+                _fail_group(group, error)
+            _notify_loop(when_done, group)
 
 
-def _give_up(group: Group, error: Exception) -> None:
+def _fail_group(group: Group, error: Exception) -> None:
     """The state of this work is unknown, and earlier results may be wrong, so both answers are errors."""
     for work in group.work:
         work.sync_error = StorageFailed(f"{work.name}: the writer failed: {error!r}")

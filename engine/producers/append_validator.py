@@ -1,18 +1,18 @@
 """Validates the appends of one partition before the write: accepted, duplicate, or rejected.
 
-Pure: no disk, no clock, no waiting. `admit` runs when a group starts (Partition.take_work), where offsets are assigned,
-and only for plans that need it (Partition.has_demands). One plan per partition is in progress at a time, so the state
-then holds all earlier writes; the changes of the plan itself are tentative: applied by `written`, dropped by `failed`.
-Rejections and duplicates are reported when the plan is written, never before, so that a duplicate of an append in the
-same plan shares its outcome.
+Pure: no disk, no clock, no waiting. `admit` runs when a group starts (Partition.take_work), where offsets are
+assigned, and only for plans that need it (Partition.has_conditions). One plan per partition is in progress at a time,
+so the state then holds all earlier writes; the changes of the plan itself are tentative: applied by `written`, dropped
+by `failed`. Rejections and duplicates are reported when the plan is written, never before, so that a duplicate of an
+append in the same plan shares its outcome.
 
 The order of the checks: (1) duplicate: returns its first positions, writes nothing; (2) the fencing token of the
 partition; (3) the expected log end of the append; (4) its own sequence. So a retry of a conditional append that has
 succeeded is a duplicate, not a mismatch.
 
 To add a condition: a field of AppendConditions, which crosses links as it is; its state in AppendValidator, with a line
-in Partition.has_demands if appends without that field can be rejected too, a case in `_judge`, and its tentative change
-in `_note`, applied by `_commit`. A property of the batch is in its header and needs no field.
+in Partition.has_conditions if appends without that field can be rejected too, a case in `_validate`, and its tentative
+change in `_stage`, applied by `_commit`. A property of the batch is in its header and needs no field.
 Invariants: an append without conditions costs one check of its conditions and one of its header; a verdict never
 changes; `written` and `failed` both leave nothing tentative; the applied state covers exactly the log up to its end.
 """
@@ -58,7 +58,7 @@ def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
         return None
     known = len(AppendConditions._fields)
     if any(unknown is not None for unknown in fields[known:]):
-        raise Invalid("the append has a term that this version does not know", hint="upgrade the leader's node")
+        raise Invalid("the append has a condition that this version does not support", hint="upgrade the leader's node")
     conditions = AppendConditions(*fields[:known])
     return conditions if conditions.key is None else conditions._replace(key=KeyEntry(*conditions.key))
 
@@ -98,7 +98,7 @@ class Append:
     key_kept_ms: int | None = None
 
 
-class _Noted(NamedTuple):
+class _Staged(NamedTuple):
     """The change that a batch of the plan in progress will make."""
 
     base_offset: int
@@ -130,7 +130,7 @@ class AppendValidator:
         self.has_state = False  # the log may hold state, or has since the start
         self._name = name
         self.is_judged = False  # the plan in progress was admitted here
-        self._noted: list[_Noted] = []
+        self._staged: list[_Staged] = []
         self._states: list[State] = []
 
     def __repr__(self) -> str:
@@ -145,22 +145,22 @@ class AppendValidator:
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
-            append.verdict = self._judge(header, append.conditions or NO_TERMS, end, now_ms)
+            append.verdict = self._validate(header, append.conditions or NO_CONDITIONS, end, now_ms)
             if append.verdict is None:
                 admitted.append(append)
-                self._note(header, end, now_ms)
+                self._stage(header, end, now_ms)
                 if header.is_control:
-                    self.fencing.note(append.batch, end)
+                    self.fencing.stage(append.batch, end)
                 if append.conditions is not None and append.conditions.key is not None:
                     count = header.last_offset_delta + 1
-                    append.key_kept_ms = self.keys.note(append.conditions.key, end, count, now_ms)
+                    append.key_kept_ms = self.keys.stage(append.conditions.key, end, count, now_ms)
                 end += header.last_offset_delta + 1
         return admitted
 
     def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
         """Apply the tentative changes: the last judged plan is in the log.
 
-        It began new segments at these offsets; the state at each is kept for `taken_states`.
+        It began new segments at these offsets; the state at each is kept for `take_states`.
         """
         if not (self.is_judged or rolled_at):
             return
@@ -170,26 +170,26 @@ class AppendValidator:
             self.fencing.commit(offset)
             self.keys.commit(settings, offset)
             self._states.append(self.state(offset))
-        if self._noted or rolled_at:  # changes before the last roll are committed already, but still noted below
+        if self._staged or rolled_at:  # changes before the last roll are committed already, but still noted below
             self._commit(settings, None)
-            self.producers.forget()
+            self.producers.discard_staged()
         self.fencing.commit()
         self.keys.commit(settings, None)
 
     def failed(self) -> None:
         """Drop the tentative changes: the last judged plan is not in the log."""
         self.is_judged = False
-        self._noted.clear()
-        self.producers.forget()
-        self.fencing.forget()
-        self.keys.forget()
+        self._staged.clear()
+        self.producers.discard_staged()
+        self.fencing.discard_staged()
+        self.keys.discard_staged()
 
     def state(self, log_end: int) -> State:
         """Return the applied state; costs a reference for each item."""
         rows, files = self.keys.to_save(log_end)
         return State(log_end, self.producers.items(), self.fencing.present, rows, files)
 
-    def taken_states(self) -> list[State]:
+    def take_states(self) -> list[State]:
         """Return the states of the rolls since the last call, to be saved."""
         taken, self._states = self._states, []
         return taken
@@ -238,20 +238,20 @@ class AppendValidator:
         self.keys.use(settings)
         self.keys.expire(now_ms)
 
-    def _judge(
+    def _validate(
         self, header: Header, conditions: AppendConditions, end: int, now_ms: int
     ) -> Appended | EngineError | None:
         """The cases are those of the file's head. `end` is where this append would begin."""
-        by_sequence = self.producers.judge(header) if header.producer_id >= 0 else None
+        by_sequence = self.producers.validate(header) if header.producer_id >= 0 else None
         if by_sequence is not None:
             self._count(by_sequence)
             if isinstance(by_sequence, First):
                 return Appended(*by_sequence, is_duplicate=True)
             if isinstance(by_sequence, DuplicateOlderThanWindow):
                 return by_sequence
-        if conditions.key is not None and (by_key := self._judge_key(conditions.key, now_ms)) is not None:
+        if conditions.key is not None and (by_key := self._validate_key(conditions.key, now_ms)) is not None:
             return by_key
-        refused = self.fencing.judge(self._name, header, conditions.fencing_token)
+        refused = self.fencing.validate(self._name, header, conditions.fencing_token)
         if refused is not None:
             self.counts.token_mismatches += 1
             return refused
@@ -260,35 +260,35 @@ class AppendValidator:
             return LogEndMismatch(text, log_end=end)
         return by_sequence
 
-    def _judge_key(self, key: KeyEntry, now_ms: int) -> Appended | EngineError | None:
-        judged = self.keys.judge(key, now_ms)
-        if isinstance(judged, KeyReused):
+    def _validate_key(self, key: KeyEntry, now_ms: int) -> Appended | EngineError | None:
+        verdict = self.keys.validate(key, now_ms)
+        if isinstance(verdict, KeyReused):
             self.counts.keys_reused += 1
-            return judged
-        if judged is None:
+            return verdict
+        if verdict is None:
             return None
         self.counts.key_duplicates += 1
-        first, kept_ms = judged
+        first, kept_ms = verdict
         return Appended(first.base_offset, first.record_count, first.time_ms, is_duplicate=True, key_kept_ms=kept_ms)
 
-    def _note(self, header: Header, end: int, now_ms: int) -> None:
+    def _stage(self, header: Header, end: int, now_ms: int) -> None:
         """Note the changes of a batch of the plan, from offset `end` on."""
         if header.producer_id >= 0:
-            producer = self.producers.note(header, end, now_ms)
-            self._noted.append(_Noted(end, header.producer_id, producer))
+            producer = self.producers.stage(header, end, now_ms)
+            self._staged.append(_Staged(end, header.producer_id, producer))
 
     def _commit(self, settings: TopicSettings, below: int | None) -> None:
         """Apply the plan's changes below an offset, or all of them."""
         count = 0
-        for base_offset, producer_id, producer in self._noted:
+        for base_offset, producer_id, producer in self._staged:
             if below is not None and base_offset >= below:
                 break
             self.producers.commit(producer_id, producer, settings.producers_max)
             count += 1
-        del self._noted[:count]
+        del self._staged[:count]
 
-    def _count(self, judged: First | EngineError) -> None:
-        match judged:
+    def _count(self, verdict: First | EngineError) -> None:
+        match verdict:
             case First():
                 self.counts.duplicates += 1
             case ProducerFenced():
@@ -299,10 +299,10 @@ class AppendValidator:
                 self.counts.duplicates_older += 1
 
 
-NO_TERMS = AppendConditions()
+NO_CONDITIONS = AppendConditions()
 
 
-def tell_appended(headers: list[Header], taken: list[Append]) -> None:
+def resolve_appends(headers: list[Header], taken: list[Append]) -> None:
     """Report to each append its positions or its error, in the order of arrival."""
     written = [append for append in taken if append.verdict is None]
     for append, header in zip(written, headers, strict=True):
@@ -312,14 +312,14 @@ def tell_appended(headers: list[Header], taken: list[Append]) -> None:
                 appended = appended._replace(key_kept_ms=append.key_kept_ms)
             append.written.set_result(appended)
     if len(written) < len(taken):
-        tell_verdicts(taken)
+        resolve_verdicts(taken)
 
 
 def is_repeat_of_stored(append: Append, log_end: int) -> bool:
     return isinstance(append.verdict, Appended) and append.verdict.end <= log_end
 
 
-def tell_verdicts(taken: list[Append]) -> None:
+def resolve_verdicts(taken: list[Append]) -> None:
     for append in taken:
         if append.verdict is None or append.written.done():
             continue

@@ -21,7 +21,7 @@ def save_fence(disk: Disk, directory: str, fence: Fence = NO_FENCE) -> None:
     write_atomically(disk, _file(directory), rows_as_text(_HEADER, rows))
 
 
-def kept_fence(disk: Disk, directory: str) -> Fence | None:
+def load_fence(disk: Disk, directory: str) -> Fence | None:
     """Return the fence whose batch was deleted; NO_FENCE without one. None: the log has never had a token.
 
     A file in doubt proves only that there was one.

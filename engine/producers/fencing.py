@@ -37,47 +37,47 @@ class Fencing:
         self.present = NO_FENCE
         self.is_noted = False  # the note for the next start is written
         self.kept_offset = NO_FENCE.offset  # of the latest fence stored outside of the log
-        self._noted: list[Fence] = []  # by the plan in progress, in its order
+        self._staged: list[Fence] = []  # by the plan in progress, in its order
 
     def __repr__(self) -> str:
-        return f"Fencing({self.present}, noted={len(self._noted)})"
+        return f"Fencing({self.present}, noted={len(self._staged)})"
 
     @property
     def has_been_used(self) -> bool:
         """True if the log may hold tokens that are, or may become, current."""
         return self.present.offset >= 0
 
-    def judge(self, name: str, header: Header, carried: str | None) -> FencingTokenMismatch | None:
+    def validate(self, name: str, header: Header, carried: str | None) -> FencingTokenMismatch | None:
         """Judge the token of an append. `carried` is its token or None. Returns the error, or None to accept."""
         if header.is_control and carried is None:
             return None
-        latest = self._noted[-1].token if self._noted else self.present.token
+        latest = self._staged[-1].token if self._staged else self.present.token
         if (carried or "") == latest:
             return None
-        demanded = "another fencing token is in force" if latest else "no fencing token is in force"
+        demanded = "the partition has another fencing token" if latest else "the partition has no fencing token"
         return FencingTokenMismatch(f"{name}: {demanded}", fencing_token=latest or None)
 
-    def note(self, batch: Buffer, offset: int) -> None:
+    def stage(self, batch: Buffer, offset: int) -> None:
         """Note a control batch of the plan, at this offset."""
         token = read_fence(batch)
         if token is not None:
-            self._noted.append(Fence(token, offset))
+            self._staged.append(Fence(token, offset))
 
     def commit(self, below: int | None = None) -> None:
         """Apply the plan's notes below an offset, or all of them."""
-        count = len(self._noted) if below is None else sum(fence.offset < below for fence in self._noted)
+        count = len(self._staged) if below is None else sum(fence.offset < below for fence in self._staged)
         if count:
-            self.present = self._noted[count - 1]
-            del self._noted[:count]
+            self.present = self._staged[count - 1]
+            del self._staged[:count]
 
-    def forget(self) -> None:
+    def discard_staged(self) -> None:
         """Drop the uncommitted notes."""
-        self._noted.clear()
+        self._staged.clear()
 
     def replay(self, batch: Buffer, offset: int) -> None:
         """Apply a control batch of the log. One that cannot be decoded is ignored."""
         try:
-            self.note(batch, offset)
+            self.stage(batch, offset)
         except InvalidBatch:
             return
         self.commit()
@@ -86,7 +86,7 @@ class Fencing:
         """Begin with a saved fence."""
         self.present = fence
 
-    def restore_kept(self, kept: Fence) -> None:
+    def restore_saved(self, kept: Fence) -> None:
         """Apply the note beside the log: a fence whose batch was deleted, unless a later one is known."""
         self.is_noted, self.kept_offset = True, kept.offset
         if kept.offset > self.present.offset:

@@ -37,7 +37,7 @@ _DROPPED_MIN = 16
 _EXPIRED_AT_ONCE = 100_000  # keys: freeing them takes 3 ms
 
 
-class Remembered(NamedTuple):
+class KeyRecord(NamedTuple):
     """The entry of a key. `since_ms`: its records were appended then or later; None if that is unknown."""
 
     request_hash: bytes
@@ -59,10 +59,10 @@ class _Slice:
         self.first_offset = first_offset
         self.is_dropped = False
 
-    def remembered(self, stored: bytes) -> Remembered:
+    def key_record(self, stored: bytes) -> KeyRecord:
         request_hash, base_offset, count, partitions, time_ms, after_first_ms = _STORED.unpack(stored)
         since_ms = None if after_first_ms == _AGE_UNKNOWN else self.first_ms + after_first_ms
-        return Remembered(request_hash, base_offset, count, partitions, time_ms, since_ms)
+        return KeyRecord(request_hash, base_offset, count, partitions, time_ms, since_ms)
 
 
 class KeyBudget:
@@ -92,7 +92,7 @@ class KeyBudget:
             self._slices = deque(one for one in self._slices if not one[1].is_dropped)
             self._dropped = 0
 
-    def keep(self, now_ms: int) -> None:
+    def evict(self, now_ms: int) -> None:
         """Drop slices until the keys are within the bound."""
         while self.keys > self.keys_max and self._slices:
             window, oldest = self._slices[0]
@@ -121,11 +121,11 @@ class KeyWindow:
     def __len__(self) -> int:
         return self._keys
 
-    def find(self, key_hash: bytes) -> Remembered | None:
+    def find(self, key_hash: bytes) -> KeyRecord | None:
         for one in reversed(self._slices):
             stored = one.keys.get(key_hash)
             if stored is not None:
-                return one.remembered(stored)
+                return one.key_record(stored)
         return None
 
     def add(
@@ -139,7 +139,7 @@ class KeyWindow:
         window_ms: int,
         keys_max: int,
     ) -> None:
-        """Remember a key whose records are in the log. `since_ms`: as in Remembered."""
+        """Remember a key whose records are in the log. `since_ms`: as in KeyRecord."""
         key_hash, request_hash, partitions, time_ms = entry
         into = self._slice_for(now_ms, base_offset, window_ms, keys_max)
         before = len(into.keys)
@@ -153,7 +153,7 @@ class KeyWindow:
             if self._keys > keys_max:
                 self.drop_oldest(now_ms)
             if self._budget.keys > self._budget.keys_max:
-                self._budget.keep(now_ms)
+                self._budget.evict(now_ms)
 
     def expire(self, now_ms: int, window_ms: int) -> None:
         """Drop slices in which every key is older than the window; with many keys the next call continues."""
@@ -181,23 +181,23 @@ class KeyWindow:
             reach_ms = min(reach_ms, self._reach_ms)
         return max(0, reach_ms - max(0, now_ms - since_ms))
 
-    def items(self) -> Iterator[tuple[bytes, Remembered]]:
+    def items(self) -> Iterator[tuple[bytes, KeyRecord]]:
         """Yield every key, oldest slice first."""
         for one in self._slices:
             for key_hash, stored in one.keys.items():
-                yield key_hash, one.remembered(stored)
+                yield key_hash, one.key_record(stored)
 
     def copies(self) -> list[dict[bytes, bytes]]:
         """Copy all slices, to be read in a thread (`rows_before`)."""
         return [one.keys.copy() for one in self._slices]
 
-    def join(self, budget: KeyBudget, now_ms: int) -> None:
+    def use_budget(self, budget: KeyBudget, now_ms: int) -> None:
         """Use a shared budget from now on. Not before, because several threads open partitions."""
         self._budget = budget
         budget.keys += self._keys
         for one in self._slices:
             budget.opened(self, one)
-        budget.keep(now_ms)
+        budget.evict(now_ms)
 
     def clear(self) -> None:
         """Drop all keys of a deleted partition."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from engine.errors import KeyReused
 from engine.format.keyed_batch import KeyEntry
-from engine.producers.key_window import ROW, KeyWindow, Remembered, rows_before
+from engine.producers.key_window import ROW, KeyRecord, KeyWindow, rows_before
 from engine.producers.snapshots import EVERYTHING
 from engine.settings import TopicSettings
 
@@ -26,7 +26,7 @@ class FoundKey(NamedTuple):
     kept_ms: int
 
 
-class _Noted(NamedTuple):
+class _Staged(NamedTuple):
     entry: KeyEntry
     base_offset: int
     record_count: int
@@ -40,7 +40,7 @@ class PartitionKeys:
         self.window = KeyWindow() if window is None else window
         self._window_ms = TopicSettings().idempotency_window_ms
         self._keys_max = TopicSettings().idempotency_keys_max
-        self._noted: dict[bytes, _Noted] = {}  # by the plan in progress
+        self._staged: dict[bytes, _Staged] = {}  # by the plan in progress
         self._judged: list[KeyEntry] = []  # for the plan in progress
         self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or in progress, and how often
         self._rows = bytearray()  # of the keys since the last saved state
@@ -50,7 +50,7 @@ class PartitionKeys:
         self._files: deque[tuple[int, int]] = deque()
 
     def __repr__(self) -> str:
-        return f"PartitionKeys({self.window}, noted={len(self._noted)}, expected={len(self._expected)})"
+        return f"PartitionKeys({self.window}, noted={len(self._staged)}, expected={len(self._expected)})"
 
     def __len__(self) -> int:
         return len(self.window)
@@ -75,19 +75,19 @@ class PartitionKeys:
             return FoundKey(entry.request_hash, entry.partitions, self._kept_ms(now_ms, now_ms))
         return None
 
-    def judge(self, entry: KeyEntry, now_ms: int) -> tuple[Remembered, int] | KeyReused | None:
+    def validate(self, entry: KeyEntry, now_ms: int) -> tuple[KeyRecord, int] | KeyReused | None:
         """Judge a key. None: it is new. Else where the same request is stored and for how long, or an error."""
         self._judged.append(entry)
-        remembered = self._remembered(entry.key_hash)
+        remembered = self._key_record(entry.key_hash)
         if remembered is None:
             return None
         if remembered.request_hash != entry.request_hash:
             return KeyReused("the Idempotency-Key belongs to another request; give each request a key of its own")
         return remembered, self._kept_ms(remembered.since_ms, now_ms)
 
-    def note(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> int:
+    def stage(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> int:
         """Note an append of the plan; returns for how many ms its key will be kept."""
-        self._noted[entry.key_hash] = _Noted(entry, base_offset, record_count, now_ms)
+        self._staged[entry.key_hash] = _Staged(entry, base_offset, record_count, now_ms)
         return self._kept_ms(now_ms, now_ms)
 
     def commit(self, settings: TopicSettings, below: int | None) -> None:
@@ -95,13 +95,13 @@ class PartitionKeys:
         if not self._judged:
             return
         self.use(settings)
-        for key_hash, (entry, base_offset, record_count, now_ms) in list(self._noted.items()):
+        for key_hash, (entry, base_offset, record_count, now_ms) in list(self._staged.items()):
             if below is not None and base_offset >= below:
                 return
             self.replay(entry, base_offset, record_count, now_ms, now_ms)
-            del self._noted[key_hash]
+            del self._staged[key_hash]
         if below is None:
-            self.forget()
+            self.discard_staged()
 
     def replay(
         self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None = None
@@ -167,7 +167,7 @@ class PartitionKeys:
         if rows:
             self._files.append((offset, last_ms))
 
-    def forget(self) -> None:
+    def discard_staged(self) -> None:
         """Drop the notes at the end of a plan."""
         for entry in self._judged:
             first, times = self._expected.get(entry.key_hash, (entry, 1))
@@ -176,7 +176,7 @@ class PartitionKeys:
             else:
                 self._expected.pop(entry.key_hash, None)
         self._judged.clear()
-        self._noted.clear()
+        self._staged.clear()
 
     def expire(self, now_ms: int) -> None:
         self.window.expire(now_ms, self._window_ms)
@@ -185,12 +185,12 @@ class PartitionKeys:
         while self._files and self._files[0][1] + self._window_ms <= now_ms:
             self._files.popleft()
 
-    def _remembered(self, key_hash: bytes) -> Remembered | None:
-        noted = self._noted.get(key_hash)
+    def _key_record(self, key_hash: bytes) -> KeyRecord | None:
+        noted = self._staged.get(key_hash)
         if noted is None:
             return self.window.find(key_hash)
         entry, base_offset, record_count, now_ms = noted
-        return Remembered(entry.request_hash, base_offset, record_count, entry.partitions, entry.time_ms, now_ms)
+        return KeyRecord(entry.request_hash, base_offset, record_count, entry.partitions, entry.time_ms, now_ms)
 
     def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:
         return self.window.kept_ms(since_ms, now_ms, self._window_ms)

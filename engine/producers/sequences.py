@@ -93,34 +93,34 @@ class Producers:
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, Producer] = OrderedDict()
-        self._noted: dict[int, Producer] = {}  # by the plan in progress
+        self._staged: dict[int, Producer] = {}  # by the plan in progress
 
     def __repr__(self) -> str:
-        return f"Producers({len(self._known)}, noted={len(self._noted)})"
+        return f"Producers({len(self._known)}, noted={len(self._staged)})"
 
     def __len__(self) -> int:
         return len(self._known)
 
     def __getitem__(self, producer_id: int) -> Producer:
         """The state after the plan in progress. Raises KeyError."""
-        return self._noted.get(producer_id) or self._known[producer_id]
+        return self._staged.get(producer_id) or self._known[producer_id]
 
-    def judge(self, header: Header) -> First | EngineError | None:
+    def validate(self, header: Header) -> First | EngineError | None:
         """Judge a batch; None accepts it. The cases are those of the file's head."""
-        producer = self._noted.get(header.producer_id) or self._known.get(header.producer_id)
+        producer = self._staged.get(header.producer_id) or self._known.get(header.producer_id)
         if producer is None:
             return None
         if header.producer_epoch != producer.epoch:
-            return _judge_epoch(header, producer.epoch)
+            return _validate_epoch(header, producer.epoch)
         expected = producer.next_sequence
         if header.base_sequence == expected:
             return None
-        return _judge_repeat(header, producer, expected)
+        return _validate_repeat(header, producer, expected)
 
-    def note(self, header: Header, base_offset: int, now_ms: int) -> Producer:
+    def stage(self, header: Header, base_offset: int, now_ms: int) -> Producer:
         """Note an accepted batch of the plan, at this offset."""
-        producer = self._noted.get(header.producer_id) or self._known.get(header.producer_id)
-        self._noted[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
+        producer = self._staged.get(header.producer_id) or self._known.get(header.producer_id)
+        self._staged[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
         return after
 
     def commit(self, producer_id: int, producer: Producer, producers_max: int) -> None:
@@ -130,9 +130,9 @@ class Producers:
         while len(self._known) > producers_max:
             self._known.popitem(last=False)
 
-    def forget(self) -> None:
+    def discard_staged(self) -> None:
         """Drop the notes at the end of a plan: those of written batches are applied before."""
-        self._noted.clear()
+        self._staged.clear()
 
     def replay(self, header: Header, now_ms: int, producers_max: int) -> None:
         """Apply a batch of the log; never rejects one."""
@@ -188,16 +188,16 @@ def decode_producers(data: bytes) -> Iterator[tuple[int, Producer]]:
         yield producer_id, Producer(epoch, record_count, used_ms, batches)
 
 
-def _judge_epoch(header: Header, present: int) -> EngineError | None:
+def _validate_epoch(header: Header, present: int) -> EngineError | None:
     if header.producer_epoch < present:
-        text = f"producer {header.producer_id} has epoch {present} here; {header.producer_epoch} is shut out"
+        text = f"producer {header.producer_id} has epoch {present} here; {header.producer_epoch} is fenced"
         return ProducerFenced(text, producer_epoch=present)
     if header.base_sequence != 0:
-        return _gap(header, 0, f"epoch {header.producer_epoch} is new here and begins with sequence 0")
+        return _gap(header, 0, f"epoch {header.producer_epoch} is new to the partition and must begin with sequence 0")
     return None
 
 
-def _judge_repeat(header: Header, producer: Producer, expected: int) -> First | EngineError:
+def _validate_repeat(header: Header, producer: Producer, expected: int) -> First | EngineError:
     """The batch is of the current epoch and not the next one."""
     last = last_sequence_of(header)
     first = producer.find(header.base_sequence, last)
@@ -207,14 +207,14 @@ def _judge_repeat(header: Header, producer: Producer, expected: int) -> First | 
     behind_window = _distance(producer.batches[0], expected)
     if _count(header) <= behind - behind_window and behind <= producer.record_count:
         return DuplicateOlderThanWindow(
-            f"the records of sequence {header.base_sequence} were stored, before the last {WINDOW_BATCHES} batches",
-            hint="take them as stored; where is not known any more",
+            f"the records of sequence {header.base_sequence} are stored and precede the last {WINDOW_BATCHES} batches",
+            hint="treat them as stored; their offsets are no longer known",
         )
-    return _gap(header, expected, "send what is missing first, and repeats in the batches in which they were sent")
+    return _gap(header, expected, "send the missing records first, and retry with the same batches")
 
 
 def _gap(header: Header, expected: int, why: str) -> SequenceGap:
-    text = f"producer {header.producer_id} is expected to go on with sequence {expected}, not {header.base_sequence}"
+    text = f"producer {header.producer_id} is expected to continue with sequence {expected}, not {header.base_sequence}"
     return SequenceGap(f"{text}: {why}", expected_seq=expected, received_seq=header.base_sequence)
 
 

@@ -20,7 +20,7 @@ from engine.format.keyed_batch import KeyEntry
 from engine.log.log import Log
 from engine.log.segment import Segment, headers
 from engine.producers.append_validator import AppendValidator
-from engine.producers.fenced_file import kept_fence
+from engine.producers.fenced_file import load_fence
 from engine.producers.snapshots import load_keys, load_latest
 from engine.runtime.disk import Disk
 from engine.settings import TopicSettings
@@ -39,7 +39,7 @@ def loaded_validator(
     """
     validator = AppendValidator(name)
     state = load_latest(disk, of.directory, of.log_end)
-    kept = kept_fence(disk, of.directory)
+    kept = load_fence(disk, of.directory)
     if state is None:
         written_ms = 0 if kept is not None else _last_write_ms(of) - settings.producer_expiry_ms
         begin = _first_of_use(of, written_ms)
@@ -47,7 +47,7 @@ def loaded_validator(
         begin = state.offset
         validator.restore(state, settings, now_ms)
     if kept is not None:
-        validator.fencing.restore_kept(kept)
+        validator.fencing.restore_saved(kept)
     validator.keys.use(settings)
     since_ms = None if is_replicated else now_ms
     key_states, has_all_keys = ([], False) if state is None else load_keys(disk, of.directory, state)
@@ -122,4 +122,4 @@ def _replay(
                 if entry is not None:
                     validator.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms, since_ms)
     except Corrupt as error:  # a damaged sealed segment: its state is not claimed
-        log.warning("state is rebuilt without what is damaged", extra={"reason": str(error)})
+        log.warning("producer state was rebuilt without the damaged records", extra={"reason": str(error)})

@@ -2,8 +2,9 @@
 
 A follower fetches from the leader's first local record on; earlier batches are in the store, and it never sees them.
 Without this a retry of an old batch would be stored again once that follower leads, and a fencing token lost.
-The leader encodes its state in memory (`taken`, `encoded`), the follower saves it beside its log as the snapshot of
-that offset (`adopt`) and rebuilds as after any start. The form is a snapshot file's (engine/producers/snapshots.py).
+The leader encodes its state in memory (`take_snapshot`, `encoded`), the follower saves it beside its log as the
+snapshot of that offset (`import_state`) and rebuilds as after any start. The form is a snapshot file's
+(engine/producers/snapshots.py).
 
 Exact, except for a producer with more than 16 batches behind the offset: its earlier batches are not transferred, and a
 retry of one, which would have been a duplicate, is then rejected as a gap.
@@ -27,7 +28,7 @@ from engine.producers.snapshots import State, decode_state, encode_state, snapsh
 from engine.runtime.disk import Disk, write_atomically
 
 
-class Taken(NamedTuple):
+class StateSnapshot(NamedTuple):
     """References, and copies of mutable state; costs the loop a millisecond for a hundred thousand keys."""
 
     offset: int
@@ -36,10 +37,10 @@ class Taken(NamedTuple):
     keys: Sequence[dict[bytes, bytes]]
 
 
-def taken(validator: AppendValidator, offset: int) -> Taken:
+def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
     """Take the state at an offset of a log that reaches it at least."""
     fence = validator.fencing.present
-    return Taken(
+    return StateSnapshot(
         offset,
         validator.producers.items(),
         fence if fence.offset < offset else NO_FENCE,  # a later one is among the fetched batches
@@ -47,19 +48,19 @@ def taken(validator: AppendValidator, offset: int) -> Taken:
     )
 
 
-def encoded(of: Taken) -> bytes:
+def encoded(of: StateSnapshot) -> bytes:
     """Encode the state, in a thread: visits every producer and every key."""
     return encode_state(state_of(of))
 
 
-def state_of(of: Taken) -> State:
+def state_of(of: StateSnapshot) -> State:
     """Return the state as saved beside a log: complete, without references to other files."""
     producers = [(producer_id, before) for producer_id, one in of.producers if (before := one.before(of.offset))]
     rows = b"".join(row for keys in of.keys for row in rows_before(keys, of.offset))
     return State(of.offset, producers, of.fence, rows)
 
 
-def adopt(disk: Disk, directory: str, offset: int, data: bytes) -> None:
+def import_state(disk: Disk, directory: str, offset: int, data: bytes) -> None:
     """Save a transferred state durably, before the log is reset to its offset. Raises Corrupt, OSError.
 
     Removes earlier snapshots first: their log may have diverged from the leader's. Without them a crash before the
@@ -67,7 +68,7 @@ def adopt(disk: Disk, directory: str, offset: int, data: bytes) -> None:
     """
     state = decode_state(data, offset) if data else State(offset)
     if state is None:
-        raise Corrupt(f"{directory}: what the leader says of the records before {offset} cannot be read")
+        raise Corrupt(f"{directory}: the leader's producer state before offset {offset} cannot be read")
     for old in snapshot_offsets(disk, directory):
         disk.unlink(_file(directory, old))
     disk.fsync_dir(directory)

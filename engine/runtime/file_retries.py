@@ -21,7 +21,7 @@ WARN_EVERY = 50  # attempts: about five seconds
 log = logging.getLogger("penstock.engine")
 
 
-async def when_files_are_free(doing: str, work: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_files_free(doing: str, work: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `work`, which must be safe to repeat after EMFILE or ENFILE."""
     attempts = 0
     while True:

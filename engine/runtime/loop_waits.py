@@ -90,8 +90,8 @@ class Deadlines:
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
 
-    def put(self, deadline: float, subject: Any, when_passed: Callable[[Any], None]) -> Bucket:
-        """Call `when_passed(subject)` once the loop's clock has reached the deadline.
+    def put(self, deadline: float, subject: Any, on_deadline: Callable[[Any], None]) -> Bucket:
+        """Call `on_deadline(subject)` once the loop's clock has reached the deadline.
 
         `pop(subject, None)` on the returned bucket cancels it.
         """
@@ -106,7 +106,7 @@ class Deadlines:
             heappush(self._ticks, tick)
             if self._timer is None or tick < self._timer_tick:
                 self._set_timer(loop, tick)
-        bucket[subject] = when_passed
+        bucket[subject] = on_deadline
         return bucket
 
     async def done_by(self, deadline: float, future: asyncio.Future[T]) -> T:
@@ -127,16 +127,16 @@ class Deadlines:
             self._timer.cancel()
         self.timers_set += 1
         self._timer_tick = tick
-        self._timer = loop.call_at(tick * BUCKET_S, self._ring)
+        self._timer = loop.call_at(tick * BUCKET_S, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         """End due waits. A loop may fire up to a millisecond early: then the timer is set again."""
         self._timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._ticks and (self._ticks[0] * BUCKET_S <= now or not self._buckets[self._ticks[0]]):
-            for subject, when_passed in self._buckets.pop(heappop(self._ticks)).items():
-                self._wakeups.wake(when_passed, subject)
+            for subject, on_deadline in self._buckets.pop(heappop(self._ticks)).items():
+                self._wakeups.wake(on_deadline, subject)
         if self._ticks:
             self._set_timer(loop, self._ticks[0])
 

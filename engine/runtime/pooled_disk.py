@@ -96,7 +96,7 @@ class PooledDisk:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(handle))
             self._forget_name(file)
             file.is_closed = True
-            real = None if file.pins else self._taken_out(file)
+            real = None if file.pins else self._pop_handle(file)
         if real is not None:
             self._disk.close(real)
 
@@ -175,7 +175,7 @@ class PooledDisk:
         except BaseException:
             self._let_close(kept)
             raise
-        self._lose_name(kept)
+        self._close_kept(kept)
 
     def rename(self, source: str, target: str) -> None:
         if source == target:
@@ -188,7 +188,7 @@ class PooledDisk:
         except BaseException:
             self._let_close(kept)
             raise
-        self._lose_name(kept)
+        self._close_kept(kept)
         with self._lock:
             moved = list(self._by_path.get(source, ()))
             if stat is not None and stat.is_dir:
@@ -250,7 +250,7 @@ class PooledDisk:
     def _close_left(self, file: _File) -> None:
         """Closes a file whose handle was closed during a call."""
         with self._lock:
-            real = None if file.pins else self._taken_out(file)
+            real = None if file.pins else self._pop_handle(file)
         if real is not None:
             with suppress(OSError):
                 self._disk.close(real)
@@ -264,7 +264,7 @@ class PooledDisk:
         with self._lock:
             self._name(file, file.path)
         try:
-            self._take_in(file, self._with_room(open_it))
+            self._admit(file, self._with_room(open_it))
         except BaseException:
             with self._lock:
                 self._forget_name(file)
@@ -284,10 +284,10 @@ class PooledDisk:
                 if path == file.path:
                     raise
             else:
-                return self._take_in(file, real)
+                return self._admit(file, real)
         raise FileNotFoundError(errno.ENOENT, "the file was removed or replaced")
 
-    def _take_in(self, file: _File, real: int) -> int:
+    def _admit(self, file: _File, real: int) -> int:
         with self._lock:
             surplus = real if file.real is not None else None  # another thread was faster
             if file.real is None:
@@ -299,7 +299,7 @@ class PooledDisk:
         assert file.real is not None
         return file.real
 
-    def _taken_out(self, file: _File) -> int | None:
+    def _pop_handle(self, file: _File) -> int | None:
         """Returns the inner handle, which the caller closes. The lock is held."""
         self._open.discard(file)
         real, file.real = file.real, None
@@ -327,7 +327,7 @@ class PooledDisk:
         with self._lock:
             idle = [file for file in self._idle() if not file.has_unsynced_writes]
             count = max(1, len(self._open) // CLOSED_AT_ONCE)
-            reals = [self._taken_out(file) for file in nsmallest(count, idle, key=_last_use)]
+            reals = [self._pop_handle(file) for file in nsmallest(count, idle, key=_last_use)]
         for real in reals:
             assert real is not None
             with suppress(OSError):  # everything is synced, so nothing can be lost
@@ -377,7 +377,7 @@ class PooledDisk:
             file.is_kept_open = file.is_lock
             self._release(file)
 
-    def _lose_name(self, kept: list[_File]) -> None:
+    def _close_kept(self, kept: list[_File]) -> None:
         for file in kept:
             with self._lock:
                 self._forget_name(file)

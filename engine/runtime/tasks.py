@@ -47,7 +47,7 @@ def keep_running(work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, o
     Ends when `work` returns or when the task is cancelled.
     """
     failures.setdefault(doing, 0)  # a counter that begins at 0 shows its first increase
-    return in_background(_kept_running(work, doing, of), doing, of=of)
+    return in_background(_run_until_done(work, doing, of), doing, of=of)
 
 
 @overload
@@ -57,7 +57,7 @@ def start_task(work: Awaitable[T]) -> asyncio.Future[T]: ...
 def start_task(work: Awaitable[T]) -> asyncio.Future[T]:
     """Start a task whose result its creator awaits: its exception is raised there, and is not logged here."""
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_look_at_exception)
+    task.add_done_callback(_retrieve_exception)
     return task
 
 
@@ -117,14 +117,14 @@ def warn_of(what: str, error: Exception) -> None:
     log.warning(what, extra={"reason": str(error) or repr(error)}, exc_info=None if _is_expected(error) else error)
 
 
-def note_failure(doing: str, error: BaseException, *, of: str = "", **extra: object) -> None:
+def log_failure(doing: str, error: BaseException, *, of: str = "", **extra: object) -> None:
     """Log and count a failure of background work."""
     failures[doing] += 1
     fields = {"doing": doing, **({"of": of} if of else {}), "reason": repr(error), **extra}
     log.error("background task failed", extra=fields, exc_info=None if _is_expected(error) else error)
 
 
-async def _kept_running(work: Callable[[], Coroutine[Any, Any, None]], doing: str, of: str) -> None:
+async def _run_until_done(work: Callable[[], Coroutine[Any, Any, None]], doing: str, of: str) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     pause_s = RESTART_S
@@ -141,7 +141,7 @@ async def _kept_running(work: Callable[[], Coroutine[Any, Any, None]], doing: st
             failure = error
         if loop.time() - began >= STEADY_S:
             pause_s = RESTART_S
-        note_failure(doing, failure, of=of, restart_in_s=pause_s)
+        log_failure(doing, failure, of=of, restart_in_s=pause_s)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, RESTART_S_MAX)
 
@@ -150,7 +150,7 @@ def _ended(doing: str, of: str, when_failed: Callable[[], object] | None, task: 
     _running.discard(task)
     if (failure := _failure_of(task)) is None:
         return
-    note_failure(doing, failure, of=of)
+    log_failure(doing, failure, of=of)
     if when_failed is not None:
         when_failed()
 
@@ -161,7 +161,7 @@ def _failure_of(task: asyncio.Task[Any]) -> BaseException | None:
     return None if task.cancelling() else asyncio.CancelledError("cancelled from within")
 
 
-def _look_at_exception(task: asyncio.Future[Any]) -> None:
+def _retrieve_exception(task: asyncio.Future[Any]) -> None:
     """An exception that was never looked at is a warning of asyncio's, when the awaiting side has left."""
     if not task.cancelled():
         task.exception()

@@ -21,20 +21,20 @@ from typing import TypeVar
 
 from engine.cleaning.sealing import Sealer
 from engine.directory.log_directory_manager import LogDirectoryManager
-from engine.errors import LogCut, storage_error
+from engine.errors import LogTruncated, storage_error
 from engine.format.batch import Buffer
-from engine.log.batch_boundaries import place_below
-from engine.log.leader_epochs import note_epoch
+from engine.log.batch_boundaries import boundary_below
+from engine.log.leader_epochs import record_epoch
 from engine.log.segment import Segment
-from engine.log.truncation import batch_start, restart_at, truncate_to
+from engine.log.truncation import batch_start, reset_to, truncate_to
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.producers.key_window import KeyBudget
 from engine.producers.state_loader import loaded_validator
-from engine.producers.state_transfer import adopt
+from engine.producers.state_transfer import import_state
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from engine.runtime.file_retries import when_files_are_free
+from engine.runtime.file_retries import retry_until_files_free
 
 T = TypeVar("T")
 
@@ -65,15 +65,15 @@ class DivergenceHandler:
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
         """Start an epoch: durable first, then used by later appends. Raises StorageFull, StorageFailed."""
-        async with self._committer.held(partition):
-            self._refuse(partition)
+        async with self._committer.paused(partition):
+            self._reject_queued(partition)
             log = partition.log
             if not log.epochs or log.epochs[-1].epoch != epoch:
-                await self._on_disk(partition, "beginning an epoch", note_epoch, log, epoch, log.log_end)
+                await self._on_disk(partition, "beginning an epoch", record_epoch, log, epoch, log.log_end)
             log.leader_epoch = epoch
 
     async def truncate(self, partition: Partition, offset: int) -> None:
-        async with self._held_still(partition):
+        async with self._paused_appends(partition):
             log = partition.log
             kept = await self._on_disk(partition, "finding the cut", batch_start, log, offset)
             if kept == log.log_end:  # perhaps drops epochs, and no record
@@ -81,37 +81,39 @@ class DivergenceHandler:
                 return
             if kept < partition.high_watermark:
                 args = (log, kept, Segment.pread)
-                partition.watermark.set_back(*await self._on_disk(partition, "finding the cut", place_below, *args))
+                partition.watermark.set_back(*await self._on_disk(partition, "finding the cut", boundary_below, *args))
             partition.durable_end = min(partition.durable_end, kept)
             await self._save_points(partition)
             old_end = log.log_end
             await self._cut(partition, offset, truncate_to, offset)
-            await self._know_anew(partition, old_end)
+            await self._reload_state(partition, old_end)
 
-    async def restart(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer) -> None:
-        async with self._held_still(partition):
+    async def reset(self, partition: Partition, offset: int, log_start: int, producer_state: Buffer) -> None:
+        async with self._paused_appends(partition):
             old_end = partition.log_end
             partition.durable_end = 0  # until all is removed, any of it may come back
             await self._save_points(partition)
             at = (self._disk, partition.log.directory, offset)
-            await self._on_disk(partition, "taking over what came before", adopt, *at, bytes(handed_over))
-            await self._cut(partition, 0, restart_at, offset, log_start)
+            await self._on_disk(
+                partition, "importing the leader's producer state", import_state, *at, bytes(producer_state)
+            )
+            await self._cut(partition, 0, reset_to, offset, log_start)
             partition.durable_end = offset
-            await self._know_anew(partition, old_end)
+            await self._reload_state(partition, old_end)
 
     @asynccontextmanager
-    async def _held_still(self, partition: Partition) -> AsyncIterator[None]:
-        async with self._committer.held(partition):
-            self._refuse(partition)
+    async def _paused_appends(self, partition: Partition) -> AsyncIterator[None]:
+        async with self._committer.paused(partition):
+            self._reject_queued(partition)
             await self._sealer.saved(partition)
             async with partition.segments_lock:
                 yield
 
-    def _refuse(self, partition: Partition) -> None:
+    def _reject_queued(self, partition: Partition) -> None:
         if partition.offline is not None:
             raise partition.offline
-        text = f"{partition.name}: its log was about to change hands while this waited"
-        self._committer.refuse_queued(partition, LogCut(text))
+        text = f"{partition.name}: another replica became leader while the append was queued"
+        self._committer.fail_queued(partition, LogTruncated(text))
 
     async def _cut(self, partition: Partition, changed_from: int, cut: Callable[..., None], *args: int) -> None:
         log, copy = partition.log, partition.log.copy()
@@ -126,7 +128,7 @@ class DivergenceHandler:
             for release in releases:
                 release()
 
-    async def _know_anew(self, partition: Partition, old_end: int) -> None:
+    async def _reload_state(self, partition: Partition, old_end: int) -> None:
         partition.cut(old_end)
         now_ms, old = self._clock.steady_ms(), partition.validator
         args = (self._disk, partition.name, partition.log, partition.settings, now_ms)
@@ -135,7 +137,7 @@ class DivergenceHandler:
         validator.counts = old.counts
         validator.keys.window.dropped += old.keys.window.dropped
         old.keys.window.clear()
-        validator.keys.window.join(self._key_budget, now_ms)
+        validator.keys.window.use_budget(self._key_budget, now_ms)
         partition.validator = validator
         await self._save_points(partition)
 
@@ -143,7 +145,7 @@ class DivergenceHandler:
         try:
             await self._keeper.save_log_start(partition)
         except OSError as error:
-            self._keeper.note(partition, error, "saving recovery points")
+            self._keeper.record_failure(partition, error, "saving recovery points")
             raise storage_error(f"{partition.name}: saving recovery points", error) from error
 
     async def _on_disk(
@@ -157,10 +159,10 @@ class DivergenceHandler:
         work = partial(asyncio.get_running_loop().run_in_executor, self._executor, function, *args)
         try:
             if is_fatal:  # a started truncation must end; repeating it from the start is harmless
-                return await when_files_are_free(f"{partition.name}: {doing}", work)
+                return await retry_until_files_free(f"{partition.name}: {doing}", work)
             return await work()
         except OSError as error:
-            self._keeper.note(partition, error, doing)
+            self._keeper.record_failure(partition, error, doing)
             failure = storage_error(f"{partition.name}: {doing}", error)
             if is_fatal:
                 partition.go_offline(failure)

@@ -49,20 +49,20 @@ class Housekeeping:
         self._background = background
         self._due: dict[Partition, Work] = {}  # queued, in this order
         self._expiring: set[Partition] = set()
-        self._told = ""  # the logged reason of the last failed checkpoint: a disk stays full for hours
+        self._logged = ""  # the logged reason of the last failed checkpoint: a disk stays full for hours
 
     def __repr__(self) -> str:
         return f"Housekeeping({self._keeper})"
 
-    async def tick_for_ever(self) -> None:
+    async def run(self) -> None:
         try:
-            await self._tick_for_ever()
+            await self._tick_forever()
         finally:
             for work in self._due.values():
                 work.close()
             self._due.clear()
 
-    async def _tick_for_ever(self) -> None:
+    async def _tick_forever(self) -> None:
         tick = 0
         checkpoint_due = 0.0
         while True:
@@ -72,14 +72,14 @@ class Housekeeping:
                 if place % PARTITIONS_AT_ONCE == 0:
                     await asyncio.sleep(0)
                 if partition.offline is None:
-                    self._look_at(partition)
+                    self._check(partition)
             self._expire_next()
             began = self._clock.monotonic()
             if tick % CHECKPOINT_TICKS == 0 and began >= checkpoint_due:
-                await self._background.finish(self._tried("checkpoint", self._checkpoint()), "checkpointing")
+                await self._background.finish(self._try("checkpoint", self._checkpoint()), "checkpointing")
                 checkpoint_due = began + CHECKPOINT_SHARE * (self._clock.monotonic() - began)
 
-    def _look_at(self, partition: Partition) -> None:
+    def _check(self, partition: Partition) -> None:
         """Does work without disk access at once: of thousands of partitions nearly all have no other."""
         try:
             self._roll_if_due(partition)
@@ -96,7 +96,7 @@ class Housekeeping:
             partition = next(iter(self._due))
             work = self._due.pop(partition)
             self._expiring.add(partition)
-            task = self._background.start(self._tried("expire", work, partition), "expiring records", of=partition.name)
+            task = self._background.start(self._try("expire", work, partition), "expiring records", of=partition.name)
             task.add_done_callback(partial(self._expired, partition, work))
 
     def _expired(self, partition: Partition, work: Work, _: object) -> None:
@@ -108,13 +108,13 @@ class Housekeeping:
         """Logs each distinct failure once."""
         try:
             await self._keeper.save_checkpoints()
-            self._told = ""
+            self._logged = ""
         except OSError as error:
-            if self._told != str(error):
-                self._told = str(error)
+            if self._logged != str(error):
+                self._logged = str(error)
                 raise
 
-    async def _tried(self, what: str, work: Work, of: Partition | None = None) -> None:
+    async def _try(self, what: str, work: Work, of: Partition | None = None) -> None:
         try:
             await work
         except OSError as error:

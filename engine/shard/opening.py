@@ -19,7 +19,7 @@ from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.errors import Corrupt, EngineError
 from engine.format import paths
-from engine.log.batch_boundaries import place_above, place_below
+from engine.log.batch_boundaries import boundary_above, boundary_below
 from engine.log.log import BytePosition, Log
 from engine.log.recovery import Checkpoint, LastStop, RecoveryReport, open_log
 from engine.log.segment import Segment
@@ -28,7 +28,7 @@ from engine.producers.append_validator import AppendValidator
 from engine.producers.state_loader import loaded_validator
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from engine.runtime.file_retries import when_files_are_free
+from engine.runtime.file_retries import retry_until_files_free
 from engine.runtime.tasks import in_background
 
 log = logging.getLogger("penstock.engine")
@@ -36,16 +36,16 @@ log = logging.getLogger("penstock.engine")
 _Committed = tuple[int, BytePosition] | None
 
 PARALLEL_OPENINGS = 4  # a scan is disk and CRC, both outside the interpreter's lock; more would only seek more
-TELL_S = 1.0
+PROGRESS_LOG_S = 1.0
 
 
-class Wanted(NamedTuple):
+class OpenRequest(NamedTuple):
     """A partition to open."""
 
     record: TopicRecord
     number: int
     checkpoint: Checkpoint
-    committed_hint: int = 0
+    checkpointed_high_watermark: int = 0
 
     @property
     def name(self) -> str:
@@ -64,10 +64,10 @@ class Progress:
 
 def wanted_of(
     record: TopicRecord, numbers: Iterable[int], checkpoints: Mapping[str, Checkpoint], hints: Mapping[str, int]
-) -> list[Wanted]:
+) -> list[OpenRequest]:
     """Return the partitions of a topic with what the last run has saved of them."""
     keys = ((number, f"{record.topic_id}/{number}") for number in numbers)
-    return [Wanted(record, number, checkpoints.get(key, Checkpoint()), hints.get(key, 0)) for number, key in keys]
+    return [OpenRequest(record, number, checkpoints.get(key, Checkpoint()), hints.get(key, 0)) for number, key in keys]
 
 
 class Opener:
@@ -88,28 +88,28 @@ class Opener:
     def __repr__(self) -> str:
         return f"Opener({self.progress}, {self.report})"
 
-    async def open_all(self, wanted: Sequence[Wanted], last_stop: LastStop | None = None) -> list[Partition]:
+    async def open_all(self, wanted: Sequence[OpenRequest], last_stop: LastStop | None = None) -> list[Partition]:
         """Open the partitions, in the given order; `last_stop` overrides that of their directories."""
         self.progress.partitions += len(wanted)
         slots = asyncio.Semaphore(PARALLEL_OPENINGS)
 
-        async def opened(one: Wanted) -> Partition:
+        async def opened(one: OpenRequest) -> Partition:
             async with slots:
                 return await self.open(one, last_stop)
 
         began = time.perf_counter()
-        telling = in_background(self._tell_progress(), "reporting the progress of a start")
+        telling = in_background(self._log_progress(), "reporting the progress of a start")
         try:
             return await asyncio.gather(*map(opened, wanted))
         finally:
             telling.cancel()
             self.progress.seconds += time.perf_counter() - began
 
-    async def open(self, wanted: Wanted, last_stop: LastStop | None = None) -> Partition:
+    async def open(self, wanted: OpenRequest, last_stop: LastStop | None = None) -> Partition:
         record, number = wanted.record, wanted.number
         loop = asyncio.get_running_loop()
         if self._directories.is_several:
-            located = await when_files_are_free(
+            located = await retry_until_files_free(
                 wanted.name, lambda: loop.run_in_executor(self._executor, self._directories.located, record, number)
             )
         else:
@@ -120,7 +120,7 @@ class Opener:
             self.progress.opened += 1
             return self._closed(wanted, directory, located.error)
         try:
-            opened, validator, committed, report = await when_files_are_free(
+            opened, validator, committed, report = await retry_until_files_free(
                 wanted.name, lambda: loop.run_in_executor(self._executor, self._open, directory, wanted, last_stop)
             )
         except (EngineError, OSError) as error:
@@ -129,18 +129,18 @@ class Opener:
         self.progress.opened += 1
         self.report += report
         if report.cut_bytes:
-            _tell_cut(wanted, last_stop, report, opened)
+            _log_truncation(wanted, last_stop, report, opened)
         partition = Partition(record.name, number, opened, record.settings, validator, self._events)
         if committed is not None:
             partition.begin_replicated(*committed)
         return partition
 
     def _open(
-        self, directory: str, wanted: Wanted, last_stop: LastStop
+        self, directory: str, wanted: OpenRequest, last_stop: LastStop
     ) -> tuple[Log, AppendValidator, _Committed, RecoveryReport]:
         now_ms = self._clock.steady_ms()
         opened, report = open_log(
-            self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, when_scanned=self._scanned
+            self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, on_scanned=self._scanned
         )
         is_replicated = wanted.record.hosted is not None
         validator = loaded_validator(
@@ -148,14 +148,14 @@ class Opener:
         )
         return opened, validator, self._committed(opened, wanted), report
 
-    def _committed(self, opened: Log, wanted: Wanted) -> _Committed:
+    def _committed(self, opened: Log, wanted: OpenRequest) -> _Committed:
         """On a standalone node the whole log is committed. Else the last known high watermark, at least log_start."""
         if wanted.record.hosted is None:
             return None
         read, first = Segment.pread, opened.segments[0].base_offset
         try:
-            below = place_above(opened, opened.local_log_start, read)
-            return max(below, place_below(opened, max(wanted.committed_hint, below[0]), read))
+            below = boundary_above(opened, opened.local_log_start, read)
+            return max(below, boundary_below(opened, max(wanted.checkpointed_high_watermark, below[0]), read))
         except Corrupt:  # a damaged sealed segment; the leader sends the high watermark
             return first, BytePosition(first, 0)
 
@@ -163,7 +163,7 @@ class Opener:
         with self._counting:
             self.progress.scanned_bytes += size_bytes
 
-    def _closed(self, wanted: Wanted, directory: str, error: Exception) -> Partition:
+    def _closed(self, wanted: OpenRequest, directory: str, error: Exception) -> Partition:
         """Returns an offline partition with its old checkpoint."""
         if error is not self._directories.holding(directory).fault:  # which has been logged
             log.error("partition is offline", extra={"partition": wanted.name, "reason": str(error)})
@@ -175,10 +175,10 @@ class Opener:
         partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{wanted.name}: {error}")
         return partition
 
-    async def _tell_progress(self) -> None:
+    async def _log_progress(self) -> None:
         """Logs the progress of a long start, so that an operator does not take it for a hang."""
         while True:
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(PROGRESS_LOG_S)
             progress = self.progress
             log.info(
                 "opening partitions",
@@ -190,8 +190,8 @@ class Opener:
             )
 
 
-def _tell_cut(wanted: Wanted, last_stop: LastStop, report: RecoveryReport, opened: Log) -> None:
-    text = "written records were lost with the power" if report.holes else "torn tail cut"
+def _log_truncation(wanted: OpenRequest, last_stop: LastStop, report: RecoveryReport, opened: Log) -> None:
+    text = "records that were not fsynced were lost in the power loss" if report.holes else "torn tail cut"
     log.warning(
         text,
         extra={

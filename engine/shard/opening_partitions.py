@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from engine.partition.partition import Partition
-from engine.shard.opening import Wanted
+from engine.shard.opening import OpenRequest
 
 
-class Arriving:
+class OpeningPartitions:
     """The partitions with the keys of their points: their topic need not be known yet."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Arriving:
         return f"Arriving({len(self._keys)})"
 
     @contextmanager
-    def taking_in(self, wanted: Sequence[Wanted], partitions: Sequence[Partition]) -> Iterator[None]:
+    def including(self, wanted: Sequence[OpenRequest], partitions: Sequence[Partition]) -> Iterator[None]:
         """Include these partitions in each save within this context."""
         self._keys |= {
             partition: f"{one.record.topic_id}/{one.number}" for one, partition in zip(wanted, partitions, strict=True)

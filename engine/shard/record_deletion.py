@@ -13,7 +13,7 @@ from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.retention import Bounds, expired_below
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.errors import storage_error
-from engine.partition.fence_keeping import keep_fence
+from engine.partition.fence_keeping import save_fence_below
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
@@ -28,7 +28,7 @@ class RecordDeletion:
         executor: Executor,
         clock: Clock,
         keeper: LogDirectoryManager,
-        trimmer: LogStartAdvancer,
+        advancer: LogStartAdvancer,
         tiered_end: Callable[[Partition], int | None],
         leading_epoch: Callable[[Partition], int | None],
     ) -> None:
@@ -36,12 +36,12 @@ class RecordDeletion:
         self._executor = executor
         self._clock = clock
         self._keeper = keeper
-        self._trimmer = trimmer
+        self._log_start_advancer = advancer
         self._tiered_end = tiered_end
         self._leading_epoch = leading_epoch
 
     def __repr__(self) -> str:
-        return f"RecordDeletion({self._trimmer})"
+        return f"RecordDeletion({self._log_start_advancer})"
 
     def expired(self, partition: Partition) -> Bounds:
         is_leader = self._leading_epoch(partition) is not None
@@ -49,24 +49,24 @@ class RecordDeletion:
 
     def due(self, partition: Partition) -> Coroutine[Any, Any, None] | None:
         """Return the pending work; None without any."""
-        return self.expire(partition) if self._trimmer.is_due(partition, self.expired(partition)) else None
+        return self.expire(partition) if self._log_start_advancer.is_due(partition, self.expired(partition)) else None
 
     async def expire(self, partition: Partition) -> None:
         """Delete the expired records. Raises OSError, unless the whole directory has failed."""
         bounds = self.expired(partition)
-        if self._trimmer.is_due(partition, bounds):
+        if self._log_start_advancer.is_due(partition, bounds):
             try:
-                await keep_fence(self._disk, self._executor, partition, bounds.local)
-                await self._trimmer.trim(partition, bounds)
+                await save_fence_below(self._disk, self._executor, partition, bounds.local)
+                await self._log_start_advancer.advance(partition, bounds)
             except OSError as error:
-                if not self._keeper.note(partition, error, "expiring records"):
+                if not self._keeper.record_failure(partition, error, "expiring records"):
                     raise
 
     async def delete_below(self, partition: Partition, offset: int) -> None:
         """Delete the records below an offset. Raises StorageFull, StorageFailed."""
         try:
-            await keep_fence(self._disk, self._executor, partition, offset)
-            await self._trimmer.trim(partition, Bounds(offset, offset))
+            await save_fence_below(self._disk, self._executor, partition, offset)
+            await self._log_start_advancer.advance(partition, Bounds(offset, offset))
         except OSError as error:
-            self._keeper.note(partition, error, "deleting records")
+            self._keeper.record_failure(partition, error, "deleting records")
             raise storage_error(f"{partition.name}: deleting records", error) from error

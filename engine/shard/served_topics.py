@@ -43,7 +43,7 @@ class ServedTopics(dict[str, Topic]):
         self.partition_count += record.partitions - topic.record.partitions
         topic.record, topic.settings = record, record.settings
 
-    def let_go(self, name: str) -> Topic | None:
+    def stop_serving(self, name: str) -> Topic | None:
         """Stop serving a topic. Returns it; None if it was not served."""
         topic = self.pop(name, None)
         if topic is not None:

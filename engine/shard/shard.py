@@ -30,12 +30,12 @@ from engine.format.batch import Buffer
 from engine.log.recovery import Checkpoint, LastStop, RecoveryReport
 from engine.log.truncation import batch_start
 from engine.partition.committer import Committer
-from engine.partition.fence_keeping import note_fenced
+from engine.partition.fence_keeping import mark_fenced
 from engine.partition.partition import Partition, PartitionEvents
 from engine.partition.reader import Reader
 from engine.partition.writer import WriterThread
 from engine.producers.key_window import TOTAL_KEYS_MAX, KeyBudget
-from engine.producers.state_transfer import encoded, taken
+from engine.producers.state_transfer import encoded, take_snapshot
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.slices import in_slices
@@ -43,8 +43,8 @@ from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.deletion import TopicDeletion
 from engine.shard.divergence import DivergenceHandler
 from engine.shard.housekeeping import Housekeeping
-from engine.shard.opening import Opener, Wanted, wanted_of
-from engine.shard.opening_partitions import Arriving
+from engine.shard.opening import Opener, OpenRequest, wanted_of
+from engine.shard.opening_partitions import OpeningPartitions
 from engine.shard.record_deletion import RecordDeletion
 from engine.shard.served_topics import ServedTopics, Topic
 
@@ -79,7 +79,7 @@ class ShardEvents:
     leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None: another node leads
 
 
-UNHEARD = ShardEvents()
+NO_EVENTS = ShardEvents()
 
 
 class Shard:
@@ -95,7 +95,7 @@ class Shard:
         owns: Callable[[str, int], bool] = lambda topic_id, partition: True,  # noqa: ARG005 - all of them
         further: Sequence[DataDirectory] = (),
         keys_max: int = TOTAL_KEYS_MAX,
-        events: ShardEvents = UNHEARD,
+        events: ShardEvents = NO_EVENTS,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -112,21 +112,21 @@ class Shard:
             executor,
             self._background,
             events.sealed,
-            lambda *damage: self.quarantine.note(*damage),  # noqa: PLW0108 - made below
+            lambda *damage: self.quarantine.record(*damage),  # noqa: PLW0108 - made below
         )
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self._closed = UnopenedRecoveryPoints(disk, self.directories)
-        self._arriving = Arriving()
+        self._opening = OpeningPartitions()
         self.keeper = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, self._closed)
-        moved, offline, look_at = events.positions_moved, events.went_offline, self.committer.look_at
-        reports = PartitionEvents(moved, look_at, offline, self._find_watermark, self.keeper.mapped_error)
+        moved, offline, include = events.positions_moved, events.went_offline, self.committer.include
+        reports = PartitionEvents(moved, include, offline, self._find_watermark, self.keeper.mapped_error)
         self.opener = Opener(disk, self.directories, executor, clock, reports)
-        self.trimmer = LogStartAdvancer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
+        self.advancer = LogStartAdvancer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
         self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(
-            disk, executor, clock, self.keeper, self.trimmer, events.tiered_end, events.leading_epoch
+            disk, executor, clock, self.keeper, self.advancer, events.tiered_end, events.leading_epoch
         )
         self._deleter = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
         self.key_budget = KeyBudget(keys_max)
@@ -139,7 +139,7 @@ class Shard:
         self._events = events
         self._executor = executor
         self._ticker: asyncio.Task[None] | None = None
-        self._committed_hints: dict[str, int] = {}
+        self._high_watermarks: dict[str, int] = {}
 
     @property
     def recovered(self) -> RecoveryReport:
@@ -160,12 +160,12 @@ class Shard:
             records = list(self.catalog.records.values())
         if not self.directory.was_clean:
             log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
-        self._committed_hints = self.directories.load_hints()
-        self._closed.learn(checkpoints, records, self.owns)
+        self._high_watermarks = self.directories.load_high_watermarks()
+        self._closed.load(checkpoints, records, self.owns)
         await self._open_topics(records, checkpoints, None)
-        self._committed_hints = {}
-        await self.keeper.note_recovered()
-        self._ticker = keep_running(self.housekeeping.tick_for_ever, "housekeeping")
+        self._high_watermarks = {}
+        await self.keeper.mark_recovered()
+        self._ticker = keep_running(self.housekeeping.run, "housekeeping")
 
     async def stop(self) -> bool:
         """Make everything durable and leave the directory clean. Returns whether that succeeded."""
@@ -191,7 +191,7 @@ class Shard:
         try:
             return self.topics[name]
         except KeyError:
-            raise self.catalog.unknown(name) from None
+            raise self.catalog.unknown_topic_error(name) from None
 
     def partition(self, name: str, number: int) -> Partition:
         """Return a partition of this shard. Raises UnknownTopic, UnknownPartition."""
@@ -236,8 +236,8 @@ class Shard:
     async def open_added(self, record: TopicRecord) -> None:
         """Open the new partitions of a topic. They are announced only after `altered` has run everywhere."""
         topic = self.topic(record.name)
-        wanted = [one for one in self._wanted(record, {}) if one.number not in topic.partitions]
-        await self._take_in({topic.record.name: topic}, wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
+        wanted = [one for one in self._partitions_to_open(record, {}) if one.number not in topic.partitions]
+        await self._add({topic.record.name: topic}, wanted, await self.opener.open_all(wanted, _NOT_KNOWN))
 
     def altered(self, record: TopicRecord) -> Topic:
         """Apply new settings or a new partition count of a topic; its new partitions here are open."""
@@ -253,31 +253,31 @@ class Shard:
 
     async def closed(self, record: TopicRecord) -> Topic:
         """Close as `close_topic` does, without its event. Returns a topic without partitions if it is not open."""
-        topic = self.topics.let_go(record.name) or Topic(record, record.settings)
+        topic = self.topics.stop_serving(record.name) or Topic(record, record.settings)
         if topic.partitions:
             with self._closed.closing(record, topic.partitions.values()):
-                await self._let_go(topic.partitions.values(), UnknownTopic(f"topic {record.name!r} has been deleted"))
+                await self._close(topic.partitions.values(), UnknownTopic(f"topic {record.name!r} has been deleted"))
         return topic
 
     async def close_partitions(self, name: str, numbers: Iterable[int]) -> None:
         """Stop serving partitions that have been moved to other nodes. The catalog removes their files."""
         topic = self.topic(name)
         gone = [topic.partitions.pop(number) for number in numbers if number in topic.partitions]
-        await self._let_go(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} are on other nodes now"))
+        await self._close(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} were reassigned"))
         self._events.moved_away(topic, gone)
         with suppress(OSError):  # so that they do not count as damaged if they return; their return checks it too
             await self.keeper.save_checkpoints()
 
-    async def _let_go(self, partitions: Collection[Partition], reason: EngineError) -> None:
+    async def _close(self, partitions: Collection[Partition], reason: EngineError) -> None:
         async for partition in in_slices(partitions):
             partition.go_offline(reason)
-            self.committer.forget(partition)
+            self.committer.drop(partition)
         async for partition in in_slices(partitions):
-            async with self.committer.held(partition):  # wait for the group and the truncation in progress
+            async with self.committer.paused(partition):  # wait for the group and the truncation in progress
                 await self.sealer.saved(partition)
             for segment in partition.log.segments:
                 segment.deleted()
-            self.trimmer.forget(partition)
+            self.advancer.drop(partition)
             partition.validator.keys.window.clear()
 
     async def roll_topic(self, name: str) -> list[int]:
@@ -310,7 +310,7 @@ class Shard:
             return partition.log.log_start
         bound = min(offset, partition.log.local_log_start)
         if bound > partition.log.log_start:
-            await self._background.finish(self.trimmer.trim(partition, Bounds(bound, bound)), "expiring records")
+            await self._background.finish(self.advancer.advance(partition, Bounds(bound, bound)), "expiring records")
         return partition.log.log_start
 
     async def follow_log_start(self, partition: Partition, offset: int) -> None:
@@ -334,22 +334,22 @@ class Shard:
         """
         await self._background.finish(self._cutter.truncate(partition, offset), "cutting a log")
 
-    async def reset_log(self, partition: Partition, offset: int, log_start: int, handed_over: Buffer = b"") -> None:
+    async def reset_log(self, partition: Partition, offset: int, log_start: int, producer_state: Buffer = b"") -> None:
         """Drop every record and continue at an offset, with the producer state transferred by the leader.
 
         Raises Corrupt if that cannot be decoded; then nothing has changed.
         """
-        work = self._cutter.restart(partition, offset, log_start, handed_over)
+        work = self._cutter.reset(partition, offset, log_start, producer_state)
         await self._background.finish(work, "restarting a log")
 
-    async def hand_over(self, partition: Partition, offset: int) -> tuple[int, bytes]:
+    async def export_producer_state(self, partition: Partition, offset: int) -> tuple[int, bytes]:
         """Return the start of the offset's batch, and the producer state for a follower that begins there."""
         begin = await self._in_thread(batch_start, partition.log, offset)
-        return begin, await self._in_thread(encoded, taken(partition.validator, begin))
+        return begin, await self._in_thread(encoded, take_snapshot(partition.validator, begin))
 
-    async def note_fenced(self, partition: Partition) -> None:
+    async def mark_fenced(self, partition: Partition) -> None:
         """Note durably that a partition may have a token, before one is set. Raises StorageFull, StorageFailed."""
-        await note_fenced(self.disk, self._executor, partition)
+        await mark_fenced(self.disk, self._executor, partition)
 
     async def _delete_before(self, partition: Partition, offset: int) -> None:
         if offset > min(partition.log.sealed_end, partition.durable_end):
@@ -360,24 +360,24 @@ class Shard:
     async def _open_topics(
         self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop | None
     ) -> None:
-        wanted = [one for record in records for one in self._wanted(record, checkpoints)]
+        wanted = [one for record in records for one in self._partitions_to_open(record, checkpoints)]
         partitions = await self.opener.open_all(wanted, last_stop)
         topics = {record.name: Topic(record, record.settings) for record in records}
         self.topics.serve({name: topic for name, topic in topics.items() if topic.record.hosted is not None})
-        await self._take_in(topics, wanted, partitions)
+        await self._add(topics, wanted, partitions)
 
-    def _wanted(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[Wanted]:
+    def _partitions_to_open(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[OpenRequest]:
         owned = filter(partial(self.owns, record.topic_id), record.here)
-        return wanted_of(record, owned, checkpoints, self._committed_hints)
+        return wanted_of(record, owned, checkpoints, self._high_watermarks)
 
-    async def _take_in(self, topics: Mapping[str, Topic], wanted: list[Wanted], partitions: list[Partition]) -> None:
+    async def _add(self, topics: Mapping[str, Topic], wanted: list[OpenRequest], partitions: list[Partition]) -> None:
         """In slices. Standalone, a topic is served once complete; in a cluster, partitions once their leader starts."""
-        with self._arriving.taking_in(wanted, partitions):
+        with self._opening.including(wanted, partitions):
             async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
                 topic = topics[one.record.name]
                 topic.partitions[one.number] = partition
                 self.keeper.add(partition)
-                partition.validator.keys.window.join(self.key_budget, self.clock.steady_ms())
+                partition.validator.keys.window.use_budget(self.key_budget, self.clock.steady_ms())
                 self._events.opened(self, topic, partition)
             self.topics.serve(topics)
 
@@ -390,10 +390,10 @@ class Shard:
         self._events.directory_failed(directory)
 
     def _opened(self) -> Iterable[Partition]:
-        return self._arriving.and_served(self.partitions())
+        return self._opening.and_served(self.partitions())
 
     def _key_of(self, partition: Partition) -> str:
-        key = self._arriving.key_of(partition)
+        key = self._opening.key_of(partition)
         return key or f"{self.topics[partition.topic].record.topic_id}/{partition.number}"
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from engine.runtime.disk import RealDisk
-from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectInfo, demand_promises
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectInfo, check_guarantees
 
 
 class MemoryStore:
@@ -77,4 +77,4 @@ class MemoryStore:
             self.objects.pop(key, None)
 
     def probe(self) -> None:
-        demand_promises(self, "a nonce")
+        check_guarantees(self, "a nonce")

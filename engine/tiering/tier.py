@@ -122,7 +122,7 @@ class Tier:
 
     def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
         self._tiered_ends[partition] = end_offset
-        self._remote_logs.adopt(topic_id, partition.number, self._shipping.manifest(topic_id, partition.number))
+        self._remote_logs.use_manifest(topic_id, partition.number, self._shipping.manifest(topic_id, partition.number))
 
 
 class _Source:

@@ -19,29 +19,29 @@ from gateway.http.problems import Problem
 _SCHEME = "bearer "
 
 
-class Who(Enum):
+class Requirement(Enum):
     """The need of a route that does not concern one topic's records."""
 
-    ANYBODY = "no token"
-    KNOWN = "any token; what is about topics, the handler checks for each of them"
+    NONE = "no token"
+    AUTHENTICATED = "any token; the handler checks the rights to each topic"
     SEES = "a token with any right to the topic"
     WRITES = "a token with the right to write to any topic"
-    OPERATES = "a token with the right admin to all topics: where partitions lie concerns all of them"
-    METRICS = "a token that says so"
+    OPERATES = "a token with the right admin to all topics, because placement concerns all of them"
+    METRICS = "a token with the right metrics"
 
 
 # By the name of the handler. Health reports nothing else; the contract and its page are the same on every node.
-NEEDS: dict[str, Right | Who] = {
+NEEDS: dict[str, Right | Requirement] = {
     "produce": Right.WRITE,
     "produce_to_partition": Right.WRITE,
-    "produce_many": Who.KNOWN,
-    "create_producer": Who.WRITES,
+    "produce_many": Requirement.AUTHENTICATED,
+    "create_producer": Requirement.WRITES,
     "fetch": Right.READ,
     "tail_topic": Right.READ,
     "find_offsets": Right.READ,
-    "fetch_many": Who.KNOWN,
-    "list_topics": Who.KNOWN,
-    "describe_topic": Who.SEES,
+    "fetch_many": Requirement.AUTHENTICATED,
+    "list_topics": Requirement.AUTHENTICATED,
+    "describe_topic": Requirement.SEES,
     "create_topic": Right.ADMIN,
     "alter_topic": Right.ADMIN,
     "delete_topic": Right.ADMIN,
@@ -49,22 +49,22 @@ NEEDS: dict[str, Right | Who] = {
     "delete_records": Right.ADMIN,
     "describe_fence": Right.WRITE,  # a client that knows the fencing token can write with it
     "set_fence": Right.WRITE,
-    "tier_status": Who.SEES,
-    "describe_cluster": Who.KNOWN,
-    "list_reassignments": Who.KNOWN,
-    "reassign": Who.OPERATES,
-    "cancel_reassignment": Who.OPERATES,
-    "drain_node": Who.OPERATES,
-    "decommission_node": Who.OPERATES,
-    "balance": Who.OPERATES,
-    "healthz": Who.ANYBODY,
-    "readyz": Who.ANYBODY,
-    "metrics": Who.METRICS,
-    "openapi_json": Who.ANYBODY,
-    "docs": Who.ANYBODY,
-    "root": Who.ANYBODY,
-    "links": Who.ANYBODY,
-    "not_built_yet": Who.ANYBODY,  # the answer is 501 and nothing else
+    "tier_status": Requirement.SEES,
+    "describe_cluster": Requirement.AUTHENTICATED,
+    "list_reassignments": Requirement.AUTHENTICATED,
+    "reassign": Requirement.OPERATES,
+    "cancel_reassignment": Requirement.OPERATES,
+    "drain_node": Requirement.OPERATES,
+    "decommission_node": Requirement.OPERATES,
+    "balance": Requirement.OPERATES,
+    "healthz": Requirement.NONE,
+    "readyz": Requirement.NONE,
+    "metrics": Requirement.METRICS,
+    "openapi_json": Requirement.NONE,
+    "docs": Requirement.NONE,
+    "root": Requirement.NONE,
+    "links": Requirement.NONE,
+    "not_built_yet": Requirement.NONE,  # the answer is 501 and nothing else
 }
 
 
@@ -76,7 +76,7 @@ class Caller(Protocol):
     def allows(self, right: Right, topic: str) -> bool: ...
 
 
-class _Anybody:
+class _Anonymous:
     """The caller of a node without tokens."""
 
     name = "anybody"
@@ -85,7 +85,7 @@ class _Anybody:
         return True
 
 
-ANYBODY: Caller = _Anybody()
+ANONYMOUS: Caller = _Anonymous()
 _CALLER = web.RequestKey("caller", Token)
 
 
@@ -101,8 +101,8 @@ class Access:
     def check(self, request: web.Request, operation: str) -> None:
         """Checks the token of a request. Raises Problem unauthorized, forbidden."""
         topic = request.match_info.get("topic")
-        need = NEEDS.get(operation, Who.KNOWN if topic is None else Right.ADMIN)
-        if need is Who.ANYBODY or self.tokens is None:
+        need = NEEDS.get(operation, Requirement.AUTHENTICATED if topic is None else Right.ADMIN)
+        if need is Requirement.NONE or self.tokens is None:
             return
         caller = self._caller(request, self.tokens)
         request[_CALLER] = caller
@@ -110,35 +110,35 @@ class Access:
             assert topic is not None, operation
             if not caller.allows(need, topic):
                 raise forbidden(caller, need, topic)
-        elif need is Who.SEES:
+        elif need is Requirement.SEES:
             assert topic is not None, operation
             if not caller.sees(topic):
                 raise forbidden(caller, Right.READ, topic)
-        elif need is Who.WRITES and not caller.has_any(Right.WRITE):
+        elif need is Requirement.WRITES and not caller.has_any(Right.WRITE):
             text = f"the token {caller.name!r} lacks the right write to any topic"
             raise Problem("forbidden", text, right=Right.WRITE.value)
-        elif need is Who.OPERATES and not caller.allows(Right.ADMIN, ""):
-            text = f"the token {caller.name!r} lacks the right admin to all topics, which the cluster takes"
+        elif need is Requirement.OPERATES and not caller.allows(Right.ADMIN, ""):
+            text = f"the token {caller.name!r} lacks the right admin to all topics, which cluster operations require"
             raise Problem("forbidden", text, right=Right.ADMIN.value)
-        elif need is Who.METRICS and not caller.has_metrics:
+        elif need is Requirement.METRICS and not caller.has_metrics:
             raise Problem("forbidden", f"the token {caller.name!r} lacks the right metrics", right="metrics")
 
     def _caller(self, request: web.Request, tokens: Tokens) -> Token:
         given = request.headers.getall("Authorization", ())
         if not given:
-            raise _unauthorized("this node wants a token: Authorization: Bearer <token>", "Bearer")
+            raise _unauthorized("this node requires a token: Authorization: Bearer <token>", "Bearer")
         text = given[0]
         if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
-            raise _unauthorized("Authorization must be there once, with scheme Bearer and a token", "Bearer")
+            raise _unauthorized("send one Authorization header with scheme Bearer and a token", "Bearer")
         token = tokens.find(text[len(_SCHEME) :].strip(" "))
         if token is None:
-            raise _unauthorized("this node does not know the token", 'Bearer error="invalid_token"')
+            raise _unauthorized("the token is unknown to this node", 'Bearer error="invalid_token"')
         return token
 
 
 def caller_of(request: web.Request) -> Caller:
     """Returns the sender of a request, for handlers that read many topics."""
-    caller: Caller = request.get(_CALLER, ANYBODY)
+    caller: Caller = request.get(_CALLER, ANONYMOUS)
     return caller
 
 

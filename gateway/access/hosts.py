@@ -42,7 +42,7 @@ class Hosts:
         """Checks the Host of a request. Raises Problem invalid_header, host_not_allowed."""
         name = _name_of(host)
         if name is None:
-            raise Problem("invalid_header", f"Host is {host[:100]!r}, which is no host with an optional port")
+            raise Problem("invalid_header", f"Host is {host[:100]!r}, which is not a host with an optional port")
         if not self._is_open and not self._is_allowed(name):
             text = f"this node does not answer to the host {name!r}: call it by an IP address, or name the host in the "
             raise Problem("host_not_allowed", f"{text}setting allowed_hosts", setting="allowed_hosts")

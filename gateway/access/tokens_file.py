@@ -29,7 +29,7 @@ _PREFIX = "penstock_"
 _ID = slice(len(_PREFIX), len(_PREFIX) + 2 * ID_BYTES)
 _TOKEN_LENGTH = len(_PREFIX) + 2 * ID_BYTES + 1 + 43  # base64 of 32 bytes without its padding
 _NOBODY = bytes(32)
-_HEAD = "# Who may use this node. Made by `penstock token create`; to take a token back, remove its entry.\n"
+_HEAD = "# Who may use this node. Made by `penstock token create`; to revoke a token, remove its entry.\n"
 
 # \Z, because $ accepts a line end.
 Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
@@ -97,7 +97,7 @@ class Token:
             "metrics": self.has_metrics,
         }
 
-    def is_proven_by(self, digest: bytes) -> bool:
+    def matches(self, digest: bytes) -> bool:
         """Returns whether the digest is that of the token. Takes constant time, so that the delay reveals nothing."""
         return hmac.compare_digest(self._digest, digest)
 
@@ -117,7 +117,7 @@ class Tokens:
         if len(text) != _TOKEN_LENGTH or not text.isascii():
             return None
         token = self._by_id.get(text[_ID])
-        if token is None or not token.is_proven_by(_digest_of(text)):
+        if token is None or not token.matches(_digest_of(text)):
             return None
         return token
 
@@ -217,7 +217,7 @@ def _check_entry(name: str, rights: Mapping[Right, Sequence[str]]) -> None:
         try:
             msgspec.convert(prefix, TopicPrefix)
         except msgspec.ValidationError:
-            text = f"no topic's name begins with {prefix!r}; give a plain beginning, or nothing for all topics"
+            text = f"no topic name can begin with {prefix!r}; use a prefix of a name, or an empty one for all topics"
             raise InvalidTokens(text) from None
 
 

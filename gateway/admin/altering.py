@@ -39,4 +39,4 @@ async def _change_replication_factor(context: AdminContext, name: str, replicati
         await context.operate("change_replication_factor", name, replication_factor)
     elif replication_factor != 1:
         text = f"replication_factor is {replication_factor}"
-        raise InvalidConfig(text, hint="this node is alone: give 1", setting="replication_factor")
+        raise InvalidConfig(text, hint="this node is standalone: use 1", setting="replication_factor")

@@ -110,7 +110,7 @@ async def balance(request: web.Request) -> web.Response:
 async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow]) -> list[ReassignmentWithProgress]:
     """Adds the progress to each row. Does not wait for leaders that are missing or slow."""
 
-    async def told(row: ReassignmentRow) -> ReassignmentWithProgress:
+    async def with_progress(row: ReassignmentRow) -> ReassignmentWithProgress:
         described: PartitionRow
         topic = context.topics.get(row["topic"])
         try:
@@ -119,7 +119,7 @@ async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow])
             described = {}
         return {**row, **progress_of(row, described)}
 
-    return await asyncio.gather(*map(told, rows))
+    return await asyncio.gather(*map(with_progress, rows))
 
 
 def _operating(request: web.Request) -> AdminContext:
@@ -132,7 +132,7 @@ def _operating(request: web.Request) -> AdminContext:
 def _in_cluster(context: AdminContext) -> Any:
     if context.operate is None:
         raise NoOtherNode(
-            "this node is alone: no other can take anything over",
+            "this node is standalone: there is no other node",
             hint="start the nodes of a cluster with --coordination",
         )
     return context.operate
@@ -142,12 +142,12 @@ def _check_own(context: AdminContext, number: int, nodes: list[int]) -> None:
     """Answers as a cluster of this node alone would (replication/cluster/operations.py). Raises InvalidConfig."""
     own = context.settings.node_id
     if nodes != [own]:
-        text = f"partition {number}: replicas {nodes} are not all there"
-        raise InvalidConfig(text, hint=f"the nodes that are there are [{own}]: this one is alone", setting="replicas")
+        text = f"partition {number}: replicas {nodes} name unknown nodes"
+        raise InvalidConfig(text, hint=f"the known nodes are [{own}]: this one is standalone", setting="replicas")
 
 
 def _node_id(request: web.Request) -> int:
     text = request.match_info["node_id"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) < 2**31):
-        raise Problem("invalid_config", f"{text[:64]!r} is no number of a node", setting="node_id")
+        raise Problem("invalid_config", f"{text[:64]!r} is not a node id", setting="node_id")
     return int(text)

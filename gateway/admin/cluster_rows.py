@@ -58,7 +58,7 @@ class TopicPartitions(TypedDict):
     partitions: list[int]
 
 
-class PartitionsInNeed(TypedDict):
+class UnhealthyPartitions(TypedDict):
     """Partitions without a leader, that take no acks=all, and that lack replicas."""
 
     offline_partitions: list[TopicPartitions]
@@ -119,7 +119,7 @@ def offline_row(view: ClusterView, topic_id: str, number: int) -> PartitionRow:
         "under_replicated": True,
     }
     row |= topology_row(view, topic_id, number)
-    reason = "nobody leads it now" if row["leader"] is None else "its leader does not answer"
+    reason = "the partition has no leader" if row["leader"] is None else "its leader does not answer"
     return {**row, **_NO_POSITIONS, "lag": {}, "lag_bytes": {}, "offline": reason}
 
 
@@ -153,14 +153,14 @@ def node_rows(view: ClusterView) -> list[NodeRow]:
     return rows
 
 
-def partitions_in_need(view: ClusterView, may_be_named: Callable[[str], bool]) -> PartitionsInNeed:
-    """Returns the partitions in need, of the topics that `may_be_named` accepts."""
+def unhealthy_partitions(view: ClusterView, is_visible: Callable[[str], bool]) -> UnhealthyPartitions:
+    """Returns the partitions in need, of the topics that `is_visible` accepts."""
 
     def chosen(is_so: Callable[[str, int, VersionedState], bool]) -> list[TopicPartitions]:
         found: list[TopicPartitions] = []
         for topic in sorted(view.topics.values(), key=lambda one: one.name):
             numbers = [number for number, state in view.partitions_of(topic) if is_so(topic.topic_id, number, state)]
-            if numbers and may_be_named(topic.name):
+            if numbers and is_visible(topic.name):
                 found.append({"topic": topic.name, "partitions": numbers})
         return found
 

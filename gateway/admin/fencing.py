@@ -16,7 +16,7 @@ from gateway.http.query import NoQuery, path_partition, read_query
 Token = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+\Z")]
 
 
-class _Wish(Struct, forbid_unknown_fields=True):
+class _Body(Struct, forbid_unknown_fields=True):
     token: Token | None
     expected: Token | UnsetType | None = UNSET
 
@@ -34,7 +34,7 @@ async def set_fence(request: web.Request) -> web.Response:
     context = request.app[ADMIN]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    wish = await read_json(request, _Wish)
+    wish = await read_json(request, _Body)
     expected = None if wish.expected is UNSET else wish.expected or ""
     topic, number = request.match_info["topic"], path_partition(request)
     wait_ms = context.settings.produce_timeout_ms

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gateway.access.access import caller_of
 from gateway.access.tokens_file import Right
-from gateway.admin.cluster_rows import node_rows, partitions_in_need
+from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
 from gateway.admin.context import ADMIN, AdminContext
 from gateway.admin.peer_calls import metrics_of_all
 from gateway.admin.topics import answer
@@ -38,14 +38,14 @@ async def describe_cluster(request: web.Request) -> web.Response:
     read_query(request, NoQuery)
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
     if context.peers.view is None:
-        return answer(_alone(context) | {"cluster_id": cluster_id, "shards": shards})
+        return answer(_standalone_view(context) | {"cluster_id": cluster_id, "shards": shards})
     view, caller = context.peers.view, caller_of(request)
-    in_need = partitions_in_need(view, lambda name: caller.allows(Right.READ, name))
+    unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Right.READ, name))
     nodes = {"nodes": node_rows(view), "controller": view.controller}
-    return answer({"cluster_id": cluster_id, **nodes, **in_need, "shards": shards})
+    return answer({"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards})
 
 
-def _alone(context: AdminContext) -> dict[str, Any]:
+def _standalone_view(context: AdminContext) -> dict[str, Any]:
     settings = context.settings
     partitions = sum(topic.record.partitions for topic in context.topics.all())
     this = {

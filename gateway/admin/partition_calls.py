@@ -88,7 +88,7 @@ async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[D
     """Returns the token that the partition demands of every append. Raises the partition's error if it is offline."""
     if partition.offline is not None:
         raise partition.offline
-    return _fence_told(partition, partition.validator.fencing.present), b""
+    return _fence_fields(partition, partition.validator.fencing.present), b""
 
 
 async def set_fence(
@@ -106,14 +106,14 @@ async def set_fence(
     if present.token == token:
         await leader.confirm_leading()  # another leader may have another token in force
     else:
-        await context.shard.note_fenced(partition)
+        await context.shard.mark_fenced(partition)
         batch = encode_fence(token, context.clock.now_ms())
         conditions, timeout_ms = AppendConditions(fencing_token=expected), context.settings.produce_timeout_ms
         present = Fence(token, (await leader.produce(batch, Acks.ALL, timeout_ms, conditions)).base_offset)
-    return _fence_told(partition, present), b""
+    return _fence_fields(partition, present), b""
 
 
-def _fence_told(partition: Partition, fence: Fence) -> dict[str, object]:
+def _fence_fields(partition: Partition, fence: Fence) -> dict[str, object]:
     return {
         "topic": partition.topic,
         "partition": partition.number,

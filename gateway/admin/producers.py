@@ -11,7 +11,7 @@ from gateway.http.query import NoQuery, read_query
 from gateway.produce.context import PRODUCE
 
 
-class _Wish(Struct, forbid_unknown_fields=True):
+class _Body(Struct, forbid_unknown_fields=True):
     """The body of the request. It has no fields yet."""
 
 
@@ -20,5 +20,5 @@ async def create_producer(request: web.Request) -> web.Response:
     context = request.app[PRODUCE]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    await read_json(request, _Wish, _Wish())
+    await read_json(request, _Body, _Body())
     return answer({"producer_id": await context.producer_ids.take(), "producer_epoch": 0}, 201)

@@ -87,7 +87,7 @@ async def alter_topic(request: web.Request) -> web.Response:
     context.lifecycle.check_accepting()
     wish = await read_json(request, _Alter)
     if wish.config is UNSET and wish.partitions is UNSET and wish.replication_factor is UNSET:
-        raise Problem("invalid_body", "the body names nothing to change: give config, partitions, replication_factor")
+        raise Problem("invalid_body", "the body has no change: give config, partitions or replication_factor")
     config = {} if wish.config is UNSET else wish.config
     partitions = None if wish.partitions is UNSET else wish.partitions
     replicas = None if wish.replication_factor is UNSET else wish.replication_factor
@@ -118,7 +118,7 @@ async def delete_records(request: web.Request) -> web.Response:
     context = request.app[ADMIN]
     before = read_query(request, _DeleteQuery).before
     if before is None:
-        raise Problem("invalid_query", "before is needed: the first offset that stays", parameter="before")
+        raise Problem("invalid_query", "before is missing: the first offset to keep", parameter="before")
     context.lifecycle.check_accepting()
     topic, number = request.match_info["topic"], path_partition(request)
     document, _ = await context.router.call(DELETE_BEFORE, topic, number, before)

@@ -28,7 +28,7 @@ class LongPolls:
         if self.open >= self._polls_max:
             raise Problem("too_many_long_polls", f"{self.open} long polls are open", limit=self._polls_max)
         if partitions > 1 and self.partitions + partitions > self._partitions_max:
-            text = f"open long polls wait on {self.partitions} partitions together, and {partitions} more came"
+            text = f"open long polls wait on {self.partitions} partitions, and this one would add {partitions}"
             raise Problem("too_many_long_polls", text, limit=self._partitions_max)
         self.open += 1
         self.partitions += partitions

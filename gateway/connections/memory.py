@@ -1,7 +1,7 @@
 """Returns free memory of this process to the operating system after large bodies.
 
 The C library (glibc) keeps freed memory in two ways. It raises its thresholds with each large block, so that 64 MiB can
-stay at the end of each thread's heap: `settle_allocators` fixes the thresholds. It never returns memory that is free
+stay at the end of each thread's heap: `configure_allocators` fixes the thresholds. It never returns memory that is free
 below the end: `malloc_trim` does. Not a limit on memory: those are gateway/connections/response_buffers.py,
 gateway/connections/read_budget.py and gateway/http/request_body.py.
 """
@@ -18,8 +18,8 @@ from typing import NamedTuple
 from gateway.connections.kernel_memory import resident_bytes
 
 MIB = 1024 * 1024
-LOOK_S = 2.0
-LOOKS_BETWEEN = 5  # a busy node whose memory goes up and down trims every 10 s, some milliseconds in a thread
+CHECK_S = 2.0
+CHECKS_BETWEEN = 5  # a busy node whose memory goes up and down trims every 10 s, some milliseconds in a thread
 CHANGE_BYTES = 24 * MIB  # since the last trim; a smaller change does not justify a walk through all heaps
 
 
@@ -40,7 +40,7 @@ OPTIONS = (
 )
 
 
-def settle_allocators() -> None:
+def configure_allocators() -> None:
     """Sets the options of the C library. Call it in the first process of a node, before threads are started.
 
     Child processes inherit the variables. A variable that is set already is the operator's and stays.
@@ -66,7 +66,7 @@ class MemoryWatch:
         self._resident = resident
         self._trim = trim or (lambda: _of_c_library("malloc_trim")(0))
         self._least_bytes = self._most_bytes = 0  # since the last trim; 0 before the first look
-        self._looks_left = 0
+        self._checks_left = 0
 
     def __repr__(self) -> str:
         return f"MemoryWatch(trims={self.trims}, resident={self._least_bytes}..{self._most_bytes})"
@@ -74,19 +74,19 @@ class MemoryWatch:
     async def run(self) -> None:
         """Watches until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_S)
-            await asyncio.get_running_loop().run_in_executor(self._executor, self.look)
+            await asyncio.sleep(CHECK_S)
+            await asyncio.get_running_loop().run_in_executor(self._executor, self.check)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Trims if it is due. Call it in a thread: the C library locks each heap during the trim."""
         now_bytes = self._resident()
         self._least_bytes = min(now_bytes, self._least_bytes or now_bytes)
         self._most_bytes = max(now_bytes, self._most_bytes)
-        self._looks_left -= 1
-        if self._most_bytes - self._least_bytes >= CHANGE_BYTES and self._looks_left <= 0:
+        self._checks_left -= 1
+        if self._most_bytes - self._least_bytes >= CHANGE_BYTES and self._checks_left <= 0:
             self._trim()
             self.trims += 1
-            self._looks_left = LOOKS_BETWEEN
+            self._checks_left = CHECKS_BETWEEN
             self._least_bytes = self._most_bytes = self._resident()
 
 

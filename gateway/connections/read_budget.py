@@ -27,10 +27,10 @@ class ReadBudget:
     def __repr__(self) -> str:
         return f"ReadBudget(held_bytes={self.held_bytes}, waiting={len(self._waiting)})"
 
-    def hold(self, size_bytes: int) -> _Hold:
-        return _Hold(self, size_bytes)
+    def hold(self, size_bytes: int) -> _Reservation:
+        return _Reservation(self, size_bytes)
 
-    async def take(self, size_bytes: int) -> None:
+    async def acquire(self, size_bytes: int) -> None:
         if not self._waiting and self._fits(size_bytes):
             self.held_bytes += size_bytes
             return
@@ -40,21 +40,21 @@ class ReadBudget:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # cancelled too late
-                self.give_back(size_bytes)
+                self.release(size_bytes)
             else:
                 with suppress(ValueError):  # removed from the queue already
                     self._waiting.remove((size_bytes, turn))
-                self._let_in()
+                self._wake_waiters()
             raise
 
-    def give_back(self, size_bytes: int) -> None:
+    def release(self, size_bytes: int) -> None:
         self.held_bytes -= size_bytes
-        self._let_in()
+        self._wake_waiters()
 
     def _fits(self, size_bytes: int) -> bool:
         return self.held_bytes == 0 or self.held_bytes + size_bytes <= self._bytes_max
 
-    def _let_in(self) -> None:
+    def _wake_waiters(self) -> None:
         while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
             size_bytes, turn = self._waiting.popleft()
             if not turn.done():
@@ -62,7 +62,7 @@ class ReadBudget:
                 turn.set_result(None)
 
 
-class _Hold:
+class _Reservation:
     __slots__ = ("_room", "_size_bytes")
 
     def __init__(self, room: ReadBudget, size_bytes: int) -> None:
@@ -70,9 +70,9 @@ class _Hold:
         self._size_bytes = size_bytes
 
     async def __aenter__(self) -> None:
-        await self._room.take(self._size_bytes)
+        await self._room.acquire(self._size_bytes)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._room.give_back(self._size_bytes)
+        self._room.release(self._size_bytes)

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from aiohttp import web
 
 
-class _Place:
+class _Slot:
     """A slot in the queue of a connection."""
 
     __slots__ = ("before", "has_arrived", "is_over", "waiting")
 
-    def __init__(self, before: _Place | None, has_arrived: Callable[[], bool]) -> None:
+    def __init__(self, before: _Slot | None, has_arrived: Callable[[], bool]) -> None:
         self.before = before
         self.has_arrived = has_arrived
         self.is_over = False
@@ -34,17 +34,17 @@ class _Place:
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(None)
 
-    def nearest(self) -> _Place | None:
+    def nearest(self) -> _Slot | None:
         """Returns the last slot before this one that has not ended."""
         while self.before is not None and self.before.is_over:
             self.before = self.before.before
         return self.before
 
-    def all_before(self) -> Iterator[_Place]:
-        place = self.nearest()
-        while place is not None:
-            yield place
-            place = place.nearest()
+    def all_before(self) -> Iterator[_Slot]:
+        slot = self.nearest()
+        while slot is not None:
+            yield slot
+            slot = slot.nearest()
 
     def over(self) -> asyncio.Future[None]:
         """Returns a future: done when the slot has ended."""
@@ -56,64 +56,62 @@ class _Place:
 class OrderSlot:
     """The slot of one request in the order of its connection."""
 
-    __slots__ = ("_connection", "_has_arrived", "_lines", "_place")
+    __slots__ = ("_connection", "_has_arrived", "_queues", "_slot")
 
-    def __init__(
-        self, lines: dict[str | None, _Place], connection: str | None, has_arrived: Callable[[], bool]
-    ) -> None:
-        self._lines = lines
+    def __init__(self, lines: dict[str | None, _Slot], connection: str | None, has_arrived: Callable[[], bool]) -> None:
+        self._queues = lines
         self._connection = connection
         self._has_arrived = has_arrived
-        self._place: _Place | None = self._last_place()
+        self._slot: _Slot | None = self._last_slot()
 
-    def body_is_there(self) -> None:
+    def body_received(self) -> None:
         """Marks the body as arrived. Call it before the first await that follows the body."""
-        assert self._place is not None
-        if self._place.is_over:
-            self._place = self._last_place()
+        assert self._slot is not None
+        if self._slot.is_over:
+            self._slot = self._last_slot()
 
     @property
     def is_next(self) -> bool:
         """True if no slot is before it. Most requests ask this and need not wait."""
-        return self._place is None or self._place.nearest() is None
+        return self._slot is None or self._slot.nearest() is None
 
-    async def come(self) -> None:
+    async def wait(self) -> None:
         """Waits for the slots before it."""
-        assert self._place is not None, "a turn comes after the body"
-        for before in self._place.all_before():
+        assert self._slot is not None, "a turn comes after the body"
+        for before in self._slot.all_before():
             if not before.has_arrived():
                 before.end()
-        while (nearest := self._place.nearest()) is not None:
+        while (nearest := self._slot.nearest()) is not None:
             await asyncio.shield(nearest.over())
 
     def end(self) -> None:
         """Ends the slot: the request's append is queued, or there will be none. Idempotent."""
-        if self._place is None:
+        if self._slot is None:
             return
-        self._place.end()
-        last = self._lines.get(self._connection)
+        self._slot.end()
+        last = self._queues.get(self._connection)
         if last is not None and last.is_over:
             last = last.nearest()
             if last is None:
-                del self._lines[self._connection]
+                del self._queues[self._connection]
             else:
-                self._lines[self._connection] = last
-        self._place = None
+                self._queues[self._connection] = last
+        self._slot = None
 
-    def _last_place(self) -> _Place:
-        place = self._lines[self._connection] = _Place(self._lines.get(self._connection), self._has_arrived)
-        return place
+    def _last_slot(self) -> _Slot:
+        slot = self._queues[self._connection] = _Slot(self._queues.get(self._connection), self._has_arrived)
+        return slot
 
 
 class RequestOrder:
     """The queues of all connections that have produce requests under way."""
 
     def __init__(self) -> None:
-        self._lines: dict[str | None, _Place] = {}
+        self._queues: dict[str | None, _Slot] = {}
 
     def __repr__(self) -> str:
-        return f"RequestOrder(connections={len(self._lines)})"
+        return f"RequestOrder(connections={len(self._queues)})"
 
     def begin(self, request: web.Request) -> OrderSlot:
         """Begins a request. Call it before the first await of the request."""
-        return OrderSlot(self._lines, request.remote, request.content.is_eof)
+        return OrderSlot(self._queues, request.remote, request.content.is_eof)

@@ -92,15 +92,15 @@ class ResponseBuffers:
         self._size_bytes += size_bytes - before
         request[_PROMISED] = size_bytes
 
-    def given(self, request: web.Request) -> None:
+    def end_promise(self, request: web.Request) -> None:
         """Ends the promise: the server has the response now, and counts it."""
-        self._promise_no_more(request)
+        self._remove_promise(request)
 
-    def take_back(self, request: web.Request) -> None:
+    def cancel_promise(self, request: web.Request) -> None:
         """Cancels the promise: the request's response is not given."""
-        self._promise_no_more(request)
+        self._remove_promise(request)
 
-    def _promise_no_more(self, request: web.Request) -> None:
+    def _remove_promise(self, request: web.Request) -> None:
         promised = request.get(_PROMISED, 0)
         if promised:
             self.connections[request[CONNECTION]] -= promised
@@ -111,11 +111,11 @@ class ResponseBuffers:
         out_bytes = connection.unsent_bytes + self.connections.get(connection, 0)
         if out_bytes and out_bytes + size_bytes > limits.connection_bytes_max:
             self.refused += 1
-            text = "answers on this connection that its client has not read fill the room for them"
+            text = "the send buffer of this connection is full: its client does not read its responses"
             raise Problem("too_many_requests", text, limit=limits.connection_bytes_max)
         total = self._size_bytes
         if total >= limits.bytes_max and self._now() >= self._summed_at + REFRESH_S:
             total = self.size_bytes
         if total >= limits.bytes_max:
             self.refused += 1
-            raise Problem("overloaded", "answers that clients have not read fill the room for them")
+            raise Problem("overloaded", "the send buffers are full: clients do not read their responses")

@@ -49,7 +49,7 @@ class SendBuffers:
                 return
             if self._is_closing:
                 connection.abort()
-                raise ConnectionResetError("the node stops, and the client has not taken what it was sent")
+                raise ConnectionResetError("the node is stopping, and the client did not read its stream")
             await connection.wait_progress()
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
     if event.content_type is not None:
         headers["Content-Type"] = event.content_type
     if sum(len(name) + len(text) for name, text in headers.items()) > HEADERS_BYTES_MAX:
-        text = f"the attributes of the event at {event.offset} are too large for headers; {EVENT} can be given"
+        text = f"the attributes of the event at {event.offset} are too large for headers; accept {EVENT} instead"
         raise Problem("not_acceptable", text)
     return headers, event.data or b""
 

@@ -58,7 +58,7 @@ def parse_id(text: str, count: int) -> list[int]:
     Raises Problem invalid_header.
     """
     if not _ID.fullmatch(text):
-        raise Problem("invalid_header", "the event id is none that this stream gives: offsets with dashes between")
+        raise Problem("invalid_header", "the event id is not one of this stream: it is offsets joined by dashes")
     positions = [int(part) for part in text.split("-")]
     if len(positions) > count or max(positions) > 2**63 - 1:
         raise Problem(

@@ -27,7 +27,7 @@ from gateway.http.response_compression import packed
 from gateway.http.times import parse_timestamp
 from gateway.links.link import Handler
 from gateway.produce.cloud_events import EVENT
-from gateway.routing.leader_headers import FORWARD, demand_direct, leader_headers
+from gateway.routing.leader_headers import FORWARD, check_direct, leader_headers
 from gateway.routing.router import CALL_S, may_repeat
 
 
@@ -45,7 +45,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     wanted = parse(request)
     context, topic, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     if FORWARD in request.headers:
-        await demand_direct(request, context.router, [(topic, number)])
+        await check_direct(request, context.router, [(topic, number)])
     partition = context.partitions.here(topic, number)
     if partition is not None:
         headers, body = await partition_reads.fetch(context.reads, partition, wanted)

@@ -24,7 +24,7 @@ from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
 CALL_S = 30.0  # the owner's time limit beyond the requested wait
 MOVED_PAUSE_S = 0.1  # before another look-up of a leader; a change of leaders ends it early
 BUSY = ProblemFields("overloaded", "the process that owns the partition is restarting", {})
-NOBODY = ProblemFields(NoLeader.code, "nobody leads the partition now", {})
+NOBODY = ProblemFields(NoLeader.code, "the partition has no leader", {})
 MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, which is short
 
 _NOTHING = Found(0, has_problem=False)
@@ -34,7 +34,7 @@ class MultiFetch:
     """Entries of one reader, grouped by their owners. Their offsets may be advanced between two reads."""
 
     def __init__(self, context: FetchContext, wanted: Sequence[Wanted]) -> None:
-        assert wanted, "nobody waits for nothing"
+        assert wanted, "a wait needs at least one partition"
         self.wanted = list(wanted)
         self._context = context
         self._by_owner: dict[Owner | None, list[int]] = {}

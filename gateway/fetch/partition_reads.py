@@ -19,7 +19,7 @@ from typing import NamedTuple, TypedDict
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Record
-from engine.format.batch_header import has_nothing_to_show, is_compressed, without_control
+from engine.format.batch_header import is_compressed, is_control_only, without_control
 from engine.log.damaged_ranges import damaged
 from engine.log.log import available_bytes
 from engine.partition.partition import Partition
@@ -38,7 +38,7 @@ from gateway.fetch.record_json import (
     records_out,
 )
 from gateway.fetch.request import JSON, FetchRequest, request_of
-from gateway.http.caching import NO_STORE, STATUS, is_known, kept_headers, tag_of
+from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
 from replication.replica.replica import Replica
@@ -86,7 +86,7 @@ async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest
         budget = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
         async with budget.hold(max_bytes * copies):
             chunk = await read_chunk(context, partition, offset, max_bytes) or passed
-            if chunk is None or chunk is passed or not has_nothing_to_show(chunk.data):
+            if chunk is None or chunk is passed or not is_control_only(chunk.data):
                 return await _answer(context, partition, wanted, Read(offset, chunk))
         passed, offset = chunk, chunk.next_offset  # only control batches: a client waits for records
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
@@ -120,7 +120,7 @@ async def confirm_offset(context: ReadContext, partition: Partition, offset: int
 
 async def _answer(context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read) -> Answer:
     kept = _cache_headers(context, partition, read.chunk, wanted)
-    if wanted.if_none_match is not None and is_known(wanted.if_none_match, kept.get("ETag")):
+    if wanted.if_none_match is not None and is_not_modified(wanted.if_none_match, kept.get("ETag")):
         return {STATUS: "304", **kept, **_bounds_headers(partition)}, b""
     headers, body = await _render(context, partition, wanted, read)
     return (headers, body) if "Cache-Control" in headers else (kept | headers, body)
@@ -139,7 +139,7 @@ def _cache_headers(
         partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
     )
     place = (topic_id, partition.number, wanted.offset, chunk.next_offset)
-    return kept_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
+    return cacheable_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
 
 
 async def find_offsets(context: ReadContext, partition: Partition, timestamp: int | None) -> tuple[Positions, bytes]:
@@ -166,7 +166,7 @@ async def read_chunk(context: ReadContext, partition: Partition, offset: int, ma
     if (end := partition.log.local_log_start) > offset:
         chunk = await context.tier.read(partition, offset, max_bytes)
         if chunk is None and offset >= partition.log.log_start and end == partition.log.local_log_start:
-            raise damaged(offset, end, f"of {partition.name} are neither on this disk nor in the store")
+            raise damaged(offset, end, f"of {partition.name} are missing on this disk and in the store")
         return chunk
     return await context.reader.read(partition, offset, max_bytes)
 

@@ -115,5 +115,5 @@ def _media_type(accept: str, query: FetchQuery) -> str:
 def _check_one_start(query: FetchQuery) -> None:
     given = sum(start is not None for start in (query.offset, query.from_, query.timestamp))
     if given != 1:
-        text = f"one of offset, from and timestamp is needed, {given} are given"
+        text = f"exactly one of offset, from and timestamp is required; the query has {given}"
         raise Problem("invalid_query", text, parameter="offset")

@@ -32,7 +32,7 @@ from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
 from gateway.http.query import Text, path_partition, read_query
 from gateway.http.times import parse_timestamp
-from gateway.routing.leader_headers import demand_direct, read_leader_epoch
+from gateway.routing.leader_headers import check_direct, read_leader_epoch
 
 log = logging.getLogger("penstock.gateway")
 
@@ -70,7 +70,7 @@ async def tail_partition(request: web.Request) -> web.StreamResponse:
     context, name, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     topic_id, epoch = context.partitions.topic_id(name, number), read_leader_epoch(request)
     query = read_query(request, PartitionQuery)
-    await demand_direct(request, context.router, [(name, number)])
+    await check_direct(request, context.router, [(name, number)])
     given = None if query.offset is None else [query.offset]
     starts = await _starts(request, query, given, name, [number])
     wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
@@ -87,13 +87,13 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
         await context.topics.look_for(name, count)
     record = context.topics.topic(name).record
     if SSE not in by_preference(request.headers.get("Accept", "")):
-        text = f"a whole topic is read as {SSE}: say so in Accept; or fetch its partitions one by one"
+        text = f"a topic is read as {SSE}: request it in Accept, or fetch each partition"
         raise Problem("not_acceptable", text)
     if record.partitions > context.settings.fetch_partitions_max:
         text = f"the topic has {record.partitions} partitions, too many for one stream: tail them one by one"
         raise Problem("not_acceptable", text, limit=context.settings.fetch_partitions_max)
     numbers = range(record.partitions)
-    await demand_direct(request, context.router, [(name, number) for number in numbers])
+    await check_direct(request, context.router, [(name, number) for number in numbers])
     given = None if query.positions is None else _query_positions(query.positions, record.partitions)
     starts = await _starts(request, query, given, name, numbers)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
@@ -251,7 +251,7 @@ class _Tail:
                 async with asyncio.timeout(stall_s):
                     await response.write(bytes(view[start : start + WRITE_BYTES]))
             except TimeoutError:
-                raise ClientStalled(f"the client has taken nothing for {stall_s:g} s") from None
+                raise ClientStalled(f"the client has read nothing for {stall_s:g} s") from None
 
 
 async def _starts(
@@ -263,7 +263,7 @@ async def _starts(
     if event_id:
         return await _with_new_ones(context, event_stream.parse_id(event_id, len(numbers)), topic, numbers)
     if sum(way is not None for way in (given, query.from_, query.timestamp)) > 1:
-        raise Problem("invalid_query", "the query says in two ways where to start", parameter="from")
+        raise Problem("invalid_query", "the query has two start positions", parameter="from")
     if given is not None:
         return await _with_new_ones(context, given, topic, numbers)
     timestamp = None if query.timestamp is None else parse_timestamp(query.timestamp)
@@ -296,7 +296,7 @@ def _last_words(error: Exception, request: web.Request) -> bytes:
         error = from_engine(error)
     if not isinstance(error, Problem):
         log.error("an event stream failed", exc_info=error)
-        error = Problem("internal", "an error in the server; it has been logged")
+        error = Problem("internal", "the server failed; its log has the error")
     return event_stream.problem_event(error.document(request[ANSWER_HEADERS]["Penstock-Request-Id"]))
 
 

@@ -14,7 +14,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 STATUS = ":status"  # among the headers of a read, for a status other than 200; no real header can have this name
 
 
-def kept_headers(tag: str, max_age_ms: int) -> dict[str, str]:
+def cacheable_headers(tag: str, max_age_ms: int) -> dict[str, str]:
     """Returns the headers of an answer that caches may keep."""
     seconds = max_age_ms // 1000
     freshness = f"max-age={seconds}" if seconds else "no-cache"
@@ -27,7 +27,7 @@ def tag_of(*what: object, is_exact: bool) -> str:
     return f'"{digest}"' if is_exact else f'W/"{digest}"'
 
 
-def is_known(if_none_match: str | None, tag: str | None) -> bool:
+def is_not_modified(if_none_match: str | None, tag: str | None) -> bool:
     """Returns whether the client has this answer already."""
     if if_none_match is None or tag is None:
         return False

@@ -24,7 +24,7 @@ async def read_json(request: web.Request, shape: type[Any], default: Any = None,
     body = await http.bodies.read(request, min(http.request_body_bytes_max, bytes_max))
     if not body.strip():
         if default is None:
-            raise Problem("invalid_body", "a JSON body is needed")
+            raise Problem("invalid_body", "a JSON body is required")
         return default
     if request.content_type not in MEDIA_TYPES:
         raise Problem("unsupported_media_type", f"Content-Type is {request.content_type}; give application/json")

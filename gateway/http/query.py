@@ -89,7 +89,7 @@ def read_query(request: web.Request, shape: type[Q]) -> Q:
         found = rules.get(name)
         if found is None:
             known = ", ".join(sorted(rules)) or "none"
-            raise Problem("unknown_query", f"{name!r} is not a query name here; known: {known}", parameter=name)
+            raise Problem("unknown_query", f"{name!r} is not a query parameter here; known: {known}", parameter=name)
         field, rule = found
         if field in values:
             raise Problem("invalid_query", f"{name} is given twice", parameter=name)
@@ -119,5 +119,5 @@ def partitions_named(request: web.Request) -> int:
 def partition_number(text: str) -> int:
     """Returns a partition number. It has one form: 00 is malformed. Raises Problem unknown_partition."""
     if not _PARTITION.fullmatch(text):
-        raise Problem("unknown_partition", f"{text[:64]!r} is no partition number")
+        raise Problem("unknown_partition", f"{text[:64]!r} is not a partition number")
     return int(text)

@@ -37,8 +37,8 @@ class RequestBodies:
         """Yields name, text and value of each gauge."""
         yield "penstock_request_bytes_in_flight", "Bytes of the bodies of requests in flight", self.held_bytes
 
-    async def read(self, request: web.Request, limit: int, when_there: Callable[[], None] | None = None) -> bytes:
-        """Returns the body, unpacked. Calls `when_there` once it has arrived, before it is unpacked.
+    async def read(self, request: web.Request, limit: int, on_received: Callable[[], None] | None = None) -> bytes:
+        """Returns the body, unpacked. Calls `on_received` once it has arrived, before it is unpacked.
 
         Raises Problem body_too_large, unsupported_encoding, invalid_body, overloaded, too_many_requests.
         """
@@ -50,8 +50,8 @@ class RequestBodies:
             text = f"Content-Encoding is {encoding!r}; give gzip, zstd or none"
             raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": "gzip, zstd"})
         body = await self._read_up_to(request, limit)
-        if when_there is not None:
-            when_there()
+        if on_received is not None:
+            on_received()
         if encoding == "identity" or not body:
             return body
         try:

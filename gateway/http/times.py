@@ -35,13 +35,13 @@ def rfc3339_ms(text: str) -> int | None:
         return None
     try:
         if text[_SECOND] == "60":
-            return _behind_leap_second(text)
+            return _after_leap_second(text)
         return round(datetime.fromisoformat(text.upper()).timestamp() * 1000)
     except (ValueError, OverflowError):
         return None
 
 
-def _behind_leap_second(text: str) -> int:
+def _after_leap_second(text: str) -> int:
     """Returns the second after a leap second. Raises ValueError if there is no leap second at this time."""
     moment = datetime.fromisoformat(f"{text[:17]}59{text[19:]}".upper()).astimezone(UTC)
     if (moment.hour, moment.minute) != (23, 59) or (moment.month, moment.day) not in _LEAP_DAYS:

@@ -27,11 +27,11 @@ _NUMBERS = re.compile(r"[0-9.]+|0[xX][0-9A-Fa-f]+")  # resolvers take 1.2 for 1.
 def check_host(host: str) -> str:
     """Returns the host that a node is to listen on, an IPv6 address without brackets. Raises StartRefused."""
     plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    hint = "give an IP address of this machine, such as 127.0.0.1, ::1, 0.0.0.0 or ::, or a name that stands for one"
+    hint = "give an IP address of this machine, such as 127.0.0.1, ::1, 0.0.0.0 or ::, or a name of this machine"
     if "%" in plain:
         raise StartRefused(f"host {host!r} has a zone, which URLs cannot carry", hint=hint)
     if plain != host and ":" not in plain:
-        raise StartRefused(f"host {host!r} has brackets and is no IPv6 address", hint=hint)
+        raise StartRefused(f"host {host!r} has brackets and is not an IPv6 address", hint=hint)
     is_address = is_ip_address(plain)
     if not is_address and (":" in plain or _NUMBERS.fullmatch(plain) or not is_host(plain)):
         raise StartRefused(f"host {host!r} is neither an IP address nor a name", hint=hint)
@@ -45,9 +45,11 @@ def check_advertised_url(url: str) -> None:
         parts = urlsplit(url)
         has_port = parts.port is None or parts.port > 0
     except ValueError as error:
-        raise StartRefused(f"advertised_url {url!r} is no URL: {error}", hint=hint) from None
+        raise StartRefused(f"advertised_url {url!r} is not a URL: {error}", hint=hint) from None
     if "@" in parts.netloc:
-        raise StartRefused("advertised_url holds a user or a password", hint="every client is told it: leave them out")
+        raise StartRefused(
+            "advertised_url holds a user or a password", hint="every client receives this URL: omit them"
+        )
     is_plain = not parts.query and not parts.fragment
     if parts.scheme not in ("http", "https") or not (is_host(parts.netloc) and has_port and is_plain):
         raise StartRefused(f"advertised_url {url!r} is not the address of a node", hint=hint)
@@ -58,13 +60,13 @@ def addresses_of(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        hint = "give an IP address of this machine, or a name that stands for one"
-        raise StartRefused(f"the host {host} is not known: {error.strerror}", hint=hint) from None
+        hint = "give an IP address of this machine, or a name of this machine"
+        raise StartRefused(f"the host {host} cannot be resolved: {error.strerror}", hint=hint) from None
     addresses = [address for address in dict.fromkeys(str(info[4][0]) for info in found) if "%" not in address]
-    here = [address for address in addresses if _is_here(address)]
+    here = [address for address in addresses if _is_local_address(address)]
     if not here:
-        text = f"this machine has no address {', '.join(addresses)}, which the host {host} stands for"
-        raise StartRefused(text, hint="give one that it has; 0.0.0.0 and :: stand for all of them")
+        text = f"this machine has no address {', '.join(addresses)}, to which the host {host} resolves"
+        raise StartRefused(text, hint="give an address of this machine; 0.0.0.0 and :: mean all of them")
     return here
 
 
@@ -94,7 +96,7 @@ def _bound_to_free(host: str, port: int) -> list[socket.socket]:
         except OSError as error:
             if port == 0 and attempt < _PORT_ATTEMPTS:
                 continue
-            text = f"cannot listen on {_place(host, port)}: {error.strerror}"
+            text = f"cannot listen on {_address_text(host, port)}: {error.strerror}"
             hint = "another program has the port: stop it, or give --port another one"
             raise StartRefused(text, hint=hint) from None
     raise AssertionError
@@ -109,7 +111,7 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def url_of(settings: NodeSettings, port: int) -> str:
-    return f"{'https' if settings.is_tls else 'http'}://{_place(settings.host, port)}"
+    return f"{'https' if settings.is_tls else 'http'}://{_address_text(settings.host, port)}"
 
 
 def internal_url_of(settings: NodeSettings, port: int) -> str:
@@ -126,16 +128,16 @@ def reachable(settings: NodeSettings) -> NodeSettings:
         return settings
     host = urlsplit(settings.advertised_url).hostname
     if not host:
-        text = f"--host {settings.host} does not tell other nodes where this one is"
+        text = f"--host {settings.host} is not an address that other nodes can reach"
         raise StartRefused(text, hint="give one address of this machine, or --advertised-url")
     return dataclasses.replace(settings, host=host)
 
 
-def _place(host: str, port: int) -> str:
+def _address_text(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _is_here(address: str) -> bool:
+def _is_local_address(address: str) -> bool:
     try:
         _bound([address], 0)[0].close()
     except OSError as error:

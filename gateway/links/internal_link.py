@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
 
-from gateway.links.link import Dial, Link, LinkRefused
+from gateway.links.link import Dial, Link, LinkRejected
 
 SCHEME = "Penstock-Cluster"
 CLUSTER_ID = "Penstock-Cluster-Id"
@@ -41,7 +41,7 @@ class Credentials:
 
 
 def dial_internal(url: str, credentials: Credentials) -> Dial:
-    """Returns a dialler of the internal listener at http://host:port. It raises OSError, LinkRefused."""
+    """Returns a dialler of the internal listener at http://host:port. It raises OSError, LinkRejected."""
     parts = urlsplit(url)
     host, port = parts.hostname, parts.port
     assert host is not None, url
@@ -99,7 +99,7 @@ class _Opening(asyncio.Protocol):
             return
         _, _, status = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         if not end or not status.startswith("101"):
-            self.link.set_exception(LinkRefused(f"{self._url} answered {status or 'nothing that is HTTP'}"))
+            self.link.set_exception(LinkRejected(f"{self._url} answered {status or 'nothing that is HTTP'}"))
             return
         assert self._transport is not None
         link = self._make_link()

@@ -32,7 +32,7 @@ class InternalListener:
     def __init__(self, credentials: Credentials, handlers: Mapping[str, Handler], fetching: Fetching) -> None:
         self._credentials = credentials
         self._handlers = handlers
-        self._links: dict[_Taken, None] = {}
+        self._links: dict[_IncomingLink, None] = {}
         app = web.Application(middlewares=[self._around])
         app.router.add_get(LINK_PATH, self._link)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S)
@@ -112,7 +112,7 @@ class InternalListener:
         transport = request.transport
         if transport is None:
             raise ConnectionResetError
-        link = _Taken(self._handlers, request)
+        link = _IncomingLink(self._handlers, request)
         self._links[link] = None
         try:
             watch_silence(transport)
@@ -125,7 +125,7 @@ class InternalListener:
         return web.Response()  # never sent: the connection is lost
 
 
-class _Taken(Link):
+class _IncomingLink(Link):
     """An incoming link. It reports its loss to aiohttp's protocol, which made the connection."""
 
     def __init__(self, handlers: Mapping[str, Handler], request: web.Request) -> None:

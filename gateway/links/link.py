@@ -28,7 +28,7 @@ Arguments = Any
 Handler = Callable[[Arguments, bytes], Awaitable[tuple[Any, bytes | bytearray]]]
 Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and gives the connection to a new link
 
-BYTES_UNDER_WAY_MAX = 128 * 1024 * 1024  # at most half of the bytes that wait for the disk (append_queue_bytes_max)
+BYTES_IN_FLIGHT_MAX = 128 * 1024 * 1024  # at most half of the bytes that wait for the disk (append_queue_bytes_max)
 
 _HEAD = struct.Struct(">BQII")  # kind, call, length of the arguments, length of the payload
 _CALL, _REPLY, _FAILURE, _CANCEL = range(4)
@@ -47,7 +47,7 @@ class LinkDown(Busy):
     """The other process cannot be reached now, so nothing was sent. In a cluster another one may take over."""
 
 
-class LinkRefused(ConnectionRefusedError):
+class LinkRejected(ConnectionRefusedError):
     """The other process runs and rejects this one. An operator has to find the reason."""
 
 
@@ -81,10 +81,10 @@ class Link(asyncio.Protocol):
         self._numbers = itertools.count(1)
         self._calls: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
-        self.bytes_under_way = 0
+        self.bytes_in_flight = 0
 
     def __repr__(self) -> str:
-        return f"Link(calls={len(self._calls)}, serving={len(self._serving)}, bytes={self.bytes_under_way})"
+        return f"Link(calls={len(self._calls)}, serving={len(self._serving)}, bytes={self.bytes_in_flight})"
 
     @property
     def is_up(self) -> bool:
@@ -104,12 +104,12 @@ class Link(asyncio.Protocol):
         """
         if self._transport is None:
             raise LinkDown("the process that owns the partition is restarting")
-        if self.bytes_under_way and self.bytes_under_way + len(payload) > BYTES_UNDER_WAY_MAX:
+        if self.bytes_in_flight and self.bytes_in_flight + len(payload) > BYTES_IN_FLIGHT_MAX:
             raise Busy("too many bytes are on their way to the process that owns the partition")
         number = next(self._numbers)
         future: asyncio.Future[tuple[Any, bytes]] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
-        self.bytes_under_way += len(payload)
+        self.bytes_in_flight += len(payload)
         future.add_done_callback(lambda done: self._ended(number, len(payload), done))
         self._send(_CALL, number, (name, arguments), payload)
         return future
@@ -139,7 +139,7 @@ class Link(asyncio.Protocol):
         for task in self._serving.values():
             wakeups.wake(_cancel, task)
         for future in list(self._calls.values()):
-            wakeups.wake(_lose, future)
+            wakeups.wake(_fail_lost, future)
         if self._when_lost is not None:
             self._when_lost(self)
 
@@ -198,7 +198,7 @@ class Link(asyncio.Protocol):
 
     def _ended(self, number: int, size_bytes: int, future: asyncio.Future[tuple[Any, bytes]]) -> None:
         self._calls.pop(number, None)
-        self.bytes_under_way -= size_bytes
+        self.bytes_in_flight -= size_bytes
         # marks the error as retrieved: the caller may have left
         if future.cancelled() or isinstance(future.exception(), TimeoutError):
             self._send(_CANCEL, number, None)
@@ -208,9 +208,9 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-def _lose(call: asyncio.Future[tuple[Any, bytes]]) -> None:
+def _fail_lost(call: asyncio.Future[tuple[Any, bytes]]) -> None:
     if not call.done():
-        call.set_exception(LinkLost("the process that owns the partition went away"))
+        call.set_exception(LinkLost("the connection to the process that owns the partition was lost"))
 
 
 class Caller:
@@ -244,7 +244,7 @@ class Caller:
     def connect(self) -> None:
         """Begin to connect, and retry until it works."""
         if self._connecting is None or self._connecting.done():
-            self._connecting = keep_running(self._connect_for_ever, "connecting to another process", of=self.path)
+            self._connecting = keep_running(self._connect_forever, "connecting to another process", of=self.path)
 
     async def connected(self, timeout_s: float) -> Link:
         """Return the link as soon as it is up. Raises LinkLost if that takes longer than `timeout_s`."""
@@ -252,7 +252,7 @@ class Caller:
             async with asyncio.timeout(timeout_s):
                 return await self.wait_connected()
         except TimeoutError:
-            raise LinkLost(f"nobody answered at {self.path} within {timeout_s:g} s") from None
+            raise LinkLost(f"no process answered at {self.path} within {timeout_s:g} s") from None
 
     async def wait_connected(self) -> Link:
         """Return the link as soon as it is up."""
@@ -275,13 +275,13 @@ class Caller:
         if self._link is not None:
             self._link.close()
 
-    async def _connect_for_ever(self) -> None:
+    async def _connect_forever(self) -> None:
         pause_s, reason = self.RETRY_S, ""
         dial = self._dial or self._dial_unix
         while not self._is_closed:
             try:
                 self._link = await dial(lambda: Link(self._handlers, self._lost))
-            except LinkRefused as error:  # logged once: an operator has to act, and connecting is retried
+            except LinkRejected as error:  # logged once: an operator has to act, and connecting is retried
                 if str(error) != reason:
                     reason = str(error)
                     log.error("another process refuses us", extra={"at": self.path, "reason": reason})

@@ -62,7 +62,7 @@ class ReplicaConnection(asyncio.BufferedProtocol):
         self.received_bytes += nbytes
         try:
             if self._body is None:
-                self._look_for_head()
+                self._parse_head()
             if self._body is not None and self._received == len(self._body):
                 self._finish(self._body)
         except ValueError as error:
@@ -74,7 +74,7 @@ class ReplicaConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(exc if isinstance(exc, OSError) else ConnectionResetError("the node closed the connection"))
 
-    def _look_for_head(self) -> None:
+    def _parse_head(self) -> None:
         end = self._head.find(b"\r\n\r\n", 0, self._received)
         if end < 0:
             if self._received == HEAD_BYTES_MAX:
@@ -94,7 +94,7 @@ class ReplicaConnection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, None
         self._body, self._received = None, 0
         if waiting is None:
-            raise ValueError("nobody has asked")
+            raise ValueError("an answer without a request")
         if not waiting.done():
             waiting.set_result(FetchAnswerBody(self._status, body))
 

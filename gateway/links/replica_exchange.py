@@ -43,7 +43,7 @@ class ReplicaExchanges:
             request = head + b"Content-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             try:
                 connection = await self._connection(address, idle)
-                answer = await self._answered(connection, request)
+                answer = await self._wait_response(connection, request)
             except (TimeoutError, OSError) as error:
                 raise PeerUnreachable(f"{url}: {error!r}") from error
             idle.append(connection)
@@ -73,7 +73,7 @@ class ReplicaExchanges:
         self._open.add(connection)
         return connection
 
-    async def _answered(self, connection: ReplicaConnection, request: bytes) -> FetchAnswerBody:
+    async def _wait_response(self, connection: ReplicaConnection, request: bytes) -> FetchAnswerBody:
         """Waits while bytes arrive. Closes a connection whose answer was not read. Raises OSError, TimeoutError."""
         answer = connection.send(request)
         try:
@@ -81,7 +81,7 @@ class ReplicaExchanges:
                 received_bytes = connection.received_bytes
                 await asyncio.wait([answer], timeout=self._silence_s)
                 if not answer.done() and connection.received_bytes == received_bytes:
-                    raise TimeoutError(f"nothing was heard for {self._silence_s:.1f} s")
+                    raise TimeoutError(f"no byte arrived for {self._silence_s:.1f} s")
             return answer.result()
         except BaseException:
             answer.cancel()

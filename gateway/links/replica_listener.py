@@ -79,9 +79,9 @@ class FetchConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         if self._answering is None:
-            self._look()
+            self._parse()
 
-    def _look(self) -> None:
+    def _parse(self) -> None:
         """Starts the answer, or the hand-over, once a whole request is received."""
         is_fetch = self._body is not None or self._received.startswith(_FIRST[: len(self._received)])
         try:
@@ -91,7 +91,7 @@ class FetchConnection(asyncio.Protocol):
                 return
             self._body = self._body or self._find_body()
         except Problem as problem:
-            self._refuse(problem)
+            self._reject(problem)
             return
         if self._body is not None and len(self._received) >= self._body[1]:
             begin, end = self._body
@@ -132,15 +132,15 @@ class FetchConnection(asyncio.Protocol):
         try:
             pieces = await self._listening.fetching(body)
         except EngineError as error:
-            self._refuse(from_engine(error))
+            self._reject(from_engine(error))
         except Exception:
             log.exception("a fetch was not answered")
-            self._refuse(Problem("internal", "the fetch was not answered"))
+            self._reject(Problem("internal", "the fetch was not answered"))
         else:
             self._send(pieces)
         self._answering = None
         if self._received:
-            self._look()
+            self._parse()
 
     def _send(self, pieces: Sequence[Buffer]) -> None:
         assert self._transport is not None
@@ -151,7 +151,7 @@ class FetchConnection(asyncio.Protocol):
         else:
             self._transport.writelines([head, *pieces])
 
-    def _refuse(self, problem: Problem) -> None:
+    def _reject(self, problem: Problem) -> None:
         """Sends the problem and closes: the bytes that follow cannot be interpreted."""
         assert self._transport is not None
         response = problem.response("internal")

@@ -24,7 +24,7 @@ def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replica
         yield from _view_families(peers.view, node_id)
     partitions = list(shard.partitions())
     lags = [lag for one in partitions for lag in replicas.by_partition[one].lag.values()]
-    yield from _led_families(peers.view, node_id, peers.index, peers.count, len(partitions), lags)
+    yield from _leader_families(peers.view, node_id, peers.index, peers.count, len(partitions), lags)
 
 
 def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:
@@ -47,13 +47,13 @@ def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:
     yield _number("penstock_unclean_leader_elections_total", text, unclean)
 
 
-def _led_families(
+def _leader_families(
     view: ClusterView | None, node_id: int, shard: int, shards: int, partitions: int, lags: Iterable[int]
 ) -> Iterator[Numbers]:
     """Yields the families of the partitions led here, of `partitions`. `lags`: records that each follower lacks."""
     led = partitions if view is None else 0
     few = under = 0
-    for topic_id, state in _led_here(view, node_id, shard, shards):
+    for topic_id, state in _leader_partitions(view, node_id, shard, shards):
         topic = None if view is None else view.topic_by_id(topic_id)
         led += 1
         few += len(state.in_sync) < len(state.replicas)
@@ -67,7 +67,9 @@ def _led_families(
     yield _number("penstock_replica_lag_records", text, max(lags, default=0))
 
 
-def _led_here(view: ClusterView | None, node_id: int, shard: int, shards: int) -> Iterator[tuple[str, PartitionState]]:
+def _leader_partitions(
+    view: ClusterView | None, node_id: int, shard: int, shards: int
+) -> Iterator[tuple[str, PartitionState]]:
     if view is None:
         return
     for (topic_id, number), found in view.states.items():

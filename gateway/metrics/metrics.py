@@ -99,8 +99,8 @@ class Metrics:
         self.idle_connections = Count(
             "penstock_idle_connections_closed_total", "Connections closed because they were idle"
         )
-        self.requests_under_way = Count("penstock_requests_in_flight", "Requests without a response yet")
-        self.waiting_produces = Count(
+        self.requests_in_flight = Count("penstock_requests_in_flight", "Requests without a response yet")
+        self.delayed_produces = Count(
             "penstock_delayed_produces", "Produce requests that wait for their acks, as in Kafka's produce purgatory"
         )
         self.event_streams = Count("penstock_event_streams", "Open event streams; each also counts as a long poll")
@@ -108,10 +108,10 @@ class Metrics:
         self.answers = AnswerCounts(self._seconds)
         ProcessCollector(registry=registry)
         traffic = (self.produce_records, self.produce_bytes, self.fetch_bytes, self.event_streams)
-        counts = (*traffic, self.idle_connections, self.requests_under_way, self.waiting_produces)
-        registry.register(_Given(lambda: [_family(count.numbers()) for count in counts]))
-        registry.register(_Given(self._request_families))
-        registry.register(_Given(lambda: map(_family, families())))
+        counts = (*traffic, self.idle_connections, self.requests_in_flight, self.delayed_produces)
+        registry.register(_FamilyCollector(lambda: [_family(count.numbers()) for count in counts]))
+        registry.register(_FamilyCollector(self._request_families))
+        registry.register(_FamilyCollector(lambda: map(_family, families())))
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Counts one answered request."""
@@ -139,7 +139,7 @@ class Metrics:
 
 
 def text_of(families: list[Metric]) -> bytes:
-    return generate_latest(_Given(lambda: families))
+    return generate_latest(_FamilyCollector(lambda: families))
 
 
 def numbers_text(numbers: Iterable[Numbers]) -> str:
@@ -184,7 +184,7 @@ def _family(values: Numbers | Histograms) -> Metric:
     return numbers
 
 
-class _Given(Collector):
+class _FamilyCollector(Collector):
     """Families that are made for each scrape."""
 
     def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:

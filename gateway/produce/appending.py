@@ -67,7 +67,7 @@ async def append(
     Raises Problem overloaded, body_too_large before anything is appended.
     """
     if slot is not None and not slot.is_next:
-        await slot.come()
+        await slot.wait()
     size_bytes = sum([len(part.batch) for part in parts])
     if context.queue.queued_bytes + size_bytes > context.settings.append_queue_bytes_max:
         raise no_room(context, size_bytes)
@@ -77,13 +77,13 @@ async def append(
     metrics = context.metrics
     metrics.produce_records.value += sum([part.record_count for part in parts if part.problem is None])
     began = time.perf_counter()
-    metrics.waiting_produces.value += 1
+    metrics.delayed_produces.value += 1
     try:
         if len(queued) == 1:
             return [await _acknowledge(queued[0])]
         return await asyncio.gather(*map(_acknowledge, queued))
     finally:
-        metrics.waiting_produces.value -= 1
+        metrics.delayed_produces.value -= 1
         context.stages.ack.observe(time.perf_counter() - began)
 
 

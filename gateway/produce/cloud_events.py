@@ -173,9 +173,9 @@ def _check(attributes: dict[str, str], content_type: str | None, position: int) 
     if attributes["specversion"] != VERSION:
         raise _invalid(position, "specversion", f"it is {attributes['specversion'][:20]!r}; this takes {VERSION}")
     if "time" in attributes and rfc3339_ms(attributes["time"]) is None:
-        raise _invalid(position, "time", f"{attributes['time']!r} is no time as RFC 3339 has it")
+        raise _invalid(position, "time", f"{attributes['time']!r} is not a time of RFC 3339")
     if content_type is not None and (not MEDIA_TYPE.fullmatch(content_type) or FORBIDDEN.search(content_type)):
-        raise _invalid(position, "datacontenttype", f"{content_type!r} is no media type")
+        raise _invalid(position, "datacontenttype", f"{content_type!r} is not a media type")
 
 
 def _attribute(raw: bytes, name: str, position: int) -> str | None:

@@ -184,6 +184,6 @@ async def _found_elsewhere(context: ProduceContext, topic: Topic, keyed: KeyedRe
             async with asyncio.timeout(FIND_S):
                 fields, _ = await one
         except (LinkLost, TimeoutError):
-            raise LinkDown("a process that may know the key went away") from None
+            raise LinkDown("the connection to a process that may have the key was lost") from None
         found.append(None if fields is None else FoundKey(*fields))
     return found

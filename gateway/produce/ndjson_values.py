@@ -60,7 +60,7 @@ def parse_pointer(text: str) -> list[str]:
     """Parses a JSON pointer into its steps. Raises Problem invalid_query."""
     if not text.startswith("/") or _BAD_ESCAPE.search(text):
         hint = "it begins with '/', and '~' is written ~0, '/' in a name ~1 (RFC 6901)"
-        raise Problem("invalid_query", f"key_pointer {text!r} is no JSON pointer: {hint}", parameter="key_pointer")
+        raise Problem("invalid_query", f"key_pointer {text!r} is not a JSON pointer: {hint}", parameter="key_pointer")
     return [step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/")]
 
 

@@ -37,7 +37,7 @@ from gateway.produce.ndjson_values import decode_keyed_values, decode_values, pa
 from gateway.produce.partitioner import unknown_partition
 from gateway.produce.placing import Destination, Incoming, IncomingRow, Sequenced, to_batches
 from gateway.produce.stored_batch import check_producer_id, stored_batch
-from gateway.routing.leader_headers import demand_direct, leader_headers
+from gateway.routing.leader_headers import check_direct, leader_headers
 from gateway.settings import NodeSettings
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
@@ -129,7 +129,7 @@ async def read_body(
 ) -> Arrived:
     """Returns the body of a produce, within its limits. Raises as RequestBodies.read does."""
     began = time.perf_counter()
-    bytes_max, has_arrived = context.settings.request_body_bytes_max, None if slot is None else slot.body_is_there
+    bytes_max, has_arrived = context.settings.request_body_bytes_max, None if slot is None else slot.body_received
     body = await context.bodies.read(request, bytes_max, has_arrived)
     context.stages.body.observe(time.perf_counter() - began)
     context.metrics.produce_bytes.value += len(body)
@@ -204,7 +204,7 @@ async def _store_one(
         conditions = AppendConditions(key=entry) if conditions is None else conditions._replace(key=entry)
     parts = [Part(name, one.partition, one.record_count, topic, one.data, conditions) for one in batches]
     if wanted.is_direct:
-        await demand_direct(request, context.router, [(name, one.partition) for one in batches])
+        await check_direct(request, context.router, [(name, one.partition) for one in batches])
     outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot)
     acknowledged = time.perf_counter()
     response = answer(parts, outcomes, wanted.acks, arrived.now_ms, topic)

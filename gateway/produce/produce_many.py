@@ -33,7 +33,7 @@ from gateway.produce.idempotency import KeyedRequest, KeyInFlight, window_header
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.produce.placing import Destination, IncomingRow, check_count, count_of, encode, place
 from gateway.produce.produce import JSON, NDJSON, AcksWord, TimeoutMs, check_charset, in_order, read_body
-from gateway.routing.leader_headers import demand_direct
+from gateway.routing.leader_headers import check_direct
 from gateway.settings import NodeSettings
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
@@ -90,7 +90,7 @@ async def _produce_many(
         context.stages.decode.observe(time.perf_counter() - began)
         ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
         if wanted.is_direct:
-            await demand_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
+            await check_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
         outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot) if ready else _problems(parts)
         headers = {}
         if arrived.keyed is not None:

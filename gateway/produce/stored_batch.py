@@ -75,5 +75,5 @@ async def _check_records(
 
 async def check_producer_id(context: ProduceContext, producer_id: int) -> None:
     """Raises Problem unknown_producer if POST /v1/producers never gave the id: it may be another producer's."""
-    if not await context.producer_ids.is_given(producer_id):
+    if not await context.producer_ids.is_allocated(producer_id):
         raise Problem("unknown_producer", f"the producer id {producer_id} was never given out")

@@ -69,7 +69,7 @@ class PendingProduce:
     conditions: AppendConditions | None
     deadline: float
     find_leader: Callable[[], AnyLeader]
-    ticket: int = 0
+    sequence: int = 0
 
     @property
     def is_recognised(self) -> bool:
@@ -78,150 +78,150 @@ class PendingProduce:
         return has_key or record_batch.read_header(self.batch).producer_id >= 0
 
 
-class _Place(NamedTuple):
+class _Entry(NamedTuple):
     """A batch in its queue. The future's result is the leader's append, to be awaited."""
 
-    parcel: PendingProduce
-    handed_over: asyncio.Future[Awaitable[Appended | None]]
+    pending: PendingProduce
+    sent: asyncio.Future[Awaitable[Appended | None]]
 
 
 @dataclass(slots=True)
 class _PartitionQueue:
     """The batches that wait for the leader of one partition, by their sequence numbers."""
 
-    places: dict[int, _Place] = field(default_factory=dict)
+    entries: dict[int, _Entry] = field(default_factory=dict)
     asking: asyncio.Task[None] | None = None
 
 
-_Which = tuple[str, int, bool]
+_QueueKey = tuple[str, int, bool]
 
 
 class LeaderFailover:
     """The queues of all partitions whose leaders reject batches now: usually none."""
 
     def __init__(self, peers: Peers, random: Random) -> None:
-        self.repeats = 0
+        self.retries = 0
         self._peers = peers
         self._random = random
-        self._tickets = itertools.count(1)
-        self._lines: dict[_Which, _PartitionQueue] = {}
+        self._sequences = itertools.count(1)
+        self._queues: dict[_QueueKey, _PartitionQueue] = {}
 
     def __repr__(self) -> str:
-        return f"LeaderFailover(lines={len(self._lines)}, repeats={self.repeats})"
+        return f"LeaderFailover(lines={len(self._queues)}, repeats={self.retries})"
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each gauge."""
-        waiting = sum(len(line.places) for line in self._lines.values())
+        waiting = sum(len(queue.entries) for queue in self._queues.values())
         yield "penstock_failover_waiting_batches", "Batches that wait for a leader election", waiting
         text = "Retries of batches after a leader change, or because too few replicas were in sync"
-        yield "penstock_failover_retries_total", text, self.repeats
+        yield "penstock_failover_retries_total", text, self.retries
 
-    def begin(self, parcel: PendingProduce) -> Awaitable[Appended | None]:
+    def begin(self, pending: PendingProduce) -> Awaitable[Appended | None]:
         """Hand the batch over now, or queue it; await the outcome. Raises errors that a retry would not change."""
-        parcel.ticket = next(self._tickets)
-        if _which(parcel) in self._lines:
-            return self._see_through(parcel, self._join(parcel), None)
+        pending.sequence = next(self._sequences)
+        if _queue_key(pending) in self._queues:
+            return self._deliver(pending, self._enqueue(pending), None)
         try:
-            return self._see_through(parcel, None, _handed_over(parcel))
+            return self._deliver(pending, None, _send(pending))
         except EngineError as error:
             if not will_pass(error):
                 raise
-            return self._see_through(parcel, self._join(parcel), None, error)
+            return self._deliver(pending, self._enqueue(pending), None, error)
 
-    async def _see_through(
+    async def _deliver(
         self,
-        parcel: PendingProduce,
-        place: _Place | None,
+        pending: PendingProduce,
+        entry: _Entry | None,
         waiting: Awaitable[Appended | None] | None,
         refusal: EngineError | None = None,
     ) -> Appended | None:
         doubt: EngineError | None = None
         while True:
             if waiting is None:
-                waiting = await self._come(place or self._join(parcel), doubt or refusal)
+                waiting = await self._wait_turn(entry or self._enqueue(pending), doubt or refusal)
             try:
                 return await waiting
             except EngineError as error:
                 if is_doubt(error):
                     doubt = error
-                    if not parcel.is_recognised:
+                    if not pending.is_recognised:
                         raise
                 elif not will_pass(error):
                     raise (doubt or error) from None
-                place, waiting, refusal = self._join(parcel), None, error
+                entry, waiting, refusal = self._enqueue(pending), None, error
 
-    def _join(self, parcel: PendingProduce) -> _Place:
-        self.repeats += 1
-        which = _which(parcel)
-        line = self._lines.setdefault(which, _PartitionQueue())
-        place = _Place(parcel, asyncio.get_running_loop().create_future())
-        line.places[parcel.ticket] = place
-        if line.asking is None:
-            line.asking = in_background(self._ask(which, line), "asking a leader whether it takes batches")
-        return place
+    def _enqueue(self, pending: PendingProduce) -> _Entry:
+        self.retries += 1
+        which = _queue_key(pending)
+        queue = self._queues.setdefault(which, _PartitionQueue())
+        entry = _Entry(pending, asyncio.get_running_loop().create_future())
+        queue.entries[pending.sequence] = entry
+        if queue.asking is None:
+            queue.asking = in_background(self._retry_until_accepted(which, queue), "asking a leader")
+        return entry
 
-    async def _come(self, place: _Place, refusal: EngineError | None) -> Awaitable[Appended | None]:
+    async def _wait_turn(self, entry: _Entry, refusal: EngineError | None) -> Awaitable[Appended | None]:
         """Wait until the leader accepts batches again, and those with smaller numbers have been handed over."""
-        parcel, handed_over = place
+        pending, sent = entry
         try:
-            return await loop_waits().deadlines.done_by(parcel.deadline, handed_over)
+            return await loop_waits().deadlines.done_by(pending.deadline, sent)
         except TimeoutError:
-            raise refusal or NoLeader(f"{parcel.topic_id}/{parcel.partition}: no leader took it in time") from None
+            raise refusal or NoLeader(f"{pending.topic_id}/{pending.partition}: no leader took it in time") from None
         finally:
-            handed_over.cancel()
-            line = self._lines.get(_which(parcel))
-            if line is not None and line.places.get(parcel.ticket) is place:
-                del line.places[parcel.ticket]
+            sent.cancel()
+            queue = self._queues.get(_queue_key(pending))
+            if queue is not None and queue.entries.get(pending.sequence) is entry:
+                del queue.entries[pending.sequence]
 
-    async def _ask(self, which: _Which, line: _PartitionQueue) -> None:
+    async def _retry_until_accepted(self, which: _QueueKey, queue: _PartitionQueue) -> None:
         """Ask the leader repeatedly, and hand over once it accepts batches."""
         pause_s = PAUSE_S
         try:
-            while line.places:
+            while queue.entries:
                 have_moved = await self._peers.wait_for_leaders(self._random.uniform(pause_s / 2, pause_s))
                 pause_s = PAUSE_S if have_moved else min(pause_s * 2, PAUSE_S_MAX)  # a new leader starts within moments
-                if line.places and await self._is_willing(next(iter(line.places.values())).parcel):
-                    _hand_over_all(line)
+                if queue.entries and await self._is_willing(next(iter(queue.entries.values())).pending):
+                    _send_all(queue)
         finally:
-            del self._lines[which]
+            del self._queues[which]
 
-    async def _is_willing(self, parcel: PendingProduce) -> bool:
+    async def _is_willing(self, pending: PendingProduce) -> bool:
         try:
-            leader = parcel.find_leader()
+            leader = pending.find_leader()
             if isinstance(leader, RemoteLeader):
-                await leader.check_append(parcel.acks, ASK_S)
+                await leader.check_append(pending.acks, ASK_S)
             else:
-                leader.check_append(parcel.acks)
+                leader.check_append(pending.acks)
         except EngineError as error:
             return not (will_pass(error) or is_doubt(error))  # each batch receives any other error itself
         return True
 
 
-def _which(parcel: PendingProduce) -> _Which:
+def _queue_key(pending: PendingProduce) -> _QueueKey:
     """Returns the queue of a batch. acks=all has its own: only those batches wait for in-sync replicas."""
-    return parcel.topic_id, parcel.partition, parcel.acks is Acks.ALL
+    return pending.topic_id, pending.partition, pending.acks is Acks.ALL
 
 
-def _hand_over_all(line: _PartitionQueue) -> None:
+def _send_all(queue: _PartitionQueue) -> None:
     """Hands over without an await, so that no other batch comes in between. Stops at the first that is rejected."""
-    for ticket, place in sorted(line.places.items()):
-        if not place.handed_over.done():
+    for sequence, entry in sorted(queue.entries.items()):
+        if not entry.sent.done():
             try:
-                place.handed_over.set_result(_watched(_handed_over(place.parcel)))
+                entry.sent.set_result(_watched(_send(entry.pending)))
             except EngineError as error:
                 if will_pass(error):
                     return
-                place.handed_over.set_exception(error)
-        del line.places[ticket]
+                entry.sent.set_exception(error)
+        del queue.entries[sequence]
 
 
-def _handed_over(parcel: PendingProduce) -> Awaitable[Appended | None]:
-    leader = parcel.find_leader()
-    if parcel.acks is Acks.NONE:
-        leader.append_nowait(parcel.batch, parcel.conditions)
+def _send(pending: PendingProduce) -> Awaitable[Appended | None]:
+    leader = pending.find_leader()
+    if pending.acks is Acks.NONE:
+        leader.append_nowait(pending.batch, pending.conditions)
         return _nothing()
-    left_ms = max(1, round((parcel.deadline - asyncio.get_running_loop().time()) * 1000))
-    return leader.produce(parcel.batch, parcel.acks, left_ms, parcel.conditions)
+    left_ms = max(1, round((pending.deadline - asyncio.get_running_loop().time()) * 1000))
+    return leader.produce(pending.batch, pending.acks, left_ms, pending.conditions)
 
 
 async def _nothing() -> None:

@@ -36,7 +36,7 @@ def check_forward(request: web.Request) -> None:
         raise Problem("invalid_header", f"{FORWARD} takes the word never")
 
 
-async def demand_direct(request: web.Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
+async def check_direct(request: web.Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
     """Checks that this process answers for all partitions if the request has `Penstock-Forward: never`.
 
     Raises Problem misdirected if it does not.

@@ -62,14 +62,14 @@ class Peers:
         yield (
             "penstock_forwarding_bytes",
             "Bytes of requests and responses in transit to other shards and nodes",
-            self.bytes_under_way,
+            self.bytes_in_flight,
         )
         yield "penstock_forwarded_requests_total", "Requests forwarded to another shard or node", self.forwarded
 
     @property
-    def bytes_under_way(self) -> int:
+    def bytes_in_flight(self) -> int:
         """Bytes of calls to other processes without an answer yet."""
-        return sum(link.bytes_under_way for link in self.links.links())
+        return sum(link.bytes_in_flight for link in self.links.links())
 
     def owns(self, topic_id: str, partition: int) -> bool:
         """Returns whether the partition's files on this node, if any, belong to this shard."""
@@ -81,7 +81,7 @@ class Peers:
             return Owner(None, shard_of(topic_id, partition, self.count))
         place = self.view.leader_of(topic_id, partition)
         if place is None:
-            raise NoLeader(f"nobody leads partition {partition} of topic {topic_id} now")
+            raise NoLeader(f"partition {partition} of topic {topic_id} has no leader")
         return Owner(None if place.node_id == self._node_id else place.node_id, place.shard)
 
     def known_epoch(self, topic_id: str, partition: int) -> int:
@@ -134,14 +134,14 @@ class Peers:
     def leaders_moved(self) -> None:
         """Wakes all waits for a leader: states or nodes have changed."""
         for waiting in self._waiting:
-            loop_waits().polls.wake(_have_moved, waiting)
+            loop_waits().polls.wake(_resolve_moved, waiting)
         self._waiting.clear()
 
     async def wait_for_leaders(self, seconds: float) -> bool:
         """Waits until leaders have moved, for at most `seconds`. Returns whether they have."""
         waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
-        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + seconds, waiting, _have_not_moved)
+        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + seconds, waiting, _resolve_unmoved)
         try:
             return await waiting
         finally:
@@ -149,12 +149,12 @@ class Peers:
             self._waiting.discard(waiting)
 
 
-def _have_moved(waiting: asyncio.Future[bool]) -> None:
+def _resolve_moved(waiting: asyncio.Future[bool]) -> None:
     if not waiting.done():
         waiting.set_result(True)
 
 
-def _have_not_moved(waiting: asyncio.Future[bool]) -> None:
+def _resolve_unmoved(waiting: asyncio.Future[bool]) -> None:
     if not waiting.done():
         waiting.set_result(False)
 

@@ -160,7 +160,7 @@ class Router:
         except LinkLost:
             if call.is_change:
                 raise  # the call may have been executed
-            raise LinkDown("the process that owns the partition went away") from None
+            raise LinkDown("the connection to the process that owns the partition was lost") from None
 
     async def _rows_of(
         self, call: PartitionCall[None, R], record: TopicRecord, owner: Owner, numbers: list[int], timeout_s: float

@@ -80,13 +80,13 @@ class Adapter:
         if exchange.has_begun:
             await response.write_eof()
         else:
-            self._responses.given(request)
-            _give(exchange, response)
+            self._responses.end_promise(request)
+            _send_response(exchange, response)
         if not exchange.is_body_whole:
             await body.discard()
 
 
-def refusal(status: int) -> tuple[list[Header], bytes]:
+def problem_response(status: int) -> tuple[list[Header], bytes]:
     """Returns headers and the problem document for a request whose head gateway/wire refuses."""
     response = Problem(*_OF_HEADS[status]).response()
     assert isinstance(response.body, bytes)
@@ -94,7 +94,7 @@ def refusal(status: int) -> tuple[list[Header], bytes]:
     return [*response.headers.items(), _SERVER, length], response.body
 
 
-def _give(exchange: Exchange, response: web.StreamResponse) -> None:
+def _send_response(exchange: Exchange, response: web.StreamResponse) -> None:
     headers = [*response.headers.items(), _SERVER]
     content = response.body if isinstance(response, web.Response) else None
     if not isinstance(content, (bytes, bytearray)):

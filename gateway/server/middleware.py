@@ -62,7 +62,7 @@ class Middleware:
     @web.middleware
     async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         started = time.perf_counter()
-        self._context.metrics.requests_under_way.value += 1
+        self._context.metrics.requests_in_flight.value += 1
         request_id = self._request_id(request)
         answer_headers = request[ANSWER_HEADERS] = {"Penstock-Request-Id": request_id}
         try:
@@ -92,17 +92,17 @@ class Middleware:
             response = _routing_problem(request, error).response(request_id)
         except Exception:
             log.exception("a handler failed", extra={"request_id": request_id, "operation": _operation(handler)})
-            text = "an error in the server; it has been logged under this request_id"
-            self._responses.take_back(request)
+            text = "the server failed; its log has the error under this request_id"
+            self._responses.cancel_promise(request)
             response = Problem("internal", text).response(request_id)
         except asyncio.CancelledError:
-            self._responses.take_back(request)
-            self._log.left(request, _operation(handler), time.perf_counter() - started, request_id)
+            self._responses.cancel_promise(request)
+            self._log.disconnected(request, _operation(handler), time.perf_counter() - started, request_id)
             raise
         finally:  # runs for a client that has left, too
             if HELD_BYTES in request:
                 self._context.bodies.release(request)
-            self._context.metrics.requests_under_way.value -= 1
+            self._context.metrics.requests_in_flight.value -= 1
         seconds = time.perf_counter() - started
         if not response.prepared:  # a prepared one is a stream: it has sent its headers and counted itself
             response.headers.extend(answer_headers)
@@ -168,7 +168,7 @@ def _check_transfer_coding(headers: CIMultiDictProxy[str]) -> None:
 def _options_of(handler: Handler, methods: set[str]) -> Handler:
     """Answers OPTIONS with the methods of the path. No route takes OPTIONS, so this replaces aiohttp's 404 or 405."""
 
-    async def tell_options(request: web.Request) -> web.StreamResponse:
+    async def answer_options(request: web.Request) -> web.StreamResponse:
         if request.path == "*":  # the node as a whole (RFC 9110 9.3.7)
             return options(request, methods)
         try:
@@ -176,7 +176,7 @@ def _options_of(handler: Handler, methods: set[str]) -> Handler:
         except web.HTTPMethodNotAllowed as error:
             return options(request, error.allowed_methods)
 
-    return tell_options
+    return answer_options
 
 
 def _operation(handler: Handler) -> str:

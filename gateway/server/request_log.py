@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from engine.runtime.clock import Clock
-from gateway.access.access import ANYBODY, caller_of
+from gateway.access.access import ANONYMOUS, caller_of
 from gateway.fetch.context import FETCH
 from gateway.http.problems import MEDIA_TYPE
 from gateway.settings import NodeSettings
@@ -42,8 +42,8 @@ class RequestLog:
     ) -> None:
         """Write the line, if this request is to be logged."""
         code = _problem_code(response)
-        was_asked_to_wait = response.prepared or _was_asked_to_wait(request, operation)  # prepared: a live tail
-        is_slow = seconds >= self._slow_s and not was_asked_to_wait
+        is_waiting = response.prepared or _waits_by_request(request, operation)  # prepared: a live tail
+        is_slow = seconds >= self._slow_s and not is_waiting
         is_failure = response.status >= 500 and response.status != NOT_BUILT
         silenced = 0
         if is_failure and not self._is_on:
@@ -60,7 +60,7 @@ class RequestLog:
         level = logging.WARNING if is_slow or is_failure else logging.INFO
         log.log(level, "slow request" if is_slow else "request failed" if is_failure else "request", extra=fields)
 
-    def left(self, request: web.Request, operation: str, seconds: float, request_id: str) -> None:
+    def disconnected(self, request: web.Request, operation: str, seconds: float, request_id: str) -> None:
         """Record a client that disconnected before its answer."""
         if self._is_on:
             log.info("client left", extra=_fields(request, operation, seconds, request_id))
@@ -87,14 +87,14 @@ def _fields(request: web.Request, operation: str, seconds: float, request_id: st
         "bytes_in": request.content_length,
         "client_id": request.headers.get("Penstock-Client-Id"),
     }
-    if (caller := caller_of(request)) is not ANYBODY:
+    if (caller := caller_of(request)) is not ANONYMOUS:
         fields["caller"] = caller.name
     if (topic := match.get("topic")) is not None and request.app[FETCH].topics.get(topic) is not None:
         fields["topic"] = topic
     return fields
 
 
-def _was_asked_to_wait(request: web.Request, operation: str) -> bool:
+def _waits_by_request(request: web.Request, operation: str) -> bool:
     return operation in WAITING or "wait_ms=" in request.query_string
 
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from aiohttp.web_urldispatcher import UrlMappingMatchInfo
 
-KNOWN_MAX = 4096  # about 1 kB each; beyond it all are forgotten, which costs each of them one look-up
+ROUTES_MAX = 4096  # about 1 kB each; beyond it all are forgotten, which costs each of them one look-up
 
 
-class Known(NamedTuple):
+class CachedRoute(NamedTuple):
     """The resolved route of a request."""
 
     match: UrlMappingMatchInfo
@@ -31,23 +31,23 @@ class RouteCache:
 
     def __init__(self, app: web.Application) -> None:
         self._app = app
-        self._known: dict[tuple[str, str], Known] = {}
+        self._routes: dict[tuple[str, str], CachedRoute] = {}
 
     def __repr__(self) -> str:
-        return f"RouteCache({len(self._known)})"
+        return f"RouteCache({len(self._routes)})"
 
     async def handle(self, request: web.Request, method: str, path: str) -> web.StreamResponse:
         """Returns the application's answer to a request for this method and path."""
-        known = self._known.get((method, path))
+        known = self._routes.get((method, path))
         if known is not None:
             request._match_info = known.match
             return await known.handler(request)
         response = await self._app._handle(request)
         if response.status < 400:
-            self._remember(request, method, path)
+            self._add(request, method, path)
         return response
 
-    def _remember(self, request: web.Request, method: str, path: str) -> None:
+    def _add(self, request: web.Request, method: str, path: str) -> None:
         found = request.match_info
         if found.http_exception is not None:
             return
@@ -57,6 +57,6 @@ class RouteCache:
         handler: Any = found.handler
         for middleware in reversed(self._app.middlewares):
             handler = update_wrapper(partial(middleware, handler=handler), handler)
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[method, path] = Known(match, handler)
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[method, path] = CachedRoute(match, handler)

@@ -25,7 +25,7 @@ from gateway.wire.messages import (
     BodyPart,
     Event,
     Header,
-    HeadRefused,
+    HeadRejected,
     RequestBegan,
     StreamReset,
 )
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self._output: Output | None = None
         self._unsniffed = b""
         self._exchanges: dict[int, Exchange] = {}
-        self._queued: deque[Exchange | HeadRefused] = deque()  # of HTTP/1.1, behind the one in progress
+        self._queued: deque[Exchange | HeadRejected] = deque()  # of HTTP/1.1, behind the one in progress
         self._is_reading_paused = False
         self._is_reading_on = False  # what is received and not parsed has its turn soon
         self._is_closed = False
@@ -271,11 +271,11 @@ class Connection(asyncio.Protocol):
             if exchange is not None:
                 self._cancel(exchange)
         else:
-            assert isinstance(event, HeadRefused)
+            assert isinstance(event, HeadRejected)
             if not self.is_http2 and (self._exchanges or self._queued):
                 self._queued.append(event)
             else:
-                self._refuse(event)
+                self._reject(event)
 
     def _queue(self, exchange: Exchange) -> None:
         """Queues a pipelined request. No more is parsed until its turn has come."""
@@ -320,12 +320,12 @@ class Connection(asyncio.Protocol):
 
     def _begin_next(self) -> None:
         one = self._queued.popleft()
-        if isinstance(one, HeadRefused):
-            self._refuse(one)
+        if isinstance(one, HeadRejected):
+            self._reject(one)
         else:
             self._begin(one)
 
-    def _refuse(self, event: HeadRefused) -> None:
+    def _reject(self, event: HeadRejected) -> None:
         assert self._core is not None
         headers, body = self._server.refusal(event.status)
         self._core.answer(event.stream_id, event.status, [*headers, self._server.date], body)

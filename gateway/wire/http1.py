@@ -20,7 +20,7 @@ from gateway.wire.messages import (
     BodyPart,
     Event,
     Header,
-    HeadRefused,
+    HeadRejected,
     RequestBegan,
     RequestHead,
     StreamReset,
@@ -56,7 +56,7 @@ class Http1:
         self.has_fault = False  # the client may still be sending, and its bytes are dropped
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._is_deaf = False  # nothing more is parsed
+        self._ignores_input = False  # nothing more is parsed
         self._is_in_head = False
         self._head_bytes = 0  # of whole headers
         self._quiet_bytes = 0  # since something whole came: an unfinished header, a chunk's extension
@@ -82,7 +82,7 @@ class Http1:
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Returns the events of one portion of what has come, in their order."""
-        if self._is_deaf:
+        if self._ignores_input:
             return []
         size = max(PORTION_BYTES, self._body_left)
         if self._held or len(data) > size:
@@ -98,24 +98,24 @@ class Http1:
             self._feed(data)
             self._quiet_bytes = self._quiet_bytes + len(data) if self._is_quiet else 0
             self._check_head()
-        except _Refused as refused:
-            self._refuse(refused.status)
+        except _Rejected as refused:
+            self._reject(refused.status)
         except httptools.HttpParserInvalidMethodError:
-            self._refuse(501)
+            self._reject(501)
         except httptools.HttpParserError as error:
             cause = error.__context__  # our own error is the context of the parser's
-            self._refuse(cause.status if isinstance(cause, _Refused) else 400)
+            self._reject(cause.status if isinstance(cause, _Rejected) else 400)
         return self._events
 
     def end_of_input(self) -> list[Event]:
         """Ends all requests: a client that has closed its side is taken to have left."""
-        self._is_deaf = self.is_closing = True
+        self._ignores_input = self.is_closing = True
         return [StreamReset(stream_id) for stream_id in self._messages]
 
     @property
     def held_bytes(self) -> int:
         """Returns the bytes for which `receive` is to be called again, with nothing."""
-        return 0 if self._is_deaf else len(self._held) - self._held_from
+        return 0 if self._ignores_input else len(self._held) - self._held_from
 
     def hold(self, data: bytes) -> None:
         """Takes bytes that are parsed later."""
@@ -131,7 +131,7 @@ class Http1:
                 rest = data[upgrade.args[0] :]
                 method = self._parser.get_method().decode()
                 if method == "CONNECT":
-                    raise _Refused(501) from None
+                    raise _Rejected(501) from None
                 options = [value.lower() for name, value in self._headers if name.lower() == "connection"]
                 self._has_close = "close" in [one.strip() for one in ",".join(options).split(",")]
                 kept = [f"{name}: {value}\r\n" for name, value in self._headers if name.lower() not in HOP_HEADERS]
@@ -162,7 +162,7 @@ class Http1:
         self._check_head()  # of trailers too, which are ignored
 
     def on_headers_complete(self) -> None:
-        """Begins a request. Raises _Refused for another version."""
+        """Begins a request. Raises _Rejected for another version."""
         parser = self._parser
         if parser.should_upgrade():
             self._is_upgrade = True
@@ -170,7 +170,7 @@ class Http1:
         self._is_in_head = False
         version = parser.get_http_version()
         if version not in ("1.0", "1.1"):
-            raise _Refused(505)
+            raise _Rejected(505)
         authority, path, query = split_target(self._target.decode("utf-8", "surrogateescape"))
         head = RequestHead(version, parser.get_method().decode(), path, query, authority, tuple(self._headers))
         self._last_id += 1
@@ -207,15 +207,15 @@ class Http1:
     def _check_head(self) -> None:
         size_bytes = max(self._head_bytes, self._quiet_bytes)
         if size_bytes > self._limits.header_bytes_max or len(self._headers) > self._limits.headers_max:
-            raise _Refused(431)
+            raise _Rejected(431)
 
-    def _refuse(self, status: int) -> None:
+    def _reject(self, status: int) -> None:
         """Rejects the head: the messages behind it cannot be parsed. If a body breaks, its handler answers instead."""
-        self._is_deaf = self.has_fault = True
+        self._ignores_input = self.has_fault = True
         message = self._messages.get(self._last_id)
         last = self._events[-1] if self._events else None
         if isinstance(last, RequestBegan) and not last.is_whole:  # the rest of its body cannot be parsed
-            self._events[-1] = HeadRefused(self._last_id, status)
+            self._events[-1] = HeadRejected(self._last_id, status)
             if message is not None:
                 message.keeps_alive = False
                 message.has_ended_body = True
@@ -232,7 +232,7 @@ class Http1:
         self._last_id += 1
         refused = self._messages[self._last_id] = _Message("1.1", False, False)
         refused.has_ended_body = True
-        self._events.append(HeadRefused(self._last_id, status))
+        self._events.append(HeadRejected(self._last_id, status))
 
     # Sending
 
@@ -314,7 +314,7 @@ class Http1:
     def abandon(self, stream_id: int) -> None:
         """Ends the connection, because the answer has no end."""
         if self._messages.pop(stream_id, None) is not None:
-            self._is_deaf = self.is_closing = True
+            self._ignores_input = self.is_closing = True
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Does nothing: the shell pauses reading."""
@@ -333,7 +333,7 @@ class Http1:
         """Ends the connection after the last answer that is under way."""
         self._is_leaving = True
         if not self._messages:
-            self._is_deaf = self.is_closing = True
+            self._ignores_input = self.is_closing = True
 
     def _head(self, message: _Message, status: int, headers: list[Header]) -> bytes:
         is_last = self._is_leaving and len(self._messages) == 1
@@ -360,10 +360,10 @@ class Http1:
     def _end(self, stream_id: int, message: _Message) -> None:
         del self._messages[stream_id]
         if not message.keeps_alive or message.is_stopped or (self._is_leaving and not self._messages):
-            self._is_deaf = self.is_closing = True
+            self._ignores_input = self.is_closing = True
 
 
-class _Refused(ValueError):
+class _Rejected(ValueError):
     """A well-formed head that is rejected."""
 
     def __init__(self, status: int) -> None:

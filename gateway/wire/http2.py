@@ -20,7 +20,7 @@ from gateway.wire.messages import (
     BodyPart,
     Event,
     Header,
-    HeadRefused,
+    HeadRejected,
     RequestBegan,
     StreamReset,
     WireLimits,
@@ -149,7 +149,7 @@ class Http2:
         if self._is_last or not self._streams.has_room(head_bytes):
             raise StreamFault(stream_id, frames.REFUSED_STREAM)
         if head is None:
-            self._refuse(stream_id, 431, is_last)
+            self._reject(stream_id, 431, is_last)
             return
         if is_last and head.content_length:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
@@ -317,7 +317,7 @@ class Http2:
         Not before: some clients (h2 for Python) lose their open streams with a GOAWAY.
         """
         self._is_leaving = True
-        self._say_goodbye()
+        self._send_goaway()
 
     def leave(self) -> None:
         """Ends the connection after the last open stream (RFC 9113 6.8).
@@ -331,7 +331,7 @@ class Http2:
         if self._open:
             self._announce()
             self._send(frame(frames.PING, 0, 0, LEAVE_PING))
-        self._say_goodbye()
+        self._send_goaway()
 
     def _announce(self) -> None:
         if not self._has_announced:
@@ -343,7 +343,7 @@ class Http2:
             self._is_last = True
             self._send(frames.goaway(self._streams.last_id, frames.NO_ERROR))
 
-    def _say_goodbye(self) -> None:
+    def _send_goaway(self) -> None:
         if self._open or self.is_closing:
             return
         if self._is_ending:
@@ -352,11 +352,11 @@ class Http2:
         else:
             self._announce()
 
-    def _refuse(self, stream_id: int, status: int, is_whole: bool) -> None:
+    def _reject(self, stream_id: int, status: int, is_whole: bool) -> None:
         stream = self._open[stream_id] = Stream(stream_id, self._queue.first_window, None)
         stream.is_remote_open = stream.is_stopped = not is_whole
         self._cancels.spend(self._now)
-        self._events.append(HeadRefused(stream_id, status))
+        self._events.append(HeadRejected(stream_id, status))
 
     def _end_answer(self, stream: Stream) -> None:
         stream.is_local_open = False
@@ -371,7 +371,7 @@ class Http2:
 
     def _reset(self, stream_id: int, code: int) -> None:
         self._send(frames.reset(stream_id, code))
-        self._streams.note_reset(stream_id)
+        self._streams.record_reset(stream_id)
 
     def _close(self, stream_id: int) -> None:
         """Removes a stream that either side has reset."""
@@ -389,7 +389,7 @@ class Http2:
         self._queue.drop(stream)
         del self._open[stream.stream_id]
         if self._is_leaving:
-            self._say_goodbye()
+            self._send_goaway()
 
     def _fail(self, fault: ConnectionFault) -> None:
         self._events += [StreamReset(stream_id) for stream_id in self._open]

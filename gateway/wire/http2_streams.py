@@ -101,7 +101,7 @@ class Streams:
             raise ConnectionFault(PROTOCOL_ERROR, "a frame of a stream that was never opened")
         return self.open.get(stream_id)
 
-    def note_reset(self, stream_id: int) -> None:
+    def record_reset(self, stream_id: int) -> None:
         """Remembers a stream that is reset by us."""
         self._reset_here[stream_id] = None
         if len(self._reset_here) > RESET_MAX:

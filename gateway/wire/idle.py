@@ -52,7 +52,7 @@ class Progress:
         return now >= min(self._due, self._moved_at + times.stall_s)
 
 
-class Seen(Protocol):
+class ConnectionState(Protocol):
     """The facts about a connection. Its times are those of one clock."""
 
     @property
@@ -81,7 +81,7 @@ class Verdict(enum.Enum):
     STALLED = enum.auto()
 
 
-def judge(connection: Seen, now: float, times: Times) -> Verdict:
+def verdict_on(connection: ConnectionState, now: float, times: Times) -> Verdict:
     """Returns the verdict on a connection."""
     if not connection.is_busy:
         if not connection.has_asked:
@@ -89,13 +89,13 @@ def judge(connection: Seen, now: float, times: Times) -> Verdict:
         else:
             idle_s = times.idle_s if connection.is_http2 else min(times.silent_s, times.idle_s)
             is_idle = now - connection.idle_since >= idle_s
-        return Verdict.IDLE if is_idle else _sign_of_life(connection, now, times)
+        return Verdict.IDLE if is_idle else _check_heartbeat(connection, now, times)
     if connection.progress.is_stalled(connection.taken_bytes, connection.unsent_bytes, now, times):
         return Verdict.STALLED
-    return _sign_of_life(connection, now, times)
+    return _check_heartbeat(connection, now, times)
 
 
-def _sign_of_life(connection: Seen, now: float, times: Times) -> Verdict:
+def _check_heartbeat(connection: ConnectionState, now: float, times: Times) -> Verdict:
     if not connection.is_http2 or now - connection.received_at < times.ping_s:
         return Verdict.KEEP
     if connection.pinged_at is None or connection.pinged_at < connection.received_at:

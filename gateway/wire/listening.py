@@ -39,7 +39,7 @@ def listen(places: Sequence[tuple[str, int]]) -> list[socket.socket]:
         return sockets
 
 
-def refuse_newcomers(listener: socket.socket) -> None:
+def reject_new_connections(listener: socket.socket) -> None:
     """Drops new connection attempts, so that none is queued when the listener closes.
 
     A listener that is closed resets the connections in its queue, and their clients cannot know whether their

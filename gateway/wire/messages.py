@@ -98,14 +98,14 @@ class StreamReset(NamedTuple):
     stream_id: int
 
 
-class HeadRefused(NamedTuple):
+class HeadRejected(NamedTuple):
     """A request that no application sees: its head breaks HTTP or is too large."""
 
     stream_id: int
     status: int
 
 
-Event = RequestBegan | BodyPart | BodyEnded | BodyCut | StreamReset | HeadRefused
+Event = RequestBegan | BodyPart | BodyEnded | BodyCut | StreamReset | HeadRejected
 
 
 def split_target(target: str) -> tuple[str, str, str]:

@@ -16,8 +16,8 @@ from functools import partial
 from engine.runtime.tasks import start_task
 from gateway.wire.connection import Connection
 from gateway.wire.exchange import Application, Refusal
-from gateway.wire.idle import Times, Verdict, judge
-from gateway.wire.listening import refuse_newcomers
+from gateway.wire.idle import Times, Verdict, verdict_on
+from gateway.wire.listening import reject_new_connections
 from gateway.wire.messages import WireLimits
 
 ACCEPTS_AT_ONCE = 64  # before the loop runs other tasks
@@ -26,7 +26,7 @@ LOOKS_AT_ONCE = 1000  # at connections: takes less than a millisecond
 ROUNDS = 8  # within the shortest time that a connection may be silent
 ROUND_S_MAX = 1.0  # the date of answers has seconds
 QUIET_S = 0.1  # a request of a client on the same continent arrives within this time
-LAST_CALL_S = 0.5
+LAST_RESPONSES_S = 0.5
 RENEWAL_GRACE_S = 5.0
 
 
@@ -64,7 +64,7 @@ class HttpServer:
         self._is_leaving = False
         self._ended_at = 0.0
         self._is_idle = asyncio.Event()
-        self._say_date()
+        self._update_date()
 
     def __repr__(self) -> str:
         return f"HttpServer(connections={len(self.connections)}, under_way={self.under_way})"
@@ -91,9 +91,9 @@ class HttpServer:
         round_s = min(shortest_s / ROUNDS, ROUND_S_MAX)
         while True:
             await asyncio.sleep(round_s)
-            self._say_date()
+            self._update_date()
             for number, connection in enumerate(list(self.connections), 1):
-                self._look_at(connection)
+                self._check_connection(connection)
                 if number % LOOKS_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
@@ -109,18 +109,18 @@ class HttpServer:
         for connection in list(self.connections):
             connection.announce_leave()
 
-    async def last_call(self) -> None:
+    async def wait_last_responses(self) -> None:
         """Wait briefly until no more requests arrive: those sent before their clients knew of the end are answered."""
         self.announce_leave()
-        deadline = self.loop.time() + LAST_CALL_S
+        deadline = self.loop.time() + LAST_RESPONSES_S
         while (now := self.loop.time()) < min(deadline, self._ended_at + QUIET_S):
             await asyncio.sleep(min(deadline, self._ended_at + QUIET_S) - now)
             await self.until_idle()
 
-    def refuse_newcomers(self) -> None:
+    def reject_new_connections(self) -> None:
         """Drops new connection attempts; open connections go on."""
         for listener in self._listeners:
-            refuse_newcomers(listener)
+            reject_new_connections(listener)
 
     def close_ports(self) -> None:
         """Accepts the connections in the queue and closes the ports."""
@@ -219,9 +219,9 @@ class HttpServer:
             if not self._is_accepting:
                 self._accept_more()
 
-    def _look_at(self, connection: Connection) -> None:
+    def _check_connection(self, connection: Connection) -> None:
         now = self.loop.time()
-        verdict = judge(connection, now, self._times)
+        verdict = verdict_on(connection, now, self._times)
         if verdict is Verdict.PING:
             connection.ping(now)
         elif verdict is not Verdict.KEEP:
@@ -231,7 +231,7 @@ class HttpServer:
             else:
                 connection.abort()
 
-    def _say_date(self) -> None:
+    def _update_date(self) -> None:
         self.date = ("Date", formatdate(self._now_s(), usegmt=True))
 
 

@@ -43,7 +43,7 @@ from replication.cluster.registration_state import (
     save_registration_state,
 )
 from replication.cluster.standalone_import import can_import
-from replication.cluster.store_calls import while_answered
+from replication.cluster.store_calls import with_store_timeout
 from replication.cluster.values import (
     ClusterIdentity,
     TopicEntry,
@@ -227,7 +227,7 @@ class ClusterMember:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, overrides: dict[str, object]
     ) -> bool:
-        topic, is_new = await while_answered(
+        topic, is_new = await with_store_timeout(
             self._agent.session, lambda: self._agent.create_topic(name, partitions, replication_factor, overrides)
         )
         await self._wait_applied(name, lambda: self._hosted.has(topic))
@@ -235,18 +235,20 @@ class ClusterMember:
 
     async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
         alter = partial(self._agent.alter_topic, name, overrides, partitions)
-        topic = await while_answered(self._agent.session, alter)
+        topic = await with_store_timeout(self._agent.session, alter)
         await self._wait_applied(name, lambda: self._hosted.has(topic))
 
     async def delete_topic(self, name: str) -> None:
-        topic = await while_answered(self._agent.session, partial(self._agent.delete_topic, name))
+        topic = await with_store_timeout(self._agent.session, partial(self._agent.delete_topic, name))
         await self._wait_applied(name, lambda: not self._hosted.has_any(topic))
 
     async def take_producer_ids(self, floor: int) -> range:
-        return await while_answered(self._agent.session, StoredBlocks(self._agent.session, floor).take)
+        return await with_store_timeout(self._agent.session, StoredBlocks(self._agent.session, floor).take)
 
     async def end_of_producer_ids(self, floor: int) -> int:
-        return await while_answered(self._agent.session, StoredBlocks(self._agent.session, floor).end, changes=False)
+        return await with_store_timeout(
+            self._agent.session, StoredBlocks(self._agent.session, floor).end, changes=False
+        )
 
     # ClusterListener.
 
@@ -305,7 +307,7 @@ class ClusterMember:
     async def _find_topic(self, name: Any, _: bytes) -> tuple[bool, bytes]:
         """True if the cluster has the topic; this node then has it too."""
         find = partial(self._agent.find_topic, name)
-        topic = await while_answered(self._agent.session, find, changes=False)
+        topic = await with_store_timeout(self._agent.session, find, changes=False)
         if topic is not None:
             await self._wait_applied(name, lambda: self._hosted.has(topic))
         return topic is not None, b""

@@ -13,7 +13,7 @@ from gateway.admin.cluster_rows import ReassignmentRow, reassignment_rows
 from gateway.links.link import Handler
 from replication.cluster.agent import ClusterAgent
 from replication.cluster.keys import partition_key
-from replication.cluster.store_calls import while_answered
+from replication.cluster.store_calls import with_store_timeout
 from replication.cores.assignment import Move
 
 
@@ -48,7 +48,7 @@ class ClusterOperator:
 
         async def operate(arguments: Any, _: bytes) -> tuple[Any, bytes]:
             name, *rest = arguments
-            return await while_answered(self._agent.session, partial(self._calls[name], *rest)), b""
+            return await with_store_timeout(self._agent.session, partial(self._calls[name], *rest)), b""
 
         return {"operate": operate}
 

@@ -103,6 +103,6 @@ async def end_of_producer_ids(directory: DataDirectory, executor: Executor) -> i
 def was_in_cluster(disk: Disk, path: str) -> bool:
     """True if the node of this directory has registered with a store, or was about to."""
     try:
-        return disk.stat(os.path.join(path, paths.VOUCHING)) is not None
+        return disk.stat(os.path.join(path, paths.REGISTRATION_STATE)) is not None
     except OSError:
         return False  # opening the directory reports the error

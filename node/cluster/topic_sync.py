@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from engine.directory.catalog import Catalog
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError
-from engine.runtime.tasks import keep_running, note_failure
+from engine.runtime.tasks import keep_running, log_failure
 from node.child_processes import ChildProcesses
 from node.messages import record_to
 from replication.cluster.values import TopicEntry
@@ -138,7 +138,7 @@ class TopicSync:
                 if isinstance(error, EngineError):
                     log.error("a topic's change could not be applied", extra={"topic": name, "reason": str(error)})
                 else:
-                    note_failure("applying the cluster's topics", error, of=name)
+                    log_failure("applying the cluster's topics", error, of=name)
                 asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
             finally:
                 self._applying = None
@@ -152,7 +152,7 @@ class TopicSync:
             if await self._is_deleted(record.topic_id):
                 await self._remove(record)
         if entry is not None:
-            before = self._catalog.having(
+            before = self._catalog.find_record(
                 name, entry.topic_id
             )  # its current record, or that of a topic which returns to its directory
             await self._apply(known, wanted_record(entry, self._view, self._node_id, before))
@@ -168,7 +168,7 @@ class TopicSync:
             await self._remove(known)
         else:
             await self._processes.call_worker("set_aside", record_to(known))
-            self._catalog.put_aside(known)
+            self._catalog.move_aside(known)
             words = {"topic": known.name, "topic_id": known.topic_id, "hint": "its files stay"}
             log.error("a topic on this disk is unknown to the cluster and was set aside", extra=words)
 
@@ -186,7 +186,7 @@ class TopicSync:
             await self._update_processes(self._unsent[known.name], known)
         if known == wanted:
             return
-        wanted = await self._catalog.adopt(wanted)
+        wanted = await self._catalog.apply(wanted)
         self._unsent[wanted.name] = known
         await self._update_processes(known, wanted)
 
@@ -203,5 +203,5 @@ class TopicSync:
             await self._processes.call_worker("altered", record_to(record))
             if gone := sorted(old - new):
                 await self._processes.call_shards("close_partitions", [record.name, gone])
-                await self._catalog.let_go(record, gone)
+                await self._catalog.remove_partitions(record, gone)
         del self._unsent[record.name]

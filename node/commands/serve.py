@@ -15,9 +15,9 @@ import uvloop
 
 from engine.errors import EngineError
 from engine.settings import Rule
-from gateway.connections.memory import settle_allocators
+from gateway.connections.memory import configure_allocators
 
-settle_allocators()  # before threads are started
+configure_allocators()  # before threads are started
 
 from gateway.settings import NODE_RULES, RENAMED  # noqa: E402
 from node.processes.server import serve as serve_node  # noqa: E402

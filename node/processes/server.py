@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.scrubber import Restore, ScrubbedPartition, Scrubber
 from engine.cleaning.segment_check import SealedFile
 from engine.directory.data_directory import DataDirectory, Identity
@@ -136,7 +136,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         blocks.floor = floor_of(shard.partitions())
         await tier.start()
         restore = segment_restorer(store, disk, directory.identity)
-        scrubber = make_scrubber(settings, disk, lambda: own_partitions(shard), restore)
+        scrubber = make_scrubber(settings, disk, lambda: local_partitions_of(shard), restore)
         scrubber.start()
         try:
             yield node
@@ -183,9 +183,9 @@ def make_scrubber(
     )
 
 
-def own_partitions(shard: Shard) -> list[ScrubbedPartition]:
+def local_partitions_of(shard: Shard) -> list[ScrubbedPartition]:
     return [
-        OwnPartition(topic.record.topic_id, partition, shard.quarantine)
+        LocalPartition(topic.record.topic_id, partition, shard.quarantine)
         for topic in shard.topics.values()
         for partition in topic.partitions.values()
     ]

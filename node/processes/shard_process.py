@@ -20,7 +20,7 @@ from engine.cleaning.quarantine import sealed_files
 from engine.cleaning.segment_check import Finding, SealedFile
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import FAULT_HINT
-from engine.directory.topics import TopicRecord, changed_topic, check_topic_wish
+from engine.directory.topics import TopicRecord, changed_topic, check_new_topic
 from engine.errors import UnknownTopic, Unreachable
 from engine.log.damaged_ranges import Damage
 from engine.partition.partition import Partition
@@ -175,7 +175,7 @@ class SupervisedChanges:
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
         # checked before the call: a link cannot carry integers of any size
-        check_topic_wish(name, partitions, replication_factor, overrides, is_standalone=self._is_standalone)
+        check_new_topic(name, partitions, replication_factor, overrides, is_standalone=self._is_standalone)
         arguments = (name, partitions, replication_factor, dict(overrides))
         is_new, _ = await self._supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
@@ -253,7 +253,7 @@ class SupervisedChanges:
 
         async def directory_failed(arguments: Any, _: bytes) -> tuple[None, bytes]:
             directory_id, detail = arguments
-            self._shard.directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
+            self._shard.directories.take_offline(directory_id, Unreachable(detail, hint=FAULT_HINT))
             return None, b""
 
         return {
@@ -370,14 +370,14 @@ class ShardTier:
         async def scrubbed(arguments: Any, _: bytes) -> tuple[bool, bytes]:
             *which, file, scrubbed_bytes, damage = arguments
             finding = Finding(scrubbed_bytes, tuple(Damage(*fields) for fields in damage))
-            return await quarantine.note(partition_of(*which), SealedFile(*file), finding), b""
+            return await quarantine.record(partition_of(*which), SealedFile(*file), finding), b""
 
-        async def mend(arguments: Any, _: bytes) -> tuple[bool, bytes]:
+        async def repair(arguments: Any, _: bytes) -> tuple[bool, bytes]:
             *which, base_offset, path = arguments
-            return await quarantine.mend(partition_of(*which), base_offset, path), b""
+            return await quarantine.repair(partition_of(*which), base_offset, path), b""
 
         quarantine = shard.quarantine
-        scrubbing = {"sealed_files": files_to_scrub, "scrubbed": scrubbed, "mend": mend}
+        scrubbing = {"sealed_files": files_to_scrub, "scrubbed": scrubbed, "repair": repair}
         return {"sealed_log": sealed_log, "tiered": tiered, "expired": expired, **scrubbing}
 
 

@@ -310,14 +310,14 @@ class Supervisor:
     async def _check_all_ready(self) -> None:
         if all(child.is_ready for child in self._children):
             for directory in self._directories.usable:
-                await asyncio.get_running_loop().run_in_executor(self._executor, directory.note_recovered)
+                await asyncio.get_running_loop().run_in_executor(self._executor, directory.mark_recovered)
             self._all_up.set()
             if self._has_joined:  # a restarted process
                 await self._processes.call_shards("all_ready", None)
 
     def follow_failure(self, directory_id: str, detail: str) -> None:
         """Take a data directory offline that a shard has found failing."""
-        self._directories.follow(directory_id, Unreachable(detail, hint=FAULT_HINT))
+        self._directories.take_offline(directory_id, Unreachable(detail, hint=FAULT_HINT))
 
     def _directory_failed(self, directory: DataDirectory) -> None:
         log_offline(directory)

@@ -148,12 +148,12 @@ class _RemotePartition:
         files, _ = await self._owner.link().call("sealed_files", self._partition_id, timeout_s=CALL_S)
         return [SealedFile(*fields) for fields in files]
 
-    async def found(self, file: SealedFile, finding: Finding) -> bool:
+    async def report(self, file: SealedFile, finding: Finding) -> bool:
         arguments = (*self._partition_id, astuple(file), finding.scrubbed_bytes, finding.damage)
         return await self._call("scrubbed", arguments)
 
-    async def mend(self, file: SealedFile, path: str) -> bool:
-        return await self._call("mend", (*self._partition_id, file.base_offset, path))
+    async def repair(self, file: SealedFile, path: str) -> bool:
+        return await self._call("repair", (*self._partition_id, file.base_offset, path))
 
     async def _call(self, what: str, arguments: tuple[object, ...]) -> bool:
         is_known, _ = await self._owner.link().call(what, arguments, timeout_s=CALL_S)

@@ -16,7 +16,7 @@ from engine.runtime.tasks import keep_running
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
 from gateway.links.addresses import addresses_of
-from gateway.server.adapter import Adapter, refusal
+from gateway.server.adapter import Adapter, problem_response
 from gateway.server.app import make_app
 from gateway.server.body import BodyLimits
 from gateway.settings import NodeSettings
@@ -46,7 +46,7 @@ class Listener:
             settings.connections_max * len(ports),
             lambda: node.clock.now_ms() / 1000,
             self._count_ended,
-            refusal,
+            problem_response,
         )
 
     async def open(self) -> None:
@@ -82,10 +82,10 @@ class Listener:
         self._node.end_long_polls()
         self._server.announce_leave()
         await asyncio.sleep(SHUTDOWN_NOTICE_S)
-        self._server.refuse_newcomers()
+        self._server.reject_new_connections()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_NOTICE_S):
-                await self._server.last_call()
+                await self._server.wait_last_responses()
         self._server.close_ports()
 
     async def drain(self) -> None:
@@ -95,7 +95,7 @@ class Listener:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.shutdown_timeout_ms / 1000):
                 await self._server.until_idle()
-                await self._server.last_call()
+                await self._server.wait_last_responses()
         for watching in self._watching:
             watching.cancel()
         await self._server.close(CLOSE_S)

@@ -34,7 +34,7 @@ from replication.cluster.membership import (
 from replication.cluster.operations import Operations
 from replication.cluster.store_calls import Coalescer
 from replication.cluster.topics import ClusterTopics
-from replication.cluster.values import ClusterIdentity, NotKnown, Outcome, Proposal, TopicEntry
+from replication.cluster.values import ClusterIdentity, Outcome, OutcomeUnknown, Proposal, TopicEntry
 from replication.cluster.view import ClusterView, StateChange
 from replication.cluster.watch import ClusterWatch
 from replication.coordination.interface import Session, SessionLost, State
@@ -186,7 +186,7 @@ class ClusterAgent:
             if isinstance(error, EngineError) and not isinstance(error, StartRefused):
                 raise StartRefused(error.detail, hint=error.hint) from error
             raise
-        self._keeping = keep_running(self._keep, "keeping a session")
+        self._keeping = keep_running(self._keep_session, "keeping a session")
 
     async def stop(self) -> None:
         """End the session, so that the partitions fail over at once."""
@@ -227,9 +227,9 @@ class ClusterAgent:
         return (await self._now.confirmed.answer(block_of(topic_id, number)) or {}).get(number)
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
-        """Write partition states; returns an outcome for each. After NotKnown, later states show the outcome."""
+        """Write partition states; returns an outcome for each. After OutcomeUnknown, later states show the outcome."""
         if self._active is None:
-            return [NotKnown() for _ in proposals]
+            return [OutcomeUnknown() for _ in proposals]
         return await self._active.watch.blocks.write(proposals)
 
     def partition_offline(self, topic_id: str, number: int) -> None:
@@ -292,7 +292,9 @@ class ClusterAgent:
         if found is not None and is_as_new and found.nonce == active.membership.nonce:
             active.has_seen_own = True
         elif active.has_seen_own or is_as_new:
-            log.error("this node's registration is gone; it registers again", extra={"was": self.member.broker_epoch})
+            log.error(
+                "this node's registration was removed; it registers again", extra={"was": self.member.broker_epoch}
+            )
             active.has_seen_own = False
             self.register_again()
 
@@ -323,7 +325,7 @@ class ClusterAgent:
     @property
     def _now(self) -> _ActiveSession:
         if self._active is None:
-            raise SessionLost("there is no session with the coordination store now", hint="try again")
+            raise SessionLost("there is no session with the coordination store", hint="try again")
         return self._active
 
     async def _begin(self, session: Session) -> None:
@@ -343,7 +345,7 @@ class ClusterAgent:
         active.watch.begin()
         active.begin()
 
-    async def _keep(self) -> None:
+    async def _keep_session(self) -> None:
         """Replaces a lost session by a new one, indefinitely."""
         while True:
             if self._active is not None:
@@ -356,7 +358,7 @@ class ClusterAgent:
                 await self._try_again()
 
     async def _end_session(self, active: _ActiveSession) -> None:
-        log.warning("the session with the coordination store is over; this node registers again")
+        log.warning("the session with the coordination store has ended; this node registers again")
         self._active, self.member = None, None
         self._epochs = {key: found.state.leader_epoch for key, found in self.view.states.items()}
         try:

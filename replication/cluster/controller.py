@@ -18,7 +18,7 @@ from replication.cluster.keys import CONTROLLER, DELETED, block_key, deleted_key
 from replication.cluster.partition_state_store import ControllerFenced, StateBlocks
 from replication.cluster.values import (
     Confirmed,
-    NotKnown,
+    OutcomeUnknown,
     Proposal,
     Refused,
     TopicEntry,
@@ -102,7 +102,7 @@ class ControllerCandidate:
 
     def on_nodes(self) -> None:
         if self._core is not None:
-            self._write_soon(self._core.on_nodes(self._view.registrations))
+            self._queue_writes(self._core.on_nodes(self._view.registrations))
 
     def on_topics(self, changed: Iterable[TopicEntry], deleted: Iterable[TopicEntry]) -> None:
         """Check the topics' partitions again: other settings may require other states."""
@@ -116,14 +116,14 @@ class ControllerCandidate:
 
     def on_states(self, changed: Iterable[StateChange]) -> None:
         for topic_id, number, found in changed:
-            self._look_at(topic_id, number, found)
+            self._evaluate(topic_id, number, found)
 
-    def _look_at(self, topic_id: str, number: int, found: VersionedState) -> None:
+    def _evaluate(self, topic_id: str, number: int, found: VersionedState) -> None:
         topic = self._view.topic_by_id(topic_id)
         if self._core is not None and topic is not None:
-            self._write_soon(self._core.on_partition(partition_name(topic_id, number), found, topic.rules))
+            self._queue_writes(self._core.on_partition(partition_name(topic_id, number), found, topic.rules))
 
-    def _write_soon(self, writes: list[Write]) -> None:
+    def _queue_writes(self, writes: list[Write]) -> None:
         if writes:
             self._to_write += writes
             self._woken.set()
@@ -133,7 +133,7 @@ class ControllerCandidate:
     async def _term(self, epoch: int) -> None:
         log.info("this node is the controller", extra={"controller_epoch": epoch})
         self._core = Controller(epoch)
-        self._write_soon(self._core.on_nodes(self._view.registrations))
+        self._queue_writes(self._core.on_nodes(self._view.registrations))
         for topic in self._view.topics.values():
             self.on_topics([topic], [])
         loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ class ControllerCandidate:
             if loop.time() >= rebalance_at:
                 rebalance_at = loop.time() + check_s
                 if self._is_unbalanced():
-                    self._write_soon(self._core.moves_to_preferred())
+                    self._queue_writes(self._core.moves_to_preferred())
             if loop.time() >= sweep_at:
                 sweep_at = loop.time() + SWEEP_S
                 await self._sweep()
@@ -170,13 +170,13 @@ class ControllerCandidate:
         for write, proposal, outcome in zip(writes, proposals, outcomes, strict=True):
             match outcome:
                 case Confirmed(epoch):
-                    self._look_at(proposal.topic_id, proposal.number, VersionedState(write.state, epoch))
+                    self._evaluate(proposal.topic_id, proposal.number, VersionedState(write.state, epoch))
                 case Refused(None):
                     self._core.on_deleted(write.partition)
                 case Refused(found) if found is not None:
-                    self._core.on_refused(write.partition)
-                    self._look_at(proposal.topic_id, proposal.number, found)
-                case NotKnown():
+                    self._core.on_rejected(write.partition)
+                    self._evaluate(proposal.topic_id, proposal.number, found)
+                case OutcomeUnknown():
                     raise SessionLost("the session ended during a write")
 
     def _log_unclean(self, proposal: Proposal) -> None:

@@ -47,7 +47,7 @@ from replication.cores.partition_state import Member
 PINGS = 6  # per session timeout; acks=1 stops after two thirds of it without an answer
 
 
-async def _nothing_kept(_: RegistrationState) -> None:
+async def _save_nothing(_: RegistrationState) -> None:
     """No-op: this node has no data directory yet."""
 
 
@@ -62,7 +62,7 @@ class OwnNode:
     shard_urls: tuple[str, ...] = ()
     internal_urls: tuple[str, ...] = ()
     registration_state: RegistrationState = field(default_factory=RegistrationState)
-    save_registration_state: Callable[[RegistrationState], Awaitable[None]] = _nothing_kept
+    save_registration_state: Callable[[RegistrationState], Awaitable[None]] = _save_nothing
 
 
 class Membership:
@@ -221,7 +221,7 @@ async def join(session: Session, new_id: Callable[[], str], wanted_id: str, dire
     identity = identity_from_bytes(CLUSTER, found.value)
     if wanted_id not in ("", identity.cluster_id):
         raise StartRefused(
-            f"the coordination store is that of cluster {identity.cluster_id}, not {wanted_id}",
+            f"the coordination store belongs to cluster {identity.cluster_id}, not {wanted_id}",
             hint="check --coordination and cluster_id",
         )
     return identity
@@ -250,7 +250,7 @@ async def check_same_cluster(session: Session, known: ClusterIdentity | None) ->
     found = await session.get(CLUSTER)
     identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
     if identity is None or (known is not None and identity != known):
-        raise StartRefused("the coordination store is not that of this node's cluster", hint="was it wiped?")
+        raise StartRefused("the coordination store belongs to another cluster", hint="was it wiped?")
     return identity
 
 
@@ -264,7 +264,7 @@ def check_not_older(view: ClusterView, local_epochs: Mapping[PartitionKey, int])
         topic = view.topic_by_id(topic_id)
         if found is not None and topic is not None and found.state.leader_epoch < epoch:
             raise StartRefused(
-                f"the coordination store knows leader epoch {found.state.leader_epoch} of {topic.name}/{number}, and "
+                f"the coordination store has leader epoch {found.state.leader_epoch} of {topic.name}/{number}, and "
                 f"this node's log is of epoch {epoch}: the store was restored from old data",
                 hint="restore the newest data of the store, or correct --coordination",
             )

@@ -14,12 +14,12 @@ from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster.keys import PartitionKey, drained_key, partition_key, partition_name
 from replication.cluster.partition_state_store import StateBlocks
 from replication.cluster.topics import ClusterTopics
-from replication.cluster.values import Confirmed, NotKnown, Proposal, Refused, TopicEntry
+from replication.cluster.values import Confirmed, OutcomeUnknown, Proposal, Refused, TopicEntry
 from replication.cluster.view import ClusterView, too_few_nodes
 from replication.coordination.interface import Conflict, Create, Delete, Session, SessionLost, Unsure
 from replication.cores.assignment import Bytes, Move, TooFewNodes, balanced, evacuated, resized
 from replication.cores.partition_state import PartitionState, VersionedState
-from replication.cores.reassignment import UnknownNodes, begun, cancelled
+from replication.cores.reassignment import UnknownNodes, cancelled, with_reassignment
 from replication.errors import NoOtherNode
 
 Changed = Callable[[PartitionState], PartitionState]
@@ -55,7 +55,7 @@ class Operations:
         for nodes in wanted.values():
             if len(nodes) != topic.replication_factor:
                 raise InvalidConfig(
-                    f"replicas {list(nodes)} are {len(nodes)}, and topic {topic_name!r} has replication_factor "
+                    f"{list(nodes)} are {len(nodes)} replicas, and topic {topic_name!r} has replication_factor "
                     f"{topic.replication_factor}",
                     hint="change replication_factor for more or fewer",
                     setting="replicas",
@@ -71,8 +71,8 @@ class Operations:
         state = self._view.states[key].state
         if (state.adding or state.removing) and cancelled(state) == state:
             raise InvalidConfig(
-                f"only new replicas of {topic_name}/{number} are in sync: going back would lose records",
-                hint="let the reassignment end, or give other replicas",
+                f"only new replicas of {topic_name}/{number} are in sync: a cancellation would lose records",
+                hint="wait for the reassignment to end, or give other replicas",
                 setting="replicas",
             )
         await self._change({key: cancelled})
@@ -98,7 +98,7 @@ class Operations:
         """
         self._check_node(node_id)
         if is_drained and node_id not in self._view.drained:
-            self._check_others(node_id)
+            self._check_other_nodes(node_id)
         key = drained_key(node_id)
         while True:
             found = await self._session.get(key)
@@ -116,7 +116,7 @@ class Operations:
         remain, NoOtherNode.
         """
         self._check_node(node_id)
-        self._check_others(node_id)
+        self._check_other_nodes(node_id)
         racks = {node: rack for node, rack in self._racks().items() if node != node_id}
         states = self._named_states()
         targets = _within(lambda: evacuated(states, node_id, racks, bytes_of), "replicas")
@@ -154,25 +154,25 @@ class Operations:
         is_used = any(node_id in found.state.replicas for found in self._view.states.values())
         if node_id not in self._view.nodes and node_id not in self._view.drained and not is_used:
             known = sorted(self._view.nodes)
-            raise InvalidConfig(f"no node has the number {node_id}", hint=f"there are {known}", setting="node_id")
+            raise InvalidConfig(f"no node has the id {node_id}", hint=f"there are {known}", setting="node_id")
 
-    def _check_others(self, node_id: int) -> None:
+    def _check_other_nodes(self, node_id: int) -> None:
         if not self._racks().keys() - {node_id}:
-            text = f"no node but {node_id} is there that could take anything over"
-            raise NoOtherNode(text, hint=self._view.hint_of_more("start another, or take back one that is drained"))
+            text = f"node {node_id} is the only node that could lead"
+            raise NoOtherNode(text, hint=self._view.hint_of_more("start another node, or end the drain of one"))
 
     async def _move(self, targets: Mapping[PartitionKey, tuple[int, ...]]) -> None:
         """Idempotent: a target that is already in progress changes nothing."""
         known = self._view.nodes.keys()
 
         def to(target: tuple[int, ...]) -> Changed:
-            return lambda state: begun(state, target, {*known, *state.replicas})
+            return lambda state: with_reassignment(state, target, {*known, *state.replicas})
 
         for (topic_id, number), target in targets.items():
             try:
                 to(target)(self._view.states[topic_id, number].state)
             except UnknownNodes as error:
-                hint = f"the nodes that are there are {sorted(known)}"
+                hint = f"the known nodes are {sorted(known)}"
                 raise InvalidConfig(f"partition {number}: {error}", hint=hint, setting="replicas") from None
         await self._change({key: to(target) for key, target in targets.items()})
 
@@ -194,8 +194,11 @@ class Operations:
                         pass  # done, or deleted
                     case Refused(found) if found is not None:
                         again[key] = (changes[key], found)
-                    case NotKnown():
-                        raise SessionLost("the session ended in between; ask again", hint="what was begun goes on")
+                    case OutcomeUnknown():
+                        raise SessionLost(
+                            "the session ended during the operation; repeat the command",
+                            hint="moves that started continue",
+                        )
             left = again
 
 

@@ -16,8 +16,8 @@ from engine.runtime.tasks import in_background
 from replication.cluster.keys import block_key, block_of, topic_id_of
 from replication.cluster.values import (
     Confirmed,
-    NotKnown,
     Outcome,
+    OutcomeUnknown,
     Proposal,
     Refused,
     block_from_bytes,
@@ -104,7 +104,7 @@ class StateBlocks:
         wanted = [_QueuedWrite(proposal, fence, loop.create_future()) for proposal in proposals]
         self._waiting += wanted
         if self._writing is None or self._writing.done():
-            self._writing = in_background(self._write_all(), "writing partition states", self._give_up)
+            self._writing = in_background(self._write_all(), "writing partition states", self._fail_queued)
         outcomes = await asyncio.gather(*(one.outcome for one in wanted), return_exceptions=True)
         failed = next((one for one in outcomes if isinstance(one, BaseException)), None)
         if failed is not None:
@@ -150,9 +150,9 @@ class StateBlocks:
         if known is not None and (known.seen.created, known.seen.version) >= (seen.created, seen.version):
             return []
         states = block_from_bytes(block_key(name), seen.value)
-        return self._keep(name, _Block(seen, states))
+        return self._store_block(name, _Block(seen, states))
 
-    def _keep(self, name: str, block: _Block) -> list[StateChange]:
+    def _store_block(self, name: str, block: _Block) -> list[StateChange]:
         known = self._blocks.get(name)
         before = {} if known is None else known.states
         self._blocks[name] = block
@@ -168,8 +168,8 @@ class StateBlocks:
                 is_first_try = await self._write(batch)
             except SessionLost:
                 for one in batch:
-                    one.settle(NotKnown())
-                self._give_up()
+                    one.settle(OutcomeUnknown())
+                self._fail_queued()
             except ControllerFenced as error:
                 for one in batch:
                     one.fail(error)
@@ -177,10 +177,10 @@ class StateBlocks:
                 for one in batch:
                     one.fail(error)
 
-    def _give_up(self) -> None:
+    def _fail_queued(self) -> None:
         """Settles all queued writes as unknown; the next session reads the states."""
         for one in self._waiting:
-            one.settle(NotKnown())
+            one.settle(OutcomeUnknown())
         self._waiting = []
 
     def _next_batch(self, is_first_try: bool) -> tuple[list[_QueuedWrite], list[_QueuedWrite]]:
@@ -225,7 +225,7 @@ class StateBlocks:
         for name, block in blocks.items():
             seen = Versioned(values[name], block.seen.version + 1, block.seen.created)
             if self._blocks.get(name) is block:  # otherwise the watch has applied it already
-                changed_states += self._keep(name, _Block(seen, after[name]))
+                changed_states += self._store_block(name, _Block(seen, after[name]))
         if changed_states:
             self._on_changed(changed_states)
         for wanted in due.values():
@@ -239,7 +239,7 @@ class StateBlocks:
         for name in {one.block for one in batch if self._is_behind(one)}:
             await self.read(name)
         for one in batch:
-            outcome = self._judge(one)
+            outcome = self._outcome_of(one)
             if outcome is None:
                 due.setdefault(one.block, []).append(one)
             else:
@@ -250,7 +250,7 @@ class StateBlocks:
         found = self._found(one)
         return found is None or found.partition_epoch < one.proposal.partition_epoch
 
-    def _judge(self, one: _QueuedWrite) -> Outcome | None:
+    def _outcome_of(self, one: _QueuedWrite) -> Outcome | None:
         """1. The expected epoch: None. 2. Already there: an earlier commit whose answer was lost. 3. Refused."""
         found = self._found(one)
         if found is not None and found.partition_epoch == one.proposal.partition_epoch:

@@ -65,9 +65,13 @@ class StoredBlocks:
         end = 0 if found is None else int(found.value)
         if end >= self.floor:
             return end
-        words = {"end": end, "used": self.floor - 1, "hint": "has the coordination store been lost or cut off?"}
+        words = {
+            "end": end,
+            "used": self.floor - 1,
+            "hint": "check whether the coordination store was restored from old data",
+        }
         log.error(
-            "producer ids are in use that the coordination store has not given out: they are passed over", extra=words
+            "producer ids are in use that the coordination store has not allocated; they are skipped", extra=words
         )
         return (self.floor // BLOCK_IDS + 1) * BLOCK_IDS + MARGIN_IDS
 
@@ -98,7 +102,7 @@ class ProducerIds:
             taken, self._left = self._left[0], self._left[1:]
             return taken
 
-    async def is_given(self, producer_id: int) -> bool:
+    async def is_allocated(self, producer_id: int) -> bool:
         """True if the id may have been allocated. Asks the store only for ids above the known blocks."""
         if producer_id >= self._end:
             self._end = max(self._end, await self._blocks.end())

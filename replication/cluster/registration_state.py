@@ -55,12 +55,12 @@ def load_registration_state(
 def save_registration_state(disk: Disk, data_directory: str, state: RegistrationState) -> None:
     """Replace the file durably. Raises OSError."""
     row = f"{_word(state.disk_from)} {_word(state.survives_from)} {state.directory_id or '-'}"
-    write_atomically(disk, os.path.join(data_directory, paths.VOUCHING), rows_as_text(_HEADER, [row]))
+    write_atomically(disk, os.path.join(data_directory, paths.REGISTRATION_STATE), rows_as_text(_HEADER, [row]))
 
 
 def read_registration_state(disk: Disk, data_directory: str) -> RegistrationState:
     """Read the file; empty if the directory was never in a cluster or the file is damaged. Raises OSError."""
-    rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.VOUCHING)))
+    rows = read_rows(_HEADER, read_file(disk, os.path.join(data_directory, paths.REGISTRATION_STATE)))
     try:
         disk_from, survives_from, directory_id = rows[0] if rows else ("-", "-", "-")
         return RegistrationState(

@@ -64,7 +64,7 @@ class StandaloneImport:
             if await self._session.children(TOPICS):
                 raise StartRefused(
                     "the coordination store has topics and no cluster",
-                    hint="it was wiped in part: restore it, or name another place with --coordination",
+                    hint="it was wiped in part: restore it, or use another path in --coordination",
                 )
             made = ClusterIdentity(self._cluster_id, new_id() + new_id(), is_claimed=True)
             await self._try([Create(CLUSTER, identity_to_bytes(made))])
@@ -74,7 +74,7 @@ class StandaloneImport:
             raise StartRefused(
                 f"the coordination store is that of cluster {identity.cluster_id}, and the data directory belongs to "
                 f"cluster {self._cluster_id}",
-                hint="another node was faster: start this one with an empty --data-dir",
+                hint="another node created the cluster first: start this one with an empty --data-dir",
             )
         return replace(identity, is_claimed=False)
 
@@ -104,7 +104,7 @@ class StandaloneImport:
             wanted[producer_ids.KEY] = str(producer_ids_end).encode()
         for parent in (TOPICS, STATES):  # left by an interrupted import, after which the directory was standalone again
             for name in await self._session.children(parent):
-                await self._bring(f"{parent}/{name}", wanted)
+                await self._update(f"{parent}/{name}", wanted)
         await self._create(wanted)
 
     async def finish(self) -> None:
@@ -112,14 +112,17 @@ class StandaloneImport:
         while True:
             found = await self._session.get(CLUSTER)
             if found is None:
-                raise StartRefused("the coordination store has lost the cluster", hint="was it wiped? start again")
+                raise StartRefused(
+                    "the coordination store has lost the cluster",
+                    hint="check whether it was wiped, then restart the node",
+                )
             identity = identity_from_bytes(CLUSTER, found.value)
             if not identity.is_claimed:
                 return
             value = identity_to_bytes(replace(identity, is_claimed=False))
             await self._try([Put(CLUSTER, value, found.version)])
 
-    async def _bring(self, key: str, wanted: dict[str, bytes]) -> None:
+    async def _update(self, key: str, wanted: dict[str, bytes]) -> None:
         """Changes an existing key to the wanted value."""
         value = wanted.pop(key, None)
         while (found := await self._session.get(key)) is not None and found.value != value:
@@ -141,9 +144,9 @@ class StandaloneImport:
                     del wanted[operation.key]
             else:
                 for operation in batch:
-                    await self._bring_or_create(operation.key, wanted.pop(operation.key))
+                    await self._update_or_create(operation.key, wanted.pop(operation.key))
 
-    async def _bring_or_create(self, key: str, value: bytes) -> None:
+    async def _update_or_create(self, key: str, value: bytes) -> None:
         while (found := await self._session.get(key)) is None or found.value != value:
             await self._try([Create(key, value) if found is None else Put(key, value, found.version)])
 

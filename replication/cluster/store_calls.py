@@ -28,7 +28,7 @@ class StoreTimeout(EngineError):
     retryable = True
 
 
-async def while_answered(
+async def with_store_timeout(
     session: Session, work: Callable[[], Awaitable[Result]], *, changes: bool = True, silent_s: float = SILENT_S
 ) -> Result:
     """Return the result of the work. Raises StoreTimeout if it was not started or changes nothing, else Unsure."""
@@ -49,8 +49,8 @@ async def while_answered(
                 task.cancel()
     text = f"the coordination store has not answered for {silent_s:g} s"
     if working is None or not changes:
-        raise StoreTimeout(text, hint="check ZooKeeper, and try again")
-    raise Unsure(f"{text}; whether it was done is not known", hint="check ZooKeeper, look, and try again")
+        raise StoreTimeout(text, hint="check ZooKeeper, then retry")
+    raise Unsure(f"{text}; the outcome is unknown", hint="check ZooKeeper, read the current state, then retry")
 
 
 async def _until_not_suspended(session: Session) -> None:
@@ -104,12 +104,12 @@ class Coalescer(Generic[K, V]):
         future = self._waiting.get(key)
         if future is None:
             future = self._waiting[key] = asyncio.get_running_loop().create_future()
-            future.add_done_callback(_look_at)
+            future.add_done_callback(_retrieve_exception)
         if self.is_idle:
-            self._asking = in_background(self._ask_all(), "confirming leaders")
+            self._asking = in_background(self._read_all(), "confirming leaders")
         return await asyncio.shield(future)  # a cancelled caller does not cancel the others
 
-    async def _ask_all(self) -> None:
+    async def _read_all(self) -> None:
         try:
             while self._waiting:
                 self._asked, self._waiting = self._waiting, {}
@@ -125,11 +125,11 @@ class Coalescer(Generic[K, V]):
         finally:  # also if cancelled: no caller may wait indefinitely
             for future in (*self._asked.values(), *self._waiting.values()):
                 if not future.done():
-                    future.set_exception(StoreTimeout("the question to the coordination store was cut short"))
+                    future.set_exception(StoreTimeout("the read of the coordination store was cancelled"))
             self._asked, self._waiting = {}, {}
 
 
-def _look_at(future: asyncio.Future[V | None]) -> None:
+def _retrieve_exception(future: asyncio.Future[V | None]) -> None:
     """Marks the exception as retrieved if every caller has been cancelled."""
     if not future.cancelled():
         future.exception()

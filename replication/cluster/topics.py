@@ -70,7 +70,7 @@ class ClusterTopics:
             await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)))
         found = await self.find(name)
         if found is None:
-            raise Unsure(f"whether topic {name!r} was made is not known", hint="describe the topic, then retry")
+            raise Unsure(f"it is unknown whether topic {name!r} was created", hint="describe the topic, then retry")
         if found.topic_id != topic.topic_id:
             _check_same(found, partitions, replication_factor, config)
         return found, found.topic_id == topic.topic_id
@@ -208,7 +208,7 @@ def _check_settings(name: str, config: Wish, replication_factor: int) -> None:
     if "min_insync_replicas" in config and settings.min_insync_replicas > replication_factor:
         raise InvalidConfig(
             f"min_insync_replicas is {settings.min_insync_replicas}, above the replication_factor {replication_factor}"
-            f" of topic {name!r}: acks=all could never be given",
+            f" of topic {name!r}: acks=all could never succeed",
             hint="give at most replication_factor",
             setting="min_insync_replicas",
         )
@@ -217,4 +217,4 @@ def _check_settings(name: str, config: Wish, replication_factor: int) -> None:
 def _check_same(topic: TopicEntry, partitions: int, replication_factor: int, config: Wish) -> None:
     is_same = (topic.partitions, topic.replication_factor) == (partitions, replication_factor)
     if not is_same or topic_settings(topic.config) != topic_settings(config):
-        raise TopicExists(f"topic {topic.name!r} is there already, with other partitions, replicas or settings")
+        raise TopicExists(f"topic {topic.name!r} exists with other partitions, replicas or settings")

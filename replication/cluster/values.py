@@ -110,11 +110,11 @@ class Refused(NamedTuple):
     found: VersionedState | None
 
 
-class NotKnown(NamedTuple):
+class OutcomeUnknown(NamedTuple):
     """The session ended before the outcome was known; the next read of the state shows it."""
 
 
-Outcome = Confirmed | Refused | NotKnown
+Outcome = Confirmed | Refused | OutcomeUnknown
 
 
 class RegistrationFields(TypedDict):
@@ -324,7 +324,7 @@ def outcome_to_plain(outcome: Outcome) -> list[Any]:
             return ["confirmed", epoch]
         case Refused(found):
             return ["refused", None if found is None else state_to_plain(found)]
-        case NotKnown():
+        case OutcomeUnknown():
             return ["unsure"]
 
 
@@ -336,7 +336,7 @@ def outcome_from_plain(plain: list[Any]) -> Outcome:
         case ["refused", found]:
             return Refused(None if found is None else state_from_plain(found))
         case ["unsure"]:
-            return NotKnown()
+            return OutcomeUnknown()
     raise ValueError(f"{plain!r} is not the outcome of a proposal")
 
 
@@ -344,5 +344,5 @@ def _decoded(key: str, value: bytes, decode: Callable[[Any], T]) -> T:
     try:
         return decode(orjson.loads(value))
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
-        hint = "another program writes there, or a newer version of penstock did"
+        hint = "another program or a newer version of penstock wrote it"
         raise Corrupt(f"the coordination store's {key} cannot be decoded: {error!r}", hint=hint) from error

@@ -193,10 +193,10 @@ class ClusterView:
 def too_few_nodes(view: ClusterView, replication_factor: int, there: int) -> InvalidConfig | NodesAbsent:
     """Return NodesAbsent if absent nodes would be enough once they are back, else InvalidConfig."""
     nodes, absent = "1 node" if there == 1 else f"{there} nodes", view.absent_nodes()
-    text = f"replication_factor is {replication_factor}, and {nodes} can take a replica now"
+    text = f"replication_factor is {replication_factor}, and {nodes} can hold a replica"
     if replication_factor <= there + len(absent):
         names = ", ".join(map(str, absent))
-        return NodesAbsent(f"{text}; absent: {names}", hint="try again when they are back, or give fewer")
+        return NodesAbsent(f"{text}; absent: {names}", hint="retry when those nodes are back, or give fewer")
     hint = view.hint_of_more("give fewer, or start more nodes")
     return InvalidConfig(text, hint=hint, setting="replication_factor")
 

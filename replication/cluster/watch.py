@@ -95,7 +95,7 @@ class Mirror:
         self.changed[name] = seen
         self._on_changed()
 
-    def taken(self) -> Changes:
+    def take_changes(self) -> Changes:
         changed, self.changed = self.changed, {}
         return changed
 
@@ -131,7 +131,7 @@ class ClusterWatch:
         self.view.states.clear()  # a new registration reports all states
         gone = self.view.topics.keys() - self._topics.changed.keys()
         self._topics.changed |= dict.fromkeys(gone)
-        self._take_in()
+        self._apply_changes()
 
     def begin(self) -> None:
         """Report what `load` found, and every change from then on."""
@@ -164,7 +164,7 @@ class ClusterWatch:
 
     def _failed(self) -> None:
         """Later changes would be missed: a new session reads everything again."""
-        self._on_broken(EngineError("a watch of the coordination store has ended"))
+        self._on_broken(EngineError("a watch of the coordination store ended"))
 
     def _report(self, report: Callable[[], None]) -> None:
         if self._deferred is None:
@@ -179,17 +179,21 @@ class ClusterWatch:
     def _flush(self) -> None:
         self._flush_timer = None
         try:
-            self._take_in()
+            self._apply_changes()
         except Exception as error:  # this version must not act on data that it does not understand
             self._on_broken(error)
 
-    def _take_in(self) -> None:
-        self._take_in_nodes()
-        self._take_in_topics()
-        self.blocks.apply(self._states.taken().items())
+    def _apply_changes(self) -> None:
+        self._apply_nodes()
+        self._apply_topics()
+        self.blocks.apply(self._states.take_changes().items())
 
-    def _take_in_nodes(self) -> None:
-        nodes, drained, controller = self._nodes.taken(), self._drained.taken(), self._controller.taken()
+    def _apply_nodes(self) -> None:
+        nodes, drained, controller = (
+            self._nodes.take_changes(),
+            self._drained.take_changes(),
+            self._controller.take_changes(),
+        )
         for name, seen in nodes.items():
             if seen is None:
                 self._known_nodes.pop(int(name), None)
@@ -204,10 +208,10 @@ class ClusterWatch:
             self.view.put_nodes(self._known_nodes, self._known_drained)
             self._report(lambda: self._listener.on_nodes(self.view))
 
-    def _take_in_topics(self) -> None:
+    def _apply_topics(self) -> None:
         changed: list[TopicEntry] = []
         deleted: list[TopicEntry] = []
-        for name, seen in self._topics.taken().items():
+        for name, seen in self._topics.take_changes().items():
             old = self.view.topics.get(name)
             new = None if seen is None else topic_from_bytes(f"{TOPICS}/{name}", seen.value)
             if old is not None and (new is None or new.topic_id != old.topic_id):

@@ -197,7 +197,7 @@ class EmbeddedSession:
     def check_open(self) -> None:
         """Check that the session is not over. Raises SessionLost."""
         if self.state is State.LOST:
-            raise SessionLost("the session with the coordination store is over")
+            raise SessionLost("the session with the coordination store has ended")
 
 
 def _other(found: T, seen: T) -> tuple[T] | None:

@@ -106,7 +106,7 @@ class Journal:
         permanently.
         """
         temporary = self._path + ".tmp"
-        data = encode_whole(number, entries)
+        data = encode_full(number, entries)
         handle = _written(self._disk, temporary, data)
         try:
             self._disk.rename(temporary, self._path)
@@ -163,7 +163,7 @@ def open_journal(disk: Disk, path: str) -> tuple[Journal, Tree]:
         disk.unlink(path + ".tmp")
     data = read_file(disk, path)
     if data is None:
-        data = encode_whole(0, {})
+        data = encode_full(0, {})
         write_atomically(disk, path, data)
     frames = list(_frames(path, data))
     tree = _replay(path, frames)
@@ -180,7 +180,7 @@ def open_journal(disk: Disk, path: str) -> tuple[Journal, Tree]:
     return journal, tree
 
 
-def encode_whole(number: int, entries: Changes) -> bytes:
+def encode_full(number: int, entries: Changes) -> bytes:
     """Encode a journal with exactly these entries."""
     return HEADER + encode_change(number, entries) + encode_confirmation(number)
 

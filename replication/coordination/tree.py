@@ -105,7 +105,7 @@ class Tree:
         if isinstance(operation, Create):
             if entry is not None:
                 raise Conflict(f"{key} exists already")
-            self._check_place(key, plan)
+            self._check_position(key, plan)
             owner = session if operation.is_ephemeral else None
             return {key: Entry(operation.value, 0, plan.number, owner)}
         if entry is None:
@@ -116,11 +116,11 @@ class Tree:
             return {key: entry._replace(value=operation.value, version=entry.version + 1)}
         return {key: None} if isinstance(operation, Delete) else {}
 
-    def _check_place(self, key: str, plan: Plan) -> None:
+    def _check_position(self, key: str, plan: Plan) -> None:
         """Raises Invalid: a key has a value or keys below it, never both."""
         taken = next((one for one in parents_of(key) if plan.changes.get(one, self.entries.get(one)) is not None), None)
         if taken is not None:
-            raise Invalid(f"{key} cannot be made: {taken} has a value")
+            raise Invalid(f"{key} cannot be created: {taken} has a value")
         below = sum(self._names.get(key, {}).values())
         for name, entry in plan.changes.items():
             if name.startswith(key + "/"):

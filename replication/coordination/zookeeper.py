@@ -113,7 +113,7 @@ class ZookeeperSession:
             ) from None
         session = cls(client, address.root, new_id)
         client.add_listener(session._on_state)
-        await session._make_directories(parents_of(f"{address.root}/any"))
+        await session._create_parents(parents_of(f"{address.root}/any"))
         return session
 
     async def get(self, key: str) -> Versioned | None:
@@ -135,7 +135,7 @@ class ZookeeperSession:
         check_operations(operations)
         self._check_open()
         created = [operation.key for operation in operations if isinstance(operation, Create)]
-        await self._make_directories([self._root + one for key in created for one in parents_of(key)])
+        await self._create_parents([self._root + one for key in created for one in parents_of(key)])
         commit_id = bytes.fromhex(self._new_id())
         while True:
             try:
@@ -149,7 +149,7 @@ class ZookeeperSession:
                 if happened:
                     return None
                 continue
-            return self._judge(results)
+            return self._raise_conflict(results)
 
     async def wait_for_change(self, key: str, seen: Versioned | None) -> Versioned | None:
         """Wait with one request for both value and watch: thousands of keys may change together."""
@@ -169,7 +169,7 @@ class ZookeeperSession:
             ]
 
         while (names := await self.children(key)) == seen:
-            await self._until_woken(watch, lambda: self.children(key), seen)
+            await self._wait_watch(watch, lambda: self.children(key), seen)
         return names
 
     async def wait_for_state(self, seen: State) -> State:
@@ -187,9 +187,9 @@ class ZookeeperSession:
 
     def _on_state(self, state: str) -> None:
         """Runs in kazoo's thread, which must not block."""
-        self._in_loop(lambda: self._take_state(State[state]))
+        self._in_loop(lambda: self._apply_state(State[state]))
 
-    def _take_state(self, state: State) -> None:
+    def _apply_state(self, state: State) -> None:
         if state is State.LOST:
             self._lost()
         elif self.state is not State.LOST:
@@ -260,14 +260,16 @@ class ZookeeperSession:
                     transaction.check(path, version)
         return transaction
 
-    def _judge(self, results: list[Any]) -> None:
+    def _raise_conflict(self, results: list[Any]) -> None:
         """Raises Conflict for the operation that failed; Unsure if the session was lost meanwhile."""
         failures = [one for one in results if isinstance(one, Exception)]
         reasons = [one for one in failures if not isinstance(one, RolledBackError | RuntimeInconsistency)]
         for reason in reasons:
             if not isinstance(reason, _NOT_AS_DEMANDED):
                 raise reason
-            raise Conflict(f"a key is not as demanded: {type(reason).__name__} at operation {results.index(reason)}")
+            raise Conflict(
+                f"a key is not in the expected state: {type(reason).__name__} at operation {results.index(reason)}"
+            )
         assert not failures, failures
         if self.state is State.LOST:
             raise self._unsure()
@@ -287,7 +289,7 @@ class ZookeeperSession:
             return None
         return None
 
-    async def _make_directories(self, paths: list[str]) -> None:
+    async def _create_parents(self, paths: list[str]) -> None:
         """Creates parent directories. Raises Invalid if one of them has a value."""
         for path in paths:
             if path in self._directories:
@@ -300,7 +302,7 @@ class ZookeeperSession:
                     raise Invalid(f"{path} has a value: it cannot have keys below it") from None
             self._directories.add(path)
 
-    async def _until_woken(
+    async def _wait_watch(
         self, watch: Callable[[Callable[[object], None]], list[Call]], look: Callable[[], Any], seen: object
     ) -> None:
         """Waits until a watched key may have changed, including changes before the watch was set."""
@@ -337,7 +339,7 @@ class ZookeeperSession:
 
     def _check_open(self) -> None:
         if self.state is State.LOST:
-            raise SessionLost("the session with ZooKeeper is over")
+            raise SessionLost("the session with ZooKeeper has ended")
 
     def _unsure(self) -> Unsure:
         return Unsure("the connection to ZooKeeper was lost during a commit", hint="read the keys to see its outcome")

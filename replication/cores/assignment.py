@@ -184,5 +184,5 @@ def _least_loaded(
     used = Counter(racks[node] for node in replicas if node in racks)
     free = [node for node in racks if node not in replicas and node not in also_not]
     if not free:
-        raise TooFewNodes(f"no node is left for another replica beside {list(replicas)}")
+        raise TooFewNodes(f"no node remains for a replica in addition to {list(replicas)}")
     return min(free, key=lambda node: (used[racks[node]], held[node], node))

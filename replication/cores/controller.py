@@ -26,7 +26,7 @@ class Write:
 
 
 @dataclass(slots=True)
-class _Known:
+class _Partition:
     found: VersionedState
     rules: TopicRules
     is_writing: bool = False
@@ -38,7 +38,7 @@ class Controller:
     def __init__(self, controller_epoch: int) -> None:
         self.controller_epoch = controller_epoch
         self._nodes: Registrations = {}
-        self._partitions: dict[str, _Known] = {}
+        self._partitions: dict[str, _Partition] = {}
 
     def __repr__(self) -> str:
         return (
@@ -48,7 +48,7 @@ class Controller:
     def on_nodes(self, nodes: Registrations) -> list[Write]:
         """Take the registered nodes. Every partition is checked again: one pass over small values."""
         self._nodes = nodes
-        return [write for partition in self._partitions for write in self._look_at(partition)]
+        return [write for partition in self._partitions for write in self._evaluate(partition)]
 
     def on_partition(self, partition: str, found: VersionedState, rules: TopicRules) -> list[Write]:
         """Take a state from the store. Ignores one that is older than the known state."""
@@ -56,13 +56,13 @@ class Controller:
         if known is not None and found.partition_epoch < known.found.partition_epoch:
             return []
         is_writing = known is not None and known.is_writing and found.partition_epoch == known.found.partition_epoch
-        self._partitions[partition] = _Known(found, rules, is_writing)
-        return self._look_at(partition)
+        self._partitions[partition] = _Partition(found, rules, is_writing)
+        return self._evaluate(partition)
 
     def on_deleted(self, partition: str) -> None:
         self._partitions.pop(partition, None)
 
-    def on_refused(self, partition: str) -> None:
+    def on_rejected(self, partition: str) -> None:
         """Note that a write lost the compare-and-set. The driver reads; on_partition continues."""
         if partition in self._partitions:
             self._partitions[partition].is_writing = False
@@ -71,7 +71,7 @@ class Controller:
         """Return the writes of a preferred leader election. Called every `leader_imbalance_check_ms`."""
         return self._changes(with_preferred_leader)
 
-    def _look_at(self, partition: str) -> list[Write]:
+    def _evaluate(self, partition: str) -> list[Write]:
         return self._change(partition, reconciled)
 
     def _changes(self, wanted: _Wanted) -> list[Write]:

@@ -76,7 +76,7 @@ class InSyncSet:
         self.committed, self.proposed = found, None
         return True
 
-    def not_taken(self) -> None:
+    def reject_proposal(self) -> None:
         """Drop a proposal that certainly never reached the store: a later read returned the committed state.
 
         Not for a rejected compare-and-set: then the store has a newer state, which `apply` takes.

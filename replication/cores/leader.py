@@ -84,14 +84,14 @@ def position_verdict(
     if fetch.last_epoch is not None:
         if fetch.last_epoch < epochs[0].epoch and epochs[0].start_offset > bounds.log_start:
             return _out_of_range(bounds)
-        if parted := _parted(epochs, bounds, fetch.log_end, fetch.last_epoch):
+        if parted := _divergence(epochs, bounds, fetch.log_end, fetch.last_epoch):
             return parted
-    if fetch.ahead is not None and (parted := _parted(epochs, bounds, fetch.ahead.offset, fetch.ahead.epoch)):
+    if fetch.ahead is not None and (parted := _divergence(epochs, bounds, fetch.ahead.offset, fetch.ahead.epoch)):
         return parted
     return _out_of_range(bounds) if fetch.wanted > bounds.log_end else None
 
 
-def _parted(epochs: Sequence[EpochStart], bounds: LogBounds, end: int, epoch: int) -> OutOfRange | Diverging | None:
+def _divergence(epochs: Sequence[EpochStart], bounds: LogBounds, end: int, epoch: int) -> OutOfRange | Diverging | None:
     ends = end_offset_for(epochs, epoch, bounds.log_end)
     if ends is None:
         return _out_of_range(bounds)
@@ -250,9 +250,9 @@ class Leader:
         self._set.confirmed(partition_epoch)
         return self._advance(now) + self._grow_at_rest(now)
 
-    def on_not_taken(self) -> None:
-        """Drop the proposal: it is not in the store and will not be (InSyncSet.not_taken)."""
-        self._set.not_taken()
+    def on_proposal_rejected(self) -> None:
+        """Drop the proposal: it is not in the store and will not be (InSyncSet.reject_proposal)."""
+        self._set.reject_proposal()
 
     # Rules.
 
@@ -284,7 +284,7 @@ class Leader:
         known = self._progress[node_id]
         if self._set.proposed is not None or self.state.is_in_sync(node_id) or not self._may_join(known):
             return []
-        if not self._may_be_taken(node_id, known):
+        if not self._is_eligible_member(node_id, known):
             return []
         return [self._proposal((*self.state.in_sync, Member(node_id, known.broker_epoch)))]
 
@@ -297,7 +297,7 @@ class Leader:
                 return effects
         return []
 
-    def _may_be_taken(self, node_id: int, known: Progress) -> bool:
+    def _is_eligible_member(self, node_id: int, known: Progress) -> bool:
         """True if the node that fetched is registered in the same broker epoch, stays, and has the partition online."""
         node = self._nodes.get(node_id)
         if node is None or node.is_leaving or self.partition in node.offline:
@@ -341,7 +341,7 @@ class Leader:
 
     def _is_joining(self, node_id: int, known: Progress, now: float) -> bool:
         is_near = self._may_join(known) and known.is_caught_up(self.log_end, now, self._lag_s_max)
-        return is_near and self._may_be_taken(node_id, known)
+        return is_near and self._is_eligible_member(node_id, known)
 
     def _keeps_up(self, member: Member, now: float) -> bool:
         known = self._progress.get(member.node_id)

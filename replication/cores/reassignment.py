@@ -17,7 +17,7 @@ class UnknownNodes(ValueError):
     """The target has unregistered or repeated nodes. Choose others."""
 
 
-def begun(state: PartitionState, target: tuple[int, ...], known: Collection[int]) -> PartitionState:
+def with_reassignment(state: PartitionState, target: tuple[int, ...], known: Collection[int]) -> PartitionState:
     """Return the state with a reassignment to `target` in progress, replacing one that was. Raises UnknownNodes."""
     strangers = [node for node in target if node not in known]
     if strangers or not target or len(set(target)) != len(target):

@@ -59,7 +59,7 @@ class Session:
             self._contact_at = max(self._contact_at, now)
         return self.state
 
-    def may_acknowledge_alone(self, now: float) -> bool:
+    def may_acknowledge_locally(self, now: float) -> bool:
         """True if acks=1 may be given: no other leader can have been elected yet."""
         return self._has_contact_within(self._timeout_s * _DOUBT_SHARE, now)
 

@@ -35,7 +35,7 @@ class _Answer:
     answered: list[Answered] = field(default_factory=list)
     batches: list[Buffer] = field(default_factory=list)
     ended: list[tuple[str, FetchAnswer]] = field(default_factory=list)  # the follower will ask again
-    told: list[tuple[str, Send]] = field(default_factory=list)  # a watermark alone
+    sent: list[tuple[str, Send]] = field(default_factory=list)  # a watermark alone
     size_bytes: int = 0
     has_refused: bool = False
     is_cut: bool = False  # not everything fits
@@ -52,7 +52,7 @@ class FetchServer:
     def __init__(self, replica_of: Callable[[str], LeaderFetch | None], catchup_bytes_per_second: int = 0) -> None:
         self._replica_of = replica_of
         self._loop = asyncio.get_running_loop()
-        self._allowance = TokenBucket(catchup_bytes_per_second, self._loop.time())
+        self._token_bucket = TokenBucket(catchup_bytes_per_second, self._loop.time())
         self._sessions: dict[tuple[int, int], FetchSession] = {}
         self._held: dict[FetchSession, asyncio.Future[None]] = {}
         self._failing: dict[str, str] = {}  # the error of a partition's last read, until a read succeeds
@@ -78,7 +78,7 @@ class FetchServer:
         self._wake(session)
         session.on_fetch(request.session_epoch, request.fetches(), request.forgotten)
         for one in request.asked:
-            self._hear(session, one.key)
+            self._acknowledge(session, one.key)
         answer = await self._answer(session, request)
         self.bytes_sent += answer.size_bytes
         return encode_reply(FetchReply(is_session_known=True, answered=answer.answered), answer.batches)
@@ -94,7 +94,7 @@ class FetchServer:
             known = self._sessions[place] = FetchSession(request.session, request.session_epoch)
         return known if known is not None and known.follows(request.session, request.session_epoch) else None
 
-    def _hear(self, session: FetchSession, key: str) -> None:
+    def _acknowledge(self, session: FetchSession, key: str) -> None:
         """Pass a fetch to the leader as an acknowledgement. It may arrive before this node has become leader."""
         replica = self._replica_of(key)
         verdict = FetchError.UNKNOWN_LEADER_EPOCH if replica is None else replica.on_fetch(session.asked[key])
@@ -109,11 +109,13 @@ class FetchServer:
             ):
                 return _Answer()  # a newer fetch is held now, and gets the same data
             now = self._loop.time()
-            if answer.told:
+            if answer.sent:
                 deadline = min(deadline, now + WATERMARK_S)
             if answer.is_due(request.bytes_min) or now >= deadline:
-                return self._given(session, answer)
-            await self._news(session, deadline if answer.retry_s is None else min(deadline, now + answer.retry_s))
+                return self._finish(session, answer)
+            await self._wait_changes(
+                session, deadline if answer.retry_s is None else min(deadline, now + answer.retry_s)
+            )
 
     async def _gathered(self, session: FetchSession, request: FetchRequest) -> _Answer:
         """Gather everything to send now. Does not change the session except for what can be requested again."""
@@ -123,12 +125,12 @@ class FetchServer:
             keys.sort(key=lambda key: not self._is_in_sync(key, request.node_id))
         for key in keys:
             if key in session.unacknowledged:
-                self._hear(session, key)
+                self._acknowledge(session, key)
             if key in session.asked:
-                await self._look_at(session, key, answer, request)
+                await self._collect(session, key, answer, request)
         return answer
 
-    async def _look_at(self, session: FetchSession, key: str, answer: _Answer, request: FetchRequest) -> None:
+    async def _collect(self, session: FetchSession, key: str, answer: _Answer, request: FetchRequest) -> None:
         fetch, replica = session.asked[key], self._replica_of(key)
         verdict = FetchError.UNKNOWN_LEADER_EPOCH if replica is None else replica.answer_to(fetch)
         if verdict is FetchError.UNKNOWN_LEADER_EPOCH:
@@ -160,7 +162,7 @@ class FetchServer:
             return
         if key in session.asked and session.has_changes(key, verdict):
             answer.answered.append(as_answered(key, verdict))
-            answer.told.append((key, verdict))
+            answer.sent.append((key, verdict))
 
     async def _refused(
         self, replica: LeaderFetch | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
@@ -169,7 +171,7 @@ class FetchServer:
         answer.has_refused = True
         if replica is None or not isinstance(verdict, OutOfRange) or verdict.log_end < fetch.log_end:
             return as_answered(key, verdict)
-        offset, handed = await replica.hand_over(verdict.local_log_start)
+        offset, handed = await replica.export_producer_state(verdict.local_log_start)
         answer.batches.append(handed)
         return as_answered(key, verdict, len(handed), verdict.log_end, False, offset)
 
@@ -177,12 +179,12 @@ class FetchServer:
         self, replica: LeaderFetch, key: str, fetch: FollowerFetch, answer: _Answer, request: FetchRequest
     ) -> Found | None:
         room = request.bytes_max - answer.size_bytes
-        is_catching_up = self._allowance.bytes_per_second and not replica.is_in_sync(request.node_id)
+        is_catching_up = self._token_bucket.bytes_per_second and not replica.is_in_sync(request.node_id)
         if is_catching_up:
-            left = self._allowance.left(self._loop.time())
+            left = self._token_bucket.left(self._loop.time())
             room = min(room, left or 0)
             if not left:
-                answer.retry_s = self._allowance.wait_s()
+                answer.retry_s = self._token_bucket.wait_s()
         if room <= 0:
             return None
         try:
@@ -190,25 +192,25 @@ class FetchServer:
         except EngineError as error:
             if self._failing.get(key) != str(error):  # a follower retries several times a second
                 self._failing[key] = str(error)
-                log.error("a follower cannot be served", extra={"partition": key, "reason": str(error)})
+                log.error("a replica fetch failed", extra={"partition": key, "reason": str(error)})
             return None
         self._failing.pop(key, None)
         if found is not None and is_catching_up:
-            self._allowance.take(len(found.data))
+            self._token_bucket.take(len(found.data))
         return found
 
-    def _given(self, session: FetchSession, answer: _Answer) -> _Answer:
+    def _finish(self, session: FetchSession, answer: _Answer) -> _Answer:
         for key, verdict in answer.ended:
             session.answered(key, verdict)
-        for key, told in answer.told:
-            session.sent_positions(key, told)
+        for key, sent in answer.sent:
+            session.sent_positions(key, sent)
         return answer
 
     def _is_in_sync(self, key: str, node_id: int) -> bool:
         replica = self._replica_of(key)
         return replica is not None and replica.is_in_sync(node_id)
 
-    async def _news(self, session: FetchSession, deadline: float) -> None:
+    async def _wait_changes(self, session: FetchSession, deadline: float) -> None:
         future = self._held[session] = self._loop.create_future()
         expiry = self._loop.call_at(deadline, self._wake, session)
         try:

@@ -98,7 +98,7 @@ class Answered(msgspec.Struct, array_like=True, frozen=True):
         try:
             return _ERRORS[self.verdict]
         except KeyError:
-            raise Invalid(f"{self.verdict!r} is no answer to a fetch") from None
+            raise Invalid(f"{self.verdict!r} is not an answer to a fetch") from None
 
 
 class FetchReply(msgspec.Struct, array_like=True, frozen=True):
@@ -151,9 +151,9 @@ def decode_request(body: Buffer) -> FetchRequest:
     try:
         request = _request_decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise Invalid(f"this is no replica fetch: {error}") from error
+        raise Invalid(f"this is not a replica fetch: {error}") from error
     if request.version != VERSION:
-        raise Invalid(f"replica fetches of version {request.version} are not understood here, only {VERSION}")
+        raise Invalid(f"replica fetches of version {request.version} are not supported, only {VERSION}")
     return request
 
 
@@ -167,12 +167,12 @@ def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
     """Return the header, and the batches of each answered partition in the same order. Raises Invalid."""
     view = memoryview(body)
     if len(view) < _LENGTH.size:
-        raise Invalid(f"{len(view)} bytes are no answer to a replica fetch")
+        raise Invalid(f"{len(view)} bytes are not an answer to a replica fetch")
     at = _LENGTH.size + _LENGTH.unpack_from(view)[0]
     try:
         reply = _reply_decoder.decode(view[_LENGTH.size : at])
     except msgspec.MsgspecError as error:
-        raise Invalid(f"this is no answer to a replica fetch: {error}") from error
+        raise Invalid(f"this is not an answer to a replica fetch: {error}") from error
     data = []
     for one in reply.answered:
         end = at + one.size_bytes

@@ -5,7 +5,7 @@ changes; the first round of a session, and so the first after any failure, has e
 
 A replica that begins to follow while a fetch is held at the leader is asked for at once: the next round is sent before
 the answer of this one, and the leader then ends its wait. At most two rounds are in flight. If the leader had more than
-it sent, the rest is requested while that is written (`_ask_ahead`), so a follower that catches up waits for the network
+it sent, the rest is requested while that is written (`_prefetch`), so a follower that catches up waits for the network
 or for its disk, not for one after the other.
 
 Invariants: answers are handled in the order of their rounds; a partition answered with batches is requested again;
@@ -59,7 +59,7 @@ class _Followed:
     is_delayed: bool = False  # writing failed, and the next request is delayed
 
     @property
-    def is_asked_ahead(self) -> bool:
+    def is_prefetched(self) -> bool:
         return self.sent is not None and self.sent.ahead is not None
 
 
@@ -118,7 +118,7 @@ class Fetcher:
         key = following.replica.key
         self._followed[key] = _Followed(following)
         self._forgotten.pop(key, None)
-        self._ask(key)
+        self._send_now(key)
 
     def forget(self, key: str) -> None:
         if self._followed.pop(key, None) is not None:
@@ -137,7 +137,7 @@ class Fetcher:
             self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    def _ask(self, key: str) -> None:
+    def _send_now(self, key: str) -> None:
         """Send a round for this partition at once, even if one is held."""
         if key in self._followed:
             self._changed[key] = None
@@ -158,9 +158,9 @@ class Fetcher:
         while not self._is_stopping:
             rounds = self.rounds
             try:
-                await self._fetch_for_ever()
+                await self._fetch_forever()
             except (PeerUnreachable, Invalid) as error:
-                log.info("a leader is out of reach", extra={"reason": str(error)})
+                log.info("a leader cannot be reached", extra={"reason": str(error)})
             except Exception:  # a bug in one answer must not end all following
                 log.exception("a fetcher failed")
             finally:
@@ -176,7 +176,7 @@ class Fetcher:
             begun.cancel()
             await asyncio.gather(begun, return_exceptions=True)
 
-    async def _fetch_for_ever(self) -> None:
+    async def _fetch_forever(self) -> None:
         while not self._is_stopping:
             if self._next is None and (not self._followed or self._own() is None):
                 self._wanted.clear()
@@ -192,7 +192,7 @@ class Fetcher:
             self._is_held = self._can_be_ended = False
             self.rounds += 1
             self.bytes_received += len(body)
-            await self._take(body, session_epoch)
+            await self._apply_reply(body, session_epoch)
             self._can_be_ended = True
 
     def _request(self) -> bytes:
@@ -210,7 +210,7 @@ class Fetcher:
             one = self._followed[key]
             if is_full:
                 one.sent, one.ahead, one.is_in_work = None, None, False
-            fetch = self._news_of(one)
+            fetch = self._next_fetch_of(one)
             one.ahead = None
             if fetch is not None:
                 one.sent, one.sent_in, one.is_delayed = fetch, self._session_epoch, False
@@ -234,7 +234,7 @@ class Fetcher:
             )
         )
 
-    def _news_of(self, one: _Followed) -> FollowerFetch | None:
+    def _next_fetch_of(self, one: _Followed) -> FollowerFetch | None:
         """Return a replica's fetch; None if it must not fetch, has nothing to send, or an answer is in flight."""
         if one.is_in_work and one.ahead is None:
             return None
@@ -242,11 +242,11 @@ class Fetcher:
         if fetch is None or one.sent is None:
             return fetch
         is_same_leadership = fetch.leader_epoch == one.sent.leader_epoch
-        if one.is_asked_ahead and one.sent_in > self._taken and is_same_leadership and not one.is_delayed:
+        if one.is_prefetched and one.sent_in > self._taken and is_same_leadership and not one.is_delayed:
             return None
         return None if _is_same(fetch, one.sent) else fetch
 
-    async def _take(self, body: Buffer, session_epoch: int) -> None:
+    async def _apply_reply(self, body: Buffer, session_epoch: int) -> None:
         reply, data = decode_reply(body)
         if not reply.is_session_known:
             await self._end_session()
@@ -257,14 +257,14 @@ class Fetcher:
             if (found := self._counted(one, batches, session_epoch)) is not None
         ]
         self._taken = session_epoch
-        self._look_after_those_asked_ahead()
+        self._requeue_prefetched()
         if self._next is None and self._own() is not None and not self._is_stopping:
-            self._ask_ahead(work)
+            self._prefetch(work)
         if len(work) == 1:
             await self._apply(work[0])
         elif work:
             await asyncio.gather(*map(self._apply, work))
-        if self._next is not None and any(self._news_of(self._followed[key]) for key in self._changed):
+        if self._next is not None and any(self._next_fetch_of(self._followed[key]) for key in self._changed):
             self._interrupt_soon()  # reports the new positions, if the leader holds the round in flight
 
     def _counted(self, one: Answered, batches: Buffer, session_epoch: int) -> _Work | None:
@@ -286,19 +286,19 @@ class Fetcher:
         sent = Sent(batches, one.log_end, one.is_segment_start, one.handed_offset, one.end)
         return _Work(one.key, followed, fetch, answer, sent, is_over)
 
-    def _look_after_those_asked_ahead(self) -> None:
+    def _requeue_prefetched(self) -> None:
         """Queue replicas whose ahead round was held to its end: the leader lacks their positions since then."""
         ahead, self._ahead = self._ahead, []
         for key in ahead:
             followed = self._followed.get(key)
-            if followed is None or not followed.is_asked_ahead:
+            if followed is None or not followed.is_prefetched:
                 continue
             if followed.sent_in > self._taken:
                 self._ahead.append(key)
             else:
                 self._changed[key] = None
 
-    def _ask_ahead(self, work: Sequence[_Work]) -> None:
+    def _prefetch(self, work: Sequence[_Work]) -> None:
         """Send the next round at once if the leader had more than it sent: it travels while this answer is written."""
         for one in work:
             if one.is_over and isinstance(one.answer, Send) and (end := one.sent.end_of_part) is not None:
@@ -316,8 +316,8 @@ class Fetcher:
         followed.is_in_work = False
         if delay_s:
             followed.is_delayed = True
-            self._loop.call_later(delay_s, self._ask, key)
-        elif not followed.is_asked_ahead:
+            self._loop.call_later(delay_s, self._send_now, key)
+        elif not followed.is_prefetched:
             self._changed[key] = None
 
 

@@ -100,10 +100,10 @@ class FollowerDriver:
             except (UnexpectedOffset, OffsetBelowLogStart):
                 return SOON_S
             except InvalidBatch as error:
-                self._tell_trouble("what a leader sent is refused", error)
+                self._log_trouble("batches of a leader were rejected", error)
                 return AFTER_ERROR_S
             except (EngineError, OSError) as error:
-                self._tell_trouble("following failed", error)
+                self._log_trouble("following failed", error)
                 return AFTER_ERROR_S
             if self._trouble is not None:
                 self._trouble = None
@@ -119,15 +119,15 @@ class FollowerDriver:
                 await self._append(effect, sent)
                 return 0.0
             case follower.Truncate(to, is_below_watermark):
-                self._tell_cut(to, is_below_watermark=is_below_watermark)
+                self._log_truncation(to, is_below_watermark=is_below_watermark)
                 await shard.truncate(partition, to)
                 return 0.0
             case follower.ResetLog(at, log_start):
                 self.restarts += 1
                 has_records = partition.log_end > partition.log.local_log_start  # a log start may be cut short
-                self._tell_cut(at, is_below_watermark=has_records and at < partition.high_watermark)
+                self._log_truncation(at, is_below_watermark=has_records and at < partition.high_watermark)
                 self._handed = (sent.handed_offset, bytes(sent.data))
-                await shard.reset_log(partition, at, log_start, self._handed_for(at))
+                await shard.reset_log(partition, at, log_start, self._producer_state_for(at))
                 return 0.0
             case follower.Backoff():
                 return SOON_S
@@ -137,7 +137,7 @@ class FollowerDriver:
     async def _append(self, effect: follower.Append, sent: Sent) -> None:
         partition = self.replica.partition
         if sent.data:
-            await self._begin_within_a_batch(sent.data)
+            await self._reset_to_first_batch(sent.data)
             await self.replica.shard.committer.append_as_follower(
                 partition, sent.data, wants_sync=self._wants_sync(sent), starts_segment=sent.is_segment_start
             )
@@ -151,7 +151,7 @@ class FollowerDriver:
     def _follow_log_start(self, offset: int) -> None:
         """Delete the records below the leader's log start, in the background. A failure is retried after an answer."""
         work = self._deleted_below(offset)
-        self._background.start(work, "deleting what the leader has deleted", of=self.replica.partition.name)
+        self._background.start(work, "following the leader's log start", of=self.replica.partition.name)
 
     async def _deleted_below(self, offset: int) -> None:
         partition = self.replica.partition
@@ -165,29 +165,31 @@ class FollowerDriver:
         is_fsync_demanded = self.replica.partition.settings.durability == "group"
         return is_fsync_demanded and (self.is_in_sync or sent.end_of_part is None)
 
-    async def _begin_within_a_batch(self, data: Buffer) -> None:
+    async def _reset_to_first_batch(self, data: Buffer) -> None:
         """Reset an empty log to the base offset of its first batch, if records at its start were deleted."""
         log_ = self.replica.partition.log
         first = record_batch.read_header(data).base_offset if len(data) >= record_batch.HEADER_BYTES else log_.log_end
         if log_.size_bytes == 0 and first < log_.log_end:
-            await self.replica.shard.reset_log(self.replica.partition, first, log_.log_start, self._handed_for(first))
+            await self.replica.shard.reset_log(
+                self.replica.partition, first, log_.log_start, self._producer_state_for(first)
+            )
 
-    def _handed_for(self, offset: int) -> Buffer:
+    def _producer_state_for(self, offset: int) -> Buffer:
         """Return the state for a log that begins here. Empty after a truncation below the first local record."""
         handed_offset, handed = self._handed
         return handed if handed_offset == offset else b""
 
-    def _tell_trouble(self, message: str, error: EngineError | OSError) -> None:
+    def _log_trouble(self, message: str, error: EngineError | OSError) -> None:
         if self._trouble != str(error):
             self._trouble = str(error)
             log.error(message, extra={"partition": self.replica.key, "reason": self._trouble})
 
-    def _tell_cut(self, to: int, *, is_below_watermark: bool) -> None:
+    def _log_truncation(self, to: int, *, is_below_watermark: bool) -> None:
         self.truncations += 1
         extra = {"partition": self.replica.key, "to": to, "log_end": self.replica.partition.log_end}
         if is_below_watermark:
-            log.error("committed records are cut off: an unclean election, or a fault", extra=extra)
+            log.error("committed records are truncated: an unclean election, or a fault", extra=extra)
         elif to < self.replica.partition.log_end:
-            log.warning("cut back to what the leader has", extra=extra)
+            log.warning("truncated to the leader's log", extra=extra)
         elif to > self.replica.partition.log_end:
-            log.warning("begun where the leader's disk does", extra=extra)
+            log.warning("reset to the leader's local log start", extra=extra)

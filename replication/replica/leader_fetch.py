@@ -55,9 +55,9 @@ class LeaderFetch:
         state = self._replica.state
         return state is not None and state.state.is_in_sync(node_id)
 
-    async def hand_over(self, offset: int) -> tuple[int, bytes]:
+    async def export_producer_state(self, offset: int) -> tuple[int, bytes]:
         """Return the state for a log that begins with the batch of this offset, and that batch's base offset."""
-        return await self._replica.shard.hand_over(self._replica.partition, offset)
+        return await self._replica.shard.export_producer_state(self._replica.partition, offset)
 
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
         """Read batches for a follower; None if there are none, as after the end of a leadership. Raises EngineError."""

@@ -19,7 +19,7 @@ from engine.log.epochs import EpochStart
 from engine.partition.partition import Partition
 from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
-from engine.runtime.tasks import in_background, note_failure
+from engine.runtime.tasks import in_background, log_failure
 from engine.shard.shard import Shard
 from replication import refusals
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
@@ -29,7 +29,7 @@ from replication.errors import NotLeader, OffsetNotAvailable
 from replication.replica import leader_start as beginning
 from replication.replica.acks import FINAL, Acks, forget
 
-HANDOVER_S = 3.0  # a new leader that has all of the log commits within a few fetches
+LEADER_CHANGE_S = 3.0  # a new leader that has all of the log commits within a few fetches
 
 log = logging.getLogger("penstock.replication")
 
@@ -48,7 +48,7 @@ class Host(Protocol):
 
     def now(self) -> float: ...
     def moved(self, replica: Replica) -> None: ...  # positions or the role: for the fetch server and the fetcher
-    def role_taken(self, replica: Replica) -> None: ...  # begins or stops fetching
+    def on_role_changed(self, replica: Replica) -> None: ...  # begins or stops fetching
     def propose(self, replica: Replica, change: Propose) -> None: ...  # answered by on_confirmed, on_state or on_unsure
     async def confirms(self, replica: Replica, leader_epoch: int) -> bool: ...  # asks the store after this call
     def went_offline(self, replica: Replica) -> None: ...
@@ -68,10 +68,10 @@ class Replica:
         self._committer = shard.committer
         self._core: Leader | None = None
         self._settings = partition.settings
-        self._takes_all = self._takes_one = False  # appends with acks=all, and with the others
+        self._accepts_all = self._accepts_one = False  # appends with acks=all, and with the others
         self._is_paused = False
         self._is_unsure = False  # it is unknown whether the store has the last proposal
-        self._beginning: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"Replica({self.partition!r}, {self.role}, {self._core or ''})"
@@ -103,13 +103,13 @@ class Replica:
 
     def check_append(self, acks: Acks) -> None:
         """Check whether an append would be accepted now. Raises NotLeader, NoLeader, NotEnoughReplicas."""
-        if self._takes_all if acks is Acks.ALL else self._takes_one and not self.host.is_in_doubt:
+        if self._accepts_all if acks is Acks.ALL else self._accepts_one and not self.host.is_in_doubt:
             return
         core, name = self._core, self.partition.name
         if core is None:
             raise self._not_leading()
         if self._is_paused:
-            raise NotLeader(f"{name}: this node is stopping, and gives its leaderships away")
+            raise NotLeader(f"{name}: this node is stopping, and its leaderships move")
         raise refusals.too_few_in_sync(name, self.in_sync, core) if acks is Acks.ALL else refusals.in_doubt(name)
 
     def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
@@ -161,7 +161,7 @@ class Replica:
             if acks is Acks.ALL or not is_sure:  # after a leadership ends, only the next leader's commits are certain
                 if partition.high_watermark < appended.end:
                     await partition.watermark.acks.wait_until(deadline, appended.end)
-                if core is not None and self._core is core and not self._takes_all:
+                if core is not None and self._core is core and not self._accepts_all:
                     refusals.check_acknowledged(partition.name, core, appended.end)
             return appended
         except TimeoutError:
@@ -186,7 +186,7 @@ class Replica:
         if not self.host.has_contact:
             raise refusals.without_contact(self.partition.name)
         if self._core.latest_offset is None:
-            raise OffsetNotAvailable(f"{self.partition.name}: the new leader does not know yet what is committed")
+            raise OffsetNotAvailable(f"{self.partition.name}: the new leader does not know the high watermark yet")
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
         """Check that consumers may read here: from the leader or, with `from_follower`, from a replica in sync.
@@ -209,18 +209,18 @@ class Replica:
         if known is not None and found.partition_epoch <= known.partition_epoch:
             if self._is_unsure and self._core is not None and found.partition_epoch == known.partition_epoch:
                 self._is_unsure = False
-                self._core.on_not_taken()  # this state was read after a proposal of unknown outcome, which is not in it
+                self._core.on_proposal_rejected()  # this state was read after the proposal and does not have it
             return
         self.state = found
         core = self._core
         if core is not None and found.state.leader_epoch == core.leader_epoch:
             self._is_unsure = False
             self.do(core.on_state(found, self.host.now()))
-            self._look_again()
+            self._refresh_conditions()
         elif self.host.member is not None:
             role = role_of(self.host.member, found.state)
             if role != self.role:
-                self._take_up(role)
+                self._apply_role(role)
         self.host.moved(self)
 
     def on_confirmed(self, core: Leader, found: VersionedState) -> None:
@@ -228,7 +228,7 @@ class Replica:
         if core is self._core and self.state is not None and found.partition_epoch > self.state.partition_epoch:
             self.state = found
             self.do(core.on_confirmed(found.partition_epoch, self.host.now()))
-            self._look_again()
+            self._refresh_conditions()
 
     def on_unsure(self, core: Leader) -> None:
         """Note that the outcome of the proposal is unknown. The next state from the store decides it."""
@@ -238,16 +238,16 @@ class Replica:
         """Apply a change of the host's registrations."""
         if self._core is not None:
             self._core.on_nodes(self.host.registrations)
-            self._look_again()
+            self._refresh_conditions()
 
     def resign(self) -> None:
         """Give up the role after the end of the session: the leader is unknown."""
-        self._take_up(Wait(0))
+        self._apply_role(Wait(0))
         self.state = None
 
     def pause(self, is_paused: bool) -> None:  # takes no appends, so that the next leader has all of them
         self._is_paused = is_paused
-        self._judge()
+        self._update_acceptance()
 
     @property
     def is_settled(self) -> bool:
@@ -259,7 +259,7 @@ class Replica:
         if self._core is not None:
             self.note_log_start(self._core)
             self.do(self._core.on_tick(self.host.now()))
-            self._look_again()
+            self._refresh_conditions()
 
     # For the fetch server.
 
@@ -289,12 +289,12 @@ class Replica:
         )
         self._lead(own, beginning.standalone_epochs(self.partition.log))
 
-    def _take_up(self, role: Role) -> None:
+    def _apply_role(self, role: Role) -> None:
         self._end_leading(role)
         self.role = role
         if isinstance(role, Lead):
-            self._beginning = in_background(self._begin_leading(role), "becoming leader", of=self.partition.name)
-        self.host.role_taken(self)
+            self._starting = in_background(self._begin_leading(role), "becoming leader", of=self.partition.name)
+        self.host.on_role_changed(self)
         self.host.moved(self)
 
     async def _begin_leading(self, role: Lead) -> None:
@@ -302,10 +302,10 @@ class Replica:
 
         Going offline would exclude even an only replica from elections for the life of this process.
         """
-        while await self._finds_no_room(role):  # noqa: ASYNC110 - no event reports free disk space
+        while await self._lead_or_retry(role):  # noqa: ASYNC110 - no event reports free disk space
             await asyncio.sleep(beginning.NO_ROOM_S)
 
-    async def _finds_no_room(self, role: Lead) -> bool:
+    async def _lead_or_retry(self, role: Lead) -> bool:
         """Start leading if the role still holds. Returns whether the disk is full, so that the caller must retry."""
         async with self.log_work:
             if self.role is not role or self.partition.offline is not None:
@@ -323,7 +323,7 @@ class Replica:
                 log.warning("cannot lead yet", extra={"partition": self.partition.name, "reason": str(error)})
                 return self.role is role
             except Exception as error:  # any kind of error: otherwise no other node would be elected
-                note_failure("becoming leader", error, of=self.partition.name)
+                log_failure("becoming leader", error, of=self.partition.name)
                 self.host.went_offline(self)
             return False
 
@@ -335,9 +335,9 @@ class Replica:
         self._core = beginning.leader_of(partition, self.key, own, self.state, epochs, host.lag_s_max, host.now())
         self._core.on_nodes(self.host.registrations)
         self.do(self._core.on_written(partition.log_end, self.host.now()))
-        self._judge()
+        self._update_acceptance()
         if partition.unsynced_since is not None:
-            self._committer.look_at(partition, sync=True)
+            self._committer.include(partition, sync=True)
 
     def _end_leading(self, role: Role) -> None:
         """End leading at once: reject queued batches, and wake the long polls, which then ask the new leader.
@@ -348,20 +348,20 @@ class Replica:
             return
         self._core = None
         self._is_unsure = False
-        self._judge()
-        self._committer.refuse_queued(self.partition, self._not_leading())
+        self._update_acceptance()
+        self._committer.fail_queued(self.partition, self._not_leading())
         if isinstance(role, Follow | Lead):
-            asyncio.get_running_loop().call_later(HANDOVER_S, self._give_up_acks)
+            asyncio.get_running_loop().call_later(LEADER_CHANGE_S, self._fail_acks)
         else:
-            self._give_up_acks()
+            self._fail_acks()
         self.partition.wake_all()
 
-    def _give_up_acks(self) -> None:
+    def _fail_acks(self) -> None:
         if self._core is None:  # otherwise it leads again, with all records that are waited for
             self.partition.fail_acks(refusals.leadership_lost(self.partition.name))
 
     def positions_moved(self, now: float) -> None:
-        """Let the leader core know the new ends of the log, and apply what it decides."""
+        """Pass the new ends of the log to the leader core, and apply its effects."""
         core, partition = self._core, self.partition
         if core is not None:
             if partition.settings is not self._settings:
@@ -379,22 +379,22 @@ class Replica:
             else:
                 self.host.propose(self, effect)
 
-    def _look_again(self) -> None:
+    def _refresh_conditions(self) -> None:
         """Update the conditions for appends after a change."""
         core = self._core
         if core is not None and self.partition.settings is not self._settings:
             self._settings_changed(core)
-        self._judge()
+        self._update_acceptance()
 
     def _settings_changed(self, core: Leader) -> None:
         self._settings, core.rules = self.partition.settings, TopicRules.of(self.partition.settings)
-        self._judge()
+        self._update_acceptance()
 
-    def _judge(self) -> None:
+    def _update_acceptance(self) -> None:
         """Store whether appends are accepted now, because every append checks it."""
         core = None if self._is_paused else self._core
-        self._takes_one = core is not None
-        self._takes_all = core is not None and core.has_enough_replicas
+        self._accepts_one = core is not None
+        self._accepts_all = core is not None and core.has_enough_replicas
 
     def _not_leading(self) -> EngineError:
         return refusals.not_leading(self.partition.name, self.role, is_known=self.state is not None)

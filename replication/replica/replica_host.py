@@ -21,7 +21,7 @@ from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from replication.cluster.store_calls import Coalescer
-from replication.cluster.values import Confirmed, NotKnown, Outcome, Proposal, Refused
+from replication.cluster.values import Confirmed, Outcome, OutcomeUnknown, Proposal, Refused
 from replication.cores.leader import Leader, Propose
 from replication.cores.partition_state import Member, Registrations, VersionedState
 from replication.cores.role import Follow, Lead, role_of
@@ -51,7 +51,7 @@ class ReplicaLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LeaderAddress:
     """The address of a shard of another node, for its followers."""
 
     node_id: int
@@ -66,7 +66,7 @@ class _Hosted:
     serving: LeaderFetch
     topic_id: str
     number: int
-    place: _Place | None = None
+    place: _LeaderAddress | None = None
 
 
 class ReplicaHost:
@@ -101,12 +101,12 @@ class ReplicaHost:
         self._states: dict[str, VersionedState] = {}
         self._hosted: dict[str, _Hosted] = {}
         self.by_partition: dict[Partition, Replica] = {}
-        self._fetchers: dict[_Place, Fetcher] = {}
+        self._fetchers: dict[_LeaderAddress, Fetcher] = {}
         self._proposals: list[tuple[Replica, Leader, Propose]] = []
         self._background = BackgroundTasks()
         self.server = FetchServer(self._serving, limits.catchup_bytes_per_second)
         self.now = self._loop.time
-        self._ticker = keep_running(self._tick_for_ever, "ticking leaders")
+        self._ticker = keep_running(self._tick_forever, "ticking leaders")
 
     def __repr__(self) -> str:
         return f"ReplicaHost({self.member}, {len(self._hosted)} replicas, {len(self._fetchers)} fetchers)"
@@ -185,7 +185,7 @@ class ReplicaHost:
         self.registrations, self._urls = registrations, urls
         for hosted in self._hosted.values():
             hosted.replica.on_nodes()
-            self._find_place(hosted)
+            self._follow_leader(hosted)
 
     def on_states(self, changed: Iterable[tuple[str, int, VersionedState]]) -> None:
         for topic_id, number, found in changed:
@@ -205,7 +205,7 @@ class ReplicaHost:
 
     @property
     def is_in_doubt(self) -> bool:
-        return not self._session.may_acknowledge_alone(self._boottime())
+        return not self._session.may_acknowledge_locally(self._boottime())
 
     @property
     def has_contact(self) -> bool:
@@ -228,11 +228,11 @@ class ReplicaHost:
         if hosted is not None and hosted.place is not None and (fetcher := self._fetchers.get(hosted.place)):
             fetcher.moved(replica.key)
 
-    def role_taken(self, replica: Replica) -> None:
+    def on_role_changed(self, replica: Replica) -> None:
         hosted = self._hosted.get(replica.key)
         if hosted is not None:
-            self._leave_place(hosted)
-            self._find_place(hosted)
+            self._unfollow(hosted)
+            self._follow_leader(hosted)
 
     def propose(self, replica: Replica, change: Propose) -> None:
         core = replica.core
@@ -253,19 +253,19 @@ class ReplicaHost:
         hosted = self._hosted.get(key)
         return None if hosted is None else hosted.serving
 
-    def _find_place(self, hosted: _Hosted) -> None:
+    def _follow_leader(self, hosted: _Hosted) -> None:
         """Fetch from the present address of the leader, if the replica follows one that is registered."""
-        place = self._place_of(hosted)
+        place = self._address_of(hosted)
         if place == hosted.place:
             return
-        self._leave_place(hosted)
+        self._unfollow(hosted)
         hosted.place = place
         if place is not None:
             if (fetcher := self._fetchers.get(place)) is None:
                 fetcher = self._fetchers[place] = self._new_fetcher(place)
             fetcher.follow(hosted.following)
 
-    def _place_of(self, hosted: _Hosted) -> _Place | None:
+    def _address_of(self, hosted: _Hosted) -> _LeaderAddress | None:
         role = hosted.replica.role
         if not isinstance(role, Follow):
             return None
@@ -273,9 +273,9 @@ class ReplicaHost:
         if not urls:
             return None
         shard = shard_of(hosted.topic_id, hosted.number, len(urls))
-        return _Place(role.leader, shard, urls[shard])
+        return _LeaderAddress(role.leader, shard, urls[shard])
 
-    def _leave_place(self, hosted: _Hosted) -> None:
+    def _unfollow(self, hosted: _Hosted) -> None:
         place, hosted.place = hosted.place, None
         if place is None:
             return
@@ -287,7 +287,7 @@ class ReplicaHost:
             ]  # the node has left or moved; while it is there, it may lead another partition again
             self._background.start(fetcher.stop(), "stopping a fetcher")
 
-    def _new_fetcher(self, place: _Place) -> Fetcher:
+    def _new_fetcher(self, place: _LeaderAddress) -> Fetcher:
         exchange = self._connect(place.url)
         return Fetcher(exchange, lambda: self.member, self._index, self._limits.fetches, self._new_session)
 
@@ -303,8 +303,8 @@ class ReplicaHost:
         try:
             outcomes = await self._propose(proposals)
         except Exception as error:
-            log.warning("proposals were not answered", extra={"reason": repr(error)})
-            outcomes = [NotKnown()] * len(proposals)
+            log.warning("proposals got no answer", extra={"reason": repr(error)})
+            outcomes = [OutcomeUnknown()] * len(proposals)
         for (replica, core, change), outcome in zip(changes, outcomes, strict=True):
             match outcome:
                 case Confirmed(partition_epoch):
@@ -312,10 +312,10 @@ class ReplicaHost:
                 case Refused(found):
                     if found is not None:
                         replica.on_state(found)
-                case NotKnown():
+                case OutcomeUnknown():
                     replica.on_unsure(core)
 
-    async def _tick_for_ever(self) -> None:
+    async def _tick_forever(self) -> None:
         while True:
             await asyncio.sleep(min(TICK_S_MAX, self.lag_s_max / TICKS_IN_LAG))
             for hosted in list(self._hosted.values()):

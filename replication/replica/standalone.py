@@ -34,11 +34,11 @@ class StandaloneHost:
     def moved(self, replica: Replica) -> None:
         """No-op: a standalone node has no followers."""
 
-    def role_taken(self, replica: Replica) -> None:
-        raise AssertionError("a replica that is alone leads for ever")
+    def on_role_changed(self, replica: Replica) -> None:
+        raise AssertionError("a standalone replica always leads")
 
     def propose(self, replica: Replica, change: Propose) -> None:
-        raise AssertionError("nobody can leave or join a replica that is alone")
+        raise AssertionError("a standalone replica has no in-sync set to change")
 
     async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
         return True

@@ -14,7 +14,7 @@ from tests.architecture.sources import ROOT, Module, modules_of
 
 PACKAGES = ("engine", "replication", "gateway")
 STARTERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
-TAKE_LABELS = {"in_background", "keep_running", "note_failure", "start", "keep", "finish"}
+TAKE_LABELS = {"in_background", "keep_running", "log_failure", "start", "keep", "finish"}
 DOOR = "engine.runtime.tasks"
 INSTEAD = (
     "use engine.runtime.tasks: in_background (logs and counts a failure), keep_running (restarts), start_task (its "

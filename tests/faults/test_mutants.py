@@ -69,12 +69,12 @@ async def test_without_a_mutant_nothing_is_found(produce, tmp_path):
 
 
 async def test_no_dedup_is_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr(Producers, "judge", lambda self, header: None)
+    monkeypatch.setattr(Producers, "validate", lambda self, header: None)
     assert "duplicated" in await found(tmp_path, sequenced)
 
 
 async def test_keys_that_are_not_looked_at_are_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr(PartitionKeys, "judge", lambda self, entry, now_ms: None)
+    monkeypatch.setattr(PartitionKeys, "validate", lambda self, entry, now_ms: None)
     assert "duplicated" in await found(tmp_path, keyed)
 
 
@@ -106,13 +106,13 @@ async def test_dedup_after_the_write_is_caught(tmp_path, monkeypatch):
 
 async def test_order_that_is_not_kept_is_caught(tmp_path, monkeypatch):
     """Batches are accepted in arrival order, with or without gaps."""
-    judge = Producers.judge
+    judge = Producers.validate
 
     def judge_without_gaps(self, header):
         verdict = judge(self, header)
         return None if isinstance(verdict, SequenceGap) else verdict
 
-    monkeypatch.setattr(Producers, "judge", judge_without_gaps)
+    monkeypatch.setattr(Producers, "validate", judge_without_gaps)
     assert "inverted" in await found(tmp_path, sequenced)
 
 

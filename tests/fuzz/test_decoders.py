@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.directory.data_directory import DataDirectory, Identity, _identify, _identify_further
-from engine.directory.log_directories import _known
+from engine.directory.log_directories import _known_directories
 from engine.directory.topics import TopicRecord, _encoded, decoded_topic
 from engine.errors import BatchTooLarge, Corrupt, CorruptBatch, InvalidBatch, RecordTooLarge, StartRefused
 from engine.format import batch
@@ -341,7 +341,7 @@ def test_the_meta_file(tmp_path_factory, data: bytes) -> None:
     with suppress(StartRefused):
         _identify_further(disk, str(path), identity, lambda: "id")
     with suppress(StartRefused):
-        _known(disk, DataDirectory(disk, str(path), identity, last_stop=LastStop.CLEAN))
+        _known_directories(disk, DataDirectory(disk, str(path), identity, last_stop=LastStop.CLEAN))
 
 
 TOPIC = _encoded(TopicRecord("t", "id", 3, 1, {"segment_ms": 60_000}, 5))

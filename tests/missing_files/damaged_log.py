@@ -26,7 +26,7 @@ from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import scan_upload
 from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
-from node.processes.server import own_partitions, segment_restorer
+from node.processes.server import local_partitions_of, segment_restorer
 from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import Answer, InProcess, in_process
 
@@ -67,7 +67,7 @@ class DamagedLog:
         return Path(self.partition.log.directory, f"{number * PER_SEGMENT:020d}{suffix}")
 
     async def scrub(self, restore: Restore = lambda *_: None) -> None:
-        own = own_partitions(self.shard)
+        own = local_partitions_of(self.shard)
         scrubber = Scrubber(RealDisk(), lambda: own, restore, bytes_per_second=1 << 40, interval_ms=1000)
         await scrubber.scrub_all()
         await scrubber.stop()

@@ -41,7 +41,7 @@ async def test_a_new_producer_of_one_process_gets_an_id_that_nobody_uses(tmp_pat
         async with in_process(tmp_path) as gateway:
             for _ in range(2):
                 assert await stored_by_a_new_producer(Topic(gateway, "t"))
-    assert "producer ids are in use that the coordination store has not given out" in caplog.text
+    assert "producer ids are in use that the coordination store has not allocated" in caplog.text
 
 
 @pytest.mark.e2e

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.directory.found_topics import find_topics
+from engine.directory.topic_scan import scan_topics
 from engine.directory.topics import TopicRecord, save_topic
 from engine.errors import Corrupt, EngineError, UnknownTopic
 from engine.format import batch
@@ -204,6 +204,6 @@ async def test_a_missing_directory_of_all_topics_refuses_the_start(home, clock, 
 def test_finding_topics_twice_finds_the_same(tmp_path):
     disk = RealDisk()
     save_topic(disk, str(tmp_path), TopicRecord("t", "0123", 2))
-    first = find_topics(disk, str(tmp_path))
-    assert find_topics(disk, str(tmp_path)) == first
+    first = scan_topics(disk, str(tmp_path))
+    assert scan_topics(disk, str(tmp_path)) == first
     assert [one.name for one in first.records] == ["t"]

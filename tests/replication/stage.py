@@ -152,7 +152,7 @@ class Stage:
 
     def do_reassign(self, *target: str) -> None:
         assert self.store is not None
-        self._write(reassignment.begun(self.store.state, tuple(map(int, target)), self.registered.keys()))
+        self._write(reassignment.with_reassignment(self.store.state, tuple(map(int, target)), self.registered.keys()))
 
     def do_store(self) -> None:
         """Deliver the leaders' proposals, in order."""

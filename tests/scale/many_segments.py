@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.scrubber import Scrubber
 from engine.format import batch
 from engine.runtime.disk import RealDisk
@@ -85,7 +85,7 @@ async def shipped(node: Node, segments: int) -> int:
 async def scrubbed(shard: Shard) -> int:
     """Return how many bytes a round of the scrubber found unchanged since they were sealed."""
     partition = shard.partition("t", 0)
-    one = OwnPartition(shard.topic("t").record.topic_id, partition, shard.quarantine)
+    one = LocalPartition(shard.topic("t").record.topic_id, partition, shard.quarantine)
     scrubber = Scrubber(RealDisk(), lambda: [one], lambda *_: None, bytes_per_second=1 << 32, interval_ms=1000)
     await scrubber.scrub_all()
     await scrubber.stop()

@@ -206,7 +206,7 @@ class Faults:
             if found.state.adding and self.world.random.random() < 0.5:
                 state = reassignment.cancelled(found.state)
             else:
-                state = reassignment.begun(found.state, target, self.nodes.keys())
+                state = reassignment.with_reassignment(found.state, target, self.nodes.keys())
             life.ask_to_move(partition, state)
             self.world.count("reassignments asked for")
 
@@ -233,7 +233,7 @@ class Faults:
                 left = tuple(n for n in found.state.replicas if n != drained and n not in found.state.removing)
                 spare = [n for n in sorted(self.nodes) if n != drained and n not in left]
                 if drained in found.state.replicas and left:
-                    state = reassignment.begun(found.state, (*left, *spare)[:3], self.nodes.keys())
+                    state = reassignment.with_reassignment(found.state, (*left, *spare)[:3], self.nodes.keys())
                     life.ask_to_move(partition, state)
                     self.world.count("reassignments asked for")
 

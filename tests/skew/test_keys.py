@@ -38,7 +38,7 @@ def sequenced(node: Node, sequence: int) -> asyncio.Future[Appended]:
 
 def tick(node: Node) -> None:
     """Run the housekeeping of the partition, as every second."""
-    node.shard.housekeeping._look_at(node.shard.partition("t", 0))
+    node.shard.housekeeping._check(node.shard.partition("t", 0))
 
 
 async def idle(node: Node) -> None:

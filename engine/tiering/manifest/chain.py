@@ -30,7 +30,7 @@ from engine.tiering.manifest.manifest import (
     ManifestEntry,
     SubManifest,
     SubManifestRef,
-    demand_leadership,
+    check_leadership,
     first_manifest,
     fold,
     oldest_run,
@@ -59,7 +59,7 @@ def load_newest(store: ObjectStore, prefix: str) -> Manifest | None:
             return None
         with suppress(NoSuchObject):
             return load_generation(store, prefix, generation)
-    raise StoreUnavailable(f"the manifests below {prefix} vanish while they are read")
+    raise StoreUnavailable(f"the manifests below {prefix} were deleted while they were read")
 
 
 def load_generation(store: ObjectStore, prefix: str, generation: int) -> Manifest:
@@ -99,7 +99,7 @@ def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, l
     for _ in range(_TAKE_OVER_ATTEMPTS_MAX):
         newest = load_newest(store, prefix)
         if newest is not None:
-            demand_leadership(newest, leader_epoch)
+            check_leadership(newest, leader_epoch)
             if newest.leader_epoch == leader_epoch:
                 return newest
         fence = (
@@ -110,7 +110,7 @@ def take_over(store: ObjectStore, prefix: str, leader_epoch: int, writer: str, l
         with suppress(Conflict):
             commit(store, fence)
             return fence
-    raise Conflict(f"{prefix}: other writers were first {_TAKE_OVER_ATTEMPTS_MAX} times")
+    raise Conflict(f"{prefix}: other writers created the next generation {_TAKE_OVER_ATTEMPTS_MAX} times")
 
 
 def fold_if_due(store: ObjectStore, manifest: Manifest, new_id: Callable[[], str]) -> Manifest:
@@ -128,7 +128,7 @@ def load_sub_manifest(store: ObjectStore, ref: SubManifestRef) -> SubManifest:
     """Load the entries of a reference. Raises NoSuchObject, Corrupt, or UnsupportedFormat."""
     data = store.get(ref.key)
     if crc32c(data) != ref.crc32c:
-        raise Corrupt(f"sub-manifest {ref.key} has not the checksum that the root names")
+        raise Corrupt(f"sub-manifest {ref.key} does not have the checksum in the root manifest")
     sub = decode_sub_manifest(data, ref.key)
     if (sub.entries[0].base_offset, sub.entries[-1].end_offset) != (ref.base_offset, ref.end_offset):
         raise Corrupt(f"sub-manifest {ref.key} does not span {ref.base_offset}..{ref.end_offset}")
@@ -152,14 +152,14 @@ def _create(store: ObjectStore, key: str, data: bytes) -> None:
         store.put(key, data, if_absent=True)
     except ObjectExists as error:
         if store.get(key) != data:
-            raise Conflict(f"{key} is another writer's") from error
+            raise Conflict(f"another writer created {key}") from error
     except StoreUnavailable as error:
         try:
             there = store.get(key)
         except NoSuchObject:
             raise error from None
         if there != data:
-            raise Conflict(f"{key} is another writer's") from error
+            raise Conflict(f"another writer created {key}") from error
 
 
 def _newest_generation(store: ObjectStore, prefix: str) -> int | None:

@@ -52,7 +52,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(data: bytes, key: str) -> Manifest:
     """Decode a manifest. Raises Corrupt, which names the object, or UnsupportedFormat."""
     found = read_object(data, key, FORMAT)
-    _demand_checksum(data, key)
+    _check_checksum(data, key)
     prefix, writer = text(found, "prefix", key), text(found, "writer", key)
     manifest = Manifest(
         prefix=prefix,
@@ -94,7 +94,7 @@ def with_checksum(members: Members) -> bytes:
     return body + _CHECKSUM + b"%d}" % crc32c(body)
 
 
-def _demand_checksum(data: bytes, key: str) -> None:
+def _check_checksum(data: bytes, key: str) -> None:
     body, found, stored = data.rpartition(_CHECKSUM)
     if not found or stored != b"%d}" % crc32c(body):
         raise Corrupt(f"manifest {key} fails its checksum", hint="restore it from a copy of the store")

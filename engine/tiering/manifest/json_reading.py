@@ -61,7 +61,7 @@ def objects(found: Members, name: str, key: str) -> list[Members]:
     """Return a member that is an array of objects. Raises Corrupt."""
     values = array(found, name, key)
     if not all(isinstance(value, dict) for value in values):
-        raise Corrupt(f"{key}: {name} holds something else than objects")
+        raise Corrupt(f"{key}: {name} has an element that is not an object")
     return values
 
 
@@ -69,7 +69,7 @@ def array_of_integers(found: Members, name: str, key: str) -> tuple[int, ...]:
     """Return a member that is an array of integers. Raises Corrupt."""
     values = array(found, name, key)
     if {*map(type, values)} - {int}:
-        raise Corrupt(f"{key}: {name} holds something else than integers")
+        raise Corrupt(f"{key}: {name} has an element that is not an integer")
     return tuple(values)
 
 
@@ -77,5 +77,5 @@ def pairs(found: Members, name: str, key: str) -> tuple[tuple[int, int], ...]:
     """Return a member that is an array of pairs of integers. Raises Corrupt."""
     values = array(found, name, key)
     if not all(isinstance(value, list) and [*map(type, value)] == [int, int] for value in values):
-        raise Corrupt(f"{key}: {name} holds something else than pairs of integers")
+        raise Corrupt(f"{key}: {name} has an element that is not a pair of integers")
     return tuple((first, second) for first, second in values)

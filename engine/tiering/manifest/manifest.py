@@ -26,7 +26,7 @@ class Fenced(EngineError):
     """A newer leader owns the manifest. Stop tiering this partition; retrying cannot help."""
 
 
-class DoesNotJoin(EngineError):
+class NotContiguous(EngineError):
     """An object does not continue the manifest. Retrying cannot help; find out which of the two logs is right."""
 
 
@@ -146,11 +146,11 @@ def successor(manifest: Manifest, leader_epoch: int, writer: str) -> Manifest:
 
     Raises Fenced if a newer leader has written already.
     """
-    demand_leadership(manifest, leader_epoch)
+    check_leadership(manifest, leader_epoch)
     return replace(manifest, generation=manifest.generation + 1, leader_epoch=leader_epoch, writer=writer)
 
 
-def demand_leadership(manifest: Manifest, leader_epoch: int) -> None:
+def check_leadership(manifest: Manifest, leader_epoch: int) -> None:
     """Raise Fenced if a leader of this epoch may no longer write."""
     if leader_epoch < manifest.leader_epoch:
         raise Fenced(
@@ -162,11 +162,13 @@ def demand_leadership(manifest: Manifest, leader_epoch: int) -> None:
 def append(manifest: Manifest, entry: ManifestEntry) -> Manifest:
     """Return the manifest with one more entry, in the same generation, which the caller made by `successor`.
 
-    Raises DoesNotJoin if the entry does not continue the manifest.
+    Raises NotContiguous if the entry does not continue the manifest.
     """
     grown = replace(manifest, entries=(*manifest.entries, entry))
     if problem := problem_of(grown):
-        raise DoesNotJoin(f"{manifest.prefix}: {problem}", hint="the local log is not the one that the store holds")
+        raise NotContiguous(
+            f"{manifest.prefix}: {problem}", hint="the local log does not continue the log in the store"
+        )
     return grown
 
 
@@ -225,7 +227,7 @@ def problem_of_runs(prefix: str, runs: Sequence[ManifestEntry | SubManifestRef])
     """Describe a broken order of runs, or a broken run; None if they are valid."""
     for run in runs:
         if not 0 <= run.base_offset < run.end_offset or run.min_timestamp_ms > run.max_timestamp_ms:
-            return f"{run} has bounds that cannot be"
+            return f"{run} has invalid bounds"
         if not run.key.startswith(prefix):
             return f"key {run.key!r} lies outside {prefix!r}"
         if isinstance(run, ManifestEntry) and (problem := _problem_of_epochs(run)):

@@ -85,12 +85,12 @@ class TierCache:
         Logs a directory that cannot be made or read: then every read goes to the store.
         """
         try:
-            await self._take_stock()
+            await self._scan_directory()
         except OSError as error:
             words = {"directory": self._directory, "reason": str(error)}
-            log.warning("copies of tiered segments cannot be kept", extra=words)
+            log.warning("the cache of tiered segments is disabled", extra=words)
 
-    async def _take_stock(self) -> None:
+    async def _scan_directory(self) -> None:
         await aiofiles.os.makedirs(self._directory, exist_ok=True)
         found: list[tuple[float, str, int]] = []
         for name in await aiofiles.os.listdir(self._directory):
@@ -175,7 +175,7 @@ class TierCache:
                     piece = await fetch(start, min(start + _PIECE_BYTES, entry.size_bytes))
                     seen = crc32c(piece, seen)
                     await file.write(piece)
-            self._demand(entry, seen)
+            self._check(entry, seen)
             await aiofiles.os.replace(path + _PARTIAL, path)
         except BaseException:
             with suppress(OSError):
@@ -200,7 +200,7 @@ class TierCache:
         self._copies.move_to_end(name)
         return True
 
-    def _demand(self, entry: ManifestEntry, seen: int) -> None:
+    def _check(self, entry: ManifestEntry, seen: int) -> None:
         if seen != entry.crc32c:
             self._corrupt += 1
             raise Corrupt(

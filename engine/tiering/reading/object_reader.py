@@ -50,14 +50,14 @@ def _read_from(start: int, pread: Pread, entry: ManifestEntry, offset: int, max_
             break
         if header.next_offset > offset:
             wanted = max(max_bytes, header.size_bytes)
-            return _whole_batches(pread(position, min(wanted, entry.size_bytes - position)), position, entry)
+            return _complete_batches(pread(position, min(wanted, entry.size_bytes - position)), position, entry)
     raise Corrupt(f"object {entry.key}: no batch holds offset {offset}")
 
 
 def _find_time(start: int, pread: Pread, entry: ManifestEntry, timestamp: int, start_offset: int) -> Chunk | None:
     for position, header in _headers(pread, entry, start):
         if header.max_timestamp >= timestamp and header.next_offset > start_offset:
-            return _whole_batches(pread(position, header.size_bytes), position, entry)
+            return _complete_batches(pread(position, header.size_bytes), position, entry)
     return None
 
 
@@ -75,7 +75,7 @@ def _headers(pread: Pread, entry: ManifestEntry, position: int) -> Iterator[tupl
         position += header.size_bytes
 
 
-def _whole_batches(data: bytes, position: int, entry: ManifestEntry) -> Chunk:
+def _complete_batches(data: bytes, position: int, entry: ManifestEntry) -> Chunk:
     end = next_offset = 0
     for at, header in walk(data):
         if not has_valid_crc(data, at, header):

@@ -5,7 +5,7 @@ Uses copies of whole objects on the local disk (engine/tiering/reading/cache.py)
 copy. Lacks the log's newest part: only records in the manifest are here.
 
 The manifest is loaded at first need, and again if it lacks the requested offset or names a missing object; the shipper
-of the same node passes on its commits (`adopt`).
+of the same node passes on its commits (`use_manifest`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RemoteLog:
             manifest_loads=self._manifest_loads,
         )
 
-    def adopt(self, manifest: Manifest) -> None:
+    def use_manifest(self, manifest: Manifest) -> None:
         """Use a manifest that another component has loaded or committed, if it is newer."""
         assert manifest.prefix == self._prefix
         if self._manifest is None or self._manifest.generation < manifest.generation:
@@ -98,7 +98,7 @@ class RemoteLog:
             index = await self._index_of(entry)
             return await self._use(entry, lambda pread: read_batches(pread, entry, index, offset, max_bytes))
 
-        chunk = await self._again_if_gone(attempt)
+        chunk = await self._retry_if_removed(attempt)
         self._reads += 1
         self._bytes_read += len(chunk.data) if chunk else 0
         return chunk
@@ -142,7 +142,7 @@ class RemoteLog:
                     return found
             return await self._batch_among(manifest.entries, timestamp, start)
 
-        return await self._again_if_gone(attempt)
+        return await self._retry_if_removed(attempt)
 
     async def _batch_among(
         self, entries: tuple[ManifestEntry, ...], timestamp: int, start: int
@@ -181,7 +181,7 @@ class RemoteLog:
                 self._manifest_loads += 1
                 loaded = await self._blocking(load_newest, self._store, self._prefix)
                 if loaded is not None:
-                    self.adopt(loaded)
+                    self.use_manifest(loaded)
             return self._manifest
 
     async def _sub(self, ref: SubManifestRef) -> SubManifest:
@@ -190,7 +190,7 @@ class RemoteLog:
             sub = await self._blocking(load_sub_manifest, self._store, ref)
         return _keep(self._subs, ref.key, sub, _SUB_MANIFESTS_MAX)
 
-    async def _again_if_gone(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+    async def _retry_if_removed(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Objects are removed only after a newer manifest has dropped them: loads that, once."""
         seen = self._manifest
         try:
@@ -200,7 +200,7 @@ class RemoteLog:
         try:
             return await attempt()
         except NoSuchObject as error:
-            raise Corrupt(f"{error.detail}, though the newest manifest names it") from error
+            raise Corrupt(f"{error.detail}, although the newest manifest lists it") from error
 
     # Objects
 

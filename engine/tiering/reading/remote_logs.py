@@ -49,10 +49,10 @@ class RemoteLogs:
         for partition in partitions:
             self._logs.pop((topic.topic_id, partition), None)
 
-    def adopt(self, topic_id: str, partition: int, manifest: Manifest | None) -> None:
+    def use_manifest(self, topic_id: str, partition: int, manifest: Manifest | None) -> None:
         """Apply a newer manifest of a shipper of this process."""
         if manifest is not None and (topic_id, partition) in self._logs:
-            self._logs[topic_id, partition].adopt(manifest)
+            self._logs[topic_id, partition].use_manifest(manifest)
 
     async def read(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> Chunk | None:
         """Read as the local reader does, for offsets below the local log."""

@@ -32,11 +32,11 @@ def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFil
     size_bytes = known.size_bytes if known is not None else file.size_bytes
     path = file.path + ".tmp"
     try:
-        _put_together(store, disk, file, entries, size_bytes - sum(entry.size_bytes for entry in entries), path)
+        _assemble(store, disk, file, entries, size_bytes - sum(entry.size_bytes for entry in entries), path)
         seen = checksum_of(disk, path)
         copy = SealedFile(path, file.base_offset, file.end_offset, seen.size_bytes)
         if seen != known if known is not None else find_damage(disk, copy, at_once):
-            raise Corrupt(f"{file.path}: what the store has is not this segment", hint="restore it from a replica")
+            raise Corrupt(f"{file.path}: the store's segment has other offsets", hint="restore it from a replica")
     except BaseException:
         with suppress(OSError):
             disk.unlink(path)
@@ -56,7 +56,7 @@ def _entries_of(store: ObjectStore, prefix: str, file: SealedFile) -> list[Manif
     return found if is_whole else []
 
 
-def _put_together(
+def _assemble(
     store: ObjectStore, disk: Disk, file: SealedFile, entries: list[ManifestEntry], head_bytes: int, path: str
 ) -> None:
     """Takes the head, deleted before the segment was shipped, from the file itself."""
@@ -71,7 +71,7 @@ def _put_together(
                 seen = crc32c(piece, seen)
                 position += len(piece)
             if seen != entry.crc32c:
-                raise Corrupt(f"object {entry.key} has not the checksum that the manifest names")
+                raise Corrupt(f"object {entry.key} does not have the checksum in the manifest")
         disk.fdatasync(handle)
         if (stat := disk.stat(file.path)) is not None:  # retention counts a segment's age from its last append
             disk.set_modified(path, stat.modified_ms)
@@ -88,7 +88,7 @@ def _copy_head(disk: Disk, source: str, head_bytes: int, handle: int) -> int:
         while position < head_bytes:
             piece = disk.pread(from_handle, min(PIECE_BYTES, head_bytes - position), position)
             if not piece:
-                raise Corrupt(f"{source}: it ends before the part that the store has")
+                raise Corrupt(f"{source}: it ends before the first offset in the store")
             write_fully(disk, handle, piece, position)
             position += len(piece)
     finally:

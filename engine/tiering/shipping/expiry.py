@@ -17,7 +17,7 @@ from engine.tiering.manifest.manifest import Manifest, ManifestEntry
 from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.store.store import ObjectStore
 
-_LOOKS_MAX = 1000  # objects per pass, each a HEAD for its time: 20 s or so; later passes take the rest
+_READS_MAX = 1000  # objects per pass, each a HEAD for its time: 20 s or so; later passes take the rest
 
 StoreNow = Callable[[], int | None]  # milliseconds by the store's clock; None if it is unknown
 
@@ -40,7 +40,7 @@ class StoreExpiry:
 
     def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow) -> int | None:
         """Return the end below which the store may delete everything; None without any. Raises errors of the store."""
-        self._look_at_oldest(manifest)
+        self._load_oldest(manifest)
         if self._oldest is None:
             return None
         now_ms = store_now() if local.retention_ms is not None else None
@@ -48,7 +48,7 @@ class StoreExpiry:
         if self._has_expired(self._oldest, kept_bytes, local, now_ms) is False:
             return None
         end = None
-        for entry in islice(iter_entries(self._store, manifest, manifest.log_start), _LOOKS_MAX):
+        for entry in islice(iter_entries(self._store, manifest, manifest.log_start), _READS_MAX):
             has_expired = self._has_expired(entry, kept_bytes, local, now_ms)
             if has_expired is False:
                 break
@@ -75,7 +75,7 @@ class StoreExpiry:
             self._uploaded = (entry.key, found.modified_ms)
         return self._uploaded[1]
 
-    def _look_at_oldest(self, manifest: Manifest) -> None:
+    def _load_oldest(self, manifest: Manifest) -> None:
         first = (manifest.folded or manifest.entries)[0]
         if self._seen == (first.key, manifest.log_start):
             return

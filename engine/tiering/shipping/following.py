@@ -2,7 +2,7 @@
 
 Reads only, and seldom: a check costs a LIST, and a node may follow thousands of partitions. So it checks while this
 disk has a sealed segment beyond the last seen manifest, at most every `_PAUSE_S`, and not at all otherwise.
-`look` blocks: callers run it in a thread.
+`poll` blocks: callers run it in a thread.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class ManifestWatch:
         self._store = store
         self._prefix = prefix
         self._clock = clock
-        self._looked_at: float | None = None
+        self._polled_at: float | None = None
 
     def is_due(self, seen: Manifest | None, local: LocalLog) -> bool:
         """True if a check could allow this disk to delete anything; no request to the store."""
         if not local.sealed or (seen is not None and seen.end_offset >= local.sealed_end):
             return False
-        return self._looked_at is None or self._clock.monotonic() - self._looked_at >= _PAUSE_S
+        return self._polled_at is None or self._clock.monotonic() - self._polled_at >= _PAUSE_S
 
-    def look(self) -> Manifest | None:
+    def poll(self) -> Manifest | None:
         """Look for the newest manifest. Raises the errors of the store, which also start the pause."""
-        self._looked_at = self._clock.monotonic()
+        self._polled_at = self._clock.monotonic()
         return load_newest(self._store, self._prefix)

@@ -16,9 +16,11 @@ class Halt(Enum):
     """Why shipping has stopped until an operator acts. The value is the advice."""
 
     GAP = "the local log begins after the end of the store: restore the missing range from a replica"
-    STORE_AHEAD = "the store holds offsets that the local log never had: this disk lost data or is another log's"
-    DIVERGED = "the store holds other records than the log there: an election that was not clean has dropped them"
-    LOCAL_GAP = "two sealed segments do not join: restore the partition from a replica"
+    STORE_AHEAD = "the store has offsets that the local log does not have: this disk lost data or has another log"
+    DIVERGED = (
+        "the store and the log have different records there: an unclean leader election dropped those in the store"
+    )
+    LOCAL_GAP = "two sealed segments are not contiguous: restore the partition from a replica"
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ def _window(disk: Disk, handle: int, position: int, size_bytes: int, path: str) 
     """Returns bytes that begin with a batch and hold all of it."""
     window = disk.pread(handle, min(_WINDOW_BYTES, size_bytes - position), position)
     if len(window) < HEADER_BYTES:
-        raise Corrupt(f"segment {path}: {len(window)} bytes at byte {position} are no batch")
+        raise Corrupt(f"segment {path}: {len(window)} bytes at byte {position} are not a batch")
     batch_bytes = read_header(window).size_bytes
     if batch_bytes > _WINDOW_BYTES and batch_bytes <= size_bytes - position:
         window = disk.pread(handle, batch_bytes, position)

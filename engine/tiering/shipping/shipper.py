@@ -26,7 +26,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from engine.errors import EngineError
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from engine.runtime.tasks import note_failure
+from engine.runtime.tasks import log_failure
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.manifest.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
 from engine.tiering.manifest.store_time import StoreTime
@@ -189,15 +189,15 @@ class PartitionShipper:
                 await self.ship_once()
             except Fenced as error:
                 self._fenced_epoch = self._leader_epoch
-                self._note_failure(State.FENCED, error)
+                self._record_failure(State.FENCED, error)
                 await self._idle()
             except (EngineError, OSError) as error:
                 is_hopeless = isinstance(error, EngineError) and not error.retryable
-                self._note_failure(State.HALTED if is_hopeless else State.BACKING_OFF, error)
+                self._record_failure(State.HALTED if is_hopeless else State.BACKING_OFF, error)
                 await asyncio.sleep(self._backoff_seconds())
             except Exception as error:  # a bug; another pass may not meet it
-                note_failure("shipping", error, of=self._prefix)
-                self._note_failure(State.BACKING_OFF, error)
+                log_failure("shipping", error, of=self._prefix)
+                self._record_failure(State.BACKING_OFF, error)
                 await asyncio.sleep(self._backoff_seconds())
             else:
                 is_quiet = self._last_seen is seen and self._state is not State.HALTED
@@ -219,12 +219,12 @@ class PartitionShipper:
         local = await self._with_log_start_of(manifest, local)
         self._plan = plan_uploads(manifest.end_offset, local, manifest.end_epoch)
         is_other_log = self._plan.halt in (Halt.STORE_AHEAD, Halt.DIVERGED)  # then nothing may be deleted here
-        await (self._take_back if is_other_log else self._report)(manifest)
+        await (self._withdraw_report if is_other_log else self._report)(manifest)
         while self._plan.uploads:
             upload, *others = self._plan.uploads
             manifest = await self._ship(manifest, upload, local.log_start)
             self._plan = Plan(tuple(others), self._plan.halt, self._plan.reason)
-        manifest = await self._give_up_below(manifest, await self._expire(manifest, local))
+        manifest = await self._drop_below(manifest, await self._expire(manifest, local))
         await self._clean(manifest)
         self._failures = 0
         if self._plan.reason and self._plan.reason != self._last_error:
@@ -259,11 +259,11 @@ class PartitionShipper:
         self._plan = Plan(())
         self._is_awaiting = False
         if self._watch.is_due(self._last_seen, local):
-            self._last_seen = await self._blocking(self._watch.look) or self._last_seen
+            self._last_seen = await self._blocking(self._watch.poll) or self._last_seen
         if self._last_seen is not None and self._last_seen.end_offset <= local.log_end:
             seen = self._last_seen
             is_copy = has_same_history(seen.end_offset, seen.end_epoch, local)
-            await (self._report if is_copy else self._take_back)(seen)
+            await (self._report if is_copy else self._withdraw_report)(seen)
         self._failures = 0
         self._last_error = self._last_error if is_fenced else None
 
@@ -315,7 +315,7 @@ class PartitionShipper:
             return local.log_start
         return await self._source.expired(end)
 
-    async def _give_up_below(self, manifest: Manifest, log_start: int) -> Manifest:
+    async def _drop_below(self, manifest: Manifest, log_start: int) -> Manifest:
         """Follows a raised log_start once it frees an object; until then the next segment's commit includes it."""
         runs = manifest.folded or manifest.entries
         if runs and runs[0].end_offset <= log_start:
@@ -343,7 +343,7 @@ class PartitionShipper:
             await self._source.tiered(manifest.end_offset)
             self._reported_end = manifest.end_offset
 
-    async def _take_back(self, _: Manifest) -> None:
+    async def _withdraw_report(self, _: Manifest) -> None:
         """The log has lost shipped records, and has other records there now: the store is not its copy."""
         if self._reported_end:
             await self._source.tiered(0)
@@ -370,13 +370,13 @@ class PartitionShipper:
             async with asyncio.timeout(self._options.idle_seconds * self._quiet_factor):
                 await self._woken.wait()
 
-    def _note_failure(self, state: State, error: Exception) -> None:
+    def _record_failure(self, state: State, error: Exception) -> None:
         kind = type(error).__name__
         is_repeat = self._failures > 0 and (self._last_error or "").startswith(f"{kind}:")
         is_restart = isinstance(error, EngineError) and error.code in ("overloaded", "ack_timeout")
         if not is_repeat and not is_restart:  # a process that starts or stops would log each of its partitions
             extra = {"prefix": self._prefix, "state": state.value, "reason": str(error)}
-            log.warning("a partition is not shipped; it is tried again", extra=extra)
+            log.warning("shipping a partition failed and is retried", extra=extra)
         self._state = state
         self._failures += 1
         self._last_error = f"{kind}: {error}"

@@ -94,18 +94,18 @@ class Shipping:
 
     def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
         """Stop shipping these; returns the ending tasks. Their objects stay: other nodes continue with them."""
-        tasks = self._taken_out(topic, partitions)
+        tasks = self._remove(topic, partitions)
         for task in tasks:
             task.cancel()
         return tasks
 
-    def _taken_out(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
+    def _remove(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
         having = (self._shipped.pop((topic.topic_id, partition), None) for partition in partitions)
         return [shipped.task for shipped in having if shipped is not None]
 
     def remove_topic(self, topic: TopicRecord) -> None:
         """Remove a deleted topic: stop shipping it, and delete its objects in the background."""
-        tasks = self._taken_out(topic, range(topic.partitions))
+        tasks = self._remove(topic, range(topic.partitions))
         work = partial(self._remove_objects, topic, tasks)
         self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
 
@@ -129,7 +129,9 @@ class Shipping:
                 await loop.run_in_executor(self._with.executor, remove)
                 return
             except (EngineError, OSError) as error:
-                log.warning("objects of a deleted topic are left", extra={"topic": topic.name, "reason": str(error)})
+                log.warning(
+                    "objects of a deleted topic could not be removed", extra={"topic": topic.name, "reason": str(error)}
+                )
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._stopping.wait()

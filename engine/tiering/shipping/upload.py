@@ -48,7 +48,7 @@ def _put_verified(store: ObjectStore, path: str, scan: Scan, key: str) -> None:
             raise
         return
     if not _has_arrived(store, scan, key):
-        raise StoreUnavailable(f"{key} is not in {store.url} as it was sent", hint="it will be sent again")
+        raise StoreUnavailable(f"{key} in {store.url} differs from the upload", hint="the upload is retried")
 
 
 def _has_arrived(store: ObjectStore, scan: Scan, key: str) -> bool:

@@ -29,7 +29,7 @@ from engine.tiering.store.store import (
     ObjectInfo,
     StoreUnavailable,
     StoreUnusable,
-    demand_promises,
+    check_guarantees,
 )
 
 log = logging.getLogger("penstock.tiering")
@@ -77,30 +77,30 @@ class FileStore:
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Read a file, or a range of it. Raises NoSuchObject."""
-        assert end is None or (start or 0) < end, "an empty range cannot be asked for"
-        with _told("read", key), self._opened(_parts_of(key)) as handle:
+        assert end is None or (start or 0) < end, "the range is empty"
+        with _map_errors("read", key), self._opened(_parts_of(key)) as handle:
             if handle is None:
                 raise NoSuchObject(f"no object {key} in {self.url}")
             size_bytes = os.fstat(handle).st_size
             return _read_range(handle, start or 0, size_bytes if end is None else min(end, size_bytes))
 
     def head(self, key: str) -> ObjectInfo | None:
-        with _told("head", key), self._opened(_parts_of(key)) as handle:
+        with _map_errors("head", key), self._opened(_parts_of(key)) as handle:
             return None if handle is None else _info(key, os.fstat(handle))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        with _told("list", prefix):
+        with _map_errors("list", prefix):
             yield from self._walk(prefix[: prefix.rfind("/") + 1], prefix, start_after)
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         directory = prefix[: prefix.rfind("/") + 1]
-        with _told("list", prefix):
+        with _map_errors("list", prefix):
             found = self._entries(directory, "", lambda key: key.endswith("/") and key.startswith(prefix))
             return [one for one, _ in found if next(self._walk(one, one, ""), None)]
 
     def delete(self, key: str) -> None:
         parts = _parts_of(key)
-        with _told("delete", key):
+        with _map_errors("delete", key):
             with self._tree.opened(parts[:-1]) as parent:
                 if parent is None:
                     return
@@ -109,14 +109,14 @@ class FileStore:
             self._tree.prune(parts[:-1])
 
     def probe(self) -> None:
-        """Remove abandoned temporary files and check atomic creates (`demand_promises`). Raises StoreUnusable."""
+        """Remove abandoned temporary files and check atomic creates (`check_guarantees`). Raises StoreUnusable."""
         try:
-            with _told("open", self._tree.root):
+            with _map_errors("open", self._tree.root):
                 self._drop_abandoned()
-            demand_promises(self, self._new_id())
+            check_guarantees(self, self._new_id())
         except StoreUnavailable as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
-                log.warning("the store is full: nothing is uploaded until it has room", extra={"store": self.url})
+                log.warning("the store is full: uploads continue once it has space", extra={"store": self.url})
                 return  # every put fails until then, and each put calls link(), which the promises rest on
             raise StoreUnusable(error.detail, hint="the directory must be writable and allow hard links") from error
 
@@ -124,7 +124,7 @@ class FileStore:
 
     def _store(self, key: str, fill: Fill, if_absent: bool) -> None:
         parts = _parts_of(key)
-        with _told("write", key), self._tree.made((TEMPORARY,)) as temporary:
+        with _map_errors("write", key), self._tree.create_and_open((TEMPORARY,)) as temporary:
             name = self._new_id()
             try:
                 _create(temporary, name, fill)
@@ -138,7 +138,7 @@ class FileStore:
     def _place(self, temporary: int, name: str, parts: Path, if_absent: bool) -> None:
         for attempt in range(_PLACE_ATTEMPTS):
             try:
-                with self._tree.made(parts[:-1]) as parent:
+                with self._tree.create_and_open(parts[:-1]) as parent:
                     if if_absent:
                         os.link(name, parts[-1], src_dir_fd=temporary, dst_dir_fd=parent, follow_symlinks=False)
                     else:
@@ -152,7 +152,7 @@ class FileStore:
 
     def _drop_abandoned(self) -> None:
         """Remove temporary files of dead processes, aged by the file system's own clock."""
-        with self._tree.made((TEMPORARY,)) as temporary:
+        with self._tree.create_and_open((TEMPORARY,)) as temporary:
             fresh = self._new_id()
             _create(temporary, fresh, lambda _: None)
             now_ns = os.stat(fresh, dir_fd=temporary).st_mtime_ns
@@ -279,7 +279,7 @@ class _SourceFailed(OSError):
 
 
 @contextmanager
-def _told(verb: str, key: str) -> Iterator[None]:
+def _map_errors(verb: str, key: str) -> Iterator[None]:
     """Maps the system's errors to the store's; the text names the operation."""
     try:
         yield

@@ -47,7 +47,7 @@ class FileTree:
                 os.close(handle)
 
     @contextmanager
-    def made(self, path: Path) -> Iterator[int]:
+    def create_and_open(self, path: Path) -> Iterator[int]:
         """Open a directory, made durably if it is missing; yields its handle."""
         handle = self._make(path)
         try:
@@ -121,7 +121,7 @@ class FileTree:
 
     def _make_durable(self, parent: int, name: str, path: Path) -> None:
         made = False
-        if not _is_there(parent, name):
+        if not _exists(parent, name):
             with suppress(FileExistsError):
                 os.mkdir(name, mode=0o750, dir_fd=parent)
             made = True
@@ -154,7 +154,7 @@ def _descend(parent: int, name: str) -> int:
         os.close(parent)
 
 
-def _is_there(parent: int, name: str) -> bool:
+def _exists(parent: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

@@ -35,7 +35,7 @@ from engine.tiering.store.store import (
     ObjectInfo,
     StoreUnavailable,
     StoreUnusable,
-    demand_promises,
+    check_guarantees,
 )
 
 _CONNECT_SECONDS = 5
@@ -83,26 +83,26 @@ class S3Store:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/") + (f"?{query}" if query else "")
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
-        with _told("put", key):
+        with _map_errors("put", key):
             self._put(key, data, len(data), zlib.crc32(data), if_absent)
 
     def put_file(
         self, key: str, path: str, *, size_bytes: int, start: int = 0, crc32: int | None = None, if_absent: bool = False
     ) -> None:
         assert size_bytes <= _PUT_BYTES_MAX
-        with _FileSlice(path, start, size_bytes) as body, _told("put", key):
+        with _FileSlice(path, start, size_bytes) as body, _map_errors("put", key):
             self._put(key, body, size_bytes, crc32, if_absent)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        assert end is None or (start or 0) < end, "an empty range cannot be asked for"
+        assert end is None or (start or 0) < end, "the range is empty"
         arguments = {"Bucket": self._bucket, "Key": self._prefix + key}
         if start is not None or end is not None:
             arguments["Range"] = f"bytes={start or 0}-{'' if end is None else end - 1}"
-        with _told("get", key):
+        with _map_errors("get", key):
             return self._get(arguments)
 
     def head(self, key: str) -> ObjectInfo | None:
-        with _told("head", key):
+        with _map_errors("head", key):
             found = self._head(key)
             if found is None:
                 return None
@@ -113,26 +113,26 @@ class S3Store:
         arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         if start_after:
             arguments["StartAfter"] = self._prefix + start_after
-        with _told("list", prefix):
+        with _map_errors("list", prefix):
             for page in self._client.get_paginator("list_objects_v2").paginate(**arguments):
                 for one in page.get("Contents", ()):
                     yield ObjectInfo(one["Key"][len(self._prefix) :], one["Size"], _ms(one["LastModified"]))
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:
         arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "Delimiter": "/"}
-        with _told("list", prefix):
+        with _map_errors("list", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(**arguments)
             return [one["Prefix"][len(self._prefix) :] for page in pages for one in page.get("CommonPrefixes", ())]
 
     def delete(self, key: str) -> None:
-        with _told("delete", key):
+        with _map_errors("delete", key):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
 
     def probe(self) -> None:
-        """Check conditional creates (`demand_promises`) and checksums. Raises StoreUnusable."""
+        """Check conditional creates (`check_guarantees`) and checksums. Raises StoreUnusable."""
         try:
-            demand_promises(self, self._new_id())
-            self.checks_uploads = self._refuses_a_wrong_checksum(PROBE_PREFIX + self._new_id())
+            check_guarantees(self, self._new_id())
+            self.checks_uploads = self._verifies_checksums(PROBE_PREFIX + self._new_id())
         except StoreUnavailable as error:
             hint = "check the endpoint and the region, and that the server is up"
             raise StoreUnusable(error.detail, hint=hint) from error
@@ -171,10 +171,10 @@ class S3Store:
             if not isinstance(body, bytes):
                 body.seek(0)
 
-    def _refuses_a_wrong_checksum(self, key: str) -> bool:
+    def _verifies_checksums(self, key: str) -> bool:
         """Some servers store the given checksum unchecked; then it does not prove that the bytes arrived."""
         try:
-            with _told("put", key):
+            with _map_errors("put", key):
                 self._put(key, b"probe", 5, zlib.crc32(b"another"), if_absent=False)
         except StoreUnavailable:
             return True
@@ -280,7 +280,7 @@ def _crc32_of(found: dict[str, Any]) -> int | None:
 
 
 @contextmanager
-def _told(verb: str, key: str) -> Iterator[None]:
+def _map_errors(verb: str, key: str) -> Iterator[None]:
     """Maps botocore's errors to the store's; the text names the operation."""
     try:
         yield

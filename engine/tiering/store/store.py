@@ -140,9 +140,9 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
         endpoint, region = options.get("endpoint"), options.get("region")
         if endpoint is not None and not _is_plain(endpoint):
             text = "the endpoint of the s3 store is not an http or https URL of host, port and path only"
-            raise StoreUnusable(text, hint="the URL of a store is shown; credentials come from the environment")
+            raise StoreUnusable(text, hint="URLs of stores appear in logs: pass credentials in the environment")
         return S3Store(parts.netloc, unquote(parts.path), new_id=new_id, endpoint=endpoint, region=region)
-    raise StoreUnusable(f"a store of kind {parts.scheme!r} is not known", hint="use file:// or s3://")
+    raise StoreUnusable(f"unknown kind of store {parts.scheme!r}", hint="use file:// or s3://")
 
 
 def _is_plain(url: str) -> bool:
@@ -158,7 +158,7 @@ def _is_plain(url: str) -> bool:
         return False
 
 
-def demand_promises(store: ObjectStore, nonce: str) -> None:
+def check_guarantees(store: ObjectStore, nonce: str) -> None:
     """Run the body of every `probe`: one object is created twice, read, listed and removed. Raises StoreUnusable.
 
     The second create must fail: rclone and s3rver answer 200 to both, and two leaders would then both believe that they
@@ -168,16 +168,16 @@ def demand_promises(store: ObjectStore, nonce: str) -> None:
     first = nonce.encode()
     store.put(key, first, if_absent=True)
     try:
-        _demand_refusal(store, key)
+        _check_no_overwrite(store, key)
         if store.get(key) != first or store.get(key, 1, 4) != first[1:4]:
-            raise StoreUnusable(f"{store.url} does not give back what was stored", hint="use another store")
+            raise StoreUnusable(f"{store.url} returns other bytes than were stored", hint="use another store")
         if [found.key for found in store.list(key)] != [key]:
-            raise StoreUnusable(f"{store.url} does not list what was stored", hint="use a store with strong listing")
+            raise StoreUnusable(f"{store.url} does not list a stored object", hint="use a store with strong listing")
     finally:
         store.delete(key)
 
 
-def _demand_refusal(store: ObjectStore, key: str) -> None:
+def _check_no_overwrite(store: ObjectStore, key: str) -> None:
     try:
         store.put(key, b"a second writer", if_absent=True)
     except ObjectExists:

@@ -68,4 +68,4 @@ async def test_damage_is_quarantined_then_repaired_from_the_store(tmp_path):
             assert file.read_bytes() == good
             assert await repaired()
             assert 'penstock_background_failures_total{shard="worker",task="scrubbing"} 0.0' in await metrics()
-        assert "damaged records are in quarantine" in node.errors
+        assert "damaged records were quarantined" in node.errors

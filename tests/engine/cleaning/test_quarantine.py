@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.scrubber import Scrubber
 from engine.errors import Damaged, StorageFailed
 from engine.format import batch as record_batch
@@ -56,7 +56,7 @@ class Scene:
         self.log_file(number).write_bytes(data)
 
     async def scrub(self) -> None:
-        own = OwnPartition("id1", self.partition, self.node.shard.quarantine)
+        own = LocalPartition("id1", self.partition, self.node.shard.quarantine)
         scrubber = Scrubber(RealDisk(), lambda: [own], self.restore, bytes_per_second=1 << 40, interval_ms=1000)
         await scrubber.scrub_all()
         await scrubber.stop()
@@ -303,7 +303,7 @@ async def test_a_repair_never_brings_an_expired_segment_back(opened):
         copy = path.with_suffix(".log.tmp")
         copy.write_bytes(path.read_bytes())
         await scene.node.shard.delete_before(scene.partition, PER_SEGMENT)
-        assert not await scene.node.shard.quarantine.mend(scene.partition, segment.base_offset, str(copy))
+        assert not await scene.node.shard.quarantine.repair(scene.partition, segment.base_offset, str(copy))
         assert not path.exists()
         assert not copy.exists()
 

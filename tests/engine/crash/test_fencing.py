@@ -55,7 +55,7 @@ class Fenced:
     async def set_token(self, node, token: str) -> None:
         partition = node.shard.partition("t", 0)
         self.may_be = {self.token, token}
-        await node.shard.note_fenced(partition)
+        await node.shard.mark_fenced(partition)
         await self.acknowledged(node, encode_fence(token, self.clock.ms), AppendConditions(fencing_token=self.token))
         self.token, self.may_be = token, {token}
 
@@ -118,7 +118,7 @@ async def note_without_file(disk, executor, partition):
 
 @pytest.mark.parametrize(
     ("where", "name", "mutant"),
-    [(record_deletion, "keep_fence", keep_nothing), (shard, "note_fenced", note_without_file)],
+    [(record_deletion, "save_fence_below", keep_nothing), (shard, "mark_fenced", note_without_file)],
     ids=["the token goes with its segment", "a start does not look for a token"],
 )
 async def test_a_token_that_could_be_lost_is_caught(where, name, mutant):

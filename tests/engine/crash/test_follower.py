@@ -72,7 +72,7 @@ class Follower:
         for _ in range(LIVES):
             async with inline_node(self.disk, self.clock) as node:
                 if "t" not in node.shard.topics:
-                    await node.shard.open_topic(await node.shard.catalog.adopt(RECORD))
+                    await node.shard.open_topic(await node.shard.catalog.apply(RECORD))
                 partition = node.shard.partition("t", 0)
                 await self.found(node, partition)
                 for _ in range(STEPS):

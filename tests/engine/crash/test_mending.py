@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from engine.cleaning.quarantine import OwnPartition
+from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.segment_check import examine
 from engine.errors import Damaged
 from engine.format import batch as record_batch
@@ -72,14 +72,14 @@ class Mending:
         async with inline_node(disk, self.teller.clock) as node:
             node.kill()
             partition = node.shard.partition("t", 0)
-            own = OwnPartition("id", partition, node.shard.quarantine)
+            own = LocalPartition("id", partition, node.shard.quarantine)
             if partition.offline is not None:
                 raise partition.offline
             (file, *_) = await own.sealed_files()
-            assert await own.found(file, examine(disk, file, at_once))
+            assert await own.report(file, examine(disk, file, at_once))
             self.is_locked_up = True
             path = restore_segment(store, disk, PREFIX, file)
-            self.is_mended = await own.mend(file, path)
+            self.is_mended = await own.repair(file, path)
             assert await self.found(node) == self.good
 
     async def found(self, node: InlineNode) -> bytes | None:

@@ -38,12 +38,12 @@ def last_batch_only(items, encode=producers.encode_producers):
 class JudgesAfterTheWrite(producers.Producers):
     """Dedup after the write: batches of the pending plan are ignored."""
 
-    def judge(self, header):
-        noted, self._noted = self._noted, {}
+    def validate(self, header):
+        noted, self._staged = self._staged, {}
         try:
-            return super().judge(header)
+            return super().validate(header)
         finally:
-            self._noted = noted
+            self._staged = noted
 
 
 def in_another_order(self, appends, log_end, now_ms, admit=validator.AppendValidator.admit):
@@ -62,7 +62,7 @@ MUTANTS = {
     "dedup after write": (validator, "Producers", JudgesAfterTheWrite),
     "order not kept": (validator.AppendValidator, "admit", in_another_order),
     "batches behind the snapshot are not walked": (rebuilding, "_replay", nothing_is_walked),
-    "an older epoch is let in": (producers, "_judge_epoch", lambda header, present: None),
+    "an older epoch is let in": (producers, "_validate_epoch", lambda header, present: None),
 }
 
 

@@ -37,8 +37,8 @@ def test_a_partition_is_what_its_twin_is():
     )
 
 
-def cut_one_batch_too_much(segment, when_scanned=lambda _: None, scan=recovery.scan_segment):
-    found = scan(segment, when_scanned)
+def cut_one_batch_too_much(segment, on_scanned=lambda _: None, scan=recovery.scan_segment):
+    found = scan(segment, on_scanned)
     batches = list(record_batch.walk(segment.disk.pread(segment.handle, found.valid_bytes, 0)))
     if not batches:
         return found

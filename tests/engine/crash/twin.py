@@ -71,7 +71,7 @@ class PartitionAndTwin(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.node.shard.committer.look_at(self.partition, sync=True)
+        self.node.shard.committer.include(self.partition, sync=True)
         self._settle()
         self.durable = len(self.records)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.directory.high_watermark_checkpoint import load_hints, save_hints
+from engine.directory.high_watermark_checkpoint import load_high_watermarks, save_high_watermarks
 from engine.directory.log_directories import open_data_directories
 from engine.directory.topics import TopicRecord
 from engine.format import batch as record_batch
@@ -33,7 +33,7 @@ def lives(tmp_path: Path, clock: HandClock) -> Lives:
 
 async def begun(node, watermark: int = 6) -> None:
     """Write five batches of two records in each partition, and a high watermark in the middle."""
-    await node.shard.open_topic(await node.shard.catalog.adopt(RECORD))
+    await node.shard.open_topic(await node.shard.catalog.apply(RECORD))
     for partition in node.shard.partitions():
         assert partition.is_replicated
         for base in range(0, 10, 2):
@@ -67,7 +67,7 @@ async def test_it_is_saved_with_the_recovery_points(lives):
     async with lives.life("a") as node:
         await begun(node)
         await node.shard.keeper.save_checkpoints()
-        assert load_hints(node.shard.disk, str(lives.path / "a")) == {"id-of-t/0": 6, "id-of-t/1": 6}
+        assert load_high_watermarks(node.shard.disk, str(lives.path / "a")) == {"id-of-t/0": 6, "id-of-t/1": 6}
 
 
 @pytest.mark.parametrize(("told", "found"), [(None, 0), (0, 0), (5, 4), (7, 6), (10, 10), (99, 10)], ids=str)
@@ -77,7 +77,7 @@ async def test_it_is_believed_as_far_as_the_log_goes_and_at_whole_batches(lives,
     data_dir = lives.path / "a"
     (data_dir / paths.HIGH_WATERMARKS).unlink()
     if told is not None:
-        save_hints(RealDisk(), str(data_dir), None, {"id-of-t/0": told, "id-of-t/1": told})
+        save_high_watermarks(RealDisk(), str(data_dir), None, {"id-of-t/0": told, "id-of-t/1": told})
     async with lives.life("a") as node:
         assert watermarks(node) == [found, found]
         assert await read_to(node, 0) == found
@@ -109,9 +109,9 @@ def test_what_several_processes_wrote_is_made_one_file_at_the_next_start(tmp_pat
 
     opened().release()
     for part, hints in enumerate(({"t/0": 5, "t/1": 7}, {"t/2": 9})):
-        save_hints(RealDisk(), str(tmp_path), part, hints)
-    save_hints(RealDisk(), str(tmp_path), None, {"t/0": 3, "t/3": 1})
+        save_high_watermarks(RealDisk(), str(tmp_path), part, hints)
+    save_high_watermarks(RealDisk(), str(tmp_path), None, {"t/0": 3, "t/3": 1})
     directories = opened()
-    assert directories.load_hints() == {"t/0": 5, "t/1": 7, "t/2": 9, "t/3": 1}
+    assert directories.load_high_watermarks() == {"t/0": 5, "t/1": 7, "t/2": 9, "t/3": 1}
     assert [path.name for path in tmp_path.glob("high-watermarks*")] == [paths.HIGH_WATERMARKS]
     directories.release()

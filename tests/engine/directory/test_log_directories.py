@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.directory.log_directories import open_data_directories
-from engine.directory.placement import placed
+from engine.directory.placement import place
 from engine.errors import EngineError, StartRefused, Unreachable
 from engine.format import batch
 from engine.runtime.disk import RealDisk
@@ -34,9 +34,9 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_partition_goes_where_the_fewest_are_then_where_the_most_room_is():
-    assert placed(4, {"": 0, "x": 0}, {"": 5, "x": 9}) == ["x", "", "x", ""]
-    assert placed(3, {"": 2, "x": 0}, {"": 9, "x": 1}) == ["x", "x", ""]
-    assert placed(2, {"": 1, "x": 1}, {}) == ["", "x"]
+    assert place(4, {"": 0, "x": 0}, {"": 5, "x": 9}) == ["x", "", "x", ""]
+    assert place(3, {"": 2, "x": 0}, {"": 9, "x": 1}) == ["x", "x", ""]
+    assert place(2, {"": 1, "x": 1}, {}) == ["", "x"]
 
 
 async def test_partitions_are_spread_and_found_again(lives):
@@ -198,7 +198,7 @@ async def test_an_old_copy_does_not_pass_for_a_partition_whose_directory_is_away
     async with lives.life() as node:
         offline = node.shard.partition("t", number).offline
         assert isinstance(offline, Unreachable)
-        assert "lies in" in str(offline)
+        assert " is in " in str(offline)
         assert str(lives.path / "a") in str(offline)
         assert str(lives.path / "b") in str(offline)
     shutil.rmtree(lives.home("a") / str(number))
@@ -327,7 +327,7 @@ async def test_records_of_a_topic_that_the_first_directory_does_not_know_are_kep
     async with lives.life() as node:
         assert not node.shard.topics
     assert sorted(map(str, home.rglob("*.log"))) == before
-    assert "a topic that the first data directory does not know" in caplog.text
+    assert "a topic that is missing in the first data directory" in caplog.text
 
 
 async def test_a_real_file_system_that_is_shut_down_while_the_node_runs(tmp_path, clock, caplog, small_file_system):

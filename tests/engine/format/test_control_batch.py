@@ -10,7 +10,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from engine.errors import InvalidBatch
 from engine.format import batch
-from engine.format.batch_header import has_nothing_to_show
+from engine.format.batch_header import is_control_only
 from engine.format.control_batch import Control, encode_fence, read_control, read_fence
 from engine.runtime.disk import RealDisk
 from engine.tiering.shipping.plan import Upload
@@ -53,7 +53,7 @@ def test_kafkas_parser_takes_it_for_a_control_batch():
 
 def test_types_of_others_are_read_and_mean_nothing():
     made = batch.encode([(TIME_MS, bytes([0, 0, 0, 1]), b"commit", [])])
-    batch.say_control(made)
+    batch.mark_control(made)
     assert read_control(made) == Control(1, b"commit")
     assert read_fence(made) is None
 
@@ -61,7 +61,7 @@ def test_types_of_others_are_read_and_mean_nothing():
 @pytest.mark.parametrize("key", [None, b"", bytes(2), bytes([0, 1, 3, 232]), bytes([0, 0, 3, 232, 0])])
 def test_what_is_no_control_record_is_told(key):
     made = batch.encode([(TIME_MS, key, b"", [])])
-    batch.say_control(made)
+    batch.mark_control(made)
     with pytest.raises(InvalidBatch):
         read_control(made)
 
@@ -99,9 +99,9 @@ def test_fetches_pass_them_and_the_next_offset_is_behind(offset, max_records, of
 
 
 def test_a_run_of_control_batches_alone_has_nothing_to_show():
-    assert has_nothing_to_show(fence(3) + fence(4))
-    assert not has_nothing_to_show(fence(3) + data_batch(4))
-    assert not has_nothing_to_show(data_batch(3) + fence(5))
+    assert is_control_only(fence(3) + fence(4))
+    assert not is_control_only(fence(3) + data_batch(4))
+    assert not is_control_only(data_batch(3) + fence(5))
 
 
 def test_the_store_counts_records_and_keeps_the_bytes(tmp_path: Path):

@@ -12,9 +12,9 @@ import pytest
 from crc32c import crc32c
 
 from engine.directory.data_directory import DataDirectory, Identity, open_data_directory
-from engine.directory.found_topics import find_topics
-from engine.directory.high_watermark_checkpoint import load_hints, save_hints
+from engine.directory.high_watermark_checkpoint import load_high_watermarks, save_high_watermarks
 from engine.directory.log_directories import LogDirectories, open_data_directories
+from engine.directory.topic_scan import scan_topics
 from engine.directory.topics import save_topic
 from engine.format import batch, keyed_batch, paths
 from engine.format.checksum import Checksum, decode_checksum, encode_checksum
@@ -25,7 +25,7 @@ from engine.log.damaged_ranges import Damage, decode_quarantine, encode_quaranti
 from engine.log.leader_epochs import load_epochs, save_epochs
 from engine.log.recovery import Checkpoint, LastStop
 from engine.producers import key_window
-from engine.producers.fenced_file import kept_fence
+from engine.producers.fenced_file import load_fence
 from engine.producers.fencing import Fence
 from engine.producers.sequences import Producer
 from engine.producers.snapshots import State, decode_state, encode_state
@@ -207,9 +207,9 @@ def test_recovery_points_of_format_1_are_still_read(tmp_path: Path) -> None:
 
 def test_the_engine_reads_and_writes_high_watermarks_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.HIGH_WATERMARKS).write_text(EXAMPLES["high-watermarks"])
-    hints = load_hints(RealDisk(), str(tmp_path))
+    hints = load_high_watermarks(RealDisk(), str(tmp_path))
     assert hints == {"eaa0ec4499334a868153b0a426f98c19/1": 97}
-    save_hints(RealDisk(), str(tmp_path), 0, hints)
+    save_high_watermarks(RealDisk(), str(tmp_path), 0, hints)
     assert (tmp_path / paths.high_watermarks_file(0)).read_text() == EXAMPLES["high-watermarks"]
 
 
@@ -223,16 +223,16 @@ def test_the_engine_reads_and_writes_leader_epochs_as_shown(tmp_path: Path) -> N
 
 def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.FENCED).write_text(EXAMPLES["fenced"])
-    assert kept_fence(RealDisk(), str(tmp_path)) == Fence("writer-7", 17)
+    assert load_fence(RealDisk(), str(tmp_path)) == Fence("writer-7", 17)
     assert rows_as_text("penstock fenced 1", ["17 writer-7"]).decode() == EXAMPLES["fenced"]
 
 
 def test_replication_reads_and_writes_vouching_as_shown(tmp_path: Path) -> None:
-    (tmp_path / paths.VOUCHING).write_text(EXAMPLES["vouching"])
+    (tmp_path / paths.REGISTRATION_STATE).write_text(EXAMPLES["vouching"])
     found = load_registration_state(RealDisk(), str(tmp_path), LastStop.CLEAN)
     assert found == RegistrationState(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
     save_registration_state(RealDisk(), str(tmp_path), found)
-    assert (tmp_path / paths.VOUCHING).read_text() == EXAMPLES["vouching"]
+    assert (tmp_path / paths.REGISTRATION_STATE).read_text() == EXAMPLES["vouching"]
 
 
 def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> None:
@@ -292,7 +292,7 @@ def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example
     home = tmp_path / "topics" / "rides" / topic_id
     home.mkdir(parents=True)
     (home / paths.TOPIC_FILE).write_text(EXAMPLES[example])
-    (topic,) = find_topics(disk, str(tmp_path)).records
+    (topic,) = scan_topics(disk, str(tmp_path)).records
     expected = {
         "topic.json": (60_000, {}, None),
         "topic-elsewhere.json": (3_600_000, {"1": EXAMPLE_DIRECTORY}, None),

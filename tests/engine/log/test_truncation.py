@@ -12,10 +12,10 @@ import pytest
 from engine.errors import UnexpectedOffset
 from engine.format import batch as record_batch
 from engine.log.epochs import EpochStart
-from engine.log.leader_epochs import load_epochs, note_epoch
+from engine.log.leader_epochs import load_epochs, record_epoch
 from engine.log.log import Log, Run
 from engine.log.recovery import Checkpoint, LastStop, open_log
-from engine.log.truncation import batch_start, restart_at, truncate_to
+from engine.log.truncation import batch_start, reset_to, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
 from engine.settings import TopicSettings
 from engine.testing.recording_disk import RecordingDisk
@@ -44,7 +44,9 @@ def run(one: bytearray) -> Run:
 
 def append(log: Log, *batches: bytearray, copies: bool = False) -> None:
     steps = (
-        log.plan_copies([run(one) for one in batches], SETTINGS, 1) if copies else log.plan(list(batches), SETTINGS, 1)
+        log.plan_follower_append([run(one) for one in batches], SETTINGS, 1)
+        if copies
+        else log.plan(list(batches), SETTINGS, 1)
     )
     work = PartitionWork("t/0", DIRECTORY, steps, sync=[step.segment for step in steps], sync_directory=True)
     carry_out(log.disk, Group([work]))
@@ -57,7 +59,7 @@ def grown(disk: RecordingDisk) -> Log:
     """Two epochs, ten batches of two records, several segments."""
     log = opened(disk)
     for epoch, values in ((1, "abcdef"), (3, "ghij")):
-        note_epoch(log, epoch, log.log_end)
+        record_epoch(log, epoch, log.log_end)
         log.leader_epoch = epoch
         for value in values:
             append(log, batch(value, count=2))
@@ -89,7 +91,7 @@ def test_it_goes_on_where_it_was_cut_and_opens_again(offset):
     log = grown(disk)
     truncate_to(log, offset)
     log.leader_epoch = 5
-    note_epoch(log, 5, log.log_end)
+    record_epoch(log, 5, log.log_end)
     append(log, batch("z", count=2), batch("y", count=2))
     expected = "aabbccddeeffgghhiijj"[: offset - offset % 2] + "zzyy"
     assert values(log) == expected
@@ -140,7 +142,7 @@ def test_a_kill_in_the_middle_is_not_taken_for_corruption():
 def test_a_log_begun_anew_has_nothing_and_goes_on_from_there():
     disk = RecordingDisk()
     log = grown(disk)
-    restart_at(log, 100, 101)
+    reset_to(log, 100, 101)
     assert (log.log_end, log.log_start, log.local_log_start, log.epochs) == (100, 101, 101, [])
     append(log, batch("z", 100, 9, count=2), copies=True)
     assert values(log) == "zz"
@@ -154,15 +156,15 @@ def test_copies_are_kept_byte_for_byte_and_must_join():
     assert log.disk.pread(log.active.handle, log.active.size_bytes, 0) == bytes(first + second)
     for wrong in (batch("c", 1, 6), batch("c", 3, 6)):
         with pytest.raises(UnexpectedOffset):
-            log.plan_copies([run(wrong)], SETTINGS, 1)
+            log.plan_follower_append([run(wrong)], SETTINGS, 1)
     assert log.log_end == 2
 
 
 def test_an_epoch_is_on_the_disk_before_the_log_says_that_it_knows_it():
     disk = RecordingDisk()
     log = opened(disk)
-    note_epoch(log, 4, 0)
+    record_epoch(log, 4, 0)
     assert load_epochs(disk, DIRECTORY) == log.epochs == [EpochStart(4, 0)]
     operations = disk.operations
-    note_epoch(log, 4, 0)
+    record_epoch(log, 4, 0)
     assert disk.operations == operations, "what is known is not written again"

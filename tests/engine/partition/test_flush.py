@@ -33,9 +33,9 @@ async def test_a_look_that_finds_nothing_to_do_leaves_the_timer(new_node, clock)
         await node.shard.create_topic("t", 1, 1, {"flush_ms": FLUSH_MS})
         partition, committer = node.shard.partition("t", 0), node.shard.committer
         appended = node.leaders["t", 0].append(batch.encode_values([b"1"], 5), Acks.LEADER)
-        while not committer._under_way:
+        while not committer._in_progress:
             await asyncio.sleep(0)
-        committer.look_at(partition)  # for example a reader that has disconnected
+        committer.include(partition)  # for example a reader that has disconnected
         await appended
         await committer.drained()
         clock.pass_ms(2 * FLUSH_MS)

@@ -17,7 +17,7 @@ from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import load_epochs
 from engine.partition.follower_append import BATCHES_PER_GROUP
 from engine.producers.append_validator import Appended
-from engine.producers.fenced_file import kept_fence
+from engine.producers.fenced_file import load_fence
 from engine.producers.snapshots import decode_state
 from engine.runtime.disk import read_file
 from replication.replica.acks import Acks
@@ -240,11 +240,11 @@ async def test_it_knows_their_keys_packed_or_not(node):
 
 async def test_a_token_is_in_force_and_a_start_will_look_for_it(node):
     partition = node.shard.partition("t", 0)
-    assert kept_fence(node.shard.disk, partition.log.directory) is None
+    assert load_fence(node.shard.disk, partition.log.directory) is None
     await copy(node, batch("a", 0) + stamped(encode_fence("me", 5), 1))
     assert partition.validator.fencing.present.token == "me"
     assert partition.validator.fencing.is_noted
-    assert kept_fence(node.shard.disk, partition.log.directory) is not None
+    assert load_fence(node.shard.disk, partition.log.directory) is not None
     with pytest.raises(FencingTokenMismatch):
         await node.leaders["t", 0].produce(record_batch.encode_values([b"x"], 5), Acks.LEADER, 5000)
 

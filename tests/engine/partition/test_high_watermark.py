@@ -11,7 +11,7 @@ import pytest
 
 from engine.errors import AckTimeout, OffsetBelowLogStart, StorageFailed
 from engine.format import batch as record_batch
-from engine.log.batch_boundaries import place_below
+from engine.log.batch_boundaries import boundary_below
 from engine.log.log import BytePosition, Write
 from engine.log.segment import Segment
 from engine.partition import high_watermark
@@ -135,7 +135,7 @@ async def test_a_place_that_the_disk_does_not_tell_at_once_is_found_without_anot
         elif failing == "opening":
             monkeypatch.setattr(Segment, "begin_read", fail_at_first(Segment.begin_read))
         else:
-            monkeypatch.setattr("engine.partition.reader.place_below", fail_at_first(place_below))
+            monkeypatch.setattr("engine.partition.reader.boundary_below", fail_at_first(boundary_below))
         waiting = partition.watermark.acks.wait_for(4)
         partition.advance_high_watermark(4)
         await asyncio.wait_for(waiting, 30)
@@ -151,10 +151,10 @@ async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
         def place_found_slowly(log, position, read):
             asked.append(position)
             assert may_tell.wait(30)
-            return place_below(log, position, read)
+            return boundary_below(log, position, read)
 
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
-        monkeypatch.setattr("engine.partition.reader.place_below", place_found_slowly)
+        monkeypatch.setattr("engine.partition.reader.boundary_below", place_found_slowly)
         for end in ends()[:-1]:
             partition.advance_high_watermark(end)
         waiting = partition.watermark.acks.wait_for(ends()[-2])
@@ -167,7 +167,7 @@ async def test_a_stop_does_not_wait_for_a_disk_that_never_tells(new_node, monkey
     async with asyncio.timeout(30), begun_again(new_node, batches()) as node:
         partition = followed(node)
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
-        monkeypatch.setattr("engine.partition.reader.place_below", broken)
+        monkeypatch.setattr("engine.partition.reader.boundary_below", broken)
         partition.advance_high_watermark(4)
         while not node.shard.reader.failed_reads:
             await asyncio.sleep(0)
@@ -181,14 +181,14 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
         found, may_tell = threading.Event(), threading.Event()
 
         def place_found_slowly(*args):
-            place = place_below(*args)
+            place = boundary_below(*args)
             found.set()
             assert may_tell.wait(30)
             return place
 
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         with monkeypatch.context() as patch:
-            patch.setattr("engine.partition.reader.place_below", place_found_slowly)
+            patch.setattr("engine.partition.reader.boundary_below", place_found_slowly)
             life = partition.watermark.generation
             partition.advance_high_watermark(before_last)
             assert await asyncio.to_thread(found.wait, 30)

@@ -62,7 +62,7 @@ async def test_a_bug_in_one_partition_is_answered_and_the_others_go_on(new_node,
         assert served == 0
         assert isinstance(node.shard.partition("t", 0).offline, StorageFailed)
         assert "partition is offline" in caplog.messages
-        assert (committer._under_way, committer.queued_bytes) == ([], 0)
+        assert (committer._in_progress, committer.queued_bytes) == ([], 0)
         with pytest.raises(StorageFailed):
             await produce(node, 0)
         assert await produce(node, 1) == 1
@@ -83,7 +83,7 @@ async def test_a_writer_that_fails_itself_answers_its_group(new_node):
         await node.shard.create_topic("t", 2, 1, {})
         with mock.patch("engine.partition.writer.carry_out", side_effect=Bug("writer")), pytest.raises(StorageFailed):
             await produce(node, 0)
-        assert not node.shard.committer._under_way
+        assert not node.shard.committer._in_progress
         assert await produce(node, 1) == 0
 
 

@@ -81,7 +81,7 @@ async def test_in_one_plan_a_token_counts_from_its_place_on(writer):
 
 
 async def test_without_a_token_appends_are_not_looked_at(writer, monkeypatch):
-    monkeypatch.setattr(Fencing, "judge", lambda *_: pytest.fail("looked at"))
+    monkeypatch.setattr(Fencing, "validate", lambda *_: pytest.fail("looked at"))
     assert await outcomes(writer.append(values()), writer.append(values())) == [0, 1]
 
 
@@ -117,7 +117,7 @@ async def test_a_roll_within_a_plan_keeps_the_state_of_its_own_place(new_node):
 async def test_what_retention_takes_of_a_token_is_kept_and_the_log_comes_to_rest(new_node, token):
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {})
-        await node.shard.note_fenced(node.shard.partition("t", 0))
+        await node.shard.mark_fenced(node.shard.partition("t", 0))
         writer = Writer(node)
         await outcomes(writer.append(setting("before")), writer.append(setting(token)))
         partition = node.shard.partition("t", 0)
@@ -132,7 +132,7 @@ async def test_what_retention_takes_of_a_token_is_kept_and_the_log_comes_to_rest
             os.unlink(os.path.join(directory, name))
     async with new_node() as node:
         assert Writer(node).present == Fence(token, 1)
-        await node.shard.note_fenced(node.shard.partition("t", 0))
+        await node.shard.mark_fenced(node.shard.partition("t", 0))
     async with new_node() as node:
         assert Writer(node).present == Fence(token, 1)
 
@@ -157,11 +157,11 @@ def test_a_token_survives_its_bytes(fence):
 
 async def test_a_control_batch_that_is_not_understood_sets_nothing(writer):
     unknown = batch.encode([(TIME_MS, bytes([0, 0, 0, 1]), b"commit", [])])
-    batch.say_control(unknown)
+    batch.mark_control(unknown)
     await writer.append(unknown)
     assert writer.present == NO_FENCE
     fencing = Fencing()
     broken = batch.encode([(TIME_MS, b"?", b"", [])])
-    batch.say_control(broken)
+    batch.mark_control(broken)
     fencing.replay(bytes(broken), 0)
     assert fencing.present == NO_FENCE

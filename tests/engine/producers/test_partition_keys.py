@@ -173,7 +173,7 @@ async def test_keys_of_a_snapshot_that_failed_outlive_their_records(tmp_path, cl
             )
             await rolled(node, "k0")
         await rolled(node, "k1", "k2")
-        await node.shard.trimmer.trim(node.shard.partition("t", 0), Bounds(3, 3))
+        await node.shard.advancer.advance(node.shard.partition("t", 0), Bounds(3, 3))
     async with running_node(tmp_path, clock) as node:
         await assert_all_known(node, "k0", "k1", "k2")
 

@@ -40,13 +40,13 @@ class Log:
             base_sequence=sequence,
             max_timestamp=T + sequence,
         )
-        judged = self.producers.judge(header)
+        judged = self.producers.validate(header)
         if judged is not None:
             return judged
         self.producers.commit(
-            producer, self.producers.note(header, header.base_offset, self.now_ms), self.producers_max
+            producer, self.producers.stage(header, header.base_offset, self.now_ms), self.producers_max
         )
-        self.producers.forget()
+        self.producers.discard_staged()
         self.end += count
         return self.end - count
 
@@ -186,10 +186,10 @@ def test_what_a_failed_plan_noted_never_happened():
     log = Log()
     log.append(0)
     header = HEADER._replace(base_offset=1, producer_id=7, producer_epoch=0, base_sequence=1)
-    log.producers.note(header, header.base_offset, T)
-    assert isinstance(log.producers.judge(header), First), "within the plan it is a duplicate"
-    log.producers.forget()
-    assert log.producers.judge(header) is None
+    log.producers.stage(header, header.base_offset, T)
+    assert isinstance(log.producers.validate(header), First), "within the plan it is a duplicate"
+    log.producers.discard_staged()
+    assert log.producers.validate(header) is None
     assert log.append(1) == 1
 
 

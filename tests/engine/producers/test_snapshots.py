@@ -176,9 +176,9 @@ async def test_records_go_only_once_a_snapshot_remembers_their_producers(new_nod
                 "engine.cleaning.log_start.save_state", mock.Mock(side_effect=OSError(errno.EIO, "the disk fails"))
             )
             with pytest.raises(OSError, match="the disk fails"):
-                await node.shard.trimmer.trim(partition, Bounds(end, end))
+                await node.shard.advancer.advance(partition, Bounds(end, end))
         assert len(partition.log.segments) == 2
-        await node.shard.trimmer.trim(partition, Bounds(end, end))
+        await node.shard.advancer.advance(partition, Bounds(end, end))
         assert partition.log.local_log_start == end
         assert offsets_in(directory_of(node)) == [end]
 
@@ -188,7 +188,7 @@ async def test_a_snapshot_that_cannot_be_read_remembers_nothing(new_node):
         directory = await filled(node)
         partition = node.shard.partition("t", 0)
         (directory / paths.segment_file(20, paths.SNAPSHOT)).write_bytes(b"")
-        await node.shard.trimmer.trim(partition, Bounds(20, 20))
+        await node.shard.advancer.advance(partition, Bounds(20, 20))
         assert remembers(RealDisk(), str(directory), 20, 20)
 
 
@@ -204,7 +204,7 @@ async def test_what_remembers_what_is_committed_outlives_snapshots_of_what_is_cu
                 await node.shard.committer.append(partition, batch.encode_values([b"x"], T), wants_sync=True)
             await node.shard.roll_topic("t")
             await node.shard.sealer.saved(partition)
-        await node.shard.trimmer.trim(partition, Bounds(2, 2))
+        await node.shard.advancer.advance(partition, Bounds(2, 2))
         await node.shard.truncate(partition, 2)
         assert partition.log_end == partition.high_watermark == 2
         repeat = batch.encode_values([b"0", b"1"], T)
@@ -233,9 +233,9 @@ async def test_a_disk_too_full_for_a_snapshot_is_emptied_all_the_same(new_node, 
         await filled(node)
         partition = node.shard.partition("t", 0)
         end = partition.log.segments[-1].base_offset
-        await node.shard.trimmer.trim(partition, Bounds(end, end))
+        await node.shard.advancer.advance(partition, Bounds(end, end))
         assert partition.log.local_log_start == end
-    assert "records go that no snapshot remembers" in caplog.messages
+    assert "records are deleted before a snapshot contains their producers" in caplog.messages
 
 
 async def test_without_a_snapshot_segments_that_are_too_old_to_matter_are_not_walked(new_node, clock):

@@ -12,10 +12,10 @@ from engine.format import batch as record_batch
 from engine.format.control_batch import encode_fence
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.producers.append_validator import AppendConditions, AppendValidator
-from engine.producers.fenced_file import kept_fence
+from engine.producers.fenced_file import load_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.snapshots import State, save_state, snapshot_offsets
-from engine.producers.state_transfer import adopt, encoded, taken
+from engine.producers.state_transfer import encoded, import_state, take_snapshot
 from engine.runtime.disk import RealDisk
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, running_node
@@ -36,7 +36,7 @@ class Whole:
         self._token: str | None = None
 
     async def fill(self) -> None:
-        await self._node.shard.note_fenced(self.partition)
+        await self._node.shard.mark_fenced(self.partition)
         for n in range(4):
             for producer in (OLD, BOTH, REBORN):
                 await self._sequenced(producer, n)
@@ -55,9 +55,9 @@ class Whole:
         data = b"".join(Path(segment.path).read_bytes() for segment in self.partition.log.segments)
         return [(header, data[at : at + header.size_bytes]) for at, header in record_batch.walk(data)]
 
-    async def handed_over(self, offset: int) -> bytes:
+    async def producer_state(self, offset: int) -> bytes:
         """Return the transferred state for a log that starts there."""
-        begin, data = await self._node.shard.hand_over(self.partition, offset)
+        begin, data = await self._node.shard.export_producer_state(self.partition, offset)
         assert begin == offset
         return data
 
@@ -97,7 +97,7 @@ async def whole(tmp_path: Path, clock: HandClock):
 
 async def begun(path: Path, clock: HandClock, whole: Whole, offset: int) -> AppendValidator:
     """Return the state of a replica that starts at an offset and copies from there."""
-    data = await whole.handed_over(offset)
+    data = await whole.producer_state(offset)
     async with running_node(path / f"begun{offset}", clock) as node:
         await node.shard.create_topic("t", 1, 1, {})
         partition = node.shard.partition("t", 0)
@@ -124,17 +124,17 @@ async def test_nothing_of_the_records_that_it_will_copy_is_handed_over(whole: Wh
     """Otherwise each of them would be taken for a repeat of itself."""
     first = whole.batches[0][0].base_offset
     state = AppendValidator("t/0")
-    assert encoded(taken(whole.partition.validator, first)) == encoded(taken(state, first))
+    assert encoded(take_snapshot(whole.partition.validator, first)) == encoded(take_snapshot(state, first))
 
 
 async def test_what_cannot_be_read_is_not_believed_and_changes_nothing(tmp_path: Path, whole: Whole) -> None:
     disk, directory = RealDisk(), str(tmp_path / "log")
     os.mkdir(directory)
     save_state(disk, directory, State(7))
-    data = bytearray(encoded(taken(whole.partition.validator, 20)))
+    data = bytearray(encoded(take_snapshot(whole.partition.validator, 20)))
     data[-1] ^= 1
-    with pytest.raises(Corrupt, match="the records before 20 cannot be read"):
-        adopt(disk, directory, 20, bytes(data))
+    with pytest.raises(Corrupt, match="producer state before offset 20 cannot be read"):
+        import_state(disk, directory, 20, bytes(data))
     assert snapshot_offsets(disk, directory) == [7]
 
 
@@ -144,10 +144,10 @@ async def test_what_was_known_of_the_log_before_goes_and_the_token_outlives_the_
     disk, directory, end = RealDisk(), str(tmp_path / "log"), whole.partition.log_end
     os.mkdir(directory)
     save_state(disk, directory, State(7))
-    adopt(disk, directory, end, encoded(taken(whole.partition.validator, end)))
+    import_state(disk, directory, end, encoded(take_snapshot(whole.partition.validator, end)))
     assert snapshot_offsets(disk, directory) == [end]
     present = whole.partition.validator.fencing.present
-    assert kept_fence(disk, directory) == present == Fence("second", present.offset)
+    assert load_fence(disk, directory) == present == Fence("second", present.offset)
     assert present != NO_FENCE
 
 
@@ -155,9 +155,9 @@ async def test_a_beginning_within_a_batch_is_that_batch_s(whole: Whole, clock: H
     """Records are deleted below any offset; batches are copied as units."""
     header, _ = whole.batches[5]
     assert header.next_offset - header.base_offset > 1
-    begin, data = await whole._node.shard.hand_over(whole.partition, header.base_offset + 1)
+    begin, data = await whole._node.shard.export_producer_state(whole.partition, header.base_offset + 1)
     assert begin == header.base_offset
-    assert data == encoded(taken(whole.partition.validator, begin))
+    assert data == encoded(take_snapshot(whole.partition.validator, begin))
 
 
 async def test_nothing_handed_over_is_nothing_known(tmp_path: Path, clock: HandClock, whole: Whole) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engine.errors import EndCutOff, LogCut, OffsetAboveHighWatermark, SequenceGap, StorageFailed
+from engine.errors import AckTruncated, LogTruncated, OffsetAboveHighWatermark, SequenceGap, StorageFailed
 from engine.format import batch as record_batch
 from engine.format import paths
 from engine.format.keyed_batch import KeyEntry, stored_entry
@@ -107,7 +107,7 @@ async def test_what_waited_for_records_that_are_cut_off_is_told_so(node):
     partition = node.shard.partition("t", 0)
     ack, poll = partition.watermark.acks.wait_for(14), partition.watermark.polls.wait_for(14)
     await node.shard.truncate(partition, 12)
-    with pytest.raises(EndCutOff):
+    with pytest.raises(AckTruncated):
         await ack
     assert not poll.done(), "other records will come"
     await copy(node.shard, "z", 12, 5)
@@ -187,7 +187,10 @@ async def test_a_cut_waits_for_the_group_under_way_refuses_what_is_queued_and_ho
             node.leaders["t", 0].append(batch("l"), Acks.LEADER),
         ]
         assert await under_way == 22
-        assert [type(error) for error in await asyncio.gather(*refused, return_exceptions=True)] == [LogCut, LogCut]
+        assert [type(error) for error in await asyncio.gather(*refused, return_exceptions=True)] == [
+            LogTruncated,
+            LogTruncated,
+        ]
         await until(lambda: disk.rules[1].matched)
         later = asyncio.ensure_future(copy(node.shard, "z", 20, 5))
         await cut

@@ -40,7 +40,7 @@ def directories(lives: Lives) -> list[str]:
 
 
 async def adopt(node, record: TopicRecord) -> TopicRecord:
-    adopted = await node.shard.catalog.adopt(record)
+    adopted = await node.shard.catalog.apply(record)
     if record.name not in node.shard.topics:
         await node.shard.open_topic(adopted)
     else:
@@ -80,7 +80,7 @@ async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(liv
         node.heard.moved_away = lambda topic, partitions: left.extend(one.number for one in partitions)
         without = await adopt(node, replace(RECORD, hosted=(3,)))
         await node.shard.close_partitions("t", [1])
-        await node.shard.catalog.let_go(without, [1])
+        await node.shard.catalog.remove_partitions(without, [1])
         assert (left, ends(node), directories(lives)) == ([1], {3: 1}, ["3"])
         await adopt(node, replace(RECORD, hosted=(1, 3)))
         assert ends(node) == {1: 0, 3: 1}, "one that comes back begins with nothing"
@@ -165,7 +165,7 @@ async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, name
         await node.shard.close_partitions("t", [1])
         for directory in node.shard.directories:
             directory.save_checkpoints(saved)  # as a killed process might leave it
-        again = await node.shard.catalog.adopt(RECORD)
+        again = await node.shard.catalog.apply(RECORD)
         assert "id-of-t/1" not in node.shard.directories.load_checkpoints()
         assert saved["id-of-t/3"] == node.shard.directories.load_checkpoints()["id-of-t/3"]
         await node.shard.open_added(again)
@@ -296,7 +296,7 @@ async def test_points_go_with_the_topic(lives, names):
                 await node.shard.delete_topic("t")
             else:
                 await node.shard.close_topic("t")
-                node.shard.catalog.put_aside(record)
+                node.shard.catalog.move_aside(record)
                 await node.shard.keeper.save_checkpoints()
                 assert set(node.shard.directories.load_checkpoints()) == {"id-of-t/1", "id-of-t/3"}
                 await node.shard.catalog.delete(record)
@@ -328,9 +328,9 @@ async def test_a_topic_that_was_set_aside_comes_back_to_the_directories_in_which
         for record in adopted:
             await append(node, record.name)
             await node.shard.close_topic(record.name)
-            catalog.put_aside(record)
+            catalog.move_aside(record)
         for record in (adopted[1], adopted[0], adopted[2]):
-            known = catalog.having(record.name, record.topic_id)
+            known = catalog.find_record(record.name, record.topic_id)
             assert await adopt(node, replace(record, elsewhere=known.elsewhere)) == record
             assert ends(node, record.name) == {1: 1}
 
@@ -341,13 +341,13 @@ async def test_a_topic_that_was_set_aside_and_a_new_one_of_its_name_are_both_the
         old = await adopt(node, RECORD)
         await append(node)
         await node.shard.close_topic("t")
-        node.shard.catalog.put_aside(old)
+        node.shard.catalog.move_aside(old)
         await adopt(node, newer)
     async with lives.life(*names) as node:
         catalog = node.shard.catalog
         assert (catalog.records["t"].topic_id, list(catalog.set_aside)) == ("another", ["id-of-t"])
         assert ends(node) == {1: 0, 3: 0}
         await node.shard.close_topic("t")
-        catalog.put_aside(catalog.records["t"])
+        catalog.move_aside(catalog.records["t"])
         await adopt(node, old)
         assert ends(node) == {1: 1, 3: 1}

@@ -47,7 +47,7 @@ async def test_that_a_checkpoint_fails_is_told_once_for_each_reason(
     keeper: Any = Keeper([full, full, full, failing, failing, full])
     nothing: Any = None
     keeping = Housekeeping(tuple, nothing, keeper, SystemClock(), lambda _: None, BackgroundTasks())
-    ticking = asyncio.create_task(keeping.tick_for_ever())
+    ticking = asyncio.create_task(keeping.run())
     async with asyncio.timeout(LONG_S):
         await keeper.saved.wait()
         keeper.refusals, keeper.saved = [full], asyncio.Event()
@@ -89,7 +89,7 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
     one: Any = Partition()
     nothing: Any = None
     keeping = Housekeeping(lambda: [one], nothing, keeper, SystemClock(), expiry, Stopping())
-    ticking = asyncio.create_task(keeping.tick_for_ever())
+    ticking = asyncio.create_task(keeping.run())
     async with asyncio.timeout(LONG_S):
         await keeper.saved.wait()
     ticking.cancel()

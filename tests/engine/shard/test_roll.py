@@ -46,9 +46,9 @@ async def test_a_roll_asked_for_during_a_flush_is_carried_out():
     async with inline_node(RecordingDisk(), HandClock()) as node:
         await node_with_unsynced_record(node)
         partition = node.shard.partition("t", 0)
-        node.shard.committer.look_at(partition, sync=True)
+        node.shard.committer.include(partition, sync=True)
         await asyncio.sleep(0)
-        assert node.shard.committer._under_way
+        assert node.shard.committer._in_progress
         assert await node.shard.roll_topic("t") == [1]
         assert len(partition.log.segments) == 2
 

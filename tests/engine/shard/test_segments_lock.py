@@ -66,7 +66,7 @@ async def test_work_on_one_partition_does_not_wait_for_the_disk_to_remove_files_
                 else:
                     good = tmp_path / "good"
                     good.write_bytes(b"")
-                    assert not await shard.quarantine.mend(other, 5, str(good))  # there is no such segment
+                    assert not await shard.quarantine.repair(other, 5, str(good))  # there is no such segment
             assert not deleting.done()
         finally:
             disk.may_go_on.set()
@@ -129,7 +129,7 @@ async def test_housekeeping_goes_on_while_files_of_one_partition_are_not_removed
     ones += [One(False) for _ in range(20)] + [One(True)]
     keeper, tasks = Keeper(), BackgroundTasks()
     keeping = Housekeeping(lambda: ones, None, keeper, SystemClock(), One.removed, tasks)  # type: ignore[arg-type]
-    ticking = asyncio.ensure_future(keeping.tick_for_ever())
+    ticking = asyncio.ensure_future(keeping.run())
     async with asyncio.timeout(LONG_S):
         while keeper.saved < 20:
             await asyncio.sleep(0)

@@ -24,7 +24,7 @@ def test_the_count_of_partitions_is_the_sum_over_the_topics(steps):
         if step == "serve":
             topics.serve({name: Topic(of, of.settings)})
         elif step == "let_go":
-            topics.let_go(name)
+            topics.stop_serving(name)
         elif name in topics:
             topics.change(topics[name], of)
         assert topics.partition_count == sum(topic.record.partitions for topic in topics.values())

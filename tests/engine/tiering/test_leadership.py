@@ -20,7 +20,7 @@ import pytest
 from engine.errors import OffsetBelowLogStart
 from engine.format.batch import Row, decode, encode, walk
 from engine.log.epochs import EpochStart
-from engine.log.leader_epochs import note_epoch, start_epoch
+from engine.log.leader_epochs import record_epoch, start_epoch
 from engine.runtime.clock import SystemClock
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.manifest.manifest import Manifest, problem_of
@@ -73,7 +73,7 @@ class Replica:
         while end < other.partition.high_watermark:
             chunk = await other.shard.reader.read(other.partition, end, 1 << 20)
             for at, header in walk(chunk.data):
-                note_epoch(log, header.leader_epoch, header.base_offset)
+                record_epoch(log, header.leader_epoch, header.base_offset)
                 log.leader_epoch = header.leader_epoch
                 batch = bytearray(chunk.data[at : at + header.size_bytes])
                 await self._leader.produce(batch, Acks.ALL, 10_000)
@@ -348,7 +348,7 @@ def test_a_watch_is_due_again_after_a_failure_no_sooner_than_after_an_answer(
     watch = ManifestWatch(file_store, "cluster/t/id/0/", clock)
     local = local_log(sealed(tmp_path, 1))
     assert watch.is_due(None, local)
-    assert watch.look() is None
+    assert watch.poll() is None
     assert not watch.is_due(None, local)
     clock.pass_ms(31_000)
     assert watch.is_due(None, local)

@@ -89,7 +89,7 @@ async def test_a_failure_of_any_kind_is_reported_and_tried_again(
     assert [one.state for one in seen[1:4]] == ["backing off"] * 3
     told = [record.message for record in caplog.records]
     assert told.count("background task failed") == 2
-    assert told.count("a partition is not shipped; it is tried again") == 3
+    assert told.count("shipping a partition failed and is retried") == 3
 
 
 class Crash(BaseException):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.access.access import NEEDS, Access, Who, caller_of
+from gateway.access.access import NEEDS, Access, Requirement, caller_of
 from gateway.access.tokens_file import Right, make_token, parse_tokens
 from gateway.http.problems import Problem
 from gateway.server.app import ROUTES
@@ -21,10 +21,10 @@ def test_every_route_has_its_need_and_every_need_a_route():
 
 def test_routes_about_one_topic_need_a_right_to_it_and_only_they():
     for _, path, handler in ROUTES:
-        if NEEDS[handler.__name__] is Who.OPERATES:
+        if NEEDS[handler.__name__] is Requirement.OPERATES:
             assert path.startswith("/v1/cluster/"), path
         elif handler.__name__ != "not_built_yet":
-            assert (isinstance(NEEDS[handler.__name__], Right) or NEEDS[handler.__name__] is Who.SEES) == (
+            assert (isinstance(NEEDS[handler.__name__], Right) or NEEDS[handler.__name__] is Requirement.SEES) == (
                 "{topic}" in path
             ), path
 
@@ -34,7 +34,7 @@ def test_routes_without_a_token_are_those_of_the_contract():
     for method, path, handler in ROUTES:
         if handler.__name__ == "not_built_yet":
             continue
-        assert is_open[method, path] == (NEEDS[handler.__name__] is Who.ANYBODY), path
+        assert is_open[method, path] == (NEEDS[handler.__name__] is Requirement.NONE), path
 
 
 def request_with(token, topic=None):

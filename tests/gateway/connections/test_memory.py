@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.connections.memory import CHANGE_BYTES, LOOKS_BETWEEN, MIB, OPTIONS, MemoryWatch
+from gateway.connections.memory import CHANGE_BYTES, CHECKS_BETWEEN, MIB, OPTIONS, MemoryWatch
 
 NOTHING: Any = None
 
@@ -24,44 +24,44 @@ class Process:
     def trim(self) -> None:
         self.free_bytes = 0
 
-    def look(self, times: int = 1) -> int:
+    def check(self, times: int = 1) -> int:
         for _ in range(times):
-            self.watch.look()
+            self.watch.check()
         return self.watch.trims
 
 
 def test_a_process_that_stays_as_it_is_is_left_alone() -> None:
     process = Process(70)
-    assert process.look(100) == 0
+    assert process.check(100) == 0
     process.used_bytes += CHANGE_BYTES - 1
-    assert process.look(100) == 0
+    assert process.check(100) == 0
 
 
 def test_what_has_grown_is_trimmed_once() -> None:
     process = Process(70)
-    process.look()
+    process.check()
     process.used_bytes += 100 * MIB
     process.free_bytes = 50 * MIB
-    assert process.look() == 1
+    assert process.check() == 1
     assert process.free_bytes == 0
-    assert process.look(100) == 1, "what is left is in use"
+    assert process.check(100) == 1, "what is left is in use"
 
 
 def test_what_is_freed_behind_something_large_in_use_is_trimmed_when_that_goes() -> None:
     process = Process(70)
     process.used_bytes += 200 * MIB
-    process.look()
+    process.check()
     process.used_bytes -= 190 * MIB
     process.free_bytes = 75 * MIB
-    process.look()
+    process.check()
     assert process.free_bytes == 0
 
 
 def test_a_process_that_goes_up_and_down_is_trimmed_now_and_then() -> None:
     process = Process(70)
-    for _ in range(10 * LOOKS_BETWEEN):
+    for _ in range(10 * CHECKS_BETWEEN):
         process.used_bytes = (270 if process.used_bytes < 100 * MIB else 70) * MIB
-        process.look()
+        process.check()
     assert 5 <= process.watch.trims <= 10
 
 
@@ -70,9 +70,9 @@ def test_serving_settles_the_allocators_first_and_leaves_what_the_operator_has_s
     names = [option.variable for option in OPTIONS]
     code = (
         "import sys, os, gateway.connections.memory as m\n"
-        "real = m.settle_allocators\n"
+        "real = m.configure_allocators\n"
         "def settle():\n    assert 'httptools' not in sys.modules\n    real()\n"
-        "m.settle_allocators = settle\n"
+        "m.configure_allocators = settle\n"
         "import node.commands.serve\nassert 'httptools' in sys.modules\n"
         f"print([os.environ[name] for name in {names}])"
     )

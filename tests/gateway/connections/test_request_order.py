@@ -36,12 +36,12 @@ class Line:
 
     def read(self, turn: OrderSlot) -> None:
         self.arrived[turn].append(True)
-        turn.body_is_there()
+        turn.body_received()
 
     async def append(self, name: str, turn: OrderSlot) -> None:
         self.read(turn)
         if not turn.is_next:
-            await turn.come()
+            await turn.wait()
         self.appended.append(name)
         turn.end()
 
@@ -62,7 +62,7 @@ async def test_who_is_alone_does_not_wait_and_leaves_nothing_behind(line):
     assert turn.is_next
     turn.end()
     turn.end()
-    assert line.turns._lines == {}
+    assert line.turns._queues == {}
 
 
 async def test_a_later_one_waits_for_an_earlier_one_that_is_still_being_decoded(line):
@@ -76,7 +76,7 @@ async def test_a_later_one_waits_for_an_earlier_one_that_is_still_being_decoded(
     first.end()
     await asyncio.gather(*waiting)
     assert line.appended == ["1", "2", "3"]
-    assert line.turns._lines == {}
+    assert line.turns._queues == {}
 
 
 async def test_a_body_that_arrived_and_is_not_read_yet_keeps_its_place(line):
@@ -102,7 +102,7 @@ async def test_a_body_that_does_not_come_loses_its_place_and_takes_another(line)
     await asyncio.gather(*waiting)
     await line.append("4", fourth)
     assert line.appended == ["2", "3", "slow", "4"]
-    assert line.turns._lines == {}
+    assert line.turns._queues == {}
 
 
 async def test_many_that_do_not_come_are_not_waited_for(line):
@@ -112,7 +112,7 @@ async def test_many_that_do_not_come_are_not_waited_for(line):
     assert waiting.done()
     for turn in slow:
         turn.end()
-    assert line.turns._lines == {}
+    assert line.turns._queues == {}
 
 
 async def test_one_that_fails_lets_the_next_one_through_but_not_past_those_before_it(line):
@@ -125,7 +125,7 @@ async def test_one_that_fails_lets_the_next_one_through_but_not_past_those_befor
     assert line.appended == []
     first.end()
     await waiting
-    assert line.turns._lines == {}
+    assert line.turns._queues == {}
 
 
 async def test_who_leaves_while_waiting_holds_up_nobody(line):
@@ -179,7 +179,7 @@ async def overtaking(tmp_path, patience_s: float, version: HttpVersion = HTTP_2)
             while gateway.node.bodies.held_bytes < len(LARGE) and not large.done():
                 await asyncio.sleep(0)
             small = posting(app, path, b"2", version)
-            while gateway.node.metrics.requests_under_way.value < 2 and not small.done():
+            while gateway.node.metrics.requests_in_flight.value < 2 and not small.done():
                 await asyncio.sleep(0.001)
             await asyncio.wait([small], timeout=patience_s)
             may_decode.set()

@@ -19,7 +19,7 @@ from gateway.links import internal_link
 from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
-from gateway.links.link import Caller, LinkLost, LinkRefused, RemoteFailure
+from gateway.links.link import Caller, LinkLost, LinkRejected, RemoteFailure
 
 OURS = Credentials("cluster-1", "a secret")
 STRANGERS = [replace(OURS, secret="another"), replace(OURS, secret=""), replace(OURS, cluster_id="cluster-2")]
@@ -114,7 +114,7 @@ async def test_a_header_that_is_no_text_is_refused_like_any_other(node: Node) ->
 
 async def test_another_version_of_the_link_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(internal_link, "PROTOCOL", "penstock-link/0")
-    with pytest.raises(LinkRefused, match="501"):
+    with pytest.raises(LinkRejected, match="501"):
         await dial_internal(node.url, OURS)(lambda: pytest.fail("no link is to be made"))
     assert PROTOCOL != "penstock-link/0"
 
@@ -122,7 +122,7 @@ async def test_another_version_of_the_link_is_refused(node: Node, monkeypatch: p
 async def test_what_is_no_http_is_refused(node: Node) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.write(b"x" * 20_000), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    with pytest.raises(LinkRefused):
+    with pytest.raises(LinkRejected):
         await dial_internal(f"http://127.0.0.1:{port}", OURS)(lambda: pytest.fail("no link is to be made"))
     server.close()
 

@@ -127,13 +127,13 @@ async def test_a_lost_link_ends_its_calls_and_is_made_again(caller: Caller) -> N
 
 
 async def test_bytes_under_way_are_bounded(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "BYTES_UNDER_WAY_MAX", 1000)
+    monkeypatch.setattr(link_module, "BYTES_IN_FLIGHT_MAX", 1000)
     link = caller.link()
     first = link.begin("echo", None, b"x" * 900)
     with pytest.raises(Busy):
         link.begin("echo", None, b"x" * 200)
     await first
-    assert link.bytes_under_way == 0
+    assert link.bytes_in_flight == 0
     await link.call("echo", None, b"x" * 200, timeout_s=5)
 
 
@@ -146,7 +146,7 @@ async def test_a_link_that_is_down_refuses_at_once(tmp_path: Path) -> None:
 
 async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp_path):
     caller = Caller(str(tmp_path / "nobody.sock"))
-    with pytest.raises(LinkLost, match=r"nobody answered at .*nobody\.sock"):
+    with pytest.raises(LinkLost, match=r"no process answered at .*nobody\.sock"):
         await caller.connected(0.05)
     caller.close()
 

@@ -48,7 +48,7 @@ async def test_a_produce_waits_for_a_leader(cluster):
     topics = await cluster.create("t", leader=2)
     cluster.world.lead(0, None)
     waiting = asyncio.ensure_future(topics[1].post_lines("1"))
-    await until(lambda: cluster.members[1].node.failover.repeats)
+    await until(lambda: cluster.members[1].node.failover.retries)
     assert not waiting.done()
     cluster.world.lead(0, 2)
     assert (await waiting).status == 200
@@ -75,7 +75,7 @@ async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cl
     waiting = []
     for value in range(20):
         waiting.append(asyncio.ensure_future(topics[1].post_lines(str(value))))
-        await until(lambda count=value: handover.repeats > count)
+        await until(lambda count=value: handover.retries > count)
     await until(lambda: leader.asked > 8)  # by the queue, not by each request
     leader.refusal = None
     late = asyncio.ensure_future(topics[1].post_lines("20"))
@@ -92,7 +92,7 @@ async def test_too_few_replicas_stop_those_only_who_ask_for_them(cluster):
     leader = cluster.members[1].leader("t")
     leader.refusal = NotEnoughReplicas("one of two")
     waiting = asyncio.ensure_future(topics[1].post_lines("1"))
-    await until(lambda: cluster.members[1].node.failover.repeats)
+    await until(lambda: cluster.members[1].node.failover.retries)
     leader.refusal = None
     assert (await topics[1].post_lines("2", acks=1)).status == 200
     assert (await waiting).status == 200

@@ -17,7 +17,7 @@ async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_ther
     """For every operation; each rejection follows a store query that was sent after its request."""
     topics = await cluster.create("t", leader=2)
     node, asked = cluster.members[1].node, []
-    record = node.shard.topics.let_go("t")  # as if this node did not know it yet
+    record = node.shard.topics.stop_serving("t")  # as if this node did not know it yet
 
     async def ask(name: str) -> bool:
         asked.append(name)

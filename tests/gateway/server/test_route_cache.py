@@ -81,8 +81,8 @@ async def test_what_failed_or_leads_nowhere_is_not_remembered(app: web.Applicati
 
 
 async def test_only_so_many_are_remembered(app: web.Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_routes, "KNOWN_MAX", 4)
+    monkeypatch.setattr(known_routes, "ROUTES_MAX", 4)
     routes = RouteCache(app)
     for number in range(20):
         assert (await ask(routes, app, "GET", f"/t/{number}")).text == f"read {number}"
-        assert len(routes._known) <= 4
+        assert len(routes._routes) <= 4

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
-from gateway.wire.messages import BodyCut, BodyEnded, BodyPart, HeadRefused, RequestBegan, StreamReset, WireLimits
+from gateway.wire.messages import BodyCut, BodyEnded, BodyPart, HeadRejected, RequestBegan, StreamReset, WireLimits
 
 LIMITS = WireLimits(header_bytes_max=16 * 1024)
 
@@ -39,7 +39,7 @@ def summary(events: list) -> dict[int, tuple]:
         elif isinstance(event, StreamReset):
             found[event.stream_id][5] = "reset"
         else:
-            assert isinstance(event, HeadRefused)
+            assert isinstance(event, HeadRejected)
             found[event.stream_id] = [event.status]
     return {stream_id: tuple(one) for stream_id, one in found.items()}
 

@@ -8,7 +8,7 @@ from gateway.wire import frames
 from gateway.wire.frames import BURST, frame
 from gateway.wire.http2 import Http2
 from gateway.wire.http2_streams import HEADS_SHARE
-from gateway.wire.messages import HeadRefused, RequestBegan
+from gateway.wire.messages import HeadRejected, RequestBegan
 from tests.gateway.wire.conversations import LIMITS, fed, sent, summary
 from tests.gateway.wire.http2_client import GET_BLOCK, HEADERS_END, HELLO, POST_BLOCK, Client, goaway_code
 
@@ -85,7 +85,7 @@ def test_headers_that_are_too_large_are_told_431_and_the_connection_goes_on():
     many = [(f"x-{number}", "x" * 1000) for number in range(30)]
     for body in ({}, {"body": b"abc", "ends": False}):
         refused = client.ask(*many, **body)
-        assert HeadRefused(refused, 431) in client.events
+        assert HeadRejected(refused, 431) in client.events
         client.core.answer(refused, 431, [], b"too large")
         client.exchange()
         assert client.body_of(refused) == b"too large"
@@ -133,6 +133,6 @@ def test_the_heads_of_requests_under_way_are_bounded_together():
 
 def test_headers_are_as_many_as_over_http1():
     client = Client()
-    assert HeadRefused(with_headers(client, LIMITS.headers_max + 1, 1), 431) in client.events
+    assert HeadRejected(with_headers(client, LIMITS.headers_max + 1, 1), 431) in client.events
     allowed = with_headers(client, LIMITS.headers_max, 1)
     assert len(summary(client.events)[allowed][3]) == LIMITS.headers_max

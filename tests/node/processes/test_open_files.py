@@ -10,7 +10,7 @@ import pytest
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from gateway.settings import NodeSettings
-from node.processes.server import make_scrubber, own_partitions
+from node.processes.server import local_partitions_of, make_scrubber
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import in_process
 
@@ -44,7 +44,7 @@ async def until_tiered(gateway, end: int) -> None:
 
 async def scrub(node) -> None:
     settings = NodeSettings(scrub_bytes_per_second=1 << 30)
-    scrubber = make_scrubber(settings, node.shard.disk, lambda: own_partitions(node.shard), lambda *_: None)
+    scrubber = make_scrubber(settings, node.shard.disk, lambda: local_partitions_of(node.shard), lambda *_: None)
     await scrubber.scrub_all()
     await scrubber.stop()
 

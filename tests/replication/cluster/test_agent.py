@@ -369,8 +369,8 @@ async def test_a_watch_that_fails_for_an_unforeseen_reason_ends_the_session(clus
 
     session = type(one.session)
     if broken == "taking a change in":
-        take_in, watch = one._active.watch._take_in_topics, one._active.watch
-        monkeypatch.setattr(watch, "_take_in_topics", lambda: [take_in(), {}["a bug"]])
+        take_in, watch = one._active.watch._apply_topics, one._active.watch
+        monkeypatch.setattr(watch, "_apply_topics", lambda: [take_in(), {}["a bug"]])
     elif broken == "a watch of children":
         monkeypatch.setattr(session, "wait_for_children", fails_once(session.wait_for_children))
     else:

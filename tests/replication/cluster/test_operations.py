@@ -73,7 +73,7 @@ async def test_what_is_not_there_cannot_be_moved(alone):
         await one.operations.reassign("order", {0: [1]})
     with pytest.raises(UnknownPartition):
         await one.operations.reassign("orders", {0: [1], 1: [1]})
-    with pytest.raises(InvalidConfig, match="no node has the number 7"):
+    with pytest.raises(InvalidConfig, match="no node has the id 7"):
         await one.operations.drain_node(7)
 
 
@@ -112,7 +112,7 @@ async def test_a_drained_node_leads_nothing_and_is_given_nothing_until_it_is_tak
     await cluster.until(lambda: leaders(two, topic) == [2, 2, 2, 2])
     assert all(len(state.in_sync) == 2 for state in states_of(two, topic)), "it goes on copying"
     await cluster.until(lambda: one.view.drained == {1})
-    with pytest.raises(InvalidConfig, match=r"1 node can take a replica.*start more nodes"):
+    with pytest.raises(InvalidConfig, match=r"1 node can hold a replica.*start more nodes"):
         await one.create_topic("more", 1, 2, {})
     await two.operations.drain_node(1, False)
     await cluster.until(lambda: sorted(leaders(two, topic)) == [1, 1, 2, 2])
@@ -127,7 +127,7 @@ async def test_a_topic_for_which_a_dead_node_is_missing_is_to_be_asked_for_again
         lambda: one.create_topic("more", 1, 2, {}),
         lambda: one.alter_topic("orders", {}, 2),
     ):
-        with pytest.raises(NodesAbsent, match="1 node can take a replica now; absent: 2") as refused:
+        with pytest.raises(NodesAbsent, match="1 node can hold a replica; absent: 2") as refused:
             await ask()
         assert (refused.value.retryable, refused.value.no_side_effects) == (True, True)
     with pytest.raises(InvalidConfig, match="replication_factor is 3"):
@@ -153,7 +153,7 @@ async def test_the_last_node_is_neither_drained_nor_emptied(alone):
     topic, _ = await one.create_topic("orders", 2, 1, {})
     await one.operations.drain_node(2)
     before = states_of(one, topic)
-    with pytest.raises(NoOtherNode, match="no node but 1 is there"):
+    with pytest.raises(NoOtherNode, match="node 1 is the only node"):
         await one.operations.drain_node(1)
     with pytest.raises(NoOtherNode):
         await two.operations.decommission_node(1, lambda _: 0)
@@ -179,7 +179,7 @@ async def test_a_node_is_emptied_and_can_be_switched_off(alone):
 async def test_a_node_without_which_too_few_are_left_is_not_emptied(alone):
     one, _ = await alone.start_all(1, 2)
     await one.create_topic("orders", 1, 2, {})
-    with pytest.raises(InvalidConfig, match="no node is left"):
+    with pytest.raises(InvalidConfig, match="no node remains"):
         await one.operations.decommission_node(2, lambda _: 0)
     assert not one.view.drained
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from replication.cluster.store_calls import StoreTimeout, while_answered
+from replication.cluster.store_calls import StoreTimeout, with_store_timeout
 from replication.coordination.interface import Session, SessionLost, State, Unsure
 
 SILENT_S = 0.05
@@ -39,7 +39,7 @@ class Told:
         return await self.answer
 
     def asked(self, silent_s: float = SILENT_S, **how: Any) -> Coroutine[Any, Any, str]:
-        return while_answered(cast(Session, self), self.work, silent_s=silent_s, **how)
+        return with_store_timeout(cast(Session, self), self.work, silent_s=silent_s, **how)
 
 
 async def test_nothing_is_begun_while_nobody_answers_and_that_is_said():

@@ -13,7 +13,7 @@ from replication.cluster.values import (
     ClusterIdentity,
     Confirmed,
     NodeInfo,
-    NotKnown,
+    OutcomeUnknown,
     Proposal,
     Refused,
     TopicEntry,
@@ -72,7 +72,7 @@ def test_states_come_back_from_a_block_and_over_a_link(found):
 def test_proposals_and_their_outcomes_come_back_over_a_link(found):
     proposal = Proposal("t", 7, found.partition_epoch, found.state)
     assert proposal_from_plain(over_a_link(proposal_to_plain(proposal))) == proposal
-    for outcome in (Confirmed(3), Refused(found), Refused(None), NotKnown()):
+    for outcome in (Confirmed(3), Refused(found), Refused(None), OutcomeUnknown()):
         assert outcome_from_plain(over_a_link(outcome_to_plain(outcome))) == outcome
 
 

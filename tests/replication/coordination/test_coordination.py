@@ -262,8 +262,8 @@ async def test_blocks_of_producer_ids_do_not_overlap(coordination):
     ids = await in_time(asyncio.gather(*(given[n % 3].take() for n in range(30))))
     assert len(set(ids)) == 30
     assert {one // BLOCK_IDS for one in ids} == {0, 1, 2}
-    assert not await given[0].is_given(-1)
-    assert await given[0].is_given(3 * BLOCK_IDS - 1)
-    assert not await given[0].is_given(3 * BLOCK_IDS)
+    assert not await given[0].is_allocated(-1)
+    assert await given[0].is_allocated(3 * BLOCK_IDS - 1)
+    assert not await given[0].is_allocated(3 * BLOCK_IDS)
     await given[1]._blocks.take()
-    assert await given[0].is_given(3 * BLOCK_IDS)
+    assert await given[0].is_allocated(3 * BLOCK_IDS)

@@ -27,7 +27,7 @@ from replication.coordination.journal import (
     Journal,
     encode_change,
     encode_confirmation,
-    encode_whole,
+    encode_full,
     open_journal,
 )
 from replication.coordination.tree import Entry
@@ -52,7 +52,7 @@ def bytes_of_the_example() -> bytes:
 def test_the_example_is_what_is_written_and_is_read_back(tmp_path):
     data = bytes_of_the_example()
     entry = Entry(b"1000", 0, 1)
-    assert data == encode_whole(0, {}) + encode_change(1, {KEY: entry}) + encode_confirmation(1)
+    assert data == encode_full(0, {}) + encode_change(1, {KEY: entry}) + encode_confirmation(1)
     (tmp_path / "journal").write_bytes(data)
     _, tree = open_journal(RealDisk(), str(tmp_path / "journal"))
     assert (tree.number, tree.entries) == (1, {KEY: entry})
@@ -222,14 +222,14 @@ async def test_what_is_left_of_a_change_that_nobody_was_told_of_is_cut_off():
     assert opened(data + begun).get(KEY).value == b"4000", "whole, so it may have been acted on"
 
 
-@pytest.mark.parametrize("data", [b"", b"penstock", HEADER, HEADER + bytes(50), encode_whole(0, {})[:40]])
+@pytest.mark.parametrize("data", [b"", b"penstock", HEADER, HEADER + bytes(50), encode_full(0, {})[:40]])
 def test_a_journal_without_its_beginning_is_refused(data):
     with pytest.raises(Corrupt):
         opened(data)
 
 
 def test_frames_out_of_turn_are_refused():
-    whole = encode_whole(0, {})
+    whole = encode_full(0, {})
     change = encode_change(1, {})
     for data in (
         whole + encode_change(2, {}) + encode_confirmation(2),

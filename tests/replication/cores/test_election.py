@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from replication.cores.election import reconciled, with_preferred_leader
 from replication.cores.partition_state import Member, Registration, TopicRules, node_ids
-from replication.cores.reassignment import UnknownNodes, begun, cancelled
+from replication.cores.reassignment import UnknownNodes, cancelled, with_reassignment
 from tests.replication.cores.states import OS, RULES, alive, members, state
 
 
@@ -91,7 +91,7 @@ def test_the_preferred_leader_returns_once_it_is_in_sync():
 
 def test_a_move_ends_when_every_new_replica_is_in_sync():
     nodes = alive(1, 2, 3, 4)
-    moving = begun(state(), (4, 2, 3), nodes.keys())
+    moving = with_reassignment(state(), (4, 2, 3), nodes.keys())
     assert moving.replicas == (4, 2, 3, 1)
     assert after(moving, nodes) == moving
     moved = after(replace(moving, in_sync=members(1, 2, 3, 4)), nodes)
@@ -101,7 +101,7 @@ def test_a_move_ends_when_every_new_replica_is_in_sync():
 
 
 def test_a_move_that_is_called_off_leaves_what_was():
-    moving = begun(state(), (4, 2, 3), (1, 2, 3, 4))
+    moving = with_reassignment(state(), (4, 2, 3), (1, 2, 3, 4))
     assert set(cancelled(moving).replicas) == {1, 2, 3}
     led_by_new = replace(moving, leader=Member(4, 4), in_sync=members(2, 3, 4))
     assert cancelled(led_by_new).leader is None
@@ -114,7 +114,7 @@ def test_a_move_that_is_called_off_leaves_what_was():
 )
 def test_a_move_to_nobody_or_to_strangers_is_refused(target, reason):
     with pytest.raises(UnknownNodes, match=reason):
-        begun(state(), target, (1, 2, 3))
+        with_reassignment(state(), target, (1, 2, 3))
 
 
 @given(

@@ -11,7 +11,7 @@ from replication.cores.fetch import BatchesEnd, Diverging, FetchError, FollowerF
 from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, position_verdict
 from replication.cores.partition_state import Member, Registration, node_ids
 from replication.cores.progress import AckVerdict
-from replication.cores.reassignment import begun
+from replication.cores.reassignment import with_reassignment
 from tests.replication.cores.states import OS, RULES, alive, state, versioned
 
 EPOCHS = (EpochStart(1, 0), EpochStart(3, 10))
@@ -127,7 +127,7 @@ def test_one_change_of_the_set_at_a_time():
     made = leader(state(epoch=3, in_sync=(1,), eligible=(2, 3)))
     assert any(isinstance(e, Propose) for e in made.on_fetch(fetch(2), 1.0)[1])
     assert made.on_fetch(fetch(3), 1.0)[1] == []
-    made.on_not_taken()
+    made.on_proposal_rejected()
     assert any(isinstance(e, Propose) for e in made.on_fetch(fetch(3), 1.0)[1])
 
 
@@ -202,7 +202,7 @@ def test_who_had_all_before_an_idle_partition_is_written_to_again_is_caught_up_a
     made.on_written(13, 3600.0)
     (proposal,) = made.on_tick(3600.0 + LAG_S)
     assert node_ids(proposal.state.in_sync) == {1, 2}, "3 was behind before"
-    made.on_not_taken()
+    made.on_proposal_rejected()
     (late,) = made.on_tick(3600.0 + LAG_S + 0.1)
     assert node_ids(late.state.in_sync) == {1}, "an hour at the end does not help who falls behind now"
 
@@ -258,7 +258,7 @@ def test_a_lowered_minimum_moves_the_watermark_once_nobody_else_is_eligible():
 
 
 def test_a_partition_that_gains_replicas_is_written_while_they_copy():
-    made = leader(begun(state(in_sync=(1,), replicas=(1,), epoch=3), (1, 2, 3), (1, 2, 3)))
+    made = leader(with_reassignment(state(in_sync=(1,), replicas=(1,), epoch=3), (1, 2, 3), (1, 2, 3)))
     assert (made.min_in_sync, made.has_enough_replicas) == (1, True)
     assert made.on_written(13, 1.0) == [AdvanceWatermark(13)]
     whole = leader(state(in_sync=(1,), epoch=3))

@@ -40,7 +40,7 @@ class Played:
     def is_in_sync(self, node_id: int) -> bool:
         return self.in_sync
 
-    async def hand_over(self, offset: int) -> tuple[int, bytes]:
+    async def export_producer_state(self, offset: int) -> tuple[int, bytes]:
         return offset - 1, b"what came before"
 
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
@@ -236,7 +236,7 @@ async def test_damage_that_keeps_a_follower_from_being_served_is_logged_once(par
     parts["a"].log_end, parts["a"].damaged_end = 9, 7
     for _ in range(4):
         await follower.fetch({"a": 5}, wait_ms=1)
-    assert [record.message for record in caplog.records] == ["a follower cannot be served"]
+    assert [record.message for record in caplog.records] == ["a replica fetch failed"]
     parts["a"].damaged_end = None
     assert keys((await follower.fetch({"a": 5})).answered) == ["a"]
     parts["a"].damaged_end = 7

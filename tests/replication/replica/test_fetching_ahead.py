@@ -61,7 +61,7 @@ def write_at_once(cluster: Hosts) -> None:
 
 async def test_the_next_batches_come_while_the_last_are_written(two: Hosts) -> None:
     heard, follower = Listening(two), two[2].partition()
-    async with two[2].shard.committer.held(follower):
+    async with two[2].shard.committer.paused(follower):
         write_at_once(two)
         await until(lambda: heard.ahead)
         assert (heard.ahead[0].log_end, heard.ahead[0].ahead) == (1, (2, 1))
@@ -97,7 +97,7 @@ async def test_a_failed_write_drops_what_was_asked_for_behind_it(two: Hosts, mon
 
 async def test_another_leader_is_asked_from_where_the_log_ends(two: Hosts) -> None:
     heard, follower = Listening(two), two[2].partition()
-    async with two[2].shard.committer.held(follower):
+    async with two[2].shard.committer.paused(follower):
         write_at_once(two)
         await until(lambda: heard.ahead)
         begin = len(heard.asked)

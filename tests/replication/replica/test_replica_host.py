@@ -230,7 +230,7 @@ async def test_a_beginning_anew_that_was_cut_short_is_begun_once_more_and_loses_
     await three.restart(3)
     await until(lambda: three[2].replica().in_sync == [1, 2, 3])
     assert three[3].values() == [b"e"]
-    assert [line.message for line in caplog.records if "committed records are cut off" in line.message] == []
+    assert [line.message for line in caplog.records if "committed records are truncated" in line.message] == []
 
 
 async def test_deleted_records_are_deleted_on_followers_too(three: Hosts) -> None:
@@ -286,7 +286,7 @@ async def test_who_has_no_room_to_begin_leads_once_there_is_some(
     monkeypatch.setattr(three[2].shard, "start_epoch", full)
     three.elect(2)
     await until(lambda: len(tries) >= 3)
-    with pytest.raises(NotLeader, match="does not lead yet") as refused:
+    with pytest.raises(NotLeader, match="is becoming the leader") as refused:
         three[2].replica().append(batch_of(b"x"), Acks.ALL)
     assert refused.value.retryable
     three.elect(2)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.caching import is_known, kept_headers, tag_of
+from gateway.http.caching import cacheable_headers, is_not_modified, tag_of
 from tests.engine.handmade import batch, record
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import NDJSON, RECORD_BATCH
@@ -107,14 +107,14 @@ async def test_what_cannot_be_decoded_is_not_kept(new_topic):
 
 
 async def test_how_long_is_a_setting():
-    assert kept_headers('"x"', 1500)["Cache-Control"] == "max-age=1"
-    assert kept_headers('"x"', 0)["Cache-Control"] == "no-cache"
+    assert cacheable_headers('"x"', 1500)["Cache-Control"] == "max-age=1"
+    assert cacheable_headers('"x"', 0)["Cache-Control"] == "no-cache"
 
 
 @given(st.lists(st.text("ab1", max_size=4), max_size=4))
 def test_a_tag_is_found_wherever_it_stands(others):
     tag = tag_of("this", is_exact=False)
     listed = ", ".join([*(f'"{other}"' for other in others), tag])
-    assert is_known(listed, tag)
-    assert not is_known(", ".join(f'"{other}"' for other in others), tag)
-    assert not is_known("*", None)
+    assert is_not_modified(listed, tag)
+    assert not is_not_modified(", ".join(f'"{other}"' for other in others), tag)
+    assert not is_not_modified("*", None)

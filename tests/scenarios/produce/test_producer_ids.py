@@ -77,6 +77,6 @@ async def test_ids_survive_kills_and_stops_and_other_numbers_of_shards(tmp_path)
         until_free(tmp_path / "data" / "lock")
     async with in_process(tmp_path) as gateway:
         ids += [await new_id(gateway) for _ in range(8)]
-        assert await gateway.node.server.produce.producer_ids.is_given(max(ids))
-        assert not await gateway.node.server.produce.producer_ids.is_given(max(ids) + BLOCK_IDS)
+        assert await gateway.node.server.produce.producer_ids.is_allocated(max(ids))
+        assert not await gateway.node.server.produce.producer_ids.is_allocated(max(ids) + BLOCK_IDS)
     assert len(set(ids)) == len(ids)

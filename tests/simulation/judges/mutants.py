@@ -172,7 +172,7 @@ def _restart_at_its_own_start(self: ReplicaLog, at: int, log_start: int | None =
 @contextmanager
 def _manifest_fence_off() -> Iterator[None]:
     off = _nothing_demanded
-    with patch.object(manifest, "demand_leadership", off), patch.object(manifest_chain, "demand_leadership", off):
+    with patch.object(manifest, "check_leadership", off), patch.object(manifest_chain, "check_leadership", off):
         yield
 
 
@@ -275,7 +275,7 @@ MUTANTS = {
     ),
     "dedup off": Mutant(
         "a batch that comes again is stored again",
-        _patched(Producers, "judge", lambda self, header: None),
+        _patched(Producers, "validate", lambda self, header: None),
         rules=GROUP,
         kinds=("bad_weather", "kill", "expire_session"),
     ),

@@ -84,7 +84,7 @@ class Blocks:
 
     def _refuse(self, wanted: Wanted, snapshot: Snapshot) -> None:
         self._life.world.count("writes refused")
-        self._life.on_refused(wanted.tag, wanted.partition, snapshot.partitions[wanted.partition])
+        self._life.on_rejected(wanted.tag, wanted.partition, snapshot.partitions[wanted.partition])
 
     def _fence(self, wanted: Wanted) -> list[Check]:
         return [] if wanted.fence is None else [Check(EPOCH, wanted.fence)]

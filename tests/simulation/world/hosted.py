@@ -93,7 +93,7 @@ class Hosted:
             return
         role = role_of(self.life.member, found.state)
         if role != self.role or isinstance(role, Lead):
-            self._take_up(role, found)
+            self._apply_role(role, found)
 
     def on_confirmed(self, tag: object, found: VersionedState) -> None:
         """The store has this leader's proposal; usually the change itself arrived before."""
@@ -104,7 +104,7 @@ class Hosted:
     def on_read_again(self, found: VersionedState) -> None:
         """Handle a read on a new connection: proposals of the old one are stored by now or never will be."""
         if self.leader is not None and self.known is not None and found.partition_epoch == self.known.partition_epoch:
-            self.leader.on_not_taken()
+            self.leader.on_proposal_rejected()
         self.on_state(found)
 
     def resign(self) -> None:
@@ -113,7 +113,7 @@ class Hosted:
         self.known, self.role = None, Wait(0)
         self.following.forget()
 
-    def _take_up(self, role: Role, found: VersionedState) -> None:
+    def _apply_role(self, role: Role, found: VersionedState) -> None:
         self._end_leading()
         self.role = role
         self.following.forget()
@@ -181,7 +181,7 @@ class Hosted:
             self.life.world.count("refused: not enough replicas")
             reply("fail", "not_enough_replicas")
             return
-        if acks == "1" and not self.life.session.may_acknowledge_alone(self._now):
+        if acks == "1" and not self.life.session.may_acknowledge_locally(self._now):
             self.life.world.count("refused: session in doubt")
             reply("fail", "not_leader")
             return
@@ -334,7 +334,7 @@ class Hosted:
         if isinstance(answer, Send):
             data = self.log.read(fetch.wanted)
         elif isinstance(answer, OutOfRange):
-            data = self.log.handed_over()
+            data = self.log.producer_state()
         reply(answer, data)
 
     def _answer_waiters(self) -> None:

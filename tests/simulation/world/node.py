@@ -191,7 +191,7 @@ class Life(StoreClient):
         self.tell("starts (%s)", self.data.last_stop.value)
         for name in disk.listdir(f"{DATA_DIR}/topics"):
             self._host(name)
-        self.data.note_recovered()
+        self.data.mark_recovered()
         self.begin_session()
         self._tick()
 

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.cleaning.log_start import remove_segment, save_taken
+from engine.cleaning.log_start import remove_segment, save_state_below
 from engine.directory.data_directory import DataDirectory
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER
 from engine.format.keyed_batch import read_entry
-from engine.log.leader_epochs import note_epoch
+from engine.log.leader_epochs import record_epoch
 from engine.log.log import Roll, Run
 from engine.log.recovery import Checkpoint, open_log
 from engine.log.segment import Segment, save_index
-from engine.log.truncation import batch_start, restart_at, truncate_to
+from engine.log.truncation import batch_start, reset_to, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
 from engine.producers.append_validator import Append, AppendConditions, Appended, AppendValidator
 from engine.producers.snapshots import remembers, save_state
 from engine.producers.state_loader import loaded_validator
-from engine.producers.state_transfer import adopt, encoded, taken
+from engine.producers.state_transfer import encoded, import_state, take_snapshot
 from engine.settings import TopicSettings
 
 READ_BYTES = 400
@@ -94,7 +94,7 @@ class ReplicaLog:
             self.validator.failed()
             raise
         self.validator.written(self.settings, rolled_at)
-        for state in self.validator.taken_states():
+        for state in self.validator.take_states():
             save_state(self.log.disk, self.log.directory, state, self.high_watermark)
         return base_offset
 
@@ -109,16 +109,16 @@ class ReplicaLog:
                 continue
             assert record_batch.has_valid_crc(data, position, header)
             if not self.log.epochs or header.leader_epoch != self.log.epochs[-1].epoch:
-                note_epoch(self.log, header.leader_epoch, header.base_offset)
+                record_epoch(self.log, header.leader_epoch, header.base_offset)
             run = Run(memoryview(data), start=position, headers=[header])
-            for offset in self._write(self.log.plan_copies([run], self.settings, now_ms)):
+            for offset in self._write(self.log.plan_follower_append([run], self.settings, now_ms)):
                 save_state(self.log.disk, self.log.directory, self.validator.state(offset), self.high_watermark)
             self.validator.copied([(header, data[position : position + header.size_bytes])], self.settings, now_ms, [])
             taken += 1
         return taken
 
     def start_epoch(self, epoch: int) -> None:
-        note_epoch(self.log, epoch, self.log.log_end)
+        record_epoch(self.log, epoch, self.log.log_end)
         self.log.leader_epoch = epoch
 
     def begin_sync(self) -> Sync:
@@ -145,16 +145,16 @@ class ReplicaLog:
     def truncate(self, to: int) -> None:
         self._cut(lambda: truncate_to(self.log, to), recovery_point=min(batch_start(self.log, to), self.durable_end))
 
-    def handed_over(self) -> bytes:
+    def producer_state(self) -> bytes:
         """Return the producer state for a log that begins where this disk does."""
-        return encoded(taken(self.validator, self.log.local_log_start))
+        return encoded(take_snapshot(self.validator, self.log.local_log_start))
 
-    def restart(self, at: int, log_start: int | None = None, handed_over: bytes = b"") -> None:
+    def restart(self, at: int, log_start: int | None = None, producer_state: bytes = b"") -> None:
         start = at if log_start is None else log_start
 
         def begun_anew() -> None:
-            adopt(self.log.disk, self.log.directory, at, handed_over)
-            restart_at(self.log, at, start)
+            import_state(self.log.disk, self.log.directory, at, producer_state)
+            reset_to(self.log, at, start)
 
         self._cut(begun_anew, recovery_point=0)
         self.durable_end = at
@@ -168,7 +168,9 @@ class ReplicaLog:
         local = max(log_start, local)
         kept_from = self.log.kept_from(local)
         if not remembers(self.log.disk, self.log.directory, kept_from, self.high_watermark):
-            save_taken(self.log.disk, self.log.directory, taken(self.validator, kept_from), self.high_watermark)
+            save_state_below(
+                self.log.disk, self.log.directory, take_snapshot(self.validator, kept_from), self.high_watermark
+            )
         for segment in self.log.drop_oldest(local):
             remove_segment(self.log.disk, segment)
             segment.deleted()

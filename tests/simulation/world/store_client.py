@@ -260,9 +260,9 @@ class StoreClient:
         elif self.controller is not None:
             self.write(self.controller.on_partition(partition, found, self.rules))
 
-    def on_refused(self, tag: object, partition: str, found: VersionedState) -> None:
+    def on_rejected(self, tag: object, partition: str, found: VersionedState) -> None:
         if tag != CONTROLLER_TAG:
             self.partitions[partition].on_state(found)
         elif self.controller is not None:
-            self.controller.on_refused(partition)
+            self.controller.on_rejected(partition)
             self.write(self.controller.on_partition(partition, found, self.rules))

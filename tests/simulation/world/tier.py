@@ -49,7 +49,7 @@ class SteppedShipper(PartitionShipper):
 
     async def _idle(self, *, is_quiet: bool = False) -> None:
         if self._with.random.random() < 0.3:
-            self._watch._looked_at = None  # its pause is longer than most runs
+            self._watch._polled_at = None  # its pause is longer than most runs
         await _Rest()
 
     def _backoff_seconds(self) -> float:

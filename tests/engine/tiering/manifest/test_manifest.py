@@ -22,10 +22,10 @@ from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.manifest.manifest import (
     ENTRIES_MAX,
     FOLD_ENTRIES,
-    DoesNotJoin,
     Fenced,
     Manifest,
     ManifestEntry,
+    NotContiguous,
     SubManifestRef,
     append,
     find_run,
@@ -143,7 +143,7 @@ def test_a_root_of_a_hundred_thousand_entries_stays_small() -> None:
 def test_only_the_next_entry_can_be_appended() -> None:
     manifest = append(first_manifest(PREFIX, 2, "writer", 5), entry(3, 10))
     for wrong in (entry(9, 12), entry(11, 12), entry(0, 3), entry(10, 12, epoch=0), entry(10, 12, epoch=3)):
-        with pytest.raises(DoesNotJoin):
+        with pytest.raises(NotContiguous):
             append(manifest, wrong)
     assert append(manifest, entry(10, 12, epoch=2)).end_offset == 12
 

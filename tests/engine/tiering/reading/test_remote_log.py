@@ -129,7 +129,7 @@ async def test_a_newer_manifest_is_found_when_it_is_needed(
 async def test_an_adopted_manifest_saves_loading_one(
     remote: RemoteLog, shipped: Watched, tmp_path: Path, new_id: Callable[[], str]
 ) -> None:
-    remote.adopt(take_over(shipped, PREFIX, 1, "writer", 0))
+    remote.use_manifest(take_over(shipped, PREFIX, 1, "writer", 0))
     before = shipped.count("list")
     await remote.read(0, 100)
     assert shipped.count("list") == before
@@ -333,7 +333,7 @@ async def test_objects_that_a_newer_manifest_gave_up_are_out_of_range(remote: Re
 
 async def test_an_object_that_the_manifest_names_but_is_gone_is_corruption(remote: RemoteLog, shipped: Watched) -> None:
     shipped.delete(take_over(shipped, PREFIX, 1, "writer", 0).entries[0].key)
-    with pytest.raises(Corrupt, match="the newest manifest names it"):
+    with pytest.raises(Corrupt, match="the newest manifest lists it"):
         await remote.read(0, 1)
 
 

@@ -87,7 +87,7 @@ def test_a_store_that_does_not_tell_its_time_expires_nothing_by_age():
 
 
 def test_one_pass_looks_at_so_many_objects(monkeypatch):
-    monkeypatch.setattr("engine.tiering.shipping.expiry._LOOKS_MAX", 3)
+    monkeypatch.setattr("engine.tiering.shipping.expiry._READS_MAX", 3)
     manifest = manifest_of(5)
     assert expired(filled(manifest), manifest, log_without(50, retention_ms=1000), 9999) == 30
 
@@ -249,7 +249,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             assert partition.log.log_start == newest(store).log_start == 10
             with pytest.raises(OffsetBelowLogStart):
                 partition.check_readable(0)
-            remote.adopt(newest(store))
+            remote.use_manifest(newest(store))
             with pytest.raises(OffsetBelowLogStart):
                 await remote.read(0, 1)
             assert await remote.read(10, 1)

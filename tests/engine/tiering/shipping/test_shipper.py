@@ -14,7 +14,7 @@ from engine.errors import Corrupt, EngineError
 from engine.format.paths import store_manifest_key
 from engine.runtime.disk import RealDisk
 from engine.tiering.manifest.chain import commit, take_over
-from engine.tiering.manifest.manifest import DoesNotJoin, Fenced
+from engine.tiering.manifest.manifest import Fenced, NotContiguous
 from engine.tiering.shipping.collect import GRACE_MS
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.shipper import ShipperOptions
@@ -81,7 +81,7 @@ async def test_a_log_whose_batches_lie_otherwise_than_the_stores_is_halted(
 ) -> None:
     await make(file_store, Source(local_log(sealed(tmp_path, 1)))).ship_once()
     other = write_segment(tmp_path, segment_bytes(0, batches=4, count=5))
-    with pytest.raises(DoesNotJoin, match="the local log is not the one that the store holds"):
+    with pytest.raises(NotContiguous, match="the local log does not continue the log in the store"):
         await make(file_store, Source(local_log([other])), epoch=2).ship_once()
 
 
@@ -254,7 +254,7 @@ async def test_what_the_store_spoils_is_sent_again(file_store: ObjectStore, tmp_
 
     segments = sealed(tmp_path, 1)
     shipper = make(Spoiling(file_store), Source(local_log(segments)))
-    with pytest.raises(StoreUnavailable, match=r"is not in .* as it was sent"):
+    with pytest.raises(StoreUnavailable, match=r"in .* differs from the upload"):
         await shipper.ship_once()
     await shipper.ship_once()
     check_store(file_store, segments)

@@ -159,7 +159,7 @@ def test_errors_speak_of_flags(ask: Run, filled: str, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text("1\n")
     ran = ask("produce", filled, lines, "--key-pointer", "user")
-    assert "--key-pointer 'user' is no JSON pointer" in ran.err
+    assert "--key-pointer 'user' is not a JSON pointer" in ran.err
 
 
 def test_the_tail_of_each_partition(ask: Run, filled: str) -> None:

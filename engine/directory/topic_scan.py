@@ -18,11 +18,11 @@ from engine.directory.removal import (
     STEPS_AT_ONCE,
     Removing,
     is_finished,
-    is_rest_of_creation,
+    is_unfinished_creation,
     remove_if_empty,
     remove_topic_dir,
 )
-from engine.directory.topic_directories import log_left
+from engine.directory.topic_directories import log_leftovers
 from engine.directory.topics import TopicRecord, decoded_topic
 from engine.errors import Corrupt
 from engine.format import paths
@@ -30,11 +30,11 @@ from engine.runtime.disk import Disk, FileKind, read_file
 
 log = logging.getLogger("penstock.engine")
 
-HINT = f"restore {paths.TOPIC_FILE} and restart; to give the records up, move the directory elsewhere"
+HINT = f"restore {paths.TOPIC_FILE} and restart; to discard the records, move the directory elsewhere"
 
 
 @dataclass(slots=True)
-class FoundTopics:
+class TopicScan:
     """The content of a data directory. `unidentified` are directories that have files of a topic and no `topic.json`.
 
     `deleted` are topics with more files than are removed at once.
@@ -45,17 +45,17 @@ class FoundTopics:
     deleted: list[tuple[str, str, str]] = field(default_factory=list)  # topic, id, and the remaining directory
 
 
-def find_topics(
+def scan_topics(
     disk: Disk,
     data_dir: str,
     removing: Callable[[str, str, str], Removing[None]] | None = None,
-) -> FoundTopics:
+) -> TopicScan:
     """Find all topics, sorted by name. Raises OSError, Corrupt for a `topic.json` that is unreadable or misplaced.
 
     `removing` removes a deleted topic, by name, id and directory, from all data directories (None: there is only this
     one).
     """
-    found = FoundTopics()
+    found = TopicScan()
     for name in disk.listdir(paths.topics_dir(data_dir)):
         parent = f"{paths.topics_dir(data_dir)}/{name}"
         if not _is_directory(disk, parent):
@@ -69,7 +69,7 @@ def find_topics(
                 _finish_deletion(disk, name, directory, removing, found)
             elif (data := _topic_file(disk, directory)) is not None:
                 found.records.append(_checked(directory, name, topic_id, data))
-            elif disk.kind(directory) is FileKind.DIRECTORY and is_rest_of_creation(disk, directory):
+            elif disk.kind(directory) is FileKind.DIRECTORY and is_unfinished_creation(disk, directory):
                 if paths.is_topic_id(topic_id):
                     remove_topic_dir(disk, directory)
                 else:
@@ -77,7 +77,7 @@ def find_topics(
             else:
                 found.unidentified.append((name, topic_id))
                 words = {"directory": directory, "hint": HINT}
-                log.error(f"a topic has no {paths.TOPIC_FILE}: it is set aside, its files stay", extra=words)
+                log.error(f"a topic has no {paths.TOPIC_FILE} and was set aside; its files stay", extra=words)
         if paths.is_topic_name(name):
             remove_if_empty(disk, parent)
     return found
@@ -88,16 +88,16 @@ def _finish_deletion(
     name: str,
     directory: str,
     removing: Callable[[str, str, str], Removing[None]] | None,
-    found: FoundTopics,
+    found: TopicScan,
 ) -> None:
     """Remove the rest of a deleted topic, if the directory is one. Otherwise it stays, and is logged."""
     topic_id = os.path.basename(directory).removesuffix(paths.DELETED_SUFFIX)
     reason = _reason_to_keep(disk, name, topic_id, directory)
     if reason:
         words = {"directory": directory, "reason": reason, "hint": "move it elsewhere, or remove it by hand"}
-        log.error("a directory with the name of a deleted topic stays as it is", extra=words)
+        log.error("a directory with the name of a deleted topic is kept", extra=words)
     elif removing is None:
-        log_left(remove_topic_dir(disk, directory))
+        log_leftovers(remove_topic_dir(disk, directory))
     elif not is_finished(removing(name, topic_id, directory), STEPS_AT_ONCE):
         found.deleted.append((name, topic_id, directory))
 
@@ -107,10 +107,10 @@ def _reason_to_keep(disk: Disk, name: str, topic_id: str, directory: str) -> str
     if disk.kind(directory) is not FileKind.DIRECTORY:
         return "it is a symbolic link"
     if disk.kind(directory.removesuffix(paths.DELETED_SUFFIX)) is not None:
-        return "the topic is there too"
+        return "the topic itself exists too"
     data = _topic_file(disk, directory)
     if data is None:
-        return "" if is_rest_of_creation(disk, directory) else f"it has files and no {paths.TOPIC_FILE}"
+        return "" if is_unfinished_creation(disk, directory) else f"it has files and no {paths.TOPIC_FILE}"
     try:
         _checked(directory, name, topic_id, data)
     except Corrupt as error:
@@ -123,7 +123,7 @@ def _checked(directory: str, name: str, topic_id: str, data: bytes) -> TopicReco
     if (record.name, record.topic_id) != (name, topic_id):
         raise Corrupt(
             f"{directory}/{paths.TOPIC_FILE} is that of topic {record.name!r} with id {record.topic_id}",
-            hint="restore the file that belongs there, and restart",
+            hint="restore the right file, and restart",
         )
     return record
 
@@ -144,4 +144,4 @@ def _is_directory(disk: Disk, path: str) -> bool:
 
 
 def _log_foreign(path: str) -> None:
-    log.warning("not the directory of a topic: left as it is", extra={"path": path})
+    log.warning("not the directory of a topic: ignored", extra={"path": path})
