@@ -17,7 +17,7 @@ LEFT = {
     "Clock": "the clocks of tests and of the simulation stand in for real time",
     "Carrier": ON_THE_WIRE,
     "Host": "the server of a connection, and the test that speaks to a connection without a socket",
-    "Seen": "the core that judges idle connections reads values; its tests give it values",
+    "ConnectionState": "the core that judges idle connections reads values; its tests give it values",
     "ClusterListener": "one listener object that the node gives to the agent below it",
     "Interceptor": "users of the client implement it",
     "RunListener": "one listener object that the command gives to a run of a job",

@@ -101,7 +101,7 @@ def test_a_long_read_of_small_batches_looks_at_few_of_them_one_by_one(is_restart
     found = log.data[span.start : span.end]
     if is_restarted:
         reader.valid_span(span, span.start_offset, found, ALL)  # the first read in this process
-    with mock.patch.object(reader, "sound_batches", wraps=valid_batches) as looked_at:
+    with mock.patch.object(reader, "valid_batches", wraps=valid_batches) as looked_at:
         sound = reader.valid_span(span, span.start_offset + 5, found, ALL)
     assert sound == valid_batches(found, span.start_offset, span.start_offset + 5, ALL)
     assert sum(len(call.args[0]) for call in looked_at.call_args_list) < 9000
