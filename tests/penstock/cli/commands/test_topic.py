@@ -31,7 +31,7 @@ def test_a_topic_is_altered_to_have_more_partitions(ask: Run) -> None:
     assert len(ask("topic", "describe", "grown", "--json").json()["partitions"]) == 3  # type: ignore[index]
     refused = ask("topic", "alter", "grown", "-p", 2)
     assert refused.code == 4
-    assert "only gain" in refused.err
+    assert "can only grow" in refused.err
 
 
 def test_settings_are_numbers_words_or_nothing() -> None:
