@@ -54,13 +54,13 @@ def shard_events(
         tier.leave(topic.record, partitions)
 
     return ShardEvents(
-        opened,
-        closed,
-        moved_away,
-        replicas.positions_moved,
-        replicas.partition_went_offline,
-        tier.sealed,
-        directory_failed,
-        tier.tiered_end,
-        replicas.leading_epoch,
+        opened=opened,
+        closed=closed,
+        moved_away=moved_away,
+        positions_moved=replicas.positions_moved,
+        went_offline=replicas.partition_went_offline,
+        sealed=tier.sealed,
+        directory_failed=directory_failed,
+        tiered_end=tier.tiered_end,
+        leading_epoch=replicas.leading_epoch,
     )

@@ -183,6 +183,7 @@ async def test_a_cut_that_has_begun_waits_for_free_files(tmp_path, clock):
         for text in (b"a", b"b", b"c"):
             await leader.produce(one(text), Acks.ALL, WAIT_MS)
             await node.shard.committer.roll(partition)
+        await node.shard.sealer.saved(partition)  # or its files would meet the faults
         directory = partition.log.directory
         node.heard.positions_moved = lambda one: one.advance_high_watermark(one.durable_end)
         disk.rules = [
