@@ -106,5 +106,5 @@ def test_in_an_append_on_a_link_and_what_it_returns():
 
 def test_but_a_demand_that_is_not_known_is_refused():
     """Storing it would promise a condition that this version does not check."""
-    with pytest.raises(Invalid, match="does not know"):
+    with pytest.raises(Invalid, match="does not support"):
         conditions_of([*AppendConditions(expected_end=3), "at full moon"])

@@ -83,7 +83,7 @@ def test_a_node_that_was_alone_begins_a_cluster_with_its_topics_and_others_copy_
         taken = call(f"{node.url}/v1/producers", "POST")["producer_id"]
         assert node.stop() == 0
     before = snapshot(one / "data")
-    assert_refused(data_dir=one / "data", **place.settings, says=["records of topic 't'", "copy everything"])
+    assert_refused(data_dir=one / "data", **place.settings, says=["records of topic 't'", "copy all objects"])
     assert snapshot(one / "data").items() >= before.items()
     shutil.copytree(one / "data" / "store", place.directory / "store", dirs_exist_ok=True)
     with running_process(one, **place.settings) as node, running_process(two, node_id=2, **place.settings) as other:
