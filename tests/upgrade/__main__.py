@@ -6,11 +6,13 @@ Exits with 1 if there is any finding, and with 3 if there is no commit to upgrad
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distributions
 from pathlib import Path
 
 import click
@@ -66,7 +68,21 @@ def earlier_commit(given: str | None, tree: Path = ROOT) -> str:
         raise Cannot(f"{tag} is no tag or commit of this repository")
     if not _git("ls-tree", "--name-only", commit, *WITH_A_CLUSTER, tree=tree):
         raise Cannot(f"{tag} has no cluster yet: name a later commit, make upgrade FROM=<commit>")
+    if missing := missing_libraries(_git("show", f"{commit}:requirements/serve.lock", tree=tree)):
+        raise Cannot(f"{tag} needs libraries that are not installed: {sys.executable} -m pip install {missing}")
     return commit
+
+
+def missing_libraries(lock: str) -> str:
+    """Return what a lock file names and this environment lacks, as arguments of pip; other versions are accepted."""
+    installed = {_normalized(one.name) for one in distributions()}
+    locked = re.findall(r"^([A-Za-z0-9_.-]+)==([^ ]+)", lock, re.MULTILINE)
+    return " ".join(f"{name}=={version}" for name, version in locked if _normalized(name) not in installed)
+
+
+def _normalized(name: str) -> str:
+    """Return the form of a distribution's name by which indexes compare (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import pytest
 
 from loadtests.cluster.nodes import ROOT, command_module
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
-from tests.upgrade.__main__ import Cannot, earlier_commit
+from tests.upgrade.__main__ import Cannot, earlier_commit, missing_libraries
 from tests.upgrade.rolling import replace_in_turn, running_nodes
 
 CALM_S = 1.0
@@ -52,3 +52,8 @@ def test_an_upgrade_needs_a_commit_that_has_a_cluster(tmp_path):
     add("replication/cluster/agent.py")
     git("tag", "v2")
     assert earlier_commit(None, tmp_path) == earlier_commit("HEAD", tmp_path)
+
+
+def test_libraries_that_the_earlier_commit_needs_and_that_are_not_installed_are_named() -> None:
+    lock = "# made by uv\naiohttp==1.0 \\\n    --hash=sha256:00\nno-such-library==2.8.7 \\\n    --hash=sha256:11\n"
+    assert missing_libraries(lock) == "no-such-library==2.8.7"
