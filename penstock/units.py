@@ -27,7 +27,7 @@ _SIZES = {
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgtp", 1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgtp", 1)},
 }
-_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
+_QUANTITY = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
 _DISPLAY_UNITS: dict[Kind, tuple[str, ...]] = {
     "ms": ("d", "h", "min", "s"),
     "bytes": ("PiB", "TiB", "GiB", "MiB", "KiB"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.settings import TOPIC_RULES
@@ -58,6 +58,7 @@ def test_a_unit_that_does_not_fit_and_a_setting_given_twice_are_refused() -> Non
 
 
 @given(st.sampled_from([*TOPIC_RULES.values(), *NODE_RULES.values()]), st.integers(0, 2**62))
+@example(TOPIC_RULES["retention_bytes"], 1073182600249373 * 1024)  # 16 digits before the unit
 def test_what_is_shown_is_read_as_the_same(rule, value) -> None:
     shown = format_quantity(rule.name, value)
     assert with_units({rule.name: shown}, [rule.name])[rule.name] in (value, str(value))
