@@ -73,13 +73,13 @@ def with_units(given: Mapping[str, object], names: Iterable[str]) -> dict[str, o
     A text that is not a quantity is unchanged. Raises ValueError if a unit does not fit its setting.
     """
     known = frozenset(names)
-    settled: dict[str, object] = {}
+    resolved: dict[str, object] = {}
     for name, value in given.items():
         full, plain = _resolved(name, value, known)
-        if full in settled or (full != name and full in given):
+        if full in resolved or (full != name and full in given):
             raise ValueError(f"{full} is given twice")
-        settled[full] = plain
-    return settled
+        resolved[full] = plain
+    return resolved
 
 
 def _resolved(name: str, value: object, known: frozenset[str]) -> tuple[str, object]:

@@ -61,17 +61,17 @@ def measure_recovery(
     directory: Path, size_bytes: int, generators: Generators, show_status: Callable[[str], None]
 ) -> Recovery:
     """Fill a separate node below the directory, kill it, start it, twice. Raises ServerFailed."""
-    place = directory / "recovery"
-    place.mkdir()
+    workdir = directory / "recovery"
+    workdir.mkdir()
     show_status("recovery: filling a node")
-    empty, stored = _fill(place, size_bytes, generators)
+    empty, stored = _fill(workdir, size_bytes, generators)
     show_status("recovery: after kill -9")
-    killed, first_end = _restart(place)
-    (place / "penstock-data" / "recovery-points").unlink(missing_ok=True)  # a node that has run for a second has them
+    killed, first_end = _restart(workdir)
+    (workdir / "penstock-data" / "recovery-points").unlink(missing_ok=True)  # a node that has run for a second has them
     show_status("recovery: the disk alone")
-    disk_bytes_per_s = _write_rate(place / "disk")
+    disk_bytes_per_s = _write_rate(workdir / "disk")
     show_status("recovery: without recovery points")
-    without_points, second_end = _restart(place)
+    without_points, second_end = _restart(workdir)
     expected = stored * RECORDS
     mismatch = ""
     if (first_end, second_end) != (expected, expected):
@@ -79,12 +79,12 @@ def measure_recovery(
     return Recovery(stored * RECORDS * RECORD_BYTES, empty, killed, without_points, disk_bytes_per_s, mismatch)
 
 
-def _fill(place: Path, size_bytes: int, generators: Generators) -> tuple[Start, int]:
+def _fill(workdir: Path, size_bytes: int, generators: Generators) -> tuple[Start, int]:
     body = batch_body(json_values(RECORDS, RECORD_BYTES), time.time_ns() // 1_000_000)
-    file = place / "batch.body"
+    file = workdir / "batch.body"
     file.write_bytes(body.data)
     began = time.perf_counter()
-    with servers.penstock(place) as node:
+    with servers.penstock(workdir) as node:
         empty = Start(time.perf_counter() - began)
         AdminClient(node.url).create_topic(TOPIC, TOPIC_CONFIG, PARTITIONS)
         load = Load(
@@ -101,9 +101,9 @@ def _fill(place: Path, size_bytes: int, generators: Generators) -> tuple[Start, 
     return empty, outcome.good
 
 
-def _restart(place: Path) -> tuple[Start, int]:
+def _restart(workdir: Path) -> tuple[Start, int]:
     began = time.perf_counter()
-    with servers.penstock(place) as node:
+    with servers.penstock(workdir) as node:
         seconds = time.perf_counter() - began
         control = AdminClient(node.url)
         _, metrics = control.request("GET", "/metrics")

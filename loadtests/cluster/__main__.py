@@ -42,25 +42,25 @@ def main(count: int, shards: int, directory: Path | None) -> None:
     """Run ZooKeeper and a cluster of nodes on this machine until Ctrl-C."""
     try:
         require_zookeeper()
-        with _interruptible(), _directory(directory) as place:
-            _run(place, count, shards, is_kept=directory is not None)
+        with _interruptible(), _directory(directory) as workdir:
+            _run(workdir, count, shards, is_kept=directory is not None)
     except (ZookeeperFailed, NodeFailed) as failure:
         click.echo(f"cluster: {failure}", err=True)
         sys.exit(EXIT_REFUSED)
 
 
-def _run(place: Path, count: int, shards: int, *, is_kept: bool) -> None:
-    zookeeper = Zookeeper(place / "zookeeper")
+def _run(workdir: Path, count: int, shards: int, *, is_kept: bool) -> None:
+    zookeeper = Zookeeper(workdir / "zookeeper")
     nodes: list[ClusterNode] = []
     try:
         click.echo("starting ZooKeeper")
         zookeeper.start()
         coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
-        (place / "store").mkdir(exist_ok=True)
+        (workdir / "store").mkdir(exist_ok=True)
         for number in range(1, count + 1):
             settings: dict[str, object] = {"port": port_or_free(FIRST_PORT + number - 1), "shards": shards}
-            settings |= {"store": (place / "store").as_uri(), "default-replication-factor": min(3, count)}
-            nodes.append(ClusterNode(number, place, coordination, settings))
+            settings |= {"store": (workdir / "store").as_uri(), "default-replication-factor": min(3, count)}
+            nodes.append(ClusterNode(number, workdir, coordination, settings))
         for node in nodes:
             node.begin_start()
         for node in nodes:

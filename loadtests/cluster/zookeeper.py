@@ -80,7 +80,7 @@ class Zookeeper:
     def _log(self) -> Path:
         return self._directory / "log"
 
-    def ask(self, word: bytes) -> bytes:
+    def send_command(self, word: bytes) -> bytes:
         """Send a four-letter word; `dump` lists the ephemeral nodes. Raises OSError."""
         with socket.create_connection((self._host, self.port), 1) as connection:
             connection.sendall(word)
@@ -91,7 +91,7 @@ class Zookeeper:
 
     def _answers(self) -> bool:
         try:
-            return self.ask(b"ruok") == b"imok"
+            return self.send_command(b"ruok") == b"imok"
         except OSError:
             return False
 

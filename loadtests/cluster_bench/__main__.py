@@ -64,17 +64,17 @@ def main(
     failed = ""
     try:
         require_zookeeper()
-        with tempfile.TemporaryDirectory(prefix="penstock cluster bench ", dir=directory) as place:
-            machine = inspect_machine(Path(place))
+        with tempfile.TemporaryDirectory(prefix="penstock cluster bench ", dir=directory) as workdir:
+            machine = inspect_machine(Path(workdir))
             facts.append(
                 f"{machine.cores} cores, {machine.cpu}, {machine.file_system}; fdatasync {machine.flush_p50_ms:.2f} ms"
             )
             with (
                 console.status("starting") as status,
-                running(Path(place, "cluster"), shards=shards, session_timeout_ms=session_timeout_ms) as cluster,
+                running(Path(workdir, "cluster"), shards=shards, session_timeout_ms=session_timeout_ms) as cluster,
             ):
                 for part in only or PARTS:
-                    measured = _part(part, cluster, Path(place), generators, status.update)(
+                    measured = _part(part, cluster, Path(workdir), generators, status.update)(
                         rounds, round_s, times, partitions, session_timeout_ms
                     )
                     results += measured
@@ -96,11 +96,11 @@ Measure = Callable[[int, float, int, int, int], list[Result]]
 
 
 def _part(
-    part: str, cluster: BenchCluster, place: Path, generators: Generators, show_status: Callable[[str], None]
+    part: str, cluster: BenchCluster, workdir: Path, generators: Generators, show_status: Callable[[str], None]
 ) -> Measure:
     def rates(rounds: int, round_s: float, *_: int) -> list[Result]:
         results = []
-        with servers.penstock(place) as single:
+        with servers.penstock(workdir) as single:
             for group, connections in (("batch-1mib", 4), ("single", 16)):
                 rate = Rates(cluster, single, generators, group, connections)
                 found, per_s = rate.compare(rounds, round_s, show_status)

@@ -77,13 +77,13 @@ class BenchCluster:
         found: dict[str, Any] = json.loads(data)
         return found
 
-    def until(self, what: str, ask: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-        """Calls `ask` until its result is true, and returns it. Errors count as false. Raises ClusterTimeout."""
+    def until(self, what: str, check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
+        """Calls `check` until its result is true, and returns it. Errors count as false. Raises ClusterTimeout."""
         deadline = time.monotonic() + timeout_s
         last: Exception | None = None
         while time.monotonic() < deadline:
             try:
-                if found := ask():
+                if found := check():
                     return found
             except (RuntimeError, OSError) as error:
                 last = error

@@ -53,7 +53,7 @@ def failover(cluster: BenchCluster, times: int, session_timeout_ms: int, show_st
         with writing(cluster, "failover") as (leader, writer):
             killed = time.monotonic()
             leader.kill()
-            dead = gone(cluster, leader.node_id, 3 * session_timeout_ms / 1000)
+            dead = wait_session_expired(cluster, leader.node_id, 3 * session_timeout_ms / 1000)
             writer.wait_beyond(dead)
         gap = longest_gap(writer.acknowledged, killed)
         detections.append(dead - killed)
@@ -151,16 +151,16 @@ def _watched(cluster: BenchCluster, follower: ClusterNode) -> tuple[float, float
 
 def _stored_bytes(cluster: BenchCluster, node: ClusterNode) -> int:
     """Returns the bytes of the topic's segments from the file system, without a call to the busy node."""
-    place = cluster.directory / f"node-{node.node_id}" / "topics" / "catch-up"
-    return sum(file.stat().st_size for file in place.glob("*/*/*.log"))
+    path = cluster.directory / f"node-{node.node_id}" / "topics" / "catch-up"
+    return sum(file.stat().st_size for file in path.glob("*/*/*.log"))
 
 
-def gone(cluster: BenchCluster, node_id: int, timeout_s: float) -> float:
+def wait_session_expired(cluster: BenchCluster, node_id: int, timeout_s: float) -> float:
     """Returns when ZooKeeper has removed a node's registration, polled every few ms. Raises GeneratorFailed."""
     path = f"{ZOOKEEPER_PATH}/nodes/{node_id}".encode()
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        dump = cluster.zookeeper.ask(b"dump")
+        dump = cluster.zookeeper.send_command(b"dump")
         if _DUMPED in dump and path not in dump:
             return time.monotonic()
         time.sleep(GONE_CHECK_S)

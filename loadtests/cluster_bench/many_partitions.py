@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from loadtests.bench import proc
 from loadtests.cluster_bench.bench_cluster import NODES, BenchCluster
-from loadtests.cluster_bench.leadership import AFTER_DETECTION_S_MAX, gone
+from loadtests.cluster_bench.leadership import AFTER_DETECTION_S_MAX, wait_session_expired
 from loadtests.cluster_bench.result import Result
 from loadtests.cluster_bench.write_once import written_once
 
@@ -29,7 +29,7 @@ def many(
     for topic in topics:
         cluster.create_topic(topic, PER_TOPIC)
     made_s = time.monotonic() - began
-    _wait_whole(cluster, partitions)
+    _wait_fully_replicated(cluster, partitions)
     show_status(f"{partitions:,} partitions, idle")
     full = _idle(cluster)
     results = [_cost(empty, full, partitions), Result("making them", "", f"{made_s:.1f} s", None)]
@@ -78,12 +78,12 @@ def _failed_over(
     ]
     killed = time.monotonic()
     victim.kill()
-    dead = gone(cluster, victim.node_id, 3 * session_timeout_ms / 1000)
+    dead = wait_session_expired(cluster, victim.node_id, 3 * session_timeout_ms / 1000)
     acknowledged = written_once(cluster.other_than(victim.node_id).url, led)
     first, last = min(acknowledged) - dead, max(acknowledged) - dead
     written = time.monotonic()
     cluster.start_again(victim)
-    _wait_whole(cluster, partitions)
+    _wait_fully_replicated(cluster, partitions)
     back = time.monotonic()
     more = f"detection {dead - killed:.1f} s; started again and all replicas in sync {back - written:.1f} s later"
     what = f"{partitions:,} partitions, a node is killed that led {len(led):,}: from its detection on"
@@ -108,7 +108,7 @@ def _started(cluster: BenchCluster, partitions: int, show_status: Callable[[str]
     for node in cluster.nodes:
         node.wait_until_ready()
     ready = time.monotonic()
-    _wait_whole(cluster, partitions)
+    _wait_fully_replicated(cluster, partitions)
     whole = time.monotonic()
     more = f"every node says it is ready after {ready - began:.1f} s"
     return Result(
@@ -116,12 +116,12 @@ def _started(cluster: BenchCluster, partitions: int, show_status: Callable[[str]
     )
 
 
-def _wait_whole(cluster: BenchCluster, partitions: int) -> None:
-    def is_whole() -> bool:
+def _wait_fully_replicated(cluster: BenchCluster, partitions: int) -> None:
+    def is_fully_replicated() -> bool:
         nodes = cluster.cluster()["nodes"]
         alive = [one for one in nodes if one["alive"]]
         led = sum(one["leading"] for one in alive)
         lacking = sum(one["under_replicated"] for one in nodes)
         return len(alive) == NODES and led >= partitions and lacking == 0
 
-    cluster.until("all replicas are in sync", is_whole, TIMEOUT_S)
+    cluster.until("all replicas are in sync", is_fully_replicated, TIMEOUT_S)

@@ -25,7 +25,7 @@ class Outcome:
     fetched: Fetched
     tiered: Tiered
     ingested: Ingested
-    again: Ingested
+    second_ingest: Ingested
     report: Report
     table: Path
     plot: Path
@@ -53,7 +53,7 @@ def checks(outcome: Outcome) -> dict[str, Check]:
         _count("fetched", fetched.records, wanted, *fetched.faults),
         _count("tiered", outcome.tiered.records, wanted),
         _count("ingested", report.rows, wanted, *_table_faults(outcome)),
-        _count("again", outcome.again.rows, 0),
+        _count("again", outcome.second_ingest.rows, 0),
     ]
     return {one.name: one for one in found}
 

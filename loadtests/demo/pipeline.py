@@ -42,7 +42,7 @@ class Tables(NamedTuple):
     """The results of the steps from the store to tables."""
 
     ingested: Ingested
-    again: Ingested
+    second_ingest: Ingested
     report: Report
 
 
@@ -60,7 +60,7 @@ async def play(output: Path, flights_max: int | None, progress: Progress) -> Out
         fetched=log.fetched,
         tiered=log.tiered,
         ingested=tables.ingested,
-        again=tables.again,
+        second_ingest=tables.second_ingest,
         report=tables.report,
         table=output / LAKE / "tables" / TOPIC,
         plot=output / PLOT,
@@ -115,13 +115,13 @@ async def _into_tables(way: Path, lake: Path, store: str, progress: Progress) ->
     ingested = await ingest(store, TOPIC, lake, way)
     step.done(f"{ingested.rows:,} rows")
     step = progress.step("ingest once more")
-    again = await ingest(store, TOPIC, lake, way)
-    step.done(f"{again.rows:,} rows")
+    second_ingest = await ingest(store, TOPIC, lake, way)
+    step.done(f"{second_ingest.rows:,} rows")
     step = progress.step("ask Spark about the table")
     asking = [sys.executable, "-m", "loadtests.demo.spark_report", str(table)]
     report = msgspec.json.decode(await run_to_end(Command("spark-report", asking, way)), type=Report)
     step.done(f"{report.rows:,} rows")
-    return Tables(ingested, again, report)
+    return Tables(ingested, second_ingest, report)
 
 
 async def _draw(report: Report, path: Path, progress: Progress) -> None:

@@ -49,9 +49,9 @@ class Command(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        place = str(self.directory)
-        java_options = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir='{place}'"
-        return {**os.environ, "TMPDIR": place, "SPARK_LOCAL_DIRS": place, "JAVA_TOOL_OPTIONS": java_options}
+        scratch = str(self.directory)
+        java_options = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir='{scratch}'"
+        return {**os.environ, "TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch, "JAVA_TOOL_OPTIONS": java_options}
 
 
 @contextlib.asynccontextmanager

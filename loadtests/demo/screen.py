@@ -85,7 +85,7 @@ def _details_of(outcome: Outcome) -> dict[str, tuple[float, str]]:
             outcome.ingested.seconds,
             f"by Spark into {outcome.ingested.files:,} Parquet files of {outcome.report.hours:,} hours",
         ),
-        "again": (outcome.again.seconds, "a second ingest adds nothing"),
+        "again": (outcome.second_ingest.seconds, "a second ingest adds nothing"),
     }
 
 

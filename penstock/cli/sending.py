@@ -111,8 +111,8 @@ async def _send_input(
 
 async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
     if target.form == "raw":
-        whole = await _read_whole(reader)
-        yield Body(whole, 1, len(whole))
+        line = await _read_all(reader)
+        yield Body(line, 1, len(line))
         return
     cutter = LineSplitter(target.body_bytes, _LINE_BYTES_MAX)
     while piece := await reader.next():
@@ -125,13 +125,13 @@ async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
             yield body
 
 
-async def _read_whole(reader: InputReader) -> bytes:
-    whole = bytearray()
+async def _read_all(reader: InputReader) -> bytes:
+    data = bytearray()
     while piece := await reader.next():
-        whole += piece
-        if len(whole) > _LINE_BYTES_MAX:
+        data += piece
+        if len(data) > _LINE_BYTES_MAX:
             raise LineTooLong(f"a record cannot be larger than {_LINE_BYTES_MAX} bytes")
-    return bytes(whole)
+    return bytes(data)
 
 
 def _encoded(data: bytes, target: Target) -> list[Body]:

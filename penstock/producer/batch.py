@@ -25,10 +25,11 @@ class BatchPosition(NamedTuple):
 
 
 class Batch:
-    """Holds the lines of its records until it is settled; afterwards an outcome, or the parts of its split."""
+    """Holds the lines of its records until it is complete; afterwards an outcome, or the parts of its split."""
 
     __slots__ = (
         "_outcome",
+        "completed",
         "created_at",
         "is_failure_seen",
         "is_plain",
@@ -37,7 +38,6 @@ class Batch:
         "lines",
         "partition",
         "parts",
-        "settled",
         "size_bytes",
         "topic",
     )
@@ -49,7 +49,7 @@ class Batch:
         self.lines: list[bytes] = []
         self.is_plain = True
         self.size_bytes = 0
-        self.settled = asyncio.Event()
+        self.completed = asyncio.Event()
         self.parts: list[tuple[int, Batch]] = []  # (rank of the part's first record here, part)
         self.is_failure_seen = False
         self.is_sent = False  # at least once
@@ -61,7 +61,7 @@ class Batch:
         return f"<Batch {self.topic}/{self.partition} {len(self.lines)} records {self.size_bytes} bytes {state}>"
 
     @property
-    def is_settled(self) -> bool:
+    def is_complete(self) -> bool:
         return self._outcome is not None
 
     @property
@@ -88,7 +88,7 @@ class Batch:
         """Keep the last added record for the interceptors."""
         self.kept.append(record)
 
-    def settle(self, outcome: BatchPosition | Exception) -> list[OutgoingRecord]:
+    def complete(self, outcome: BatchPosition | Exception) -> list[OutgoingRecord]:
         """Set the outcome of every record and release the lines, because deliveries may long outlive them.
 
         Returns the records kept for interceptors, and releases them too.
@@ -97,7 +97,7 @@ class Batch:
         self._outcome = outcome
         self.lines = []
         kept, self.kept = self.kept, []
-        self.settled.set()
+        self.completed.set()
         return kept
 
     def outcome(self) -> BatchPosition:
@@ -121,13 +121,13 @@ class Batch:
             part.size_bytes = sum(map(len, part.lines)) + len(part.lines)
             self.parts.append((start, part))
         self.lines, self.kept = [], []
-        self.settled.set()
+        self.completed.set()
         return [part for _, part in self.parts]
 
-    async def wait_settled(self) -> None:
-        await self.settled.wait()
+    async def wait_complete(self) -> None:
+        await self.completed.wait()
         for _, part in self.parts:
-            await part.wait_settled()
+            await part.wait_complete()
 
     def part_of(self, rank: int) -> tuple[Batch, int]:
         start, part = next((start, part) for start, part in reversed(self.parts) if start <= rank)
@@ -196,8 +196,8 @@ class PartitionQueue:
     def put_back(self, batches: list[Batch]) -> None:
         self._ready.extendleft(reversed(batches))
 
-    def forget(self, batch: Batch) -> None:
-        """Subtract the bytes of a settled batch."""
+    def release(self, batch: Batch) -> None:
+        """Subtract the bytes of a completed batch."""
         self._closed_bytes -= batch.size_bytes
         assert self._closed_bytes >= 0
 
@@ -222,8 +222,8 @@ class Delivery:
 
     def __await__(self) -> Generator[Any, None, RecordPosition]:
         self._follow_splits()
-        while not self.batch.is_settled:
-            yield from self.batch.settled.wait().__await__()
+        while not self.batch.is_complete:
+            yield from self.batch.completed.wait().__await__()
             self._follow_splits()
         return self.result()
 
@@ -232,7 +232,7 @@ class Delivery:
 
     def done(self) -> bool:
         self._follow_splits()
-        return self.batch.is_settled
+        return self.batch.is_complete
 
     def result(self) -> RecordPosition:
         """Return the position, without waiting. Raises the record's ClientError, or InvalidStateError if not done."""
@@ -245,7 +245,7 @@ class Delivery:
 
 
 def position_in(batch: Batch, rank: int) -> RecordPosition:
-    """Return the position of a record. Raises the batch's ClientError, or InvalidStateError before it is settled."""
+    """Return the position of a record. Raises the batch's ClientError, or InvalidStateError before it is complete."""
     position = batch.outcome()
     offset = None if position.base_offset is None else position.base_offset + rank
     return RecordPosition(batch.topic, batch.partition, offset, position.timestamp)

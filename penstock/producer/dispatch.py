@@ -48,14 +48,14 @@ class Dispatch:
         self.tally = Tally()
         self._buffer = buffer
         self._preparation = preparation
-        self._unsettled: set[Batch] = set()
+        self._incomplete: set[Batch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: deque[Batch] = deque(maxlen=_REMEMBERED_FAILURES)
         self._headers = encoding_headers(options.compression)
         self._query: dict[str, str | int] = {"acks": options.acks, "timeout_ms": options.ack_timeout_ms}
 
     def __repr__(self) -> str:
-        return f"<Dispatch unsettled={len(self._unsettled)} tasks={len(self._tasks)}>"
+        return f"<Dispatch incomplete={len(self._incomplete)} tasks={len(self._tasks)}>"
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -63,7 +63,7 @@ class Dispatch:
         task.add_done_callback(self._tasks.discard)
 
     def on_opened(self, batch: Batch) -> None:
-        self._unsettled.add(batch)
+        self._incomplete.add(batch)
 
     def deadline(self, batch: Batch) -> float:
         """Return the delivery deadline of a batch: loop time, in seconds."""
@@ -86,29 +86,29 @@ class Dispatch:
             headers={**self._headers, **headers},
         )
 
-    def cut(self, queue: PartitionQueue, batch: Batch, problem: ProblemError) -> list[Batch]:
+    def split(self, queue: PartitionQueue, batch: Batch, problem: ProblemError) -> list[Batch]:
         """Fail a rejected batch, or only the record to blame. Returns the batches to send in its place."""
-        cut = cut_for(problem, len(batch.lines))
-        if cut is None:
-            self.settle(queue, batch, problem)
+        split = split_for(problem, len(batch.lines))
+        if split is None:
+            self.complete(queue, batch, problem)
             return []
-        self._unsettled.discard(batch)
-        self._unsettled.update(batch.split(cut.starts))
+        self._incomplete.discard(batch)
+        self._incomplete.update(batch.split(split.starts))
         for rank, part in batch.parts:
-            if rank == cut.culprit:
-                self.settle(queue, part, problem)
-        return [part for rank, part in batch.parts if rank != cut.culprit]
+            if rank == split.culprit:
+                self.complete(queue, part, problem)
+        return [part for rank, part in batch.parts if rank != split.culprit]
 
-    def settle(self, queue: PartitionQueue, batch: Batch, outcome: BatchPosition | ClientError) -> None:
+    def complete(self, queue: PartitionQueue, batch: Batch, outcome: BatchPosition | ClientError) -> None:
         count = len(batch.lines)
         if isinstance(outcome, ClientError):
             self.tally.records_failed += count
             self._failed.append(batch)
         else:
             self.tally.on_acknowledged(count, asyncio.get_running_loop().time() - batch.created_at)
-        self._unsettled.discard(batch)
-        queue.forget(batch)
-        kept = batch.settle(outcome)
+        self._incomplete.discard(batch)
+        queue.release(batch)
+        kept = batch.complete(outcome)
         self._buffer.release(batch.size_bytes)
         if kept:
             self._notify_interceptors(batch, kept)
@@ -116,14 +116,14 @@ class Dispatch:
     def reject(self, topic: str, error: Exception) -> Delivery:
         """Return the Delivery of a record that no batch has taken. flush() raises its error unless it is shown."""
         batch = Batch(topic, -1, asyncio.get_running_loop().time())
-        batch.settle(error)
+        batch.complete(error)
         self._failed.append(batch)
         return Delivery(batch, 0)
 
-    async def wait_settled(self) -> None:
+    async def wait_complete(self) -> None:
         """Wait for all batches opened before the call. Raises the first failure that no Delivery has shown."""
-        for batch in list(self._unsettled):
-            await batch.wait_settled()
+        for batch in list(self._incomplete):
+            await batch.wait_complete()
         failed, self._failed = self._failed, deque(maxlen=_REMEMBERED_FAILURES)
         for batch in failed:
             if not batch.is_failure_seen:
@@ -135,8 +135,8 @@ class Dispatch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def unsettled(self) -> list[Batch]:
-        return list(self._unsettled)
+    def incomplete(self) -> list[Batch]:
+        return list(self._incomplete)
 
     def _notify_interceptors(self, batch: Batch, records: list[OutgoingRecord]) -> None:
         """Notify the interceptors. Their errors go to the loop's exception handler, because no caller waits here."""
@@ -166,14 +166,14 @@ def not_sent_in_time() -> DeliveryTimedOut:
     return DeliveryTimedOut("not sent before the delivery timeout", last=None, no_side_effects=True)
 
 
-class Cut(NamedTuple):
+class Split(NamedTuple):
     """Holds where to split a rejected batch: the ranks at which parts begin, and that of the failed part, if known."""
 
     starts: list[int]
     culprit: int | None
 
 
-def cut_for(problem: ProblemError, count: int) -> Cut | None:
+def split_for(problem: ProblemError, count: int) -> Split | None:
     """Return how to continue with a rejected batch of `count` records; None if all of it fails.
 
     1. The problem names a line or a record: that record fails, the records before and after it are sent.
@@ -186,6 +186,6 @@ def cut_for(problem: ProblemError, count: int) -> Cut | None:
     record = problem.members.get("record")
     line = record + 1 if isinstance(record, int) else problem.members.get("line")
     if not (blames_a_record and isinstance(line, int) and 1 <= line <= count):
-        return Cut([0, count // 2], None)
+        return Split([0, count // 2], None)
     culprit = line - 1
-    return Cut(sorted({0, culprit, culprit + 1} - {count}), culprit)
+    return Split(sorted({0, culprit, culprit + 1} - {count}), culprit)

@@ -41,11 +41,11 @@ class PlainLane:
         dispatch = self._dispatch
         try:
             answer = await dispatch.attempts.send(dispatch.request(batch), dispatch.deadline(batch))
-            dispatch.settle(self.queue, batch, position_of(answer, len(batch.lines)))
+            dispatch.complete(self.queue, batch, position_of(answer, len(batch.lines)))
         except ProblemError as problem:
-            self.queue.put_back(dispatch.cut(self.queue, batch, problem))
+            self.queue.put_back(dispatch.split(self.queue, batch, problem))
         except ClientError as error:
-            dispatch.settle(self.queue, batch, error)
+            dispatch.complete(self.queue, batch, error)
         except BaseException:  # cancelled, or a bug: every record must get a result
-            dispatch.settle(self.queue, batch, stopped())
+            dispatch.complete(self.queue, batch, stopped())
             raise

@@ -129,7 +129,7 @@ class Producer:
         for lane in self._lanes.values():
             lane.queue.close_batch()
             lane.wake()
-        await self._dispatch.wait_settled()
+        await self._dispatch.wait_complete()
 
     async def close(self) -> None:
         """Reject further records, and flush. Raises like flush()."""
@@ -143,9 +143,9 @@ class Producer:
             lane.queue.close_batch()
             lane.stop()
         await self._dispatch.stop()
-        for batch in self._dispatch.unsettled():
+        for batch in self._dispatch.incomplete():
             error = ClientClosed("the producer was stopped before this record was sent")
-            self._dispatch.settle(self._lane(batch.topic, batch.partition).queue, batch, error)
+            self._dispatch.complete(self._lane(batch.topic, batch.partition).queue, batch, error)
 
     def statistics(self) -> ProducerStatistics:
         return self._dispatch.tally.snapshot(self._attempts.requests, self._attempts.retries, self._buffer.used_bytes)

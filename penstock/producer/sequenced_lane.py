@@ -49,7 +49,7 @@ class SequencedLane:
         self._is_acquiring_id = False
         self._is_stopped = False
         self._fenced: ClientError | None = None
-        self._without: PlainLane | None = None  # replaces this lane on a node without producer ids
+        self._fallback: PlainLane | None = None  # replaces this lane on a node without producer ids
         self._timer: asyncio.TimerHandle | None = None
         self._answered_at = 0.0
         self._restarts = 0  # consecutive renumberings because the node lost its state
@@ -60,8 +60,8 @@ class SequencedLane:
 
     def wake(self) -> None:
         """Send all that may be sent now. Must be called after every change."""
-        if self._without is not None:
-            self._without.wake()
+        if self._fallback is not None:
+            self._fallback.wake()
         elif not self._is_stopped:
             self._send_retry()
             self._send_new()
@@ -72,11 +72,11 @@ class SequencedLane:
         if self._timer is not None:
             self._timer.cancel()
         for flight in self._held:
-            self._settle(flight, ClientClosed("stopped", no_side_effects=not flight.may_be_stored))
+            self._complete(flight, ClientClosed("stopped", no_side_effects=not flight.may_be_stored))
 
     @property
     def _held(self) -> list[Flight]:
-        return [sent.item for sent in self._pipeline if not sent.is_in_flight and sent.again is None]
+        return [sent.item for sent in self._pipeline if not sent.is_in_flight and sent.resend is None]
 
     def _send_retry(self) -> None:
         sent = self._pipeline.next_retry()
@@ -95,9 +95,9 @@ class SequencedLane:
         now = asyncio.get_running_loop().time()
         while (batch := queue.peek()) is not None:
             if self._fenced is not None:
-                self._dispatch.settle(queue, _take(queue), self._fenced)
+                self._dispatch.complete(queue, _take(queue), self._fenced)
             elif self._dispatch.deadline(batch) <= now:
-                self._dispatch.settle(queue, _take(queue), not_sent_in_time())
+                self._dispatch.complete(queue, _take(queue), not_sent_in_time())
             elif pipeline.needs_id:
                 self._start_acquiring_id()
                 return
@@ -119,8 +119,8 @@ class SequencedLane:
             await self._send(sent, flight.request)
         except BaseException:  # cancelled, or a bug: every record must get a result
             self._pipeline.on_rejected(sent)
-            if not flight.batch.settled.is_set():
-                self._settle(flight, stopped())
+            if not flight.batch.completed.is_set():
+                self._complete(flight, stopped())
             raise
         finally:
             self._on_attempt_ended()
@@ -129,18 +129,18 @@ class SequencedLane:
         batch = sent.item.batch
         try:
             answer = await self._dispatch.attempts.try_once(request, self._dispatch.deadline(batch))
-            where = position_of(answer, len(batch.lines))
+            position = position_of(answer, len(batch.lines))
         except ClientError as error:
             sent.item.last = error
             self._on_failed(sent, error)
         else:
             self._dispatch.tally.duplicates += answer.headers.get("Penstock-Duplicate") == "true"
-            self._on_stored(sent, where)
+            self._on_stored(sent, position)
 
-    def _on_stored(self, sent: Sent[Flight], where: BatchPosition) -> None:
+    def _on_stored(self, sent: Sent[Flight], position: BatchPosition) -> None:
         self._restarts = 0
         self._pipeline.on_stored(sent)
-        self._settle(sent.item, where)
+        self._complete(sent.item, position)
 
     def _on_failed(self, sent: Sent[Flight], error: ClientError) -> None:
         """Handle a failed attempt; the cases are those of the module docstring."""
@@ -162,7 +162,7 @@ class SequencedLane:
         elif error.retryable:
             self._hold(sent, error)
         elif isinstance(error, ProblemError) and not flight.may_be_stored:
-            parts = self._dispatch.cut(self.queue, flight.batch, error)
+            parts = self._dispatch.split(self.queue, flight.batch, error)
             self._pipeline.on_rejected(sent, [Flight(part) for part in parts])
         else:
             self._fail(sent, error)
@@ -176,31 +176,31 @@ class SequencedLane:
             self._fail(sent, _timed_out(flight, error))
             return
         flight.may_be_stored = flight.may_be_stored or not error.no_side_effects
-        self._pipeline.on_held(sent, is_unknown=not error.no_side_effects)
+        self._pipeline.on_held(sent, is_ambiguous=not error.no_side_effects)
 
     def _fail(self, sent: Sent[Flight], error: ClientError) -> None:
         if not error.no_side_effects:
-            self._pipeline.on_held(sent, is_unknown=True)
+            self._pipeline.on_held(sent, is_ambiguous=True)
         elif sent.item.may_be_stored:
             error = error.copy_with(no_side_effects=False)
         self._pipeline.on_rejected(sent)
-        self._settle(sent.item, error)
+        self._complete(sent.item, error)
 
     def _on_attempt_ended(self) -> None:
         now = self._answered_at = asyncio.get_running_loop().time()
         drained = self._pipeline.drained()
         if drained is not None:
             self._dispatch.tally.epochs_raised += 1
-            for flight in drained.doubtful:
-                self._settle(flight, _doubtful(flight))
-            self.queue.put_back([flight.batch for flight in drained.again])
-            if self._restarts > 1 and drained.again:
-                last = drained.again[0].last or ClientError("the node rejected the sequence numbers")
+            for flight in drained.ambiguous:
+                self._complete(flight, _ambiguous(flight))
+            self.queue.put_back([flight.batch for flight in drained.resend])
+            if self._restarts > 1 and drained.resend:
+                last = drained.resend[0].last or ClientError("the node rejected the sequence numbers")
                 self._paused_until = now + self._dispatch.attempts.delay_s(last, self._restarts - 1)
         self.wake()
 
-    def _settle(self, flight: Flight, outcome: BatchPosition | ClientError) -> None:
-        self._dispatch.settle(self.queue, flight.batch, outcome)
+    def _complete(self, flight: Flight, outcome: BatchPosition | ClientError) -> None:
+        self._dispatch.complete(self.queue, flight.batch, outcome)
 
     def _wake_after(self, seconds: float) -> None:
         if self._timer is not None:
@@ -217,7 +217,7 @@ class SequencedLane:
             self._pipeline.begin(await self._ids.get(self._pipeline.lost_id))
         except IdempotenceUnavailable as error:
             if self._dispatch.options.idempotence == "if_offered":
-                self._without = PlainLane(self.queue, self._dispatch)
+                self._fallback = PlainLane(self.queue, self._dispatch)
             else:
                 self._fail_next(error)
         except ClientError as error:
@@ -229,7 +229,7 @@ class SequencedLane:
     def _fail_next(self, error: ClientError) -> None:
         """Fail the next batch for lack of a producer id. It was never sent, so it is not stored."""
         if self.queue.has_ready():
-            self._dispatch.settle(self.queue, _take(self.queue), error.copy_with(no_side_effects=True))
+            self._dispatch.complete(self.queue, _take(self.queue), error.copy_with(no_side_effects=True))
 
 
 def _take(queue: PartitionQueue) -> Batch:
@@ -252,6 +252,6 @@ def _timed_out(flight: Flight, last: ClientError) -> DeliveryTimedOut:
     return DeliveryTimedOut(text, last=last, no_side_effects=is_certain)
 
 
-def _doubtful(flight: Flight) -> DeliveryTimedOut:
+def _ambiguous(flight: Flight) -> DeliveryTimedOut:
     text = "the outcome of this batch and of the failed batch before it is unknown; a retry could store it twice"
     return DeliveryTimedOut(text, last=flight.last, no_side_effects=False)

@@ -10,7 +10,7 @@ When a batch fails permanently, those behind it can never be stored under their 
 1. No new batch is sent until the outcome of every batch in flight is known. A batch of unknown outcome is retried under
    its old numbers, because under new ones it could be stored twice.
 2. Batches that were not stored are numbered from 0 in the next epoch and sent in the old order.
-3. A batch that may still arrive, behind a failed one that may still arrive too, is given up as *doubtful*: both could
+3. A batch that may still arrive, behind a failed one that may still arrive too, is given up as *ambiguous*: both could
    arrive, and a retry would then store it twice.
 
 Invariants: a number of an epoch always names the same records; at most `in_flight_max` batches are in flight; in a new
@@ -36,9 +36,9 @@ class Numbers(NamedTuple):
 
 
 class Sent(Generic[ItemT]):
-    """Holds a batch that was sent: asked (its answer is awaited), or held until its retry."""
+    """Holds a batch that was sent: in flight, or held until its retry."""
 
-    __slots__ = ("again", "is_alone", "is_in_flight", "is_repeated", "is_unknown", "item", "may_arrive", "numbers")
+    __slots__ = ("is_alone", "is_ambiguous", "is_in_flight", "is_repeated", "item", "may_arrive", "numbers", "resend")
 
     def __init__(self, item: ItemT, numbers: Numbers, *, is_alone: bool) -> None:
         self.item = item
@@ -46,20 +46,20 @@ class Sent(Generic[ItemT]):
         self.is_in_flight = True
         self.is_alone = is_alone  # every batch before it was stored when it was sent
         self.is_repeated = False
-        self.is_unknown = False  # an attempt may have stored it, and no later answer has decided that
+        self.is_ambiguous = False  # an attempt may have stored it, and no later answer has decided that
         self.may_arrive = False  # an attempt was never answered and may still reach the node
-        self.again: list[ItemT] | None = None  # permanently rejected: the items to send in its place, if any
+        self.resend: list[ItemT] | None = None  # permanently rejected: the items to send in its place, if any
 
     def __repr__(self) -> str:
-        state = "asked" if self.is_in_flight else "refused" if self.again is not None else "held"
-        return f"<Sent {self.numbers} {state}{' unknown' if self.is_unknown else ''}>"
+        state = "in flight" if self.is_in_flight else "rejected" if self.resend is not None else "held"
+        return f"<Sent {self.numbers} {state}{' ambiguous' if self.is_ambiguous else ''}>"
 
 
 class Drained(NamedTuple, Generic[ItemT]):
     """Holds the remaining items once every batch in flight has an outcome."""
 
-    again: list[ItemT]  # to be sent before all others, in this order
-    doubtful: list[ItemT]  # failed, but possibly stored
+    resend: list[ItemT]  # to be sent before all others, in this order
+    ambiguous: list[ItemT]  # failed, but possibly stored
 
 
 class Pipeline(Generic[ItemT]):
@@ -120,7 +120,7 @@ class Pipeline(Generic[ItemT]):
         for sent in self._sent:
             if sent.is_in_flight:
                 return None
-            if not self._is_draining or sent.is_unknown:
+            if not self._is_draining or sent.is_ambiguous:
                 return sent
         return None
 
@@ -134,26 +134,26 @@ class Pipeline(Generic[ItemT]):
         self._sent.remove(sent)
         self._is_open = True
 
-    def on_held(self, sent: Sent[ItemT], *, is_unknown: bool) -> None:
-        """Hold a batch after a temporary failure. `is_unknown`: the attempt may have stored it, or still may."""
+    def on_held(self, sent: Sent[ItemT], *, is_ambiguous: bool) -> None:
+        """Hold a batch after a temporary failure. `is_ambiguous`: the attempt may have stored it, or still may."""
         sent.is_in_flight = False
-        if is_unknown:
-            sent.is_unknown = sent.may_arrive = True
+        if is_ambiguous:
+            sent.is_ambiguous = sent.may_arrive = True
 
     def on_gap(self, sent: Sent[ItemT]) -> None:
         """Hold a batch that the node rejected because earlier ones are missing: it is not stored.
 
         It waits for the batches before it. If there are none, the node has lost its state: the next epoch begins.
         """
-        sent.is_in_flight = sent.is_unknown = False
+        sent.is_in_flight = sent.is_ambiguous = False
         if sent.is_alone and not self._is_draining:
             self.on_rejected(sent, [sent.item])
 
-    def on_rejected(self, sent: Sent[ItemT], again: Sequence[ItemT] = ()) -> None:
-        """Give up a batch under its numbers. `again` is sent in its place; if empty, the batch failed."""
-        sent.may_arrive = sent.may_arrive or sent.is_unknown
-        sent.is_in_flight = sent.is_unknown = False
-        sent.again = list(again)
+    def on_rejected(self, sent: Sent[ItemT], resend: Sequence[ItemT] = ()) -> None:
+        """Give up a batch under its numbers. `resend` is sent in its place; if empty, the batch failed."""
+        sent.may_arrive = sent.may_arrive or sent.is_ambiguous
+        sent.is_in_flight = sent.is_ambiguous = False
+        sent.resend = list(resend)
         self._is_draining = True
 
     def on_id_lost(self, sent: Sent[ItemT]) -> None:
@@ -163,18 +163,18 @@ class Pipeline(Generic[ItemT]):
 
     def drained(self) -> Drained[ItemT] | None:
         """Raise the epoch if that is due and no batch is in flight. Returns the remaining items, or None."""
-        if not self._is_draining or any(sent.is_in_flight or sent.is_unknown for sent in self._sent):
+        if not self._is_draining or any(sent.is_in_flight or sent.is_ambiguous for sent in self._sent):
             return None
         rest: Drained[ItemT] = Drained([], [])
         may_failed_one_arrive = False
         for sent in self._sent:
-            if sent.again is not None:
-                rest.again.extend(sent.again)
-                may_failed_one_arrive = may_failed_one_arrive or (sent.may_arrive and not sent.again)
+            if sent.resend is not None:
+                rest.resend.extend(sent.resend)
+                may_failed_one_arrive = may_failed_one_arrive or (sent.may_arrive and not sent.resend)
             elif sent.may_arrive and may_failed_one_arrive:
-                rest.doubtful.append(sent.item)
+                rest.ambiguous.append(sent.item)
             else:
-                rest.again.append(sent.item)
+                rest.resend.append(sent.item)
         self._sent.clear()
         self._raise_epoch()
         return rest

@@ -36,5 +36,5 @@ def retry_delay_ms(error: ClientError, attempt: int, rules: RetryRules, jitter: 
     assert 0 <= jitter < 1
     backoff = min(rules.backoff_ms << min(attempt - 1, 20), rules.backoff_ms_max)
     own = backoff // 2 + int(backoff / 2 * jitter)
-    asked = error.retry_after_ms if isinstance(error, ProblemError) else None
-    return own if asked is None else max(own, asked + int(rules.backoff_ms * jitter))
+    retry_after_ms = error.retry_after_ms if isinstance(error, ProblemError) else None
+    return own if retry_after_ms is None else max(own, retry_after_ms + int(rules.backoff_ms * jitter))

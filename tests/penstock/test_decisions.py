@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ClientError, ConnectionFailed, ProblemError
 from penstock.options import ClientOptions
-from penstock.producer.dispatch import Cut, cut_for
+from penstock.producer.dispatch import Split, split_for
 from penstock.transport.retry import RetryRules, may_retry, retry_delay_ms
 
 RULES = RetryRules.of(ClientOptions(backoff_ms=50, backoff_ms_max=2_000))
@@ -62,20 +62,20 @@ def refused(code: str, *, no_side_effects: bool = True, **members: object) -> Pr
 @pytest.mark.parametrize(
     ("error", "count", "cut"),
     [
-        (refused("malformed_ndjson", line=1), 3, Cut([0, 1], 0)),
-        (refused("malformed_ndjson", line=2), 3, Cut([0, 1, 2], 1)),
-        (refused("malformed_ndjson", line=3), 3, Cut([0, 2], 2)),
-        (refused("record_too_large"), 5, Cut([0, 2], None)),
-        (refused("json_too_complex", record=1), 3, Cut([0, 1, 2], 1)),
-        (refused("malformed_ndjson", line=9), 5, Cut([0, 2], None)),
-        (refused("batch_too_large", line=1), 5, Cut([0, 2], None)),
+        (refused("malformed_ndjson", line=1), 3, Split([0, 1], 0)),
+        (refused("malformed_ndjson", line=2), 3, Split([0, 1, 2], 1)),
+        (refused("malformed_ndjson", line=3), 3, Split([0, 2], 2)),
+        (refused("record_too_large"), 5, Split([0, 2], None)),
+        (refused("json_too_complex", record=1), 3, Split([0, 1, 2], 1)),
+        (refused("malformed_ndjson", line=9), 5, Split([0, 2], None)),
+        (refused("batch_too_large", line=1), 5, Split([0, 2], None)),
         (refused("record_too_large"), 1, None),
         (refused("forbidden"), 5, None),
         (refused("record_too_large", no_side_effects=False), 5, None),
     ],
 )
-def test_only_the_record_to_blame_fails(error: ProblemError, count: int, cut: Cut | None) -> None:
-    assert cut_for(error, count) == cut
+def test_only_the_record_to_blame_fails(error: ProblemError, count: int, cut: Split | None) -> None:
+    assert split_for(error, count) == cut
 
 
 @pytest.mark.parametrize(

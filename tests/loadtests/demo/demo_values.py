@@ -34,7 +34,7 @@ def good_outcome(output: Path) -> Outcome:
         fetched=Fetched(records=3, seconds=0.6, median_lag_ms=12.0, faults=[]),
         tiered=Tiered(records=3, objects=2, size_bytes=300, store="file:///store", seconds=0.1),
         ingested=Ingested(rows=3, dead_letters=0, files=2, seconds=20.0),
-        again=Ingested(rows=0, dead_letters=0, files=0, seconds=2.0),
+        second_ingest=Ingested(rows=0, dead_letters=0, files=0, seconds=2.0),
         report=report(),
         table=output / "lake" / "tables" / "flights",
         plot=output / "flights.png",

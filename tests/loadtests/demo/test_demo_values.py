@@ -114,7 +114,7 @@ def test_a_run_in_which_all_counts_agree_is_good(tmp_path: Path) -> None:
         ("tiered", "tiered", {"records": 2}),
         ("ingested", "ingested", {"rows": 2}),
         ("ingested", "ingested", {"dead_letters": 1}),
-        ("again", "again", {"rows": 1}),
+        ("again", "second_ingest", {"rows": 1}),
     ],
 )
 def test_any_count_that_differs_makes_its_own_line_wrong(

@@ -85,9 +85,9 @@ class Story:
         if what in ("answered", "twice"):
             self.answer(sent, verdict)
         elif what == "busy":
-            self.pipeline.on_held(sent, is_unknown=False)
+            self.pipeline.on_held(sent, is_ambiguous=False)
         elif what == "refused":
-            self.fail(sent, is_unknown=False)
+            self.fail(sent, is_ambiguous=False)
         elif what == "cut" and sent.item.count > 1 and not sent.may_arrive:
             halves = [Item(sent.item.name, sent.item.count // 2), Item(self.names, 1)]
             self.pipeline.on_rejected(sent, halves[:1])  # the other half is invalid
@@ -95,9 +95,9 @@ class Story:
             if what != "lost":
                 self.ghosts.append((sent.item, sent.numbers))
             if what == "timed out":
-                self.fail(sent, is_unknown=True)
+                self.fail(sent, is_ambiguous=True)
             else:
-                self.pipeline.on_held(sent, is_unknown=True)
+                self.pipeline.on_held(sent, is_ambiguous=True)
         self.drain()
 
     def answer(self, sent: Sent[Item], verdict: Verdict) -> None:
@@ -109,18 +109,18 @@ class Story:
         else:
             raise AssertionError(f"{sent} met {verdict}: nobody else has this id")
 
-    def fail(self, sent: Sent[Item], *, is_unknown: bool) -> None:
-        may_be_stored = is_unknown or sent.is_unknown
-        if is_unknown:
-            self.pipeline.on_held(sent, is_unknown=True)
+    def fail(self, sent: Sent[Item], *, is_ambiguous: bool) -> None:
+        may_be_stored = is_ambiguous or sent.is_ambiguous
+        if is_ambiguous:
+            self.pipeline.on_held(sent, is_ambiguous=True)
         (self.unsure if may_be_stored or sent.may_arrive else self.refused).add(sent.item.name)
         self.pipeline.on_rejected(sent)
 
     def drain(self) -> None:
         drained: Drained[Item] | None = self.pipeline.drained()
         if drained is not None:
-            self.queue[:0] = drained.again
-            self.unsure.update(item.name for item in drained.doubtful)
+            self.queue[:0] = drained.resend
+            self.unsure.update(item.name for item in drained.ambiguous)
 
     def ghost(self, which: int) -> None:
         """Deliver an abandoned request to the node."""
@@ -259,7 +259,7 @@ def test_a_gap_before_which_nothing_is_under_way_raises_the_epoch() -> None:
 def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_anew() -> None:
     pipeline = open_pipeline()
     a, b, c = (pipeline.take(name, 1) for name in "abc")
-    pipeline.on_held(c, is_unknown=True)
+    pipeline.on_held(c, is_ambiguous=True)
     pipeline.on_rejected(a, ["a1", "a2"])
     pipeline.on_gap(b)
     assert pipeline.drained() is None
@@ -273,8 +273,8 @@ def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_anew()
 def test_what_may_arrive_behind_a_failure_that_may_arrive_is_given_up() -> None:
     pipeline = open_pipeline()
     a, b, c = (pipeline.take(name, 1) for name in "abc")
-    pipeline.on_held(b, is_unknown=True)
-    pipeline.on_held(a, is_unknown=True)
+    pipeline.on_held(b, is_ambiguous=True)
+    pipeline.on_held(a, is_ambiguous=True)
     pipeline.on_rejected(a)
     pipeline.on_gap(c)
     pipeline.retry(b)
@@ -298,7 +298,7 @@ class RenumbersAtOnce(Pipeline[Item]):
 
     def drained(self) -> Drained[Item] | None:
         for sent in self._sent if self._is_draining else ():
-            sent.is_in_flight = sent.is_unknown = False
+            sent.is_in_flight = sent.is_ambiguous = False
         return super().drained()
 
 
@@ -314,8 +314,8 @@ class KeepsTheEpoch(Pipeline[Item]):
 class BelievesInNoGhosts(Pipeline[Item]):
     """A mutant: renumbers batches that may still arrive."""
 
-    def on_held(self, sent: Sent[Item], *, is_unknown: bool) -> None:
-        super().on_held(sent, is_unknown=is_unknown)
+    def on_held(self, sent: Sent[Item], *, is_ambiguous: bool) -> None:
+        super().on_held(sent, is_ambiguous=is_ambiguous)
         sent.may_arrive = False
 
 
