@@ -1,15 +1,17 @@
-"""Follows one request through the code of a node: `python -m tests.architecture.request_path`.
+"""Counts the source files that one request runs through: `python -m tests.architecture.request_path`.
 
-Prints, for each kind of request, how many of our files it visits and how often it passes from one file to another: a
-reader who follows a request opens so many files, and turns to another one so often. A node in this process serves the
-requests over aiohttp's own server, so the adapter of the HTTP server is not counted. Neither is the writer's thread,
-which runs before the request begins.
+Prints two numbers for each kind of request: how many of our files run, and how often control passes from one file to
+another. They measure how many files a reader opens to follow the request, and how often the reader switches files.
 
-- A fetch counts the calls of the task that handles it.
-- So does a woken long poll: its arrival, its first look, the wait, its second look and its answer. The produce that
-  moves the high watermark and ends the wait runs in other tasks and callbacks.
-- A produce counts the calls of its task and of the callbacks until its answer, which commit its group.
-- The last line counts both requests together, as information: each file once, the changes of the mixed order.
+The requests have one record each. A node in this process serves them over aiohttp's own server. The adapter of the
+HTTP server and the writer's thread are not counted.
+
+| request | counted calls |
+|---|---|
+| produce | those of its task, and of the callbacks that commit its group, until the answer |
+| fetch | those of its task |
+| woken long poll | those of its task, before and after the wait; not those of the produce that wakes it |
+| long poll and the produce that wakes it | those of all tasks and callbacks, in the order in which they run |
 """
 
 from __future__ import annotations
@@ -29,31 +31,31 @@ from tests.scenarios.gateways import in_process
 
 WARM_UPS = 20
 PRODUCE, FETCH = "gateway/produce/produce.py", "gateway/fetch/fetch.py"
-FOLLOWED = 3
-PRODUCED = WARM_UPS + FOLLOWED  # before the fetches
-SETTLE_S = 0.3  # what the requests before have left to do in the background
+RECORDED = 3
+PRODUCED = WARM_UPS + RECORDED  # before the fetches
+SETTLE_S = 0.3  # before each measured request, so that the background work of earlier ones has ended
 
 
 class RequestPath(NamedTuple):
-    """The files that a request visits, in the order of the first visit, and the number of passages between files."""
+    """The files of a request in the order of their first call, and the number of changes from one file to another."""
 
     files: list[str]
     changes: int
 
 
 class Call(NamedTuple):
-    """A call of our code: its file, and the task that ran it; None in a callback."""
+    """A call of one of our functions: its file, and the task that made it. The task is None in a callback."""
 
     file: str
     task: object
 
 
-class Follower:
-    """Notes each call of our code on the loop while it is on. Threads that run already are not seen."""
+class Recorder:
+    """Records the calls of our code while it is the profile function. It misses threads that were started before."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
-        self._roots = tuple(f"{ROOT}/{name}/" for name in CODE if name != "openapi")  # the tests look things up there
+        self._roots = tuple(f"{ROOT}/{name}/" for name in CODE if name != "openapi")  # only tests call openapi
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         path = frame.f_code.co_filename
@@ -64,7 +66,10 @@ class Follower:
         return _path(self.calls)
 
     def path_of(self, handler: str, *, with_callbacks: bool = False) -> RequestPath:
-        """The path of the one task that visits a file, which handles its request; perhaps with all callbacks."""
+        """Return the path of the task that runs the handler's file, with the calls of callbacks if requested.
+
+        Raises ValueError if several tasks run this file.
+        """
         (task,) = {call.task for call in self.calls if call.file == handler}
         assert task is not None
         tasks = (task, None) if with_callbacks else (task,)
@@ -83,37 +88,42 @@ def _running_task() -> object:
         return None
 
 
-async def followed(request: Callable[[], Awaitable[Any]]) -> list[Follower]:
-    """Follows a few requests, one after the other, after others of their kind have warmed up what is cached."""
+async def recorded(request: Callable[[], Awaitable[Any]]) -> list[Recorder]:
+    """Send requests of one kind one after another. Returns a recorder for each of the last ones.
+
+    The first requests fill the caches and are not recorded.
+    """
     for _ in range(WARM_UPS):
         await request()
-    followers = []
-    for _ in range(FOLLOWED):
+    recorders = []
+    for _ in range(RECORDED):
         await asyncio.sleep(SETTLE_S)
-        followers.append(follower := Follower())
-        sys.setprofile(follower)
-        threading.setprofile(follower)
+        recorders.append(recorder := Recorder())
+        sys.setprofile(recorder)
+        threading.setprofile(recorder)
         try:
             await request()
         finally:
             threading.setprofile(None)
             sys.setprofile(None)
-    return followers
+    return recorders
 
 
 def shortest(paths: Iterable[RequestPath]) -> RequestPath:
-    """The path of the request that no timer of the node has come across."""
+    """Return the path with the fewest files: no timer of the node ran during that request."""
     return min(paths, key=lambda path: (len(path.files), path.changes))
 
 
 async def paths(directory: Path) -> dict[str, RequestPath]:
-    """Of a produce of one record, of a fetch, of a long poll that a produce ends, and of this poll and produce."""
+    """Measure each kind of request once. Returns the paths by the names that are printed."""
     async with in_process(directory) as gateway:
         topic = await gateway.create("t")
         records = f"{topic.path}/partitions/0/records"
 
-        async def produce() -> None:
-            answer = await gateway.send("POST", f"{records}?acks=1", b"1", {"Content-Type": "application/x-ndjson"})
+        async def produce(acks: str = "1") -> None:
+            answer = await gateway.send(
+                "POST", f"{records}?acks={acks}", b"1", {"Content-Type": "application/x-ndjson"}
+            )
             assert answer.status == 200, answer
 
         async def fetch() -> None:
@@ -128,9 +138,11 @@ async def paths(directory: Path) -> dict[str, RequestPath]:
             await produce()
             assert (await polling).status == 200
 
-        produces, fetches, polls = await followed(produce), await followed(fetch), await followed(long_poll)
+        produces, fetches, polls = await recorded(produce), await recorded(fetch), await recorded(long_poll)
+        produces_all = await recorded(lambda: produce("all"))
         return {
-            "produce": shortest(one.path_of(PRODUCE, with_callbacks=True) for one in produces),
+            "produce with acks=1": shortest(one.path_of(PRODUCE, with_callbacks=True) for one in produces),
+            "produce with acks=all": shortest(one.path_of(PRODUCE, with_callbacks=True) for one in produces_all),
             "fetch": shortest(one.path_of(FETCH) for one in fetches),
             "woken long poll": shortest(one.path_of(FETCH) for one in polls),
             "long poll and the produce that wakes it": shortest(one.path() for one in polls),
