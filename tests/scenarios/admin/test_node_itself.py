@@ -16,6 +16,7 @@ async def test_a_node_that_runs_is_healthy_and_ready(gateway):
     assert (await gateway.send("GET", "/readyz")).json == {"status": "ready"}
 
 
+@in_process_only
 async def test_the_cluster_is_this_node(start_gateway):
     gateway = await start_gateway(node_id=7, rack="r1")
     cluster = (await gateway.send("GET", "/v1/cluster")).json
@@ -69,8 +70,7 @@ async def test_the_page_needs_no_network(gateway):
     assert b"problem-unknown_topic" in answer.body
 
 
-async def test_the_page_has_the_address_that_it_was_called_by(start_gateway):
-    gateway = await start_gateway()
+async def test_the_page_has_the_address_that_it_was_called_by(gateway):
     page = (await gateway.send("GET", "/docs")).body.decode()
     assert f"http://127.0.0.1:{gateway.port}/v1/topics" in page
     assert "127.0.0.1:8080/v1" not in page

@@ -186,6 +186,7 @@ async def test_records_deleted_before_they_were_read_end_a_resumed_stream_with_4
         assert (stream.status, problem["code"], problem["log_start"]) == (410, "offset_below_log_start", 2)
 
 
+@http2_only
 async def test_a_silent_stream_has_heartbeats(start_gateway):
     gateway = await start_gateway(stream_heartbeat_ms=100)
     topic = await gateway.create("silent", 2)

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import in_process_only
 
 JSON = {"Content-Type": "application/json"}
 LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
@@ -190,25 +191,22 @@ async def test_a_record_larger_than_max_bytes_is_given_all_the_same(new_topic):
     assert [len(entry["records"]) for entry in answer.json["partitions"]] == [0, 1]
 
 
-async def test_it_counts_as_one_long_poll(start_gateway, form):
+@in_process_only
+async def test_it_counts_as_one_long_poll(start_gateway):
     gateway = await start_gateway(long_polls_max=2)
     topic = await gateway.create("many", 20)
     everything = [(topic.name, number, 0) for number in range(20)]
     polls = [asyncio.create_task(fetch_many(gateway, *everything, wait_ms=LONG_MS)) for _ in range(2)]
-    if form == "sharded":
-        await asyncio.sleep(1)
-    else:
-        await until_waiting(gateway, 2)
-        refused = await fetch_many(gateway, *everything, wait_ms=LONG_MS)
-        assert_problem(refused, "too_many_long_polls", limit=2)
+    await until_waiting(gateway, 2)
+    refused = await fetch_many(gateway, *everything, wait_ms=LONG_MS)
+    assert_problem(refused, "too_many_long_polls", limit=2)
     await topic.post_lines("1", to=13)
     for answer in await asyncio.gather(*polls):
         assert values(answer)[13] == [1]
 
 
-async def test_a_poll_whose_client_leaves_leaves_nothing_behind(start_gateway, form):
-    if form == "sharded":
-        pytest.skip("metrics of a node of shards are told shard by shard; the wait is the same")
+@in_process_only
+async def test_a_poll_whose_client_leaves_leaves_nothing_behind(start_gateway):
     gateway = await start_gateway()
     topic = await gateway.create("left", 10)
     polls = [await waiting(gateway, *((topic.name, number, 0) for number in range(10))) for _ in range(3)]
@@ -219,9 +217,8 @@ async def test_a_poll_whose_client_leaves_leaves_nothing_behind(start_gateway, f
     assert values(await fetch_many(gateway, (topic.name, 3, 0))) == [[1]]
 
 
-async def test_partitions_that_are_waited_on_are_bounded_too(start_gateway, form):
-    if form == "sharded":
-        pytest.skip("two connections may reach two shards, which count each for itself")
+@in_process_only  # two connections may reach two shards, and each shard counts its own
+async def test_partitions_that_are_waited_on_are_bounded_too(start_gateway):
     gateway = await start_gateway(long_poll_partitions_max=12)
     topic = await gateway.create("wide", 10)
     everything = [(topic.name, number, 0) for number in range(10)]
@@ -233,6 +230,7 @@ async def test_partitions_that_are_waited_on_are_bounded_too(start_gateway, form
     assert (await poll).status == (await narrow).status == 200
 
 
+@in_process_only
 async def test_more_partitions_than_allowed_are_refused(start_gateway):
     gateway = await start_gateway(fetch_partitions_max=3)
     topic = await gateway.create("wide", 4)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import sharded_only
+from tests.scenarios.gateways import in_process_only, sharded_only
 
 LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
 PROMPT_S = 5.0
@@ -48,7 +48,7 @@ async def test_many_readers_wake_together(new_topic):
     async with asyncio.timeout(PROMPT_S):
         answers = await asyncio.gather(*polls)
     assert all(answer.json["records"][0]["value"] == "news" for answer in answers)
-    assert not others.done(), "a produce to one partition wakes nobody at another"
+    assert not others.done(), "a produce to one partition does not wake readers of another"
     others.cancel()
 
 
@@ -98,8 +98,8 @@ async def test_min_bytes_0_does_not_wait(topic):
     assert time.monotonic() - begun < PROMPT_S
 
 
-async def test_a_long_poll_ends_when_its_client_leaves(start_gateway):
-    topic = await (await start_gateway()).create("left-alone")
+async def test_a_long_poll_ends_when_its_client_leaves(topic):
+    await long_polls_are(topic, 0)  # earlier tests used the same node
     polls = [await waiting(topic) for _ in range(3)]
     assert await topic.gateway.metric("penstock_long_polls") == 3
     for poll in polls:
@@ -109,8 +109,8 @@ async def test_a_long_poll_ends_when_its_client_leaves(start_gateway):
     assert len(await topic.records()) == 1
 
 
-async def test_those_who_stay_are_still_woken_after_another_has_left(start_gateway):
-    topic = await (await start_gateway()).create("one-leaves")
+async def test_those_who_stay_are_still_woken_after_another_has_left(topic):
+    await long_polls_are(topic, 0)
     stays, leaves = await waiting(topic), await waiting(topic)
     leaves.cancel()
     await long_polls_are(topic, 1)
@@ -119,13 +119,14 @@ async def test_those_who_stay_are_still_woken_after_another_has_left(start_gatew
         assert len((await stays).json["records"]) == 1
 
 
-async def test_more_long_polls_than_allowed_are_told_to_come_back(start_gateway):
+@in_process_only  # each shard has its own limit
+async def test_long_polls_beyond_the_limit_get_retry_after(start_gateway):
     topic = await (await start_gateway(long_polls_max=2)).create("crowded")
     polls = [await waiting(topic), await waiting(topic)]
     refused = await topic.fetch(offset=0, wait_ms=1000)
     assert_problem(refused, "too_many_long_polls", limit=2, retryable=True)
     assert refused.headers["Retry-After"]
-    assert (await topic.fetch(offset=0)).status == 200, "who does not wait is not counted"
+    assert (await topic.fetch(offset=0)).status == 200, "a fetch without wait_ms is not counted"
     polls[0].cancel()
     await long_polls_are(topic, 1)
     polls.append(await waiting(topic))

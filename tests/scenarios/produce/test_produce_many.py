@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, NDJSON, Gateway
+from tests.scenarios.gateways import JSON, NDJSON, Gateway, in_process_only
 
 PATH = "/v1/records"
 
@@ -121,6 +121,7 @@ async def test_the_records_of_a_partition_stand_or_fall_together(gateway, new_to
     assert [await topic.values(partition) for partition in range(4)] == [[0, 3], [], [], []]
 
 
+@in_process_only
 async def test_a_topic_is_made_on_the_spot_where_that_is_wanted(start_gateway):
     gateway = await start_gateway(auto_create_topics=True)
     assert (await post(gateway, {"topic": "new", "value": 1})).status == 200
@@ -165,6 +166,7 @@ async def test_other_media_types_queries_and_headers_are_refused(gateway):
     assert_problem(await gateway.send("POST", PATH, line, headers), "invalid_header")
 
 
+@in_process_only
 async def test_records_and_partitions_of_a_request_are_bounded(start_gateway):
     gateway = await start_gateway(records_per_request_max=5, produce_partitions_max=3)
     topic = await gateway.create("wide", 9)

@@ -212,6 +212,7 @@ async def test_more_records_than_the_node_takes_at_once_are_refused(start_gatewa
     assert (await topic.positions())["log_end"] == 10
 
 
+@in_process_only
 async def test_batches_that_no_empty_queue_could_hold_are_refused_for_good(start_gateway):
     """With a retryable error, as from a busy node, a client would retry forever. Small values grow most."""
     gateway = await start_gateway(append_queue_bytes_max=2**20, request_body_bytes_max=2**20)
