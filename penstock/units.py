@@ -32,7 +32,7 @@ _DISPLAY_UNITS: dict[Kind, tuple[str, ...]] = {
     "ms": ("d", "h", "min", "s"),
     "bytes": ("PiB", "TiB", "GiB", "MiB", "KiB"),
 }
-_MEANING = {"ms": "a duration such as 90s, 12h or 7d", "bytes": "a size such as 512KiB or 64MiB"}
+MEANING = {"ms": "a duration such as 90s, 12h or 7d", "bytes": "a size such as 512KiB or 64MiB"}
 
 
 class Quantity(NamedTuple):
@@ -70,7 +70,8 @@ def kind_of(name: str) -> Kind | None:
 def with_units(given: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     """Return settings with quantities as numbers, under their full names; `names` are those of all settings.
 
-    A text that is not a quantity is unchanged. Raises ValueError if a unit does not fit its setting.
+    A text that is not a quantity is unchanged. Raises ValueError if a unit does not fit its setting, or if a name
+    without its unit has a value without one.
     """
     known = frozenset(names)
     resolved: dict[str, object] = {}
@@ -85,6 +86,9 @@ def with_units(given: Mapping[str, object], names: Iterable[str]) -> dict[str, o
 def _resolved(name: str, value: object, known: frozenset[str]) -> tuple[str, object]:
     quantity = parse_quantity(value) if isinstance(value, str) else None
     if quantity is None:
+        kinds: list[Kind] = [kind for kind in ("ms", "bytes") for one in known if _short(one, kind) == name]
+        if kinds and name not in known:
+            raise ValueError(f"{name} is {value!r}; give {' or '.join(MEANING[kind] for kind in kinds)}")
         return name, value
     if name not in known:
         (name,) = [one for one in known if _short(one, quantity.kind) == name] or [name]
@@ -92,7 +96,7 @@ def _resolved(name: str, value: object, known: frozenset[str]) -> tuple[str, obj
     if name in known and wanted is None:
         return name, value
     if wanted is not None and wanted != quantity.kind:
-        raise ValueError(f"{name} is {_MEANING[wanted]}, not {value}")
+        raise ValueError(f"{name} is {MEANING[wanted]}, not {value}")
     return name, quantity.amount
 
 

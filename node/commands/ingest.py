@@ -18,22 +18,32 @@ from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option
 
+RUN = "run"
+RUN_SUMMARY = "Write new records of the store into Parquet tables, exactly once."  # the first sentence of its help
 _PROBLEMS_SHOWN = 20
 _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with the server alone
 
 
 class IngestGroup(click.Group):
-    """Imports `run` when it is called, and reports a failure in one line."""
+    """Imports `run` when it is called, and reports a failure in one line. Lists its commands without Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["run", *super().list_commands(ctx)]
+        return [RUN, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "run":
-            command = import_module("spark_ingest.command").run_command
-            assert isinstance(command, click.Command)
-            return command
-        return super().get_command(ctx, cmd_name)
+        if cmd_name != RUN:
+            return super().get_command(ctx, cmd_name)
+        try:
+            return _run_command()
+        except ModuleNotFoundError:
+            if ctx.resilient_parsing:  # completion in a shell: no error
+                return click.Command(RUN)
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        others = [(name, command.get_short_help_str(100)) for name, command in sorted(self.commands.items())]
+        with formatter.section("Commands"):
+            formatter.write_dl([(RUN, RUN_SUMMARY), *others])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Raises Failure."""
@@ -145,6 +155,12 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
         print_note(
             "There is no plan to abandon." if done is None else f"Plan {number} is abandoned, {removed} files removed."
         )
+
+
+def _run_command() -> click.Command:
+    command = import_module("spark_ingest.command").run_command
+    assert isinstance(command, click.Command)
+    return command
 
 
 def _print_status(document: dict[str, Any]) -> None:

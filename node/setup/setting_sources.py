@@ -17,7 +17,7 @@ from engine.settings import checked
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_host
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
-from penstock.units import with_units
+from penstock.units import MEANING, kind_of, with_units
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
@@ -81,7 +81,14 @@ def _checked_from(source: str, given: Mapping[str, object], warn: Callable[[str]
     except ValueError as error:
         raise StartRefused(f"{source}: {error}") from None
     except InvalidConfig as error:
-        raise StartRefused(f"{source}: {error.detail}", hint=error.hint) from None
+        raise StartRefused(f"{source}: {error.detail}", hint=f"{error.hint}{_unit_hint(error)}") from None
+
+
+def _unit_hint(error: InvalidConfig) -> str:
+    """Return the other form of a duration or a size; empty for any other setting."""
+    name = str(error.members.get("setting"))
+    kind = kind_of(name)
+    return f", or {MEANING[kind]}" if kind is not None and name in NODE_RULES else ""
 
 
 def _with_present_names(source: str, given: Mapping[str, object], warn: Callable[[str], None]) -> dict[str, object]:

@@ -12,11 +12,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
 import orjson
 
 from penstock.cli.failures import Failure
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem  # slow to import: loaded when used
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
@@ -64,6 +68,17 @@ def read_contexts(path: Path) -> Contexts:
         raise Failure(f"{path}: {error}") from None
     current = fields.get("current")
     return Contexts(current if current in named else None, named)
+
+
+def complete_contexts(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Return the contexts whose names begin with `begun`; none if the file cannot be read."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        names = sorted(read_contexts(contexts_path()).named)
+    except (Failure, OSError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(begun)]
 
 
 def write_contexts(path: Path, contexts: Contexts) -> None:

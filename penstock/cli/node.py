@@ -1,7 +1,8 @@
 """The options shared by every command that sends to a node, and the node that they name.
 
-They may be given before the subcommand too: `penstock --url http://b:8080 topic ls`. Precedence: the command's own
-option, the option before the subcommand, the environment, the current context (penstock/cli/contexts.py), the default.
+They may be given before the command and its subcommand too: `penstock --url http://b:8080 topic ls`. Precedence: the
+option after the subcommand, the nearest one before it, the environment, the current context (penstock/cli/contexts.py),
+the default.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from penstock.admin.single_request import SingleRequestClient
-from penstock.cli.contexts import contexts_path, read_contexts
+from penstock.cli.contexts import complete_contexts, contexts_path, read_contexts
 from penstock.transport.nodes import DEFAULT_URL, parse_addresses
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -69,7 +70,10 @@ _OPTIONS = (
         help="Trust these CA certificates (PEM) in place of the system's.  [env: PENSTOCK_CACERT]",
     ),
     click.option(
-        "--context", metavar="NAME", help="A node that `penstock context add` named.  [env: PENSTOCK_CONTEXT]"
+        "--context",
+        metavar="NAME",
+        shell_complete=complete_contexts,
+        help="A node that `penstock context add` named.  [env: PENSTOCK_CONTEXT]",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people."),
 )
@@ -90,15 +94,18 @@ def node_options(command: CommandT) -> CommandT:
         for name in SHARED:
             options.pop(name)
         ctx = click.get_current_context()
-        return command(*arguments, node=node_of(ctx), as_json=shared_values(ctx)["as_json"], **options)
+        return command(*arguments, node=node_of(ctx), as_json=bool(shared_values(ctx)["as_json"]), **options)
 
     return shared_options(with_node)  # type: ignore[return-value]
 
 
 def shared_values(ctx: click.Context) -> dict[str, Any]:
-    """Return the shared options of a command. An option it lacks is taken from before the subcommand."""
-    before = ctx.find_root().params
-    return {name: ctx.params.get(name) or before.get(name) for name in SHARED}
+    """Return the shared options of a command. An option it lacks is taken from before it, the nearest place first."""
+    places = [ctx.params]
+    while ctx.parent is not None:
+        ctx = ctx.parent
+        places.append(ctx.params)
+    return {name: next((place[name] for place in places if place.get(name)), None) for name in SHARED}
 
 
 def node_of(ctx: click.Context, environment: Mapping[str, str] = os.environ) -> Node:

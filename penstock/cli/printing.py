@@ -10,16 +10,19 @@ import asyncio
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 
 import click
 
 from penstock.aio import Client
+from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.node import Node
 from penstock.cli.record_format import Shown
 from penstock.consumer.fetcher import Fetched, Fetcher, FetchView
 from penstock.consumer.start import Start
+from penstock.errors import ProblemError
 from penstock.options import ClientOptions, OutOfRange
 from penstock.records import Record, decode_line, decode_records
 from penstock.transport.api import JSON_TYPE, NDJSON_TYPE
@@ -63,7 +66,8 @@ async def print_records(node: Node, wanted: ConsumeArguments) -> None:
         partitions = wanted.partitions or tuple(range(existing))
         start = wanted.start if wanted.tail is None else await _tails(client, wanted.topic, partitions, wanted.tail)
         ends = None if wanted.until is None else await _ends(client, wanted.topic, partitions, wanted.until)
-        fetcher, _ = await client.fetcher(wanted.topic, partitions, start, _view(wanted), options, ends)
+        with _naming("--from", start):
+            fetcher, _ = await client.fetcher(wanted.topic, partitions, start, _view(wanted), options, ends)
         try:
             await _print_all(fetcher, wanted, ends or {})
         finally:
@@ -85,11 +89,25 @@ async def _ends(client: Client, topic: str, partitions: Sequence[int], until: in
     """Return the exclusive end offset of each partition."""
     if isinstance(until, int):
         return dict.fromkeys(partitions, until)
-    found = await asyncio.gather(*(client.find_positions(topic, partition, until) for partition in partitions))
+    with _naming("--until", until):
+        found = await asyncio.gather(*(client.find_positions(topic, partition, until) for partition in partitions))
     return {
         partition: one["high_watermark"] if one["offset"] is None else one["offset"]
         for partition, one in zip(partitions, found, strict=True)
     }
+
+
+@contextmanager
+def _naming(option: str, place: Start) -> Iterator[None]:
+    """Name the option if the node rejects its time. Raises Failure."""
+    try:
+        yield
+    except ProblemError as error:
+        if error.members.get("parameter") != "timestamp":
+            raise
+        words = "earliest, latest, " if option == "--from" else ""
+        text = f"{option} is {place!r}; give {words}an offset, or a time with a zone such as 2013-01-01T05:00:00Z"
+        raise Failure(f"{text} [{error.code}]", ExitCode.REFUSED) from error
 
 
 async def _print_all(fetcher: Fetcher, wanted: ConsumeArguments, ends: Mapping[int, int]) -> None:

@@ -138,6 +138,8 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
         ({}, {}, "data_dirs = ['x', 5]", ["penstock.toml", "data_dirs"]),
         ({}, {}, "data_dirs = ['x']\ndata_dir = 'y'", ["penstock.toml", "both"]),
         ({"fetch_bytes_default": 4096, "fetch_bytes_max": 2048}, {}, "", ["fetch_bytes_default"]),
+        ({}, {}, "fetch_bytes_max = '20 apples'", ["'20 apples'", "or a size such as 512KiB or 64MiB"]),
+        ({}, {"PENSTOCK_TOPICS_MAX": "many"}, "", ["topics_max is 'many' (give a whole number from "]),
         ({"replica_fetch_wait_max_ms": 6000}, {}, "", ["replica_fetch_wait_max_ms", "half of replica_lag_time_max_ms"]),
         ({"default_replication_factor": 3}, {}, "", ["default_replication_factor", "alone", "--coordination"]),
         ({"coordination": "zookeeper://h:1/p"}, {}, "", ["--store", "every node must reach the store"]),

@@ -49,6 +49,12 @@ def test_with_a_unit_the_name_may_leave_its_own_out() -> None:
     assert with_units({"nothing": "7d"}, TOPIC_SETTINGS) == {"nothing": 604_800_000}, "the node names what is unknown"
 
 
+@pytest.mark.parametrize("value", ["1week", "forever", 604_800_000, None])
+def test_a_name_without_its_unit_needs_a_value_with_one(value: object) -> None:
+    with pytest.raises(ValueError, match=r"retention is .*; give a duration such as .* or a size such as .*"):
+        with_units({"retention": value}, TOPIC_SETTINGS)
+
+
 def test_a_unit_that_does_not_fit_and_a_setting_given_twice_are_refused() -> None:
     with pytest.raises(ValueError, match="retention_ms is a duration such as 90s, 12h or 7d, not 64MiB"):
         with_units({"retention_ms": "64MiB"}, TOPIC_SETTINGS)

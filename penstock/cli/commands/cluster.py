@@ -10,7 +10,7 @@ import click
 from penstock.cli.completing import topics
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
-from penstock.cli.node import Node, node_options
+from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
@@ -23,7 +23,8 @@ NAMED_MAX = 10  # topics listed per fact; --json lists all
 
 
 @click.group(cls=AliasGroup)
-def cluster() -> None:
+@shared_options
+def cluster(**_: object) -> None:
     """Show the nodes of the cluster, and move partitions between them."""
 
 

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from penstock.cli.contexts import NAME, Context, contexts_path, read_contexts, write_contexts
+from penstock.cli.contexts import NAME, Context, complete_contexts, contexts_path, read_contexts, write_contexts
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import check_urls
@@ -43,7 +43,7 @@ def add(name: str, url: str, token: str | None, cacert: str | None) -> None:
 
 
 @context.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_contexts)
 def use(name: str) -> None:
     """Make a context the current one."""
     contexts = read_contexts(path := contexts_path())
@@ -76,7 +76,7 @@ def list_contexts(as_json: bool) -> None:
 
 
 @context.command("rm")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_contexts)
 def remove(name: str) -> None:
     """Remove a context."""
     contexts = read_contexts(path := contexts_path())

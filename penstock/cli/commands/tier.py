@@ -6,13 +6,14 @@ import click
 
 from penstock.cli.completing import topics
 from penstock.cli.groups import AliasGroup
-from penstock.cli.node import Node, node_options
+from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
 
 @click.group(cls=AliasGroup)
-def tier() -> None:
+@shared_options
+def tier(**_: object) -> None:
     """Show the contents of the object store."""
 
 

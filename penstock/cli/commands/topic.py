@@ -11,7 +11,7 @@ from penstock.admin import api
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
-from penstock.cli.node import Node, node_options
+from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
     Column,
     format_bytes,
@@ -26,7 +26,7 @@ from penstock.cli.output import (
 from penstock.transport.exchange import Json
 from penstock.units import with_units
 
-_WORDS = {"true": True, "false": False, "null": None}
+_WORDS = {"true": True, "yes": True, "false": False, "no": False, "null": None}  # tables show yes and no
 _CONFIG = click.option(
     "--config",
     "-c",
@@ -39,7 +39,8 @@ _CONFIG = click.option(
 
 
 @click.group(cls=AliasGroup)
-def topic() -> None:
+@shared_options
+def topic(**_: object) -> None:
     """Create, list, describe, alter, delete and roll topics."""
 
 

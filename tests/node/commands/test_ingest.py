@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -108,19 +109,48 @@ def test_a_missing_java_is_told_in_one_line_before_anything_is_done(
     assert not lake.output_path.exists()
 
 
+def test_the_summary_in_the_list_of_commands_is_that_of_run() -> None:
+    from node.commands.ingest import RUN_SUMMARY
+    from spark_ingest.command import run_command
+
+    assert (run_command.help or "").startswith(RUN_SUMMARY)
+
+
+WITHOUT_SPARK = """
+import sys
+for name in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'py4j'): sys.modules[name] = None
+from penstock.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_the_list_of_commands_needs_no_spark(arguments: list[str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK, "ingest", *arguments], capture_output=True, text=True, check=False
+    )
+    text = ran.stdout + ran.stderr
+    assert "Traceback" not in text
+    assert all(f"\n  {name} " in text for name in ("run", "status", "verify", "abandon"))
+
+
+def test_completion_needs_no_spark() -> None:
+    asked = {"COMP_WORDS": "penstock ingest r", "COMP_CWORD": "2", "_PENSTOCK_COMPLETE": "bash_complete"}
+    command = [sys.executable, "-c", WITHOUT_SPARK]
+    ran = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("plain,run\n", "")
+
+
 def test_without_spark_it_says_in_one_line_what_to_install(tmp_path: Path) -> None:
     """With a standalone node's libraries: neither PySpark nor PyArrow can be imported."""
-    blocked = (
-        "import sys\n"
-        "for name in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'py4j'): sys.modules[name] = None\n"
-        "from penstock.cli.main import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
     for arguments in (["run", "--topics", "x"], ["status"], ["verify"], ["abandon"], ["run", "--help"]):
         places = ["--store", str(tmp_path), "--output", str(tmp_path)] if arguments[0] in ("run", "status") else []
         places = places or ["--output", str(tmp_path)]
         ran = subprocess.run(
-            [sys.executable, "-c", blocked, "ingest", *arguments, *places], capture_output=True, text=True, check=False
+            [sys.executable, "-c", WITHOUT_SPARK, "ingest", *arguments, *places],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if ran.returncode == 0:
             continue  # this one needs no Spark

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.contexts import Context, Contexts, contexts_path, write_contexts
 from tests.penstock.cli.conftest import Run
 
 COMMANDS = ["consume", "produce", "topic describe", "topic rm", "tier status", "cluster reassign"]
@@ -46,6 +47,13 @@ def test_the_node_is_the_one_that_the_line_names(topics: None, node_url: str) ->
 
 def test_settings_are_completed_with_their_equals_sign(node_url: str) -> None:
     assert completed("penstock topic create t -c segm", node_url) == ["plain,segment_bytes=", "plain,segment_ms="]
+
+
+def test_contexts_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    write_contexts(contexts_path(), Contexts("prod", {"prod": Context("http://a"), "preview": Context("http://b")}))
+    for line in ("penstock --context pr", "penstock topic ls --context pr", "penstock context use pr"):
+        assert completed(line, "") == ["plain,preview", "plain,prod"]
 
 
 def test_commands_and_options_are_completed_for_each_shell(node_url: str) -> None:

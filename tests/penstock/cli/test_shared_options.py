@@ -28,6 +28,8 @@ def test_options_stand_before_or_after_the_subcommand(run: Run, node_url: str) -
     for arguments in (
         ("--url", node_url, "--json", "topic", "list"),
         ("--url", node_url, "topic", "list", "--json"),
+        ("topic", "--url", node_url, "--json", "list"),
+        ("--url", "http://127.0.0.1:1", "topic", "--url", node_url, "list", "--json"),
         ("--url", "http://127.0.0.1:1", "topic", "list", "--url", node_url, "--json"),
     ):
         assert run(*arguments) == after

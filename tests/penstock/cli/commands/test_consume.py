@@ -72,7 +72,10 @@ def test_a_time_is_what_the_node_takes_for_one(ask: Run, filled: str) -> None:
     for text in ("yesterday", "2013-01-01", "2013-W01-2T00:00:00Z", "20130101T000000Z", "2013-01-01T00:00:00", ""):
         ran = ask("consume", "filled", "--from", text)
         assert ran.code == ExitCode.REFUSED, ran
-        assert f"--from is {text!r}; give milliseconds or RFC 3339" in ran.err, ran
+        assert f"--from is {text!r}; give earliest, latest, an offset, or a time with a zone such as" in ran.err, ran
+    ran = ask("consume", "filled", "--until", "2013-01-01")
+    assert ran.code == ExitCode.REFUSED, ran
+    assert "--until is '2013-01-01'; give an offset, or a time with a zone such as" in ran.err, ran
 
 
 def test_from_the_latest_is_nothing_without_follow(ask: Run, filled: str) -> None:

@@ -23,6 +23,7 @@ def test_settings_go_to_the_node_as_json(ask: Run) -> None:
     altered = ask("topic", "alter", "set", "--config", "flush_ms=50")
     assert altered.out.split() == ["setting", "value", "flush_ms", "50"]
     assert ask("topic", "alter", "set", "--config", "no_such=1").code == 4
+    assert ask("topic", "alter", "set", "-c", "unclean_election=yes").out.split()[-1] == "yes"
 
 
 def test_a_topic_is_altered_to_have_more_partitions(ask: Run) -> None:
