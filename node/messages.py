@@ -17,7 +17,7 @@ from engine.directory.topics import TopicRecord
 from engine.errors import EngineError, Unreachable
 from engine.log.recovery import LastStop
 from engine.runtime.disk import Disk
-from gateway.links.link import Caller, Link, LinkLost
+from gateway.links.link import Link, LinkClient, LinkLost
 from gateway.settings import NodeSettings
 from replication.cluster.values import TopicFields
 from replication.cluster.view import ViewFields
@@ -113,7 +113,7 @@ def run_until_complete(work: Coroutine[Any, Any, None]) -> None:
         raise SystemExit(1) from None
 
 
-async def connect_to_supervisor(supervisor: Caller) -> Link:
+async def connect_to_supervisor(supervisor: LinkClient) -> Link:
     """Connect a new process to its supervisor. Raises SystemExit if the supervisor has died.
 
     An orphan would hold the lock of the data directory.

@@ -26,14 +26,14 @@ from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
 from gateway.connections.stream_budget import StreamBudget
 from gateway.fetch import partition_reads
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.fetch import nearby_handlers
+from gateway.fetch.fetch import follower_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.http.context import HttpContext
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.http.request_body import RequestBodies
-from gateway.links.link import Caller, Handler
+from gateway.links.link import Handler, LinkClient
 from gateway.metrics.cluster_metrics import cluster_families
 from gateway.metrics.loop_watch import LoopWatch
 from gateway.metrics.metrics import Families, Metrics, Numbers
@@ -84,7 +84,7 @@ class Node:
         is_ready: bool = True,
         topic_finder: TopicFinder | None = None,
         operate: Operate | None = None,
-        siblings: Callable[[], Mapping[str, Caller]] = dict,
+        siblings: Callable[[], Mapping[str, LinkClient]] = dict,
     ) -> None:
         self.settings = settings
         self.shard = shard
@@ -150,7 +150,7 @@ class Node:
         return {
             **append_handlers(server.produce),
             **self.router.handlers(),
-            **nearby_handlers(self.reads),
+            **follower_fetch_handlers(self.reads),
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
         }
@@ -220,7 +220,7 @@ class Node:
             self.metrics,
         )
 
-    def _admin(self, operate: Operate | None, siblings: Callable[[], Mapping[str, Caller]]) -> AdminContext:
+    def _admin(self, operate: Operate | None, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:
         return AdminContext(
             self.settings,
             self.topics,

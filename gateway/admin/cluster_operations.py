@@ -62,7 +62,7 @@ async def reassign(request: web.Request) -> web.Response:
     context = _operating(request)
     wish = await read_json(request, _Reassign)
     targets = {partition_number(text): nodes for text, nodes in wish.partitions.items()}
-    await context.topics.look_for(wish.topic, 1 + max(targets, default=0))
+    await context.topics.refresh(wish.topic, 1 + max(targets, default=0))
     for number in targets:
         context.partitions.topic_id(wish.topic, number)
     if context.operate is None:

@@ -14,7 +14,7 @@ from engine.shard.shard import Shard
 from engine.tiering.shipping.shippers import TierStatistics
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
-from gateway.links.link import Caller
+from gateway.links.link import LinkClient
 from gateway.metrics.metrics import Metrics
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
@@ -57,7 +57,7 @@ class AdminContext:
     peers: Peers
     router: Router
     operate: Operate | None
-    siblings: Callable[[], Mapping[str, Caller]]
+    siblings: Callable[[], Mapping[str, LinkClient]]
     own_sizes: Callable[[], dict[str, int]]
     cluster_id: str
     store_url: str

@@ -11,7 +11,7 @@ from engine.shard.served_topics import Topic
 from gateway.admin.cluster_rows import PartitionRow, offline_row, topology_row
 from gateway.admin.context import AdminContext
 from gateway.admin.partition_calls import DESCRIBE
-from gateway.routing.router import CALL_S, may_repeat
+from gateway.routing.router import CALL_S, may_retry
 from replication.cluster.view import ClusterView
 
 DESCRIBE_S = 0.5  # for a leader's answer, in addition to the budget for finding the leader
@@ -46,7 +46,7 @@ async def described_row(context: AdminContext, record: TopicRecord, number: int,
     except TimeoutError:
         return offline_row(view, record.topic_id, number)
     except EngineError as error:
-        if not may_repeat(DESCRIBE, error):
+        if not may_retry(DESCRIBE, error):
             raise
         return offline_row(view, record.topic_id, number)
     return _in_cluster(view, record.topic_id, number, row)

@@ -20,7 +20,7 @@ Document = dict[str, object]
 
 DESCRIBE: PartitionCall[None, PartitionRow] = PartitionCall("describe")
 TIER_STATUS: PartitionCall[None, Document] = PartitionCall("tier_status")
-ROLL: PartitionCall[None, dict[str, int]] = PartitionCall("roll", is_together=True)
+ROLL: PartitionCall[None, dict[str, int]] = PartitionCall("roll", is_batched=True)
 DELETE_BEFORE: PartitionCall[int, Document] = PartitionCall("delete_before")
 FENCE: PartitionCall[None, Document] = PartitionCall("fence")
 SET_FENCE: PartitionCall[tuple[str, str | None], Document] = PartitionCall("set_fence", is_change=True)

@@ -34,16 +34,16 @@ class ReadBudget:
         if not self._waiting and self._fits(size_bytes):
             self.held_bytes += size_bytes
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size_bytes, turn))
+        rotation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, rotation))
         try:
-            await turn
+            await rotation
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # cancelled too late
+            if rotation.done() and not rotation.cancelled():  # cancelled too late
                 self.release(size_bytes)
             else:
                 with suppress(ValueError):  # removed from the queue already
-                    self._waiting.remove((size_bytes, turn))
+                    self._waiting.remove((size_bytes, rotation))
                 self._wake_waiters()
             raise
 
@@ -56,10 +56,10 @@ class ReadBudget:
 
     def _wake_waiters(self) -> None:
         while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
-            size_bytes, turn = self._waiting.popleft()
-            if not turn.done():
+            size_bytes, rotation = self._waiting.popleft()
+            if not rotation.done():
                 self.held_bytes += size_bytes
-                turn.set_result(None)
+                rotation.set_result(None)
 
 
 class _Reservation:

@@ -1,7 +1,7 @@
 """Counts responses that were given to the HTTP server and not yet taken by their clients: per connection and in total.
 
 A response is complete in memory before it is given, so clients that ask and never read would fill the memory. Large
-responses are counted here from the moment that they are promised; event streams, which can wait, are counted by
+responses are counted here from the moment that they are reserved; event streams, which can wait, are counted by
 gateway/connections/send_buffers.py. The server ends connections whose clients take nothing (gateway/wire/idle.py).
 Invariant: a response beyond a bound is rejected and not given.
 """
@@ -29,11 +29,11 @@ class ResponseLimits(NamedTuple):
 
 
 CONNECTION = web.RequestKey("penstock.connection", Carrier)
-_PROMISED = web.RequestKey("penstock.promised_bytes", int)
+_RESERVED = web.RequestKey("penstock.reserved_bytes", int)
 
 
 class ResponseBuffers:
-    """`connections` are those with a large response unsent, each with the bytes promised to it and not given yet.
+    """`connections` are those with a large response unsent, each with the bytes reserved to it and not given yet.
 
     While it is empty, a response below COUNTED_BYTES need not be counted.
     """
@@ -52,9 +52,9 @@ class ResponseBuffers:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that are promised or given, and not taken. Forgets connections without any."""
-        for connection, promised in list(self.connections.items()):
-            if not promised and not connection.unsent_bytes:
+        """The bytes that are reserved or given, and not taken. Forgets connections without any."""
+        for connection, reserved in list(self.connections.items()):
+            if not reserved and not connection.unsent_bytes:
                 del self.connections[connection]
         self._size_bytes = sum(connection.unsent_bytes + more for connection, more in self.connections.items())
         self._summed_at = self._now()
@@ -83,28 +83,28 @@ class ResponseBuffers:
         connection = request.get(CONNECTION)
         if connection is None or request.method == "HEAD":
             return
-        before = request.get(_PROMISED, 0)
+        before = request.get(_RESERVED, 0)
         if before == 0 and size_bytes < COUNTED_BYTES:
             return
         if before == 0 and may_refuse:
             self._check_room(connection, size_bytes)
         self.connections[connection] += size_bytes - before
         self._size_bytes += size_bytes - before
-        request[_PROMISED] = size_bytes
+        request[_RESERVED] = size_bytes
 
-    def end_promise(self, request: web.Request) -> None:
-        """Ends the promise: the server has the response now, and counts it."""
-        self._remove_promise(request)
+    def end_reservation(self, request: web.Request) -> None:
+        """Ends the reservation: the server has the response now, and counts it."""
+        self._release(request)
 
-    def cancel_promise(self, request: web.Request) -> None:
-        """Cancels the promise: the request's response is not given."""
-        self._remove_promise(request)
+    def cancel_reservation(self, request: web.Request) -> None:
+        """Cancels the reservation: the request's response is not given."""
+        self._release(request)
 
-    def _remove_promise(self, request: web.Request) -> None:
-        promised = request.get(_PROMISED, 0)
-        if promised:
-            self.connections[request[CONNECTION]] -= promised
-            request[_PROMISED] = 0
+    def _release(self, request: web.Request) -> None:
+        reserved = request.get(_RESERVED, 0)
+        if reserved:
+            self.connections[request[CONNECTION]] -= reserved
+            request[_RESERVED] = 0
 
     def _check_room(self, connection: Carrier, size_bytes: int) -> None:
         limits = self._limits

@@ -46,6 +46,6 @@ def _problem(guide: Guide, code: str) -> Html:
 
 def _flags(*, is_retryable: bool, is_safe: bool) -> list[Html]:
     retry = element("span", "may succeed later", class_="flag yes") if is_retryable else None
-    doubt = None if is_safe else element("span", "may have been done", class_="flag doubt")
+    ambiguous = None if is_safe else element("span", "may have been done", class_="flag doubt")
     plain = element("span", "nothing was done", class_="flag") if is_safe else None
-    return [flag for flag in (retry, plain, doubt) if flag is not None]
+    return [flag for flag in (retry, plain, ambiguous) if flag is not None]

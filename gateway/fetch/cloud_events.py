@@ -106,7 +106,7 @@ def _encode(event: EventOut) -> bytes:
 
 def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
     """Returns headers and body. Percent-encodes characters beyond visible ASCII, quotes and percent signs."""
-    event = event if event.attributes else _taken_apart(event)
+    event = event if event.attributes else _split_attributes(event)
     headers = {HTTP_PREFIX + name: quote(text, safe=_VISIBLE) for name, text in event.attributes.items()}
     if event.content_type is not None:
         headers["Content-Type"] = event.content_type
@@ -116,7 +116,7 @@ def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
     return headers, event.data or b""
 
 
-def _taken_apart(event: EventOut) -> EventOut:
+def _split_attributes(event: EventOut) -> EventOut:
     """Returns a structured event with its attributes beside its data; unchanged if it breaks the specification."""
     assert event.data is not None
     try:
@@ -147,14 +147,14 @@ def _event(record: Record, source: str) -> EventOut:
             is_new = attribute not in attributes and attribute not in RESERVED and NAME.fullmatch(attribute)
             is_event = bool(is_event and is_new and text)
             attributes[attribute] = text or ""
-    if is_event and _is_whole(attributes):
+    if is_event and _is_complete(attributes):
         return EventOut(record.offset, attributes, content_type, record.value)
     if content_type is not None and content_type.lower().startswith(EVENT) and _is_structured(record.value):
         return EventOut(record.offset, {}, content_type, record.value)
     return _wrapped(record, content_type, source)
 
 
-def _is_whole(attributes: dict[str, str]) -> bool:
+def _is_complete(attributes: dict[str, str]) -> bool:
     """Returns whether the attributes make an event: the node does not check what Kafka producers store."""
     if attributes.get("specversion") != VERSION or not all(name in attributes for name in REQUIRED):
         return False

@@ -50,7 +50,7 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """The dependencies for answering a fetch. `turns` numbers reads over many partitions: each begins at another."""
+    """The dependencies for answering a fetch. `rotation` numbers reads over many partitions: each begins at another."""
 
     settings: NodeSettings
     topics: Topics
@@ -61,7 +61,7 @@ class FetchContext:
     reads: ReadContext
     long_polls: LongPolls
     stream_budget: StreamBudget
-    turns: Iterator[int]
+    rotation: Iterator[int]
     access: Access
     lifecycle: Lifecycle
     offload: Offload

@@ -28,7 +28,7 @@ from gateway.http.times import parse_timestamp
 from gateway.links.link import Handler
 from gateway.produce.cloud_events import EVENT
 from gateway.routing.leader_headers import FORWARD, check_direct, leader_headers
-from gateway.routing.router import CALL_S, may_repeat
+from gateway.routing.router import CALL_S, may_retry
 
 
 class OffsetsQuery(Struct, frozen=True):
@@ -46,11 +46,11 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     context, topic, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     if FORWARD in request.headers:
         await check_direct(request, context.router, [(topic, number)])
-    partition = context.partitions.here(topic, number)
+    partition = context.partitions.local_partition(topic, number)
     if partition is not None:
         headers, body = await partition_reads.fetch(context.reads, partition, wanted)
     else:
-        headers, body = await _fetch_elsewhere(context, topic, number, wanted)
+        headers, body = await _fetch_remote(context, topic, number, wanted)
     if STATUS in headers:
         return web.Response(status=int(headers.pop(STATUS)), headers=headers)
     if not body and wanted.media_type in (EVENT, BINARY) and "ce-id" not in headers:  # there is no event
@@ -70,11 +70,11 @@ async def find_offsets(request: web.Request) -> web.Response:
     return web.Response(body=orjson.dumps(document), headers={"Content-Type": JSON})
 
 
-async def _fetch_elsewhere(context: FetchContext, topic: str, number: int, wanted: FetchRequest) -> Answer:
+async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: FetchRequest) -> Answer:
     """Fetches from a follower in the reader's rack, else from the partition's owner. Raises Problem, EngineError."""
     if wanted.rack is not None:
         budget = context.budgets.begin(wanted.wait_ms)
-        found = await _fetch_nearby(context, topic, number, wanted, wanted.rack)
+        found = await _fetch_from_follower(context, topic, number, wanted, wanted.rack)
         if found is not None:
             return found
         wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
@@ -84,7 +84,7 @@ async def _fetch_elsewhere(context: FetchContext, topic: str, number: int, wante
     return headers, body
 
 
-async def _fetch_nearby(
+async def _fetch_from_follower(
     context: FetchContext, topic_name: str, number: int, wanted: FetchRequest, rack: str
 ) -> Answer | None:
     """Fetches from an in-sync follower in the reader's rack.
@@ -93,28 +93,28 @@ async def _fetch_nearby(
     committed.
     """
     topic_id, peers = context.partitions.topic_id(topic_name, number), context.peers
-    owner = None if wanted.offset is None else peers.nearby(topic_id, number, rack)
+    owner = None if wanted.offset is None else peers.preferred_read_replica(topic_id, number, rack)
     if owner is None:
         return None
     wanted = structs.replace(wanted, from_follower=True)
     try:
-        if peers.is_here(owner):
-            partition = context.partitions.answered(topic_name, topic_id, number, from_follower=True)
+        if peers.is_local(owner):
+            partition = context.partitions.owned_partition(topic_name, topic_id, number, from_follower=True)
             return await partition_reads.fetch(context.reads, partition, wanted)
         arguments = (topic_id, topic_name, number, peers.known_epoch(topic_id, number), wanted)
         return await peers.link(owner).call("fetch_nearby", arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
     except EngineError as error:
-        if not may_repeat(FETCH_CALL, error):
+        if not may_retry(FETCH_CALL, error):
             raise
         return None
 
 
-def nearby_handlers(context: ReadContext) -> dict[str, Handler]:
+def follower_fetch_handlers(context: ReadContext) -> dict[str, Handler]:
     """Returns the handlers of calls that read a follower's records."""
 
     async def fetch_nearby(arguments: Any, _: bytes) -> Answer:
         topic_id, topic_name, number, epoch, wanted, *_rest = arguments
-        partition = context.partitions.answered(topic_name, topic_id, number, epoch, from_follower=True)
+        partition = context.partitions.owned_partition(topic_name, topic_id, number, epoch, from_follower=True)
         return await partition_reads.fetch(context, partition, request_of(wanted))
 
     return {"fetch_nearby": fetch_nearby}

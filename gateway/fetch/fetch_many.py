@@ -16,8 +16,8 @@ from engine.errors import EngineError
 from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.fetch.context import FETCH, FetchContext
-from gateway.fetch.many_reads import Limits, Part, Wanted
 from gateway.fetch.multi_fetch import MultiFetch
+from gateway.fetch.multi_partition_read import Limits, Part, Wanted
 from gateway.fetch.request import JSON
 from gateway.http.json_body import read_json
 from gateway.http.negotiation import choose_media_type
@@ -40,7 +40,7 @@ class Entry(Struct, forbid_unknown_fields=True, gc=False):
     leader_epoch: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
 
 
-class Wish(Struct, forbid_unknown_fields=True):
+class MultiFetchRequest(Struct, forbid_unknown_fields=True):
     """The body. Defaults are those of a fetch of one partition."""
 
     partitions: Annotated[list[Entry], Meta(min_length=1)]
@@ -65,25 +65,25 @@ async def fetch_many(request: web.Request) -> web.Response:
     choose_media_type(request.headers.get("Accept", ""), (JSON,))
     partitions_max = context.settings.fetch_partitions_max
     bytes_max = BODY_BYTES_LEAST + partitions_max * ENTRY_BYTES_MAX
-    wish = await read_json(request, Wish, bytes_max=bytes_max)
-    _check(wish, partitions_max)
+    options = await read_json(request, MultiFetchRequest, bytes_max=bytes_max)
+    _check(options, partitions_max)
     caller = caller_of(request)
     if not context.topics.is_standalone:
-        allowed = [entry for entry in wish.partitions if caller.allows(Right.READ, entry.topic)]
+        allowed = [entry for entry in options.partitions if caller.allows(Right.READ, entry.topic)]
         for name in {entry.topic for entry in allowed}:
-            await context.topics.look_for(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
-    wanted = [_wanted(context, caller, entry) for entry in wish.partitions]
+            await context.topics.refresh(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
+    wanted = [_wanted(context, caller, entry) for entry in options.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
-    parts = await _read(context, known, wish, must_wait=len(known) == len(wanted)) if known else []
-    return await packed(request, _answer(wish.partitions, _answered(wanted, parts)))
+    parts = await _read(context, known, options, must_wait=len(known) == len(wanted)) if known else []
+    return await packed(request, _answer(options.partitions, _answered(wanted, parts)))
 
 
-def _check(wish: Wish, partitions_max: int) -> None:
-    if len(wish.partitions) > partitions_max:
-        text = f"the request names {len(wish.partitions)} partitions, {partitions_max} are allowed"
+def _check(options: MultiFetchRequest, partitions_max: int) -> None:
+    if len(options.partitions) > partitions_max:
+        text = f"the request names {len(options.partitions)} partitions, {partitions_max} are allowed"
         raise Problem("body_too_large", text, limit=partitions_max)
     seen = set()
-    for entry in wish.partitions:
+    for entry in options.partitions:
         which = (entry.topic, entry.partition)
         if which in seen:
             raise Problem("invalid_body", f"partition {entry.partition} of topic {entry.topic!r} is named twice")
@@ -100,19 +100,21 @@ def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Pro
         return from_engine(error)
 
 
-async def _read(context: FetchContext, wanted: Sequence[Wanted], wish: Wish, *, must_wait: bool) -> list[Part]:
+async def _read(
+    context: FetchContext, wanted: Sequence[Wanted], options: MultiFetchRequest, *, must_wait: bool
+) -> list[Part]:
     """Reads; waits before if there is not enough and no entry has a problem."""
-    max_bytes = context.settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
+    max_bytes = context.settings.fetch_bytes_default if options.max_bytes is UNSET else options.max_bytes
     max_bytes = min(max_bytes, context.settings.fetch_bytes_max)
-    min_bytes = min(wish.min_bytes, max_bytes)
+    min_bytes = min(options.min_bytes, max_bytes)
     many = MultiFetch(context, wanted)
-    found = await many.look()
-    if must_wait and wish.wait_ms and min_bytes > found.size_bytes and not found.has_problem:
+    found = await many.check_available()
+    if must_wait and options.wait_ms and min_bytes > found.size_bytes and not found.has_problem:
         with context.long_polls.waiting(len(wanted)):
-            await many.wait(min_bytes, wish.wait_ms / 1000)
-    max_records = None if wish.max_records is UNSET else wish.max_records
-    value = None if wish.value is UNSET else wish.value
-    return await many.read_patiently(Limits(max_bytes, max_records, value, next(context.turns), as_lines=False))
+            await many.wait(min_bytes, options.wait_ms / 1000)
+    max_records = None if options.max_records is UNSET else options.max_records
+    value = None if options.value is UNSET else options.value
+    return await many.read_with_retries(Limits(max_bytes, max_records, value, next(context.rotation), as_lines=False))
 
 
 def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list[_Answered]:

@@ -12,9 +12,9 @@ from typing import Any
 
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
-from gateway.fetch import many_reads
+from gateway.fetch import multi_partition_read
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.many_reads import Found, Limits, Part, Wanted
+from gateway.fetch.multi_partition_read import Available, Limits, Part, Wanted
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import ProblemFields
 from gateway.links.link import Busy, Handler, LinkLost
@@ -27,7 +27,7 @@ BUSY = ProblemFields("overloaded", "the process that owns the partition is resta
 NOBODY = ProblemFields(NoLeader.code, "the partition has no leader", {})
 MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, which is short
 
-_NOTHING = Found(0, has_problem=False)
+_NOTHING = Available(0, has_problem=False)
 
 
 class MultiFetch:
@@ -38,7 +38,7 @@ class MultiFetch:
         self.wanted = list(wanted)
         self._context = context
         self._by_owner: dict[Owner | None, list[int]] = {}
-        self._found: dict[Owner | None, Found] = {}
+        self._available: dict[Owner | None, Available] = {}
         self._group()
 
     def _group(self) -> None:
@@ -56,18 +56,18 @@ class MultiFetch:
                 self.wanted[index] = one._replace(leader_epoch=epoch)
         if by_owner != self._by_owner:
             self._by_owner = by_owner
-            self._found = dict.fromkeys(by_owner, _NOTHING)
+            self._available = dict.fromkeys(by_owner, _NOTHING)
 
-    def _group_again(self) -> None:
+    def _regroup(self) -> None:
         if self._context.peers.view is not None:
             self._group()
 
-    async def look(self) -> Found:
+    async def check_available(self) -> Available:
         """Return the readable bytes now; not exact: enough to distinguish something from nothing."""
-        self._group_again()
-        founds = await asyncio.gather(*(self._found_at(owner, 0) for owner in self._by_owner))
-        self._found = dict(zip(self._by_owner, founds, strict=True))
-        return _together(self._found)
+        self._regroup()
+        results = await asyncio.gather(*(self._available_at(owner, 0) for owner in self._by_owner))
+        self._available = dict(zip(self._by_owner, results, strict=True))
+        return _merged(self._available)
 
     async def wait(self, min_bytes: int, wait_s: float) -> None:
         """Return when the owners have `min_bytes`, an entry has a problem, a shard drains or the time is over."""
@@ -76,16 +76,16 @@ class MultiFetch:
         bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + wait_s, over, _end)
         try:
             while not over.done():
-                self._group_again()
-                total = _together(self._found)
+                self._regroup()
+                total = _merged(self._available)
                 missing = min_bytes - total.size_bytes
                 if missing <= 0 or total.has_problem:
                     return
                 # If all together reach the missing bytes, then one of them reaches an even part of them.
                 part = -(-missing // len(self._by_owner))
-                enough = {owner: self._found[owner].size_bytes + part for owner in self._by_owner}
-                found = await self._first_to_have(enough, wait_s, over)
-                self._found |= found
+                enough = {owner: self._available[owner].size_bytes + part for owner in self._by_owner}
+                found = await self._wait_first_available(enough, wait_s, over)
+                self._available |= found
                 if any(one.size_bytes < enough[owner] and not one.has_moved for owner, one in found.items()):
                     return
         finally:
@@ -94,17 +94,17 @@ class MultiFetch:
 
     async def wait_for_any(self, wait_s: float) -> None:
         """Wait as `wait` does for the first byte, after a look that found nothing."""
-        self._group_again()
-        self._found = dict.fromkeys(self._by_owner, _NOTHING)
+        self._regroup()
+        self._available = dict.fromkeys(self._by_owner, _NOTHING)
         await self.wait(1, wait_s)
 
-    async def read_patiently(self, limits: Limits) -> list[Part]:
+    async def read_with_retries(self, limits: Limits) -> list[Part]:
         """Read as `read` does; if nothing is readable and the problem is transient, wait for its end."""
         parts = await self.read(limits)
-        if self._context.peers.view is None or not _may_pass(parts):
+        if self._context.peers.view is None or not _is_retriable(parts):
             return parts
         budget = self._context.budgets.begin()
-        while _may_pass(parts):
+        while _is_retriable(parts):
             try:
                 await budget.pause(NoLeader("no leader was found in time"))
             except NoLeader:
@@ -114,22 +114,24 @@ class MultiFetch:
 
     async def read(self, limits: Limits) -> list[Part]:
         """Return what is readable of each entry, in their order."""
-        self._group_again()
+        self._regroup()
         owners = list(self._by_owner)
         if limits.max_records is None:
-            full = sum(self._found[owner].size_bytes > 0 for owner in owners if owner in self._found) or len(owners)
+            full = sum(self._available[owner].size_bytes > 0 for owner in owners if owner in self._available) or len(
+                owners
+            )
             share = limits._replace(max_bytes=max(1, limits.max_bytes // full))
             reads = await asyncio.gather(*(self._read_at(owner, share) for owner in owners))
             return self._in_order(dict(zip(owners, reads, strict=True)))
         parts: dict[Owner | None, list[Part]] = {}
         for step in range(len(owners)):  # one after the other: only then is the number of records left known
-            owner = owners[(limits.turn + step) % len(owners)]
+            owner = owners[(limits.rotation + step) % len(owners)]
             parts[owner] = await self._read_at(owner, limits)
             records_left = max(0, (limits.max_records or 0) - sum(part.record_count for part in parts[owner]))
             limits = limits._replace(max_records=records_left)
         return self._in_order(parts)
 
-    def move_on(self, index: int, next_offset: int) -> None:
+    def advance(self, index: int, next_offset: int) -> None:
         """Advance the entry: it has been read up to `next_offset`."""
         self.wanted[index] = self.wanted[index]._replace(offset=next_offset)
 
@@ -139,15 +141,15 @@ class MultiFetch:
             parts |= zip(indexes, by_owner[owner], strict=True)
         return [parts[index] for index in range(len(self.wanted))]
 
-    async def _first_to_have(
+    async def _wait_first_available(
         self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int]
-    ) -> dict[Owner | None, Found]:
+    ) -> dict[Owner | None, Available]:
         """Ask every owner to report when it has enough, and stop asking as soon as one does, or once `over` is done."""
         if self._context.peers.view is None and len(enough) == 1:
             [(owner, size)] = enough.items()
-            if owner is not None and self._context.peers.is_here(owner):  # the usual case, without a task
-                return {owner: await many_reads.wait(self._context.reads, self.wanted, size, over)}
-        waits = {owner: start_task(self._found_at(owner, size, wait_s)) for owner, size in enough.items()}
+            if owner is not None and self._context.peers.is_local(owner):  # the usual case, without a task
+                return {owner: await multi_partition_read.wait(self._context.reads, self.wanted, size, over)}
+        waits = {owner: start_task(self._available_at(owner, size, wait_s)) for owner, size in enough.items()}
         try:
             futures: list[asyncio.Future[Any]] = [*waits.values(), over]
             await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
@@ -156,30 +158,30 @@ class MultiFetch:
             for task in waits.values():
                 task.cancel()
 
-    async def _found_at(self, owner: Owner | None, enough_bytes: int, wait_s: float = 0.0) -> Found:
+    async def _available_at(self, owner: Owner | None, enough_bytes: int, wait_s: float = 0.0) -> Available:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
         if owner is None:
-            found = Found(0, has_problem=False, has_moved=True)
-        elif self._context.peers.is_here(owner):
-            found = await many_reads.wait(self._context.reads, wanted, enough_bytes)
+            found = Available(0, has_problem=False, has_moved=True)
+        elif self._context.peers.is_local(owner):
+            found = await multi_partition_read.wait(self._context.reads, wanted, enough_bytes)
         else:
             try:
                 link = self._context.peers.link(owner)
                 fields, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
-                found = Found(*fields)
+                found = Available(*fields)
             except (Busy, LinkLost):
                 is_standalone = self._context.peers.view is None
-                found = Found(0, has_problem=is_standalone, has_moved=not is_standalone)
+                found = Available(0, has_problem=is_standalone, has_moved=not is_standalone)
         if found.has_moved and enough_bytes:  # meanwhile wait for the others
-            await self._context.peers.wait_for_leaders(self._context.budgets.jittered(MOVED_PAUSE_S))
+            await self._context.peers.wait_leader_change(self._context.budgets.jittered(MOVED_PAUSE_S))
         return found
 
     async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
         if owner is None:
             return [Part(one.offset, 0, [], NOBODY, b"") for one in wanted]
-        if self._context.peers.is_here(owner):
-            return await many_reads.read(self._context.reads, wanted, limits)
+        if self._context.peers.is_local(owner):
+            return await multi_partition_read.read(self._context.reads, wanted, limits)
         try:
             link = self._context.peers.link(owner)
             heads, bodies = await link.call("read_many", (wanted, limits), timeout_s=CALL_S)
@@ -193,11 +195,11 @@ def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
 
     async def wait_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
         wanted, enough_bytes = arguments
-        return await many_reads.wait(context, [Wanted(*one) for one in wanted], enough_bytes), b""
+        return await multi_partition_read.wait(context, [Wanted(*one) for one in wanted], enough_bytes), b""
 
     async def read_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
         wanted, limits = arguments
-        parts = await many_reads.read(context, [Wanted(*one) for one in wanted], Limits(*limits))
+        parts = await multi_partition_read.read(context, [Wanted(*one) for one in wanted], Limits(*limits))
         heads = [(part.next_offset, part.record_count, part.line_ends, part.problem, len(part.body)) for part in parts]
         return heads, b"".join(part.body for part in parts)
 
@@ -209,11 +211,11 @@ def _end(over: asyncio.Future[int]) -> None:
         over.set_result(DRAINING)
 
 
-def _together(found: Mapping[Owner | None, Found]) -> Found:
-    return Found(sum(one.size_bytes for one in found.values()), any(one.has_problem for one in found.values()))
+def _merged(found: Mapping[Owner | None, Available]) -> Available:
+    return Available(sum(one.size_bytes for one in found.values()), any(one.has_problem for one in found.values()))
 
 
-def _may_pass(parts: Sequence[Part]) -> bool:
+def _is_retriable(parts: Sequence[Part]) -> bool:
     """Return whether the parts have no record and no lasting problem, but a transient one."""
     codes = {part.problem.code for part in parts if part.problem is not None}
     return bool(codes) and codes <= {*MOVING, BUSY.code} and not any(part.record_count for part in parts)

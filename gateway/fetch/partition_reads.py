@@ -1,7 +1,7 @@
 """Reads one partition at its owner and renders the result: fetches records, finds positions.
 
-gateway/fetch/many_reads.py reads many with the same parts: how much is readable, whether an offset is final, the whole
-batches, their records.
+gateway/fetch/multi_partition_read.py reads many with the same parts: how much is readable, whether an offset is final,
+the whole batches, their records.
 
 Results are plain values, and a FetchRequest can be sent over a link, so any process can make the call. Reads whole
 stored batches; those below the local log come from the store. Only the JSON forms decode records. A fetch returns at

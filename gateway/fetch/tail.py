@@ -23,8 +23,8 @@ from engine.errors import EngineError
 from gateway.connections.send_buffers import ClientStalled
 from gateway.fetch import event_stream
 from gateway.fetch.context import FETCH, FetchContext
-from gateway.fetch.many_reads import Limits, Part, Wanted
 from gateway.fetch.multi_fetch import MOVING, MultiFetch
+from gateway.fetch.multi_partition_read import Limits, Part, Wanted
 from gateway.fetch.partition_reads import FIND_OFFSETS, Positions
 from gateway.fetch.request import From, Offset, Timestamp, ValueForm
 from gateway.http.context import ANSWER_HEADERS
@@ -40,8 +40,8 @@ PIECE_BYTES = 64 * 1024  # stored bytes read at once: at most this much is held 
 WRITE_BYTES = 64 * 1024  # written at once: a piece may be one large batch, and a client may take no part of it
 PAUSE_S = 0.25  # before another look at records that were reported and are not readable, such as while a shard restarts
 NO_ROOM_PAUSE_S = 0.5  # before another look at the budget, which clients of other streams free
-PASSING = (*MOVING, "overloaded", "too_many_open_files", "store_unavailable")  # problems that a stream waits out
-PASSING_STATUSES = (429, 503, 504)  # before it has begun
+TRANSIENT = (*MOVING, "overloaded", "too_many_open_files", "store_unavailable")  # problems that a stream waits out
+TRANSIENT_STATUSES = (429, 503, 504)  # before it has begun
 HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -84,7 +84,7 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     query = read_query(request, TopicQuery)
     positions = request.headers.get("Last-Event-ID") or query.positions or ""
     if (count := event_stream.count_of_id(positions)) > known:
-        await context.topics.look_for(name, count)
+        await context.topics.refresh(name, count)
     record = context.topics.topic(name).record
     if SSE not in by_preference(request.headers.get("Accept", "")):
         text = f"a topic is read as {SSE}: request it in Accept, or fetch each partition"
@@ -100,14 +100,14 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     return await _Tail(context, wanted, query.value, names_partition=True).answer(request)
 
 
-def come_back(request: web.Request, problem: Problem) -> web.Response | None:
+def resume_later(request: web.Request, problem: Problem) -> web.Response | None:
     """Returns a stream that ends at once with a time to reconnect, if the client resumes and the problem is transient.
 
     Returns None otherwise. A browser's EventSource stops permanently at a status other than 200. The time is random
     between `Retry-After` and twice that, so that rejected streams do not reconnect together.
     """
     is_resuming = request.method == "GET" and request.headers.get("Last-Event-ID")
-    if not is_resuming or problem.status not in PASSING_STATUSES:
+    if not is_resuming or problem.status not in TRANSIENT_STATUSES:
         return None
     if SSE not in by_preference(request.headers.get("Accept", "")):
         return None
@@ -132,13 +132,13 @@ class _Tail:
         started = time.perf_counter()
         context = self._context
         with context.long_polls.waiting(len(self._positions)):
-            self._parts = await self._many.read_patiently(self._limits())
+            self._parts = await self._many.read_with_retries(self._limits())
             problem = _problem_of(self._parts)
             if (
                 problem is None and context.lifecycle.is_refusing
             ):  # a stream that begins and ends at once with a time to reconnect
                 problem = Problem("draining", "the node is stopping")
-            if problem is not None and not _is_sat_out(problem, request):
+            if problem is not None and not _is_waited_out(problem, request):
                 raise problem
             if request.method == "HEAD":
                 return web.Response(headers=HEADERS)
@@ -152,7 +152,7 @@ class _Tail:
             except (ConnectionResetError, asyncio.CancelledError):
                 raise  # the client has left
             except Exception as error:
-                await self._write(response, _last_words(error, request))
+                await self._write(response, _closing_event(error, request))
             finally:
                 context.metrics.event_streams.value -= 1
         return response
@@ -175,7 +175,7 @@ class _Tail:
                     await self._write(response, piece)
                     written_at, woken_early = loop.time(), False
                     piece = b""  # it would be kept during the next read otherwise
-            if problem is not None and problem.code not in PASSING:
+            if problem is not None and problem.code not in TRANSIENT:
                 raise problem
             if context.lifecycle.is_draining or self._has_grown():
                 await self._write(response, event_stream.FAREWELL)
@@ -200,7 +200,7 @@ class _Tail:
         self._parts = await self._many.read(self._limits())
 
     def _limits(self) -> Limits:
-        return Limits(PIECE_BYTES, None, self._value, next(self._context.turns), as_lines=True)
+        return Limits(PIECE_BYTES, None, self._value, next(self._context.rotation), as_lines=True)
 
     async def _room(self) -> int:
         """Waits for budget; meanwhile drops the last read, to repeat it later. Returns the bytes that it holds."""
@@ -237,7 +237,7 @@ class _Tail:
                 extra = b'"partition":%d,' % number if self._names_partition else b""
                 pieces.append(event_stream.events(part.body, part.line_ends, self._positions, index, extra))
             self._positions[index] = part.next_offset
-            self._many.move_on(index, part.next_offset)
+            self._many.advance(index, part.next_offset)
             if not part.line_ends or part.line_ends[-1] != part.next_offset:
                 pieces.append(event_stream.position(self._positions))
         return b"".join(pieces)
@@ -261,17 +261,19 @@ async def _starts(
     context = request.app[FETCH]
     event_id = request.headers.get("Last-Event-ID")
     if event_id:
-        return await _with_new_ones(context, event_stream.parse_id(event_id, len(numbers)), topic, numbers)
+        return await _with_new_partitions(context, event_stream.parse_id(event_id, len(numbers)), topic, numbers)
     if sum(way is not None for way in (given, query.from_, query.timestamp)) > 1:
         raise Problem("invalid_query", "the query has two start positions", parameter="from")
     if given is not None:
-        return await _with_new_ones(context, given, topic, numbers)
+        return await _with_new_partitions(context, given, topic, numbers)
     timestamp = None if query.timestamp is None else parse_timestamp(query.timestamp)
     asked = (context.router.call(FIND_OFFSETS, topic, number, timestamp) for number in numbers)
     return [_start(found, query) for found, _ in await asyncio.gather(*asked)]
 
 
-async def _with_new_ones(context: FetchContext, positions: list[int], topic: str, numbers: Sequence[int]) -> list[int]:
+async def _with_new_partitions(
+    context: FetchContext, positions: list[int], topic: str, numbers: Sequence[int]
+) -> list[int]:
     """Adds the beginnings of partitions that the topic has gained since."""
     asked = (context.router.call(FIND_OFFSETS, topic, number, None) for number in numbers[len(positions) :])
     return positions + [int(found["log_start"]) for found, _ in await asyncio.gather(*asked)]
@@ -290,7 +292,7 @@ def _query_positions(text: str, count: int) -> list[int]:
         raise Problem("invalid_query", problem.detail, parameter="positions") from None
 
 
-def _last_words(error: Exception, request: web.Request) -> bytes:
+def _closing_event(error: Exception, request: web.Request) -> bytes:
     """Returns the event that reports why a stream ends."""
     if isinstance(error, EngineError):
         error = from_engine(error)
@@ -300,11 +302,11 @@ def _last_words(error: Exception, request: web.Request) -> bytes:
     return event_stream.problem_event(error.document(request[ANSWER_HEADERS]["Penstock-Request-Id"]))
 
 
-def _is_sat_out(problem: Problem, request: web.Request) -> bool:
+def _is_waited_out(problem: Problem, request: web.Request) -> bool:
     """Returns whether to wait the problem out: a browser's EventSource stops permanently at a 503 on reconnect."""
     if request.method == "HEAD" or not request.headers.get("Last-Event-ID"):
         return False
-    return problem.code in (*PASSING, "draining")
+    return problem.code in (*TRANSIENT, "draining")
 
 
 def _problem_of(parts: Sequence[Part]) -> Problem | None:

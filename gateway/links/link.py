@@ -73,9 +73,9 @@ class RemoteFailure(EngineError):
 class Link(asyncio.Protocol):
     """One end of a connection; both ends may call. Handlers are given at construction."""
 
-    def __init__(self, handlers: Mapping[str, Handler], when_lost: Callable[[Link], None] | None = None) -> None:
+    def __init__(self, handlers: Mapping[str, Handler], on_lost: Callable[[Link], None] | None = None) -> None:
         self._handlers = handlers
-        self._when_lost = when_lost
+        self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._numbers = itertools.count(1)
@@ -140,8 +140,8 @@ class Link(asyncio.Protocol):
             wakeups.wake(_cancel, task)
         for future in list(self._calls.values()):
             wakeups.wake(_fail_lost, future)
-        if self._when_lost is not None:
-            self._when_lost(self)
+        if self._on_lost is not None:
+            self._on_lost(self)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -213,7 +213,7 @@ def _fail_lost(call: asyncio.Future[tuple[Any, bytes]]) -> None:
         call.set_exception(LinkLost("the connection to the process that owns the partition was lost"))
 
 
-class Caller:
+class LinkClient:
     """A link to one other process that reconnects whenever it is lost."""
 
     RETRY_S = 0.05
@@ -223,17 +223,17 @@ class Caller:
         self,
         path: str,
         handlers: Mapping[str, Handler] | None = None,
-        when_lost: Callable[[], None] | None = None,
+        on_lost: Callable[[], None] | None = None,
         dial: Dial | None = None,
     ) -> None:
-        """With `when_lost` the link is made once, and its loss calls `when_lost` instead of a reconnect.
+        """With `on_lost` the link is made once, and its loss calls `on_lost` instead of a reconnect.
 
         Without `dial`, `path` is that of a Unix socket. `handlers` may grow until the first connection.
         """
         self.path = path
         self._dial = dial
         self._handlers = {} if handlers is None else handlers
-        self._when_lost = when_lost
+        self._on_lost = on_lost
         self._link: Link | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -298,8 +298,8 @@ class Caller:
         return link
 
     def _lost(self, _: Link) -> None:
-        if self._when_lost is not None:
-            self._when_lost()
+        if self._on_lost is not None:
+            self._on_lost()
         elif not self._is_closed:
             self.connect()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from gateway.links.internal_link import Credentials, dial_internal
-from gateway.links.link import Busy, Caller, Link, LinkDown
+from gateway.links.link import Busy, Link, LinkClient, LinkDown
 from replication.cluster.values import NodeInfo
 
 Process = tuple[int | None, int]  # a node, None for this one, and one of its shards
@@ -20,7 +20,9 @@ _Where = tuple[int, str]  # its broker epoch and its address
 
 
 class ProcessLinks:
-    def __init__(self, callers: Mapping[Process, Caller] | None = None, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, callers: Mapping[Process, LinkClient] | None = None, credentials: Credentials | None = None
+    ) -> None:
         """`callers` reach processes that stay the same; with `credentials`, `follow` adds those of other nodes."""
         self._callers = dict(callers or {})
         self._credentials = credentials
@@ -71,7 +73,7 @@ class ProcessLinks:
             if process not in self._callers:
                 assert self._credentials is not None
                 url = where[1]
-                self._callers[process] = Caller(url, dial=dial_internal(url, self._credentials))
+                self._callers[process] = LinkClient(url, dial=dial_internal(url, self._credentials))
                 self._callers[process].connect()
                 self._registered[process] = where
 
@@ -80,5 +82,5 @@ class ProcessLinks:
             caller.close()
         self._callers, self._registered = {}, {}
 
-    def _of_this_node(self) -> list[Caller]:
+    def _of_this_node(self) -> list[LinkClient]:
         return [caller for (node_id, _), caller in self._callers.items() if node_id is None]

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.runtime.tasks import failures
-from gateway.links.link import Caller, Handler
+from gateway.links.link import Handler, LinkClient
 from gateway.metrics.metrics import Numbers, numbers_text
 
-Siblings = Mapping[str, Caller]  # by the value of the label `shard`
+Siblings = Mapping[str, LinkClient]  # by the value of the label `shard`
 
 
 def background_numbers() -> Numbers:
@@ -28,7 +28,7 @@ async def process_metrics(_: Any, __: bytes) -> tuple[str, bytes]:
 PROCESS_METRICS: dict[str, Handler] = {"process_metrics": process_metrics}
 
 
-async def text_of_process(caller: Caller, timeout_s: float) -> str:
+async def text_of_process(caller: LinkClient, timeout_s: float) -> str:
     """Returns the metrics of another process as text. Raises Busy, LinkLost."""
     text, _ = await caller.link().call("process_metrics", None, timeout_s=timeout_s)
     return str(text)

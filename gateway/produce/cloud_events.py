@@ -21,7 +21,7 @@ from msgspec import Raw
 from gateway.http.json_limits import DEFAULT_LIMITS, JsonLimits, check_utf8, check_value, malformed_json
 from gateway.http.problems import Problem
 from gateway.http.times import rfc3339_ms
-from gateway.produce.placing import Headers, IncomingRow
+from gateway.produce.batching import Headers, IncomingRow
 
 EVENT = "application/cloudevents+json"
 EVENT_BATCH = "application/cloudevents-batch+json"
@@ -101,11 +101,11 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
         raise Problem("invalid_body", str(error)) from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
-    _refuse_duplicates(body, events)
+    _reject_duplicates(body, events)
     return events
 
 
-def _refuse_duplicates(body: bytes, events: Any) -> None:
+def _reject_duplicates(body: bytes, events: Any) -> None:
     """Raises Problem for a dropped duplicate: without one, the events are as long as the body, up to spacing."""
     encoded = _ENCODER.encode(events)
     if len(encoded) == len(body) or len(msgspec.json.format(encoded, indent=-1)) == len(

@@ -14,8 +14,8 @@ from aiohttp import web
 from engine.producers.append_validator import AppendConditions
 from engine.producers.sequences import SEQUENCE_MAX
 from gateway.http.problems import Problem
+from gateway.produce.batching import ProducerSequence
 from gateway.produce.cloud_events import binary_attributes
-from gateway.produce.placing import Sequenced
 from gateway.routing.leader_headers import FORWARD
 
 EXPECTED_END = "Penstock-Expected-End"
@@ -47,7 +47,7 @@ class ProduceHeaders(NamedTuple):
 
     record_key: str | None = None
     conditions: AppendConditions | None = None
-    sequenced: Sequenced | None = None
+    sequenced: ProducerSequence | None = None
     idempotency_key: IdempotencyKey | None = None
     attributes: dict[str, str] | None = None
     is_direct: bool = False
@@ -125,14 +125,14 @@ def _conditions(request: web.Request, partition: int | None) -> AppendConditions
     return AppendConditions(expected_end, _token_in(request) if has_token else None)
 
 
-def _sequence(request: web.Request, partition: int | None) -> Sequenced | None:
+def _sequence(request: web.Request, partition: int | None) -> ProducerSequence | None:
     given = [header for header in SEQUENCE_HEADERS if header in request.headers]
     if not given:
         return None
     if len(given) < len(SEQUENCE_HEADERS):
         raise Problem("invalid_header", f"{' and '.join(given)} without the rest of {', '.join(SEQUENCE_HEADERS)}")
     _check_one_partition(PRODUCER_ID, partition)
-    return Sequenced(
+    return ProducerSequence(
         _number(request, PRODUCER_ID, OFFSET_MAX),
         _number(request, PRODUCER_EPOCH, PRODUCER_EPOCH_MAX),
         _number(request, PRODUCER_SEQ, SEQUENCE_MAX),

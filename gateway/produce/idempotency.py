@@ -29,7 +29,7 @@ from gateway.links.link import LinkDown, LinkLost
 from gateway.produce.appending import Outcome
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
-from gateway.routing.leader_failover import will_pass
+from gateway.routing.leader_failover import is_transient
 from gateway.routing.peers import Owner
 
 WINDOW_HEADER = "Penstock-Idempotency-Window"
@@ -78,14 +78,14 @@ class KeyInFlight:
         try:
             partitions = self._context.keys.hold(record.topic_id, key_hash, request_hash, record.partitions)
             self._is_held = True
-            found = await _found(self._context, self._topic, self._keyed)
+            found = await _find(self._context, self._topic, self._keyed)
         except (EngineError, Problem) as error:
             if isinstance(error, KeyReused):
                 self._context.keys.reused += 1
-            self._let_go()
-            raise self._told(error) from None
+            self._release()
+            raise self._as_problem(error) from None
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         if found is not None:
             self._window_ms = found.kept_ms
@@ -93,16 +93,16 @@ class KeyInFlight:
         return KeyEntry(key_hash, request_hash, partitions, self._now_ms)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._let_go()
+        self._release()
         if isinstance(error, (EngineError, Problem)):
-            raise self._told(error) from None
+            raise self._as_problem(error) from None
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._is_held:
             self._is_held = False
-            self._context.keys.let_go(self._topic.record.topic_id, self._keyed.key_hash)
+            self._context.keys.release(self._topic.record.topic_id, self._keyed.key_hash)
 
-    def _told(self, error: EngineError | Problem) -> Problem:
+    def _as_problem(self, error: EngineError | Problem) -> Problem:
         problem = from_engine(error) if isinstance(error, EngineError) else error
         return with_window(problem, self._window_ms - (self._context.clock.steady_ms() - self._began_ms))
 
@@ -124,7 +124,9 @@ def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s
     return {WINDOW_HEADER: str(int(max(0.0, kept_ms / 1000 - spent_s)))}
 
 
-def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: bytes, now_ms: int) -> FoundKey | None:
+def find_in_partitions(
+    partitions: Iterable[Partition], key_hash: bytes, request_hash: bytes, now_ms: int
+) -> FoundKey | None:
     """Finds the key in partitions of this process; an entry of another request comes first. `now_ms` is steady time."""
     found = None
     for partition in partitions:
@@ -136,14 +138,14 @@ def find_here(partitions: Iterable[Partition], key_hash: bytes, request_hash: by
     return found
 
 
-async def _found(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
+async def _find(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> FoundKey | None:
     """Returns the entry of the key in any partition. Raises KeyReused's problem if it is another request's; Busy."""
     if context.peers.view is not None:
-        found = await _found_in_cluster(context, topic, keyed)
+        found = await _find_in_cluster(context, topic, keyed)
     else:
-        found = [find_here(topic.partitions.values(), *keyed, context.clock.steady_ms())]
+        found = [find_in_partitions(topic.partitions.values(), *keyed, context.clock.steady_ms())]
         if context.peers.count > 1:
-            found += await _found_elsewhere(context, topic, keyed)
+            found += await _find_remote(context, topic, keyed)
     known = [one for one in found if one is not None]
     for one in known:
         if one.request_hash != keyed.request_hash:
@@ -153,32 +155,32 @@ async def _found(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> 
     return known[0] if known else None
 
 
-async def _found_in_cluster(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
+async def _find_in_cluster(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """Waits for every leader: one that is still loading its log may miss the key. Raises EngineError."""
     budget = context.budgets.begin()
     while True:
         try:
-            return await _found_elsewhere(context, topic, keyed)
+            return await _find_remote(context, topic, keyed)
         except EngineError as error:
-            if not will_pass(error):
+            if not is_transient(error):
                 raise
             await budget.pause(error)
 
 
-async def _found_elsewhere(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
+async def _find_remote(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> list[FoundKey | None]:
     """Makes one call to each process that answers for partitions of the topic. Raises LinkDown, EngineError."""
     record, peers = topic.record, context.peers
     by_owner: dict[Owner, list[int]] = {}
     for number in range(record.partitions):
         by_owner.setdefault(peers.owner(record.topic_id, number), []).append(number)
-    here = by_owner.pop(Owner(None, peers.index), [])
+    local = by_owner.pop(Owner(None, peers.index), [])
     links = [(peers.link(owner), numbers) for owner, numbers in by_owner.items()]
     now_ms = context.clock.now_ms()  # only for processes of an older version, which judge ages by it
     begun = [link.begin("find_key", (record.name, record.topic_id, numbers, *keyed, now_ms)) for link, numbers in links]
     found: list[FoundKey | None] = []
     if peers.view is not None:
-        led = [context.partitions.led(topic, number) for number in here]
-        found.append(find_here(led, *keyed, context.clock.steady_ms()))
+        led = [context.partitions.led_partition(topic, number) for number in local]
+        found.append(find_in_partitions(led, *keyed, context.clock.steady_ms()))
     for one in begun:
         try:
             async with asyncio.timeout(FIND_S):

@@ -27,7 +27,7 @@ from gateway.http.json_limits import (
 from gateway.http.media_types import is_text, media_type_of
 from gateway.http.problems import Problem
 from gateway.http.times import rfc3339_ms
-from gateway.produce.placing import Headers, Incoming, IncomingRow, IncomingValues
+from gateway.produce.batching import Headers, Incoming, IncomingRow, IncomingValues
 
 _NULL = b"null"
 ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'
@@ -145,18 +145,18 @@ def _bare_values(body: bytes) -> IncomingValues | None:
 def decode_record_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
     """Returns the records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line or record."""
     records: list[FetchedObject] = _decode_lines(body, _LINE)
-    _drop_places(body, records)
+    _drop_positions(body, records)
     return to_rows(records, limits)
 
 
 def decode_topic_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
     """Returns the topic of each line, and the records. Raises as decode_record_lines does."""
     records: list[_FetchedTopicObject] = _decode_lines(body, _TOPIC_LINE)
-    _drop_places(body, records)
+    _drop_positions(body, records)
     return _with_topics(records, limits)
 
 
-def _drop_places(body: bytes, records: Iterable[FetchedObject]) -> None:
+def _drop_positions(body: bytes, records: Iterable[FetchedObject]) -> None:
     """Drops offset and partition of fetched records: the partition of the source does not choose that of the copy."""
     if b'"offset"' in body:
         for record in records:
@@ -280,10 +280,10 @@ def _value_bytes(raw: bytes) -> bytes | None:
 def _take_base64(row: IncomingRow, record: RecordObject, position: int) -> None:
     """Sets the less common forms: binary keys and values. A record without any value is an error, not a tombstone."""
     if record.key_base64 is not UNSET:
-        _refuse_both(record.key, "key", position)
+        _reject_both(record.key, "key", position)
         row.key = _base64(record.key_base64, "key_base64", position)
     if record.value_base64 is not UNSET:
-        _refuse_both(record.value, "value", position)
+        _reject_both(record.value, "value", position)
         row.value = _base64(record.value_base64, "value_base64", position)
     elif record.value is UNSET:
         raise Problem("invalid_body", f"record {position} has no value; a tombstone says null", record=position)
@@ -334,7 +334,7 @@ def _base64(text: str, name: str, position: int) -> bytes:
         raise Problem("invalid_body", f"record {position}: {name} is not base64", record=position) from None
 
 
-def _refuse_both(given: Raw | UnsetType, name: str, position: int) -> None:
+def _reject_both(given: Raw | UnsetType, name: str, position: int) -> None:
     if given is not UNSET:
         raise Problem("invalid_body", f"record {position} has both {name} and {name}_base64", record=position)
 

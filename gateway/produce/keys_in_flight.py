@@ -39,7 +39,7 @@ class KeysInFlight:
         )
 
     def hold(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> int:
-        """Holds a key until `let_go`. Returns the number of partitions among which the first holder places its records.
+        """Holds a key until `release`. Returns the partition count at the first hold.
 
         Raises KeyReused, and holds nothing then.
         """
@@ -52,7 +52,7 @@ class KeysInFlight:
         held.holders += 1
         return held.partitions
 
-    def let_go(self, topic_id: str, key_hash: bytes) -> None:
+    def release(self, topic_id: str, key_hash: bytes) -> None:
         held = self._held[topic_id, key_hash]
         held.holders -= 1
         if held.holders == 0:

@@ -17,8 +17,8 @@ from msgspec import Raw
 
 from gateway.http.json_limits import DEFAULT_LIMITS, JsonLimits, check_utf8, check_values, stack_exhausted
 from gateway.http.problems import Problem
+from gateway.produce.batching import Incoming, IncomingRow, IncomingValues
 from gateway.produce.json_records import key_bytes, numbered_lines
-from gateway.produce.placing import Incoming, IncomingRow, IncomingValues
 
 _VALUES = msgspec.json.Decoder(Raw)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])

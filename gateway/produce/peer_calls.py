@@ -9,7 +9,7 @@ from engine.producers.partition_keys import FoundKey
 from gateway.links.link import Handler
 from gateway.produce.appending import no_room
 from gateway.produce.context import ProduceContext
-from gateway.produce.idempotency import find_here
+from gateway.produce.idempotency import find_in_partitions
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
 
@@ -21,7 +21,7 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
         context.lifecycle.check_accepting()
         if context.queue.queued_bytes + len(payload) > context.settings.append_queue_bytes_max:
             raise no_room(context, len(payload))
-        leader = context.partitions.replica(context.partitions.answered(topic, topic_id, number, epoch))
+        leader = context.partitions.replica(context.partitions.owned_partition(topic, topic_id, number, epoch))
         acks = ACKS_BY_WORD[acks_word]
         conditions = conditions_of(fields)
         if acks is Acks.NONE:
@@ -32,7 +32,7 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
     async def check_append(arguments: Any, _: bytes) -> tuple[None, bytes]:
         topic_id, topic, number, epoch, acks_word, *_rest = arguments
         context.lifecycle.check_accepting()
-        leader = context.partitions.replica(context.partitions.answered(topic, topic_id, number, epoch))
+        leader = context.partitions.replica(context.partitions.owned_partition(topic, topic_id, number, epoch))
         leader.check_append(ACKS_BY_WORD[acks_word])
         return None, b""
 
@@ -43,8 +43,8 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
             topic = context.topics.get(topic_name)
             if topic is None or topic.record.topic_id != topic_id:
                 return None, b""
-            return find_here(topic.partitions.values(), key_hash, request_hash, now_ms), b""
-        asked = [context.partitions.answered(topic_name, topic_id, number) for number in numbers]
-        return find_here(asked, key_hash, request_hash, now_ms), b""
+            return find_in_partitions(topic.partitions.values(), key_hash, request_hash, now_ms), b""
+        partitions = [context.partitions.owned_partition(topic_name, topic_id, number) for number in numbers]
+        return find_in_partitions(partitions, key_hash, request_hash, now_ms), b""
 
     return {"append": append, "check_append": check_append, "find_key": find_key}

@@ -1,8 +1,8 @@
 """The path of a produce to one topic: parse, decode, place, append, answer.
 
 This file parses the query and the headers into one frozen value, which decides how the body is read. The other stages
-are ndjson_values.py, json_records.py, cloud_events.py or stored_batch.py; placing.py; appending.py, which also answers.
-All records are decoded, checked, placed and encoded before any is appended, so a bad record leaves nothing behind. Only
+are ndjson_values.py, json_records.py, cloud_events.py or stored_batch.py; batching.py; appending.py, which answers too.
+All records are decoded, checked and encoded before any is appended, so a bad record leaves nothing behind. Only
 requests that need it enter produce_many.py (many topics), idempotency.py (an Idempotency-Key), headers.py (other
 headers of ours) and the request order of a connection (HTTP/2).
 """
@@ -28,6 +28,7 @@ from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, path_partition, read_query
 from gateway.produce.appending import Part, answer, append
+from gateway.produce.batching import Destination, Incoming, IncomingRow, ProducerSequence, to_batches
 from gateway.produce.cloud_events import EVENT, EVENT_BATCH, binary_event, decode_event, decode_event_batch
 from gateway.produce.context import PRODUCE, ProduceContext
 from gateway.produce.headers import BEGINNINGS, NO_HEADERS, IdempotencyKey, ProduceHeaders, read_headers
@@ -35,7 +36,6 @@ from gateway.produce.idempotency import KeyedRequest, KeyInFlight, keyed_request
 from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from gateway.produce.partitioner import unknown_partition
-from gateway.produce.placing import Destination, Incoming, IncomingRow, Sequenced, to_batches
 from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.routing.leader_headers import check_direct, leader_headers
 from gateway.settings import NodeSettings
@@ -82,12 +82,12 @@ class ProduceRequest(NamedTuple):
     decode: Decode | None
     key: bytes | None
     conditions: AppendConditions | None
-    sequenced: Sequenced | None
+    sequenced: ProducerSequence | None
     idempotency_key: IdempotencyKey | None
     is_direct: bool
 
 
-class Arrived(NamedTuple):
+class ReceivedBody(NamedTuple):
     """A body, the time of its arrival, and the hashes of its Idempotency-Key."""
 
     body: bytes
@@ -126,7 +126,7 @@ async def in_order(
 
 async def read_body(
     request: web.Request, context: ProduceContext, key: IdempotencyKey | None, slot: OrderSlot | None
-) -> Arrived:
+) -> ReceivedBody:
     """Returns the body of a produce, within its limits. Raises as RequestBodies.read does."""
     began = time.perf_counter()
     bytes_max, has_arrived = context.settings.request_body_bytes_max, None if slot is None else slot.body_received
@@ -136,28 +136,28 @@ async def read_body(
     now_ms, keyed = context.clock.now_ms(), None
     if key is not None:
         keyed = await context.offload.by_size(len(body), lambda: keyed_request(key, body))
-    return Arrived(body, now_ms, keyed)
+    return ReceivedBody(body, now_ms, keyed)
 
 
 async def _produce(
     request: web.Request, context: ProduceContext, wanted: ProduceRequest, slot: OrderSlot | None
 ) -> web.Response:
     topic = await _topic(context, wanted)
-    arrived = await read_body(request, context, wanted.idempotency_key, slot)
+    received = await read_body(request, context, wanted.idempotency_key, slot)
     partitions = topic.record.partitions
     try:
-        return await _store(request, context, wanted, arrived, topic, slot)
+        return await _store(request, context, wanted, received, topic, slot)
     except Problem as problem:  # of a partition that a record names: no record is stored yet
         if problem.code != "unknown_partition" or not await context.topics.has_grown(wanted.topic, partitions):
             raise
-    return await _store(request, context, wanted, arrived, context.topics.topic(wanted.topic), slot)
+    return await _store(request, context, wanted, received, context.topics.topic(wanted.topic), slot)
 
 
 async def _topic(context: ProduceContext, wanted: ProduceRequest) -> Topic:
     """Returns the topic before the body is read. Raises Problem, UnknownTopic."""
     if wanted.sequenced is not None:
         await check_producer_id(context, wanted.sequenced.producer_id)
-    topic = await context.topics.to_produce_to(wanted.topic)
+    topic = await context.topics.get_or_create(wanted.topic)
     if wanted.partition is not None and wanted.partition >= topic.record.partitions:
         raise unknown_partition(wanted.topic, wanted.partition, topic.record.partitions)
     return topic
@@ -167,29 +167,29 @@ async def _store(
     request: web.Request,
     context: ProduceContext,
     wanted: ProduceRequest,
-    arrived: Arrived,
+    received: ReceivedBody,
     topic: Topic,
     slot: OrderSlot | None,
 ) -> web.Response:
-    if arrived.keyed is None:
-        return await _store_one(request, context, wanted, arrived, topic, slot, None)
-    async with KeyInFlight(context, topic, arrived.keyed, arrived.now_ms) as entry:
-        return await _store_one(request, context, wanted, arrived, topic, slot, entry)
+    if received.keyed is None:
+        return await _store_one(request, context, wanted, received, topic, slot, None)
+    async with KeyInFlight(context, topic, received.keyed, received.now_ms) as entry:
+        return await _store_one(request, context, wanted, received, topic, slot, entry)
 
 
 async def _store_one(
     request: web.Request,
     context: ProduceContext,
     wanted: ProduceRequest,
-    arrived: Arrived,
+    received: ReceivedBody,
     topic: Topic,
     slot: OrderSlot | None,
     entry: KeyEntry | None,
 ) -> web.Response:
     """Stores the records of one topic. With an `entry` they are placed as those of the key's first request were."""
     began = time.perf_counter()
-    body, decode = arrived.body, wanted.decode
-    to = _destination(context, wanted, topic, len(body), arrived.now_ms, entry)
+    body, decode = received.body, wanted.decode
+    to = _destination(context, wanted, topic, len(body), received.now_ms, entry)
     if decode is None:
         batches = [await stored_batch(body, to, context)]
     else:
@@ -207,7 +207,7 @@ async def _store_one(
         await check_direct(request, context.router, [(name, one.partition) for one in batches])
     outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot)
     acknowledged = time.perf_counter()
-    response = answer(parts, outcomes, wanted.acks, arrived.now_ms, topic)
+    response = answer(parts, outcomes, wanted.acks, received.now_ms, topic)
     if entry is not None:
         response.headers.update(window_headers([topic], outcomes, time.perf_counter() - began))
     if context.peers.view is not None:

@@ -22,16 +22,15 @@ from engine.shard.served_topics import Topic
 from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.connections.request_order import OrderSlot
-from gateway.http import problems
 from gateway.http.json_limits import JsonLimits
-from gateway.http.problems import Problem
+from gateway.http.problems import Problem, from_engine
 from gateway.http.query import read_query
 from gateway.produce.appending import Outcome, Part, answer, append
+from gateway.produce.batching import Destination, IncomingRow, check_count, count_of, encode, group_by_partition
 from gateway.produce.context import PRODUCE, ProduceContext
 from gateway.produce.headers import IdempotencyKey, read_headers_of_many
 from gateway.produce.idempotency import KeyedRequest, KeyInFlight, window_headers
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
-from gateway.produce.placing import Destination, IncomingRow, check_count, count_of, encode, place
 from gateway.produce.produce import JSON, NDJSON, AcksWord, TimeoutMs, check_charset, in_order, read_body
 from gateway.routing.leader_headers import check_direct
 from gateway.settings import NodeSettings
@@ -83,21 +82,21 @@ async def produce_many(request: web.Request) -> web.Response:
 async def _produce_many(
     request: web.Request, context: ProduceContext, wanted: ProduceManyRequest, slot: OrderSlot | None
 ) -> web.Response:
-    arrived = await read_body(request, context, wanted.idempotency_key, slot)
+    received = await read_body(request, context, wanted.idempotency_key, slot)
     began = time.perf_counter()
     async with AsyncExitStack() as keys:
-        parts = await _place_by_topic(context, wanted, arrived.body, arrived.now_ms, arrived.keyed, keys)
+        parts = await _group_by_topic(context, wanted, received.body, received.now_ms, received.keyed, keys)
         context.stages.decode.observe(time.perf_counter() - began)
         ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
         if wanted.is_direct:
             await check_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
         outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot) if ready else _problems(parts)
         headers = {}
-        if arrived.keyed is not None:
+        if received.keyed is not None:
             topics = [part.topic for part in parts if part.topic is not None]
             headers = window_headers(topics, outcomes, time.perf_counter() - began)
         try:
-            response = answer(parts, outcomes, wanted.acks, arrived.now_ms, None)
+            response = answer(parts, outcomes, wanted.acks, received.now_ms, None)
         except Problem as problem:
             problem.headers |= headers
             raise
@@ -130,7 +129,7 @@ def _problems(parts: Sequence[Part]) -> list[Outcome]:
     return [part.problem for part in parts]
 
 
-async def _place_by_topic(
+async def _group_by_topic(
     context: ProduceContext,
     wanted: ProduceManyRequest,
     body: bytes,
@@ -152,7 +151,7 @@ async def _place_by_topic(
         try:
             targets.append(await _target(context, wanted, name, rows, now_ms, keyed, keys))
         except EngineError as error:
-            parts.append(Part(name, None, len(rows.rows), None, problem=problems.from_engine(error)))
+            parts.append(Part(name, None, len(rows.rows), None, problem=from_engine(error)))
         except Problem as problem:
             parts.append(Part(name, None, len(rows.rows), None, problem=problem))
     parts += await context.offload.by_size(len(body), lambda: [part for one in targets for part in _parts(one)])
@@ -186,8 +185,8 @@ async def _target(
     """Returns the destination of the records of one topic. Raises Problem, EngineError."""
     if not wanted.caller.allows(Right.WRITE, name):
         raise forbidden(wanted.caller, Right.WRITE, name)
-    await context.topics.look_for(name, rows.partitions)
-    topic = await context.topics.to_produce_to(name)
+    await context.topics.refresh(name, rows.partitions)
+    topic = await context.topics.get_or_create(name)
     if keyed is not None:
         entry = await keys.enter_async_context(KeyInFlight(context, topic, keyed, now_ms))
         partitioner = context.partitioners.among(topic, entry.partitions)
@@ -203,16 +202,16 @@ def _parts(target: _Target) -> list[Part]:
     topic, to, rows = target
     name, parts = topic.record.name, []
     conditions = None if to.key_entry is None else AppendConditions(key=to.key_entry)
-    placed, refused = place(rows.rows, to, rows.positions)
-    for partition, records in placed.items():
-        problem, batch = refused.get(partition), None
+    grouped, problems = group_by_partition(rows.rows, to, rows.positions)
+    for partition, records in grouped.items():
+        problem, batch = problems.get(partition), None
         if problem is None:
             try:
                 batch = encode(partition, records, to)
             except Problem as error:
                 problem = error
             except EngineError as error:
-                problem = problems.from_engine(error)
+                problem = from_engine(error)
         data = b"" if batch is None else batch.data
         parts.append(Part(name, partition, count_of(records), topic, data, conditions, problem))
     return parts

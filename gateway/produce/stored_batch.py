@@ -10,8 +10,8 @@ from engine.format import batch as record_batch
 from engine.settings import TopicSettings
 from gateway.http.offload import OFF_LOOP_BYTES, OFF_LOOP_RECORDS
 from gateway.http.problems import Problem
+from gateway.produce.batching import Batch, Destination, ProducerSequence, check_count, check_timestamp
 from gateway.produce.context import ProduceContext
-from gateway.produce.placing import Batch, Destination, Sequenced, check_count, check_timestamp
 
 
 async def stored_batch(body: bytes, to: Destination, context: ProduceContext) -> Batch:
@@ -37,7 +37,7 @@ async def _check_sequence(header: record_batch.Header, to: Destination, context:
     """Checks the sequence that a batch carries. Raises Problem invalid_header, invalid_batch, unknown_producer."""
     if header.producer_id < 0:
         return
-    own = Sequenced(header.producer_id, header.producer_epoch, header.base_sequence)
+    own = ProducerSequence(header.producer_id, header.producer_epoch, header.base_sequence)
     if to.sequenced is not None and to.sequenced != own:
         text = f"the batch says {tuple(own)} of its producer, epoch and sequence, the headers {tuple(to.sequenced)}"
         raise Problem("invalid_header", text)

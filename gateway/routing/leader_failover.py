@@ -37,25 +37,25 @@ from replication.errors import (
 from replication.replica.acks import Acks
 from replication.replica.replica import Replica
 
-ASK_S = 5.0  # for the answer of a leader that is asked whether it would append
+CHECK_APPEND_S = 5.0  # for the answer of a leader that is asked whether it would append
 PAUSE_S = 0.02  # before the second question; a change of leaders ends a pause early
 PAUSE_S_MAX = 0.25
 
 # Errors after which a retry may succeed elsewhere or soon. A node that drains moves its leaderships.
-_PASSING = {kind.code for kind in (NotLeader, NoLeader, NotEnoughReplicas, OffsetNotAvailable, Draining)}
-_DOUBTS = {kind.code for kind in (LeadershipLost, NotEnoughReplicasAfterAppend)}
+_TRANSIENT = {kind.code for kind in (NotLeader, NoLeader, NotEnoughReplicas, OffsetNotAvailable, Draining)}
+_AMBIGUOUS = {kind.code for kind in (LeadershipLost, NotEnoughReplicasAfterAppend)}
 
 AnyLeader = Replica | RemoteLeader
 
 
-def will_pass(error: EngineError) -> bool:
+def is_transient(error: EngineError) -> bool:
     """Returns whether nothing was done because leadership moves, so that this process retries."""
-    return isinstance(error, LinkDown) or (error.code in _PASSING and error.no_side_effects)
+    return isinstance(error, LinkDown) or (error.code in _TRANSIENT and error.no_side_effects)
 
 
-def is_doubt(error: EngineError) -> bool:
+def is_ambiguous(error: EngineError) -> bool:
     """Returns whether the outcome is unknown because leadership moved."""
-    return isinstance(error, LinkLost) or error.code in _DOUBTS
+    return isinstance(error, LinkLost) or error.code in _AMBIGUOUS
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class PendingProduce:
     sequence: int = 0
 
     @property
-    def is_recognised(self) -> bool:
+    def is_idempotent(self) -> bool:
         """True if a leader that has the batch already recognises it. An expected end does not help: it has moved."""
         has_key = self.conditions is not None and self.conditions.key is not None
         return has_key or record_batch.read_header(self.batch).producer_id >= 0
@@ -90,7 +90,7 @@ class _PartitionQueue:
     """The batches that wait for the leader of one partition, by their sequence numbers."""
 
     entries: dict[int, _Entry] = field(default_factory=dict)
-    asking: asyncio.Task[None] | None = None
+    retrying: asyncio.Task[None] | None = None
 
 
 _QueueKey = tuple[str, int, bool]
@@ -124,7 +124,7 @@ class LeaderFailover:
         try:
             return self._deliver(pending, None, _send(pending))
         except EngineError as error:
-            if not will_pass(error):
+            if not is_transient(error):
                 raise
             return self._deliver(pending, self._enqueue(pending), None, error)
 
@@ -133,22 +133,22 @@ class LeaderFailover:
         pending: PendingProduce,
         entry: _Entry | None,
         waiting: Awaitable[Appended | None] | None,
-        refusal: EngineError | None = None,
+        rejection: EngineError | None = None,
     ) -> Appended | None:
-        doubt: EngineError | None = None
+        ambiguous: EngineError | None = None
         while True:
             if waiting is None:
-                waiting = await self._wait_turn(entry or self._enqueue(pending), doubt or refusal)
+                waiting = await self._wait_turn(entry or self._enqueue(pending), ambiguous or rejection)
             try:
                 return await waiting
             except EngineError as error:
-                if is_doubt(error):
-                    doubt = error
-                    if not pending.is_recognised:
+                if is_ambiguous(error):
+                    ambiguous = error
+                    if not pending.is_idempotent:
                         raise
-                elif not will_pass(error):
-                    raise (doubt or error) from None
-                entry, waiting, refusal = self._enqueue(pending), None, error
+                elif not is_transient(error):
+                    raise (ambiguous or error) from None
+                entry, waiting, rejection = self._enqueue(pending), None, error
 
     def _enqueue(self, pending: PendingProduce) -> _Entry:
         self.retries += 1
@@ -156,17 +156,17 @@ class LeaderFailover:
         queue = self._queues.setdefault(which, _PartitionQueue())
         entry = _Entry(pending, asyncio.get_running_loop().create_future())
         queue.entries[pending.sequence] = entry
-        if queue.asking is None:
-            queue.asking = in_background(self._retry_until_accepted(which, queue), "asking a leader")
+        if queue.retrying is None:
+            queue.retrying = in_background(self._retry_until_accepted(which, queue), "asking a leader")
         return entry
 
-    async def _wait_turn(self, entry: _Entry, refusal: EngineError | None) -> Awaitable[Appended | None]:
+    async def _wait_turn(self, entry: _Entry, rejection: EngineError | None) -> Awaitable[Appended | None]:
         """Wait until the leader accepts batches again, and those with smaller numbers have been handed over."""
         pending, sent = entry
         try:
             return await loop_waits().deadlines.done_by(pending.deadline, sent)
         except TimeoutError:
-            raise refusal or NoLeader(f"{pending.topic_id}/{pending.partition}: no leader took it in time") from None
+            raise rejection or NoLeader(f"{pending.topic_id}/{pending.partition}: no leader took it in time") from None
         finally:
             sent.cancel()
             queue = self._queues.get(_queue_key(pending))
@@ -178,8 +178,10 @@ class LeaderFailover:
         pause_s = PAUSE_S
         try:
             while queue.entries:
-                have_moved = await self._peers.wait_for_leaders(self._random.uniform(pause_s / 2, pause_s))
-                pause_s = PAUSE_S if have_moved else min(pause_s * 2, PAUSE_S_MAX)  # a new leader starts within moments
+                have_changed = await self._peers.wait_leader_change(self._random.uniform(pause_s / 2, pause_s))
+                pause_s = (
+                    PAUSE_S if have_changed else min(pause_s * 2, PAUSE_S_MAX)
+                )  # a new leader starts within moments
                 if queue.entries and await self._is_willing(next(iter(queue.entries.values())).pending):
                     _send_all(queue)
         finally:
@@ -189,11 +191,11 @@ class LeaderFailover:
         try:
             leader = pending.find_leader()
             if isinstance(leader, RemoteLeader):
-                await leader.check_append(pending.acks, ASK_S)
+                await leader.check_append(pending.acks, CHECK_APPEND_S)
             else:
                 leader.check_append(pending.acks)
         except EngineError as error:
-            return not (will_pass(error) or is_doubt(error))  # each batch receives any other error itself
+            return not (is_transient(error) or is_ambiguous(error))  # each batch receives any other error itself
         return True
 
 
@@ -209,7 +211,7 @@ def _send_all(queue: _PartitionQueue) -> None:
             try:
                 entry.sent.set_result(_watched(_send(entry.pending)))
             except EngineError as error:
-                if will_pass(error):
+                if is_transient(error):
                     return
                 entry.sent.set_exception(error)
         del queue.entries[sequence]

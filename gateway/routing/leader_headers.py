@@ -21,13 +21,13 @@ RACK = "Penstock-Rack"
 RACK_CHARS_MAX = 200
 
 
-class _Led(TypedDict):
+class _LeaderRow(TypedDict):
     """The part of a described partition that is read here."""
 
     leader_url: str
 
 
-_DESCRIBE: PartitionCall[None, _Led] = PartitionCall("describe")
+_DESCRIBE: PartitionCall[None, _LeaderRow] = PartitionCall("describe")
 
 
 def check_forward(request: web.Request) -> None:
@@ -45,7 +45,7 @@ async def check_direct(request: web.Request, router: Router, partitions: Iterabl
         return
     for topic_name, number in partitions:
         topic_id = router.partitions.topic_id(topic_name, number)
-        if not router.peers.answers_for(topic_id, number):
+        if not router.peers.is_owned_here(topic_id, number):
             url = router.peers.leader_url(topic_id, number)
             if url is None:  # on another shard: it alone knows its port
                 row, _ = await router.call(_DESCRIBE, topic_name, number, None)

@@ -58,7 +58,7 @@ class Topics:
         """Returns the topic. Raises UnknownTopic."""
         return self._shard.topic(name)
 
-    async def look_for(self, name: str, partitions: int = 1) -> None:
+    async def refresh(self, name: str, partitions: int = 1) -> None:
         """Waits for a topic of `partitions` partitions that another node may have made or grown. Raises Problem."""
         topic = self._shard.topics.get(name)
         if self._finder is not None and (topic is None or topic.record.partitions < partitions):
@@ -66,11 +66,11 @@ class Topics:
 
     async def has_grown(self, name: str, partitions: int) -> bool:
         """Returns whether the topic now has more than `partitions` partitions, here or in the cluster."""
-        await self.look_for(name, partitions + 1)
+        await self.refresh(name, partitions + 1)
         topic = self._shard.topics.get(name)
         return topic is not None and topic.record.partitions > partitions
 
-    async def to_produce_to(self, name: str) -> Topic:
+    async def get_or_create(self, name: str) -> Topic:
         """Returns the topic; creates it with the defaults if it is missing and `auto_create_topics` is set.
 
         Raises UnknownTopic, Problem too_many_topics.
@@ -137,7 +137,7 @@ class Partitions:
             raise UnknownPartition(f"topic {topic_name!r} has no partition {number}", hint=f"it has 0 to {last}")
         return topic.record.topic_id
 
-    def here(self, topic_name: str, number: int) -> Partition | None:
+    def local_partition(self, topic_name: str, number: int) -> Partition | None:
         """Returns a partition of a standalone process; None if another process owns it, or the node is in a cluster.
 
         Raises UnknownTopic, UnknownPartition.
@@ -147,7 +147,7 @@ class Partitions:
             self.topic_id(topic_name, number)
         return None if topic is None or self._peers.view is not None else topic.partitions.get(number)
 
-    def answered(
+    def owned_partition(
         self, topic_name: str, topic_id: str, number: int, least_epoch: int = 0, *, from_follower: bool = False
     ) -> Partition:
         """Returns a partition that this process answers for.
@@ -162,9 +162,11 @@ class Partitions:
         topic = self._shard.topics.get(topic_name)
         if topic is None or topic.record.topic_id != topic_id:
             raise NotLeader(f"this node does not know the topic {topic_name!r} of that id (any more, or yet)")
-        return self.led(topic, number, least_epoch, from_follower=from_follower)
+        return self.led_partition(topic, number, least_epoch, from_follower=from_follower)
 
-    def led(self, topic: Topic, number: int, least_epoch: int = 0, *, from_follower: bool = False) -> Partition:
+    def led_partition(
+        self, topic: Topic, number: int, least_epoch: int = 0, *, from_follower: bool = False
+    ) -> Partition:
         """Returns a partition that this process leads in `least_epoch` or later.
 
         With `from_follower`, an in-sync follower is accepted too. Raises NotLeader.
@@ -179,8 +181,8 @@ class Partitions:
         """Returns the leader of a partition, in this process or another. Raises NoLeader, NotLeader, UnknownTopic."""
         topic_id = topic.record.topic_id
         if self._peers.view is not None:
-            if self._peers.answers_for(topic_id, number):
-                return self._replicas.by_partition[self.led(topic, number)]
+            if self._peers.is_owned_here(topic_id, number):
+                return self._replicas.by_partition[self.led_partition(topic, number)]
             return RemoteLeader(self._peers, topic.record.name, topic_id, number)
         partition = topic.partitions.get(number)
         if partition is not None:

@@ -89,30 +89,30 @@ class Peers:
         found = None if self.view is None else self.view.states.get((topic_id, partition))
         return 0 if found is None else found.state.leader_epoch
 
-    def is_here(self, owner: Owner) -> bool:
+    def is_local(self, owner: Owner) -> bool:
         return owner.node_id is None and owner.shard == self.index
 
-    def answers_for(self, topic_id: str, partition: int) -> bool:
+    def is_owned_here(self, topic_id: str, partition: int) -> bool:
         """Returns whether this process answers for the partition. Raises NoLeader."""
-        return self.is_here(self.owner(topic_id, partition))
+        return self.is_local(self.owner(topic_id, partition))
 
     def leader_url(self, topic_id: str, partition: int) -> str | None:
         """Returns the URL of a leader in another process of a cluster; None if unknown."""
         place = None if self.view is None else self.view.leader_of(topic_id, partition)
-        return None if place is None or self.answers_for(topic_id, partition) else place.url
+        return None if place is None or self.is_owned_here(topic_id, partition) else place.url
 
-    def nearby(self, topic_id: str, partition: int, rack: str) -> Owner | None:
+    def preferred_read_replica(self, topic_id: str, partition: int, rack: str) -> Owner | None:
         """Returns a process with an in-sync follower in the rack; None if the leader is in it, or no follower is."""
         view = self.view
         if view is None:
             return None
         found = view.states.get((topic_id, partition))
         in_sync = [] if found is None else [member.node_id for member in found.state.in_sync]
-        there = [node_id for node_id in in_sync if node_id in view.nodes and view.nodes[node_id].rack == rack]
+        in_rack = [node_id for node_id in in_sync if node_id in view.nodes and view.nodes[node_id].rack == rack]
         leader = view.leader(topic_id, partition)
-        if not there or leader is None or leader.node_id in there:
+        if not in_rack or leader is None or leader.node_id in in_rack:
             return None
-        node_id = self._node_id if self._node_id in there else there[partition % len(there)]
+        node_id = self._node_id if self._node_id in in_rack else in_rack[partition % len(in_rack)]
         place = view.place_on(node_id, topic_id, partition)
         return None if place is None else Owner(None if node_id == self._node_id else node_id, place.shard)
 
@@ -125,23 +125,23 @@ class Peers:
         self.forwarded += 1
         return self.links.link(owner)
 
-    def nodes_changed(self) -> None:
+    def on_nodes_changed(self) -> None:
         """Follows the registrations of the view: links nodes that came, and ends the links to those that left."""
         assert self.view is not None
         self.links.follow(node for node_id, node in self.view.nodes.items() if node_id != self._node_id)
-        self.leaders_moved()
+        self.on_leaders_changed()
 
-    def leaders_moved(self) -> None:
+    def on_leaders_changed(self) -> None:
         """Wakes all waits for a leader: states or nodes have changed."""
         for waiting in self._waiting:
-            loop_waits().polls.wake(_resolve_moved, waiting)
+            loop_waits().polls.wake(_resolve_changed, waiting)
         self._waiting.clear()
 
-    async def wait_for_leaders(self, seconds: float) -> bool:
+    async def wait_leader_change(self, seconds: float) -> bool:
         """Waits until leaders have moved, for at most `seconds`. Returns whether they have."""
         waiting: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.add(waiting)
-        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + seconds, waiting, _resolve_unmoved)
+        bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + seconds, waiting, _resolve_unchanged)
         try:
             return await waiting
         finally:
@@ -149,12 +149,12 @@ class Peers:
             self._waiting.discard(waiting)
 
 
-def _resolve_moved(waiting: asyncio.Future[bool]) -> None:
+def _resolve_changed(waiting: asyncio.Future[bool]) -> None:
     if not waiting.done():
         waiting.set_result(True)
 
 
-def _resolve_unmoved(waiting: asyncio.Future[bool]) -> None:
+def _resolve_unchanged(waiting: asyncio.Future[bool]) -> None:
     if not waiting.done():
         waiting.set_result(False)
 

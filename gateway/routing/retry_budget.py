@@ -55,4 +55,4 @@ class RetryBudget:
             raise error
         pause_s = self._shared.jittered(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
-        await self._shared.peers.wait_for_leaders(min(pause_s, left_s))
+        await self._shared.peers.wait_leader_change(min(pause_s, left_s))

@@ -19,7 +19,7 @@ from engine.partition.partition import Partition
 from engine.runtime.slices import SLICE, in_slices
 from engine.shard.served_topics import Topic
 from gateway.links.link import Handler, LinkDown, LinkLost
-from gateway.routing.leader_failover import is_doubt, will_pass
+from gateway.routing.leader_failover import is_ambiguous, is_transient
 from gateway.routing.partitions import Partitions
 from gateway.routing.peers import Owner, Peers
 from gateway.routing.retry_budget import RetryBudgets
@@ -31,20 +31,20 @@ Reply = tuple[R, bytes | bytearray]
 
 CALL_S = 30.0  # the owner's time limit beyond the requested wait
 
-_Asked = Sequence[tuple[int, int]]  # partitions, each with the least leader epoch
+_PartitionEpochs = Sequence[tuple[int, int]]  # partitions, each with the least leader epoch
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCall(Generic[A, R]):
     """A call at a partition's owner: its name, and the types of its arguments and of its result.
 
-    Both are plain values, as links carry them. `is_change`: it cannot be repeated without harm. `is_together`: it waits
+    Both are plain values, as links carry them. `is_change`: it cannot be repeated without harm. `is_batched`: it waits
     for the disk, which syncs many partitions in the time of one.
     """
 
     name: str
     is_change: bool = False
-    is_together: bool = False
+    is_batched: bool = False
 
     def by(self, function: Callable[[Partition, A], Awaitable[Reply[R]]]) -> Answering:
         """Returns the call with its function in the owner's process."""
@@ -58,9 +58,9 @@ class Answering(NamedTuple):
     function: Callable[[Partition, Any], Awaitable[Reply[Any]]]
 
 
-def may_repeat(call: PartitionCall[A, R], error: EngineError) -> bool:
+def may_retry(call: PartitionCall[A, R], error: EngineError) -> bool:
     """Returns whether a call failed because leadership moved, and may be repeated."""
-    return will_pass(error) or (is_doubt(error) and not call.is_change)
+    return is_transient(error) or (is_ambiguous(error) and not call.is_change)
 
 
 class Router:
@@ -93,7 +93,7 @@ class Router:
             try:
                 return await self._call_now(call, topic_name, number, arguments, wait_ms)
             except EngineError as error:
-                if not may_repeat(call, error):
+                if not may_retry(call, error):
                     raise
                 await budget.pause(error)
             if wait_ms:
@@ -123,8 +123,8 @@ class Router:
                 by_owner.setdefault(self.peers.owner(record.topic_id, number), []).append(number)
             except NoLeader:
                 continue
-        asking = [self._rows_of(call, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
-        answers = await asyncio.gather(*asking)
+        retrying = [self._rows_of(call, record, owner, numbers, timeout_s) for owner, numbers in by_owner.items()]
+        answers = await asyncio.gather(*retrying)
         return {number: row for rows in answers for number, row in rows}
 
     def handlers(self) -> dict[str, Handler]:
@@ -133,14 +133,14 @@ class Router:
         def of(answering: Answering) -> Handler:
             async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
                 topic_id, topic_name, number, epoch, call_arguments, *_rest = arguments
-                partition = self.partitions.answered(topic_name, topic_id, number, epoch)
+                partition = self.partitions.owned_partition(topic_name, topic_id, number, epoch)
                 return await answering.function(partition, call_arguments)
 
             return call
 
         async def rows(arguments: Any, _: bytes) -> tuple[list[tuple[int, Any]], bytes]:
-            name, topic_id, topic_name, asked, *_rest = arguments
-            return await self._own_rows(self._calls[name].call, topic_id, topic_name, asked), b""
+            name, topic_id, topic_name, epochs, *_rest = arguments
+            return await self._local_rows(self._calls[name].call, topic_id, topic_name, epochs), b""
 
         return {"rows": rows, **{name: of(one) for name, one in self._calls.items()}}
 
@@ -150,8 +150,8 @@ class Router:
         partitions, peers = self.partitions, self.peers
         topic_id = partitions.topic_id(topic_name, number)
         owner = peers.owner(topic_id, number)
-        if peers.is_here(owner):
-            partition = partitions.answered(topic_name, topic_id, number)
+        if peers.is_local(owner):
+            partition = partitions.owned_partition(topic_name, topic_id, number)
             return await self._calls[call.name].function(partition, arguments)
         link, epoch = peers.link(owner), peers.known_epoch(topic_id, number)
         try:
@@ -165,10 +165,10 @@ class Router:
     async def _rows_of(
         self, call: PartitionCall[None, R], record: TopicRecord, owner: Owner, numbers: list[int], timeout_s: float
     ) -> Sequence[tuple[int, Any]]:
-        if self.peers.is_here(owner):
-            return await self._own_rows(call, record.topic_id, record.name, [(number, 0) for number in numbers])
-        asked = [(number, self.peers.known_epoch(record.topic_id, number)) for number in numbers]
-        arguments = (call.name, record.topic_id, record.name, asked)
+        if self.peers.is_local(owner):
+            return await self._local_rows(call, record.topic_id, record.name, [(number, 0) for number in numbers])
+        epochs = [(number, self.peers.known_epoch(record.topic_id, number)) for number in numbers]
+        arguments = (call.name, record.topic_id, record.name, epochs)
         try:
             async with asyncio.timeout(timeout_s):
                 rows, _ = await self.peers.link(owner).call("rows", arguments, timeout_s=CALL_S)
@@ -178,25 +178,25 @@ class Router:
             return []
         return rows  # type: ignore[no-any-return]
 
-    async def _own_rows(
-        self, call: PartitionCall[None, R], topic_id: str, topic_name: str, asked: _Asked
+    async def _local_rows(
+        self, call: PartitionCall[None, R], topic_id: str, topic_name: str, epochs: _PartitionEpochs
     ) -> list[tuple[int, R | None]]:
         function: Callable[[Partition, None], Awaitable[Reply[R]]] = self._calls[call.name].function
 
         async def row(number: int, epoch: int) -> R | None:
             try:
-                found, _ = await function(self.partitions.answered(topic_name, topic_id, number, epoch), None)
+                found, _ = await function(self.partitions.owned_partition(topic_name, topic_id, number, epoch), None)
             except EngineError:
                 return None
             return found
 
         rows: list[tuple[int, R | None]] = []
-        if call.is_together:
-            for first in range(0, len(asked), SLICE):
-                part = asked[first : first + SLICE]
+        if call.is_batched:
+            for first in range(0, len(epochs), SLICE):
+                part = epochs[first : first + SLICE]
                 found = await asyncio.gather(*(row(number, epoch) for number, epoch in part))
                 rows += [(number, one) for (number, _), one in zip(part, found, strict=True)]
         else:
-            async for number, epoch in in_slices(asked):
+            async for number, epoch in in_slices(epochs):
                 rows.append((number, await row(number, epoch)))
         return [(number, one) for number, one in rows if one is not None]

@@ -16,7 +16,7 @@ from gateway.http.problems import Problem
 from replication.cluster.store_calls import Coalescer
 
 PAUSE_S = 0.01  # between two reads for a name
-QUESTIONS_MAX = 32  # at once, each for another name: the store has other work
+LOOKUPS_MAX = 32  # at once, each for another name: the store has other work
 NAMES_MAX = 1000  # with a pending read: beyond it, a request for another name has to retry
 
 
@@ -25,33 +25,33 @@ class TopicFinder:
 
     def __init__(self, ask: Callable[[str], Awaitable[bool]]) -> None:
         self._ask = ask
-        self._asking: dict[str, Coalescer[str, bool]] = {}  # one for each name: a slow answer holds up no other
-        self._turns = asyncio.Semaphore(QUESTIONS_MAX)
+        self._pending: dict[str, Coalescer[str, bool]] = {}  # one for each name: a slow answer holds up no other
+        self._slots = asyncio.Semaphore(LOOKUPS_MAX)
 
     def __repr__(self) -> str:
-        return f"TopicFinder(names={len(self._asking)})"
+        return f"TopicFinder(names={len(self._pending)})"
 
     async def find(self, name: str) -> bool:
         """Returns whether the cluster has the topic. Raises `ask`'s errors, and Problem overloaded."""
         if not _may_be(name):
             return False
-        if name not in self._asking:
-            self._make_room()
-            self._asking[name] = Coalescer(self._answers, PAUSE_S)
-        return bool(await self._asking[name].answer(name))
+        if name not in self._pending:
+            self._evict_idle()
+            self._pending[name] = Coalescer(self._ask_all, PAUSE_S)
+        return bool(await self._pending[name].answer(name))
 
-    async def _answers(self, names: Sequence[str]) -> dict[str, bool]:
-        async with self._turns:
+    async def _ask_all(self, names: Sequence[str]) -> dict[str, bool]:
+        async with self._slots:
             return {name: await self._ask(name) for name in names}
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         """Forgets the oldest name without a pending read. Raises Problem overloaded if there is none."""
-        if len(self._asking) < NAMES_MAX:
+        if len(self._pending) < NAMES_MAX:
             return
-        idle = next((name for name, one in self._asking.items() if one.is_idle), None)
+        idle = next((name for name, one in self._pending.items() if one.is_idle), None)
         if idle is None:
             raise Problem("overloaded", "too many topics are looked for that this node does not know")
-        del self._asking[idle]
+        del self._pending[idle]
 
 
 def _may_be(name: str) -> bool:

@@ -50,7 +50,7 @@ class Adapter:
         """Answers a request. Raises CancelledError when its client has left."""
         now = self._loop.time()
         body = Body(exchange, self._limits, now)
-        if exchange.is_body_whole:
+        if exchange.is_body_complete:
             await self._answer(exchange, body)
             return
         watch = self._deadlines.put(now + WATCH_AFTER_S, body, Body.watch)
@@ -80,9 +80,9 @@ class Adapter:
         if exchange.has_begun:
             await response.write_eof()
         else:
-            self._responses.end_promise(request)
+            self._responses.end_reservation(request)
             _send_response(exchange, response)
-        if not exchange.is_body_whole:
+        if not exchange.is_body_complete:
             await body.discard()
 
 

@@ -45,11 +45,11 @@ class Body:
 
     def is_eof(self) -> bool:
         """Returns whether all of it has arrived, whether it was read or not."""
-        return self._exchange.is_body_whole
+        return self._exchange.is_body_complete
 
     def watch(self) -> None:
         """Ends the wait for a body that is late. Called for requests that take longer than WATCH_AFTER_S."""
-        if not self._exchange.is_body_whole:
+        if not self._exchange.is_body_complete:
             self._check_pace()
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Body:
         Many clients read an answer only when they have sent everything.
         """
         exchange = self._exchange
-        if exchange.is_body_whole:
+        if exchange.is_body_complete:
             return
         if not (exchange.head.expects_continue and not exchange.is_read and not exchange.received_bytes):
             bytes_left = self._limits.lingering_close_bytes_max
@@ -72,13 +72,13 @@ class Body:
                         bytes_left -= len(data)
             except (TimeoutError, Problem):
                 pass
-        if not exchange.is_body_whole:
+        if not exchange.is_body_complete:
             exchange.stop_body()
 
     def _check_pace(self) -> None:
         """Checks the rate of the body, repeatedly. Does not interrupt a handler that is not reading."""
         exchange = self._exchange
-        if exchange.is_body_whole:
+        if exchange.is_body_complete:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()

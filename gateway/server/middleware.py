@@ -77,7 +77,7 @@ class Middleware:
             if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
                 _check_common_headers(request)
             if not self._context.topics.is_standalone and "topic" in request.match_info:
-                await self._context.topics.look_for(request.match_info["topic"], partitions_named(request))
+                await self._context.topics.refresh(request.match_info["topic"], partitions_named(request))
             response = await handler(request)
             if isinstance(response, web.Response) and (body := response.body) is not None:
                 size_bytes: int = len(body)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ class Middleware:
                     may_refuse = request.method == "GET" and _operation(handler) != "metrics"
                     self._responses.count(request, size_bytes, may_refuse=may_refuse)
         except (Problem, EngineError) as error:
-            response = _refusal(request, error, request_id)
+            response = _error_response(request, error, request_id)
         except ConnectionResetError:
             raise  # the client of a stream has left: an answer cannot be sent
         except web.HTTPException as error:
@@ -93,10 +93,10 @@ class Middleware:
         except Exception:
             log.exception("a handler failed", extra={"request_id": request_id, "operation": _operation(handler)})
             text = "the server failed; its log has the error under this request_id"
-            self._responses.cancel_promise(request)
+            self._responses.cancel_reservation(request)
             response = Problem("internal", text).response(request_id)
         except asyncio.CancelledError:
-            self._responses.cancel_promise(request)
+            self._responses.cancel_reservation(request)
             self._log.disconnected(request, _operation(handler), time.perf_counter() - started, request_id)
             raise
         finally:  # runs for a client that has left, too
@@ -184,10 +184,10 @@ def _operation(handler: Handler) -> str:
     return getattr(handler, "__name__", "unknown")
 
 
-def _refusal(request: web.Request, error: Problem | EngineError, request_id: str) -> web.Response:
+def _error_response(request: web.Request, error: Problem | EngineError, request_id: str) -> web.Response:
     """A function of its own, so that no name in the caller's frame keeps the error, its traceback and the body."""
     problem = error if isinstance(error, Problem) else from_engine(error)
-    return tail.come_back(request, problem) or problem.response(request_id)
+    return tail.resume_later(request, problem) or problem.response(request_id)
 
 
 def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:

@@ -18,7 +18,7 @@ from gateway.wire.frames import PREFACE
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.idle import Progress
-from gateway.wire.listening import place_of
+from gateway.wire.listening import endpoint_of
 from gateway.wire.messages import (
     BodyCut,
     BodyEnded,
@@ -85,8 +85,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self.client = place_of(transport.get_extra_info("peername"))
-        self.server = place_of(transport.get_extra_info("sockname"))
+        self.client = endpoint_of(transport.get_extra_info("peername"))
+        self.server = endpoint_of(transport.get_extra_info("sockname"))
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self._speak(Http2 if tls.selected_alpn_protocol() == "h2" else Http1)
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
                     self._steer_reading()
         elif kind is RequestBegan:
             self.has_asked = True
-            exchange = Exchange(self, event.stream_id, event.head, event.is_whole)  # type: ignore[union-attr]
+            exchange = Exchange(self, event.stream_id, event.head, event.is_complete)  # type: ignore[union-attr]
             if not self.is_http2 and (self._exchanges or self._queued):
                 self._queue(exchange)
             else:
@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
 
     def _reject(self, event: HeadRejected) -> None:
         assert self._core is not None
-        headers, body = self._server.refusal(event.status)
+        headers, body = self._server.rejection(event.status)
         self._core.answer(event.stream_id, event.status, [*headers, self._server.date], body)
         self._flush_soon()
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gateway.wire.messages import Header, RequestHead, WireLimits
 
 Application = Callable[["Exchange"], Coroutine[Any, Any, None]]
-Refusal = Callable[[int], tuple[list[Header], bytes]]  # headers and body of an answer that needs no application
+Rejection = Callable[[int], tuple[list[Header], bytes]]  # headers and body of an answer that needs no application
 
 
 class Carrier(Protocol):
@@ -43,7 +43,7 @@ class Host(Protocol):
     application: Application
     limits: WireLimits
     date: Header
-    refusal: Refusal
+    rejection: Rejection
 
     def opened(self, connection: Any) -> None: ...
     def closed(self, connection: Any) -> None: ...
@@ -56,16 +56,16 @@ class BodyIncomplete(Exception):
 
 
 class Exchange:
-    """A request on a connection. `received_bytes` counts the body so far; `is_body_whole`: the body is complete."""
+    """A request on a connection. `received_bytes` counts the body so far; `is_body_complete`: the body is complete."""
 
     __slots__ = ("_is_answered", "_is_cut", "_pieces", "_waiter", "connection", "has_begun", "has_started", "head",
-                 "is_body_whole", "is_read", "received_bytes", "stream_id", "task", "unread_bytes")  # fmt: skip
+                 "is_body_complete", "is_read", "received_bytes", "stream_id", "task", "unread_bytes")  # fmt: skip
 
-    def __init__(self, connection: Carrier, stream_id: int, head: RequestHead, is_whole: bool) -> None:
+    def __init__(self, connection: Carrier, stream_id: int, head: RequestHead, is_complete: bool) -> None:
         self.connection = connection
         self.stream_id = stream_id
         self.head = head
-        self.is_body_whole = is_whole
+        self.is_body_complete = is_complete
         self.received_bytes = 0
         self.unread_bytes = 0  # received, and not read by the application
         self.is_read = False  # the application has asked for the body
@@ -97,11 +97,11 @@ class Exchange:
             return data
         if self._is_cut:
             raise BodyIncomplete(f"{self.received_bytes} bytes of the body came")
-        return b"" if self.is_body_whole else None
+        return b"" if self.is_body_complete else None
 
     async def wait_readable(self) -> None:
         """Wait until `read_nowait` returns something or raises. Raises the error of `fail_read`."""
-        if self._pieces or self._is_cut or self.is_body_whole:
+        if self._pieces or self._is_cut or self.is_body_complete:
             return
         has_answer = self._is_answered or self.has_begun  # a stream takes no 100 behind its answer
         if self.head.expects_continue and not self.received_bytes and not has_answer:
@@ -156,7 +156,7 @@ class Exchange:
         self._wake()
 
     def end_body(self) -> None:
-        self.is_body_whole = True
+        self.is_body_complete = True
         self._wake()
 
     def cut_body(self) -> None:

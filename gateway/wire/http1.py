@@ -214,7 +214,7 @@ class Http1:
         self._ignores_input = self.has_fault = True
         message = self._messages.get(self._last_id)
         last = self._events[-1] if self._events else None
-        if isinstance(last, RequestBegan) and not last.is_whole:  # the rest of its body cannot be parsed
+        if isinstance(last, RequestBegan) and not last.is_complete:  # the rest of its body cannot be parsed
             self._events[-1] = HeadRejected(self._last_id, status)
             if message is not None:
                 message.keeps_alive = False

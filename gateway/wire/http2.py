@@ -352,9 +352,9 @@ class Http2:
         else:
             self._announce()
 
-    def _reject(self, stream_id: int, status: int, is_whole: bool) -> None:
+    def _reject(self, stream_id: int, status: int, is_complete: bool) -> None:
         stream = self._open[stream_id] = Stream(stream_id, self._queue.first_window, None)
-        stream.is_remote_open = stream.is_stopped = not is_whole
+        stream.is_remote_open = stream.is_stopped = not is_complete
         self._cancels.spend(self._now)
         self._events.append(HeadRejected(stream_id, status))
 

@@ -88,10 +88,10 @@ def _start_state() -> _State:
         tree.update({bits[:end]: None for end in range(length)})
         tree[bits] = symbol
     states = {bits: _State() for bits, symbol in tree.items() if symbol is None}
-    for place, state in states.items():
-        state.is_end = len(place) < 8 and set(place) <= {"1"}
+    for endpoint, state in states.items():
+        state.is_end = len(endpoint) < 8 and set(endpoint) <= {"1"}
         for half in range(16):
-            bits, ended = place, -1
+            bits, ended = endpoint, -1
             for bit in f"{half:04b}":
                 bits += bit
                 found = tree[bits]

@@ -18,11 +18,11 @@ STEPS = ((0x30, 0, 0, 13), (0x45, 0, 1, 2), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFF
 DROP_SYN = b"".join(struct.pack("=HBBI", *step) for step in STEPS)
 
 
-def listen(places: Sequence[tuple[str, int]]) -> list[socket.socket]:
+def listen(endpoints: Sequence[tuple[str, int]]) -> list[socket.socket]:
     """Opens a socket for each address and port, which other processes may share. Raises OSError."""
     with contextlib.ExitStack() as stack:
         sockets = []
-        for address, port in places:
+        for address, port in endpoints:
             one = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -51,7 +51,7 @@ def reject_new_connections(listener: socket.socket) -> None:
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, filter_)
 
 
-def place_of(address: Any) -> str:
+def endpoint_of(address: Any) -> str:
     """Returns `host:port`; a Unix socket has no port."""
     if not isinstance(address, tuple) or len(address) < 2:
         return "unix"

@@ -66,11 +66,11 @@ class RequestHead:
 
 
 class RequestBegan(NamedTuple):
-    """A request's head is there. `is_whole`: no body follows."""
+    """A request's head is there. `is_complete`: no body follows."""
 
     stream_id: int
     head: RequestHead
-    is_whole: bool
+    is_complete: bool
 
 
 class BodyPart(NamedTuple):

@@ -15,7 +15,7 @@ from functools import partial
 
 from engine.runtime.tasks import start_task
 from gateway.wire.connection import Connection
-from gateway.wire.exchange import Application, Refusal
+from gateway.wire.exchange import Application, Rejection
 from gateway.wire.idle import Times, Verdict, verdict_on
 from gateway.wire.listening import reject_new_connections
 from gateway.wire.messages import WireLimits
@@ -33,7 +33,7 @@ RENEWAL_GRACE_S = 5.0
 class HttpServer:
     """`now_s` returns seconds since 1970, for dates. `count_ended` receives why a connection is ended.
 
-    `refusal` returns headers and body for the status of a request that is refused before the application sees it.
+    `rejection` returns headers and body for the status of a request that is refused before the application sees it.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class HttpServer:
         connections_max: int,
         now_s: Callable[[], float],
         count_ended: Callable[[Verdict], object] = lambda _: None,
-        refusal: Refusal = lambda _: ([("Content-Length", "0")], b""),
+        rejection: Rejection = lambda _: ([("Content-Length", "0")], b""),
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.application = application
         self.limits = limits
-        self.refusal = refusal
+        self.rejection = rejection
         self.connections: set[Connection] = set()
         self.under_way = 0
         self.date = ("Date", "")

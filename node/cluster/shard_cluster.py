@@ -151,14 +151,14 @@ class ShardCluster:
         self.view.put_plain_nodes(plain)
         urls = {node_id: node.internal_urls for node_id, node in self.view.nodes.items()}
         self.host.on_nodes(self.view.registrations, urls)
-        self._peers.nodes_changed()
+        self._peers.on_nodes_changed()
 
     def _apply_states(self, plain: Any) -> None:
         """Apply states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
         changed = states_from_plain(plain)
         self.view.put_states(changed)
         self.host.on_states(changed)
-        self._peers.leaders_moved()
+        self._peers.on_leaders_changed()
 
     def _apply_topics(self, plain: TopicChanges) -> None:
         for topic in plain["changed"]:

@@ -35,7 +35,7 @@ from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.shippers import TierStatistics
 from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
-from gateway.links.link import Busy, Caller, Handler, LinkLost, listen
+from gateway.links.link import Busy, Handler, LinkClient, LinkLost, listen
 from gateway.links.process_links import Process, ProcessLinks
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
@@ -83,8 +83,8 @@ async def run(task: ShardTask) -> None:
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
         supervisor_gone = asyncio.Event()
         handlers: dict[str, Handler] = {**HEARTBEAT}  # complete before `supervisor` connects
-        supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
-        worker = Caller(worker_socket(task.run_dir))
+        supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_gone.set)
+        worker = LinkClient(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
         tier = ShardTier(logs, worker, store.url)
@@ -156,15 +156,15 @@ async def run(task: ShardTask) -> None:
             raise SystemExit("not everything of this shard is durable")  # a clean exit would skip recovery
 
 
-def _siblings(task: ShardTask) -> dict[Process, Caller]:
+def _siblings(task: ShardTask) -> dict[Process, LinkClient]:
     others = (index for index in range(task.count) if index != task.index)
-    return {(None, index): Caller(shard_socket(task.run_dir, index)) for index in others}
+    return {(None, index): LinkClient(shard_socket(task.run_dir, index)) for index in others}
 
 
 class SupervisedChanges:
     """Forwards topic changes to the supervisor, and applies those that it sends to every shard."""
 
-    def __init__(self, shard: Shard, supervisor: Caller, *, is_standalone: bool) -> None:
+    def __init__(self, shard: Shard, supervisor: LinkClient, *, is_standalone: bool) -> None:
         self._shard = shard
         self._supervisor = supervisor
         self._openings: dict[str, asyncio.Future[Any]] = {}  # topics and partitions being opened, by topic
@@ -266,7 +266,7 @@ class SupervisedChanges:
         }
 
 
-def report_failure(supervisor: Caller, directory: DataDirectory) -> None:
+def report_failure(supervisor: LinkClient, directory: DataDirectory) -> None:
     """Report a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
     assert directory.fault is not None
     with suppress(Busy, LinkLost):
@@ -277,7 +277,7 @@ def report_failure(supervisor: Caller, directory: DataDirectory) -> None:
 class SupervisedBlocks:
     """Allocates blocks of producer ids from the supervisor, which alone has a coordination session."""
 
-    def __init__(self, supervisor: Caller) -> None:
+    def __init__(self, supervisor: LinkClient) -> None:
         self._supervisor = supervisor
 
     async def take(self) -> range:
@@ -292,7 +292,7 @@ class SupervisedBlocks:
 class ShardTier:
     """Reads the tiered store for a shard; the worker process ships to it."""
 
-    def __init__(self, logs: RemoteLogs, worker: Caller, store_url: str) -> None:
+    def __init__(self, logs: RemoteLogs, worker: LinkClient, store_url: str) -> None:
         self.store_url = store_url
         self._logs = logs
         self._worker = worker

@@ -26,7 +26,7 @@ from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.store.store import open_store
-from gateway.links.link import Caller, Handler, listen
+from gateway.links.link import Handler, LinkClient, listen
 from gateway.metrics.process_metrics import PROCESS_METRICS
 from node.messages import (
     CHANGE_S,
@@ -58,7 +58,7 @@ async def run(task: ShardTask) -> None:
         components = ShipperComponents(store, disk, SystemClock(), random.Random(), new_id, executor)
         options = ShipperOptions(idle_seconds=task.settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, task.identity.cluster_id, writer=new_id())
-        shards = [Caller(shard_socket(task.run_dir, index)) for index in range(task.count)]
+        shards = [LinkClient(shard_socket(task.run_dir, index)) for index in range(task.count)]
         for caller in shards:
             caller.connect()
         supervisor_gone = asyncio.Event()
@@ -67,7 +67,7 @@ async def run(task: ShardTask) -> None:
             task.settings, disk, lambda: _scrubbed(served, shards), segment_restorer(store, disk, task.identity)
         )
         handlers = _handlers(shipping, shards, served)
-        supervisor = Caller(supervisor_socket(task.run_dir), handlers, when_lost=supervisor_gone.set)
+        supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_gone.set)
         server = await listen(worker_socket(task.run_dir), handlers)
         link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
@@ -83,7 +83,7 @@ async def run(task: ShardTask) -> None:
             caller.close()
 
 
-def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord]) -> dict[str, Handler]:
+def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRecord]) -> dict[str, Handler]:
     async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
         _add(shipping, shards, served, record_from(fields))
         return None, b""
@@ -115,7 +115,7 @@ def _handlers(shipping: Shipping, shards: list[Caller], served: dict[str, TopicR
     return {**topics, **HEARTBEAT, **PROCESS_METRICS, "wake": wake, "statistics": statistics}
 
 
-def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord], record: TopicRecord) -> None:
+def _add(shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRecord], record: TopicRecord) -> None:
     """Serve a topic's local partitions, and stop those that were reassigned."""
     old = served.get(record.topic_id)
     before = set() if old is None else set(old.here)
@@ -126,7 +126,7 @@ def _add(shipping: Shipping, shards: list[Caller], served: dict[str, TopicRecord
         shipping.add(record, number, _Source(owner, record, number))
 
 
-def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[ScrubbedPartition]:
+def _scrubbed(served: dict[str, TopicRecord], shards: list[LinkClient]) -> list[ScrubbedPartition]:
     return [
         _RemotePartition(shards[shard_of(record.topic_id, number, len(shards))], record, number)
         for record in served.values()
@@ -137,7 +137,7 @@ def _scrubbed(served: dict[str, TopicRecord], shards: list[Caller]) -> list[Scru
 class _RemotePartition:
     """Gives the scrubber a partition of a shard process."""
 
-    def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
+    def __init__(self, owner: LinkClient, record: TopicRecord, number: int) -> None:
         self.topic_id = record.topic_id
         self.topic = record.name
         self.number = number
@@ -163,7 +163,7 @@ class _RemotePartition:
 class _Source:
     """Gives the shipper a partition of a shard process."""
 
-    def __init__(self, owner: Caller, record: TopicRecord, number: int) -> None:
+    def __init__(self, owner: LinkClient, record: TopicRecord, number: int) -> None:
         self._owner = owner
         self._partition_id = (record.topic_id, record.name, number)
         self._sent_end = 0

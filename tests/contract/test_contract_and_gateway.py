@@ -65,8 +65,8 @@ def _assert_same(name: str, rule: Rule, schema: dict[str, Any]) -> None:
 
 def test_the_wish_of_a_fetch_over_many_partitions_is_that_of_the_contract() -> None:
     declared = resolve(CONTRACT, CONTRACT["components"]["schemas"]["FetchMany"])
-    accepted = msgspec.json.schema_components([fetch_many.Wish, fetch_many.Entry])[1]
-    _assert_same_members(accepted["Wish"], declared)
+    accepted = msgspec.json.schema_components([fetch_many.MultiFetchRequest, fetch_many.Entry])[1]
+    _assert_same_members(accepted["MultiFetchRequest"], declared)
     _assert_same_members(accepted["Entry"], declared["properties"]["partitions"]["items"])
 
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from engine.directory.topics import TopicRecord
-from gateway.links.link import Caller, listen
+from gateway.links.link import LinkClient, listen
 from gateway.routing.peers import Owner, Peers
 from node.cluster.operations import ClusterOperator
 from replication.errors import NoLeader
@@ -61,7 +61,7 @@ async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> As
         (one, _, _) = await cluster.start_all(1, 2, 3)
         path = str(tmp_path / "supervisor")
         server = await listen(path, ClusterOperator(one).handlers())
-        supervisor = Caller(path, {})
+        supervisor = LinkClient(path, {})
         supervisor.connect()
         await cluster.until(lambda: is_up(supervisor))
 
@@ -78,7 +78,7 @@ async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> As
         await cluster.stop()
 
 
-def is_up(caller: Caller) -> bool:
+def is_up(caller: LinkClient) -> bool:
     try:
         return caller.link().is_up
     except Exception:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
-from gateway.links.link import Caller, listen
+from gateway.links.link import LinkClient, listen
 from gateway.links.process_links import ProcessLinks
 from gateway.routing.peers import Peers
 from replication.cluster.values import NodeInfo, TopicEntry
@@ -48,7 +48,7 @@ class World:
         state = PartitionState(nodes, leader, epoch, members)
         self.view.put_states([(self.topic_id, number, VersionedState(state, epoch))])
         for member in self.members.values():
-            member.node.peers.leaders_moved()
+            member.node.peers.on_leaders_changed()
             for partition in member.node.shard.partitions():
                 if partition.number == number:
                     partition.wake_all()
@@ -65,15 +65,15 @@ class LedByWord(Replica):
     """The leader of one partition, as `World` defines it; tests can make it reject."""
 
     world: World
-    refusal: Exception | None = None  # of appends
+    rejection: Exception | None = None  # of appends
     is_new = False  # does not know the high watermark yet
     asked = 0
 
     def check_append(self, acks: Acks) -> None:
         self.asked += 1
         self.check_serves_reads()
-        if self.refusal is not None:
-            raise self.refusal
+        if self.rejection is not None:
+            raise self.rejection
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
         if from_follower and self.world.is_in_sync(self.in_sync[0], self.partition.number):
@@ -91,7 +91,7 @@ class LedByWord(Replica):
 class OneNode:
     """One node, and a client of it."""
 
-    def __init__(self, gateway: InProcess, world: World, path: str, callers: Mapping[int, Caller]) -> None:
+    def __init__(self, gateway: InProcess, world: World, path: str, callers: Mapping[int, LinkClient]) -> None:
         self.gateway: Gateway = gateway
         self.node = gateway.node
         self.path = path
@@ -146,7 +146,7 @@ async def several_nodes(directory: Path, count: int = 2, **settings: Any) -> Asy
         paths = {node_id: directory / str(node_id) for node_id in range(1, count + 1)}
         for node_id, path in paths.items():
             path.mkdir()
-            callers = {other: Caller(str(paths[other] / "link")) for other in paths if other != node_id}
+            callers = {other: LinkClient(str(paths[other] / "link")) for other in paths if other != node_id}
             links = ProcessLinks({(other, 0): caller for other, caller in callers.items()})
             peers = Peers(links=links, view=world.view, node_id=node_id)
             gateway = await stack.enter_async_context(in_process(path, peers, node_id=node_id, **settings))

@@ -31,7 +31,7 @@ class Node:
     def give(self, connection, size_bytes, **options):
         request = Request(connection)
         self.answers.count(request, size_bytes, **options)
-        self.answers.end_promise(request)
+        self.answers.end_reservation(request)
         connection.unsent_bytes += size_bytes
 
 
@@ -95,5 +95,5 @@ def test_a_promise_counts_until_it_is_kept_or_taken_back(node):
     assert node.answers.size_bytes == MIB, "it was compressed"
     with pytest.raises(Problem):
         node.give(one, 2 * MIB + 1)
-    node.answers.cancel_promise(request)
+    node.answers.cancel_reservation(request)
     assert node.answers.size_bytes == 0

@@ -19,7 +19,7 @@ from gateway.links import internal_link
 from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
-from gateway.links.link import Caller, LinkLost, LinkRejected, RemoteFailure
+from gateway.links.link import LinkClient, LinkLost, LinkRejected, RemoteFailure
 
 OURS = Credentials("cluster-1", "a secret")
 STRANGERS = [replace(OURS, secret="another"), replace(OURS, secret=""), replace(OURS, cluster_id="cluster-2")]
@@ -49,8 +49,8 @@ class Node:
         self.url = f"http://127.0.0.1:{port}"
         self.listener = InternalListener(OURS, {"echo": echo, "refuse": refuse, "stay": stay}, reversed_body)
 
-    def caller(self, credentials: Credentials = OURS) -> Caller:
-        return Caller(self.url, dial=dial_internal(self.url, credentials))
+    def caller(self, credentials: Credentials = OURS) -> LinkClient:
+        return LinkClient(self.url, dial=dial_internal(self.url, credentials))
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(
 async def test_a_stranger_gets_no_link_and_that_is_said_once(
     node: Node, stranger: Credentials, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Caller, "RETRY_S_MAX", 0.01)
+    monkeypatch.setattr(LinkClient, "RETRY_S_MAX", 0.01)
     caller = node.caller(stranger)
     with caplog.at_level(logging.ERROR), pytest.raises(LinkLost):
         await caller.connected(0.5)

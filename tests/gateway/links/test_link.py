@@ -12,7 +12,7 @@ import pytest
 from engine.errors import UnknownTopic
 from gateway.http.problems import Problem, from_engine
 from gateway.links import link as link_module
-from gateway.links.link import Busy, Caller, Link, LinkLost, RemoteFailure, listen
+from gateway.links.link import Busy, Link, LinkClient, LinkLost, RemoteFailure, listen
 from gateway.links.process_links import ProcessLinks
 
 
@@ -52,11 +52,11 @@ async def other() -> Other:
 
 
 @pytest.fixture
-async def caller(other: Other, tmp_path: Path) -> AsyncIterator[Caller]:
+async def caller(other: Other, tmp_path: Path) -> AsyncIterator[LinkClient]:
     path = str(tmp_path / "s")
     names = ("echo", "refuse", "object", "break_down", "wait")
     server = await listen(path, {name: getattr(other, name) for name in names})
-    caller = Caller(path)
+    caller = LinkClient(path)
     caller.connect()
     await caller.connected(5)
     yield caller
@@ -65,59 +65,61 @@ async def caller(other: Other, tmp_path: Path) -> AsyncIterator[Caller]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 3_000_000])
-async def test_arguments_and_payload_come_back_as_they_went(caller: Caller, size: int) -> None:
+async def test_arguments_and_payload_come_back_as_they_went(caller: LinkClient, size: int) -> None:
     payload = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     reply = await caller.link().call("echo", ["a", 1, None, {"b": 2}], payload, timeout_s=5)
     assert reply == (["a", 1, None, {"b": 2}], payload)
 
 
-async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(caller: Caller, other: Other) -> None:
+async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(
+    caller: LinkClient, other: Other
+) -> None:
     calls = [caller.link().begin("echo", n, b"x" * (n % 7) * 1000) for n in range(100)]
     await asyncio.gather(*calls)
     assert other.asked == list(range(100))
 
 
-async def test_a_slow_reply_delays_no_other(caller: Caller, other: Other) -> None:
+async def test_a_slow_reply_delays_no_other(caller: LinkClient, other: Other) -> None:
     slow = caller.link().begin("wait", None)
     assert await caller.link().call("echo", 1, timeout_s=5) == (1, b"")
     other.go_on.set()
     assert await slow == ("done", b"")
 
 
-async def test_an_error_keeps_its_code_its_members_and_what_it_says_of_side_effects(caller: Caller) -> None:
+async def test_an_error_keeps_its_code_its_members_and_what_it_says_of_side_effects(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure) as failure:
         await caller.link().call("refuse", None, timeout_s=5)
     problem = from_engine(failure.value)
     assert (problem.code, problem.status, problem.members["topic"]) == ("unknown_topic", 404, "t")
 
 
-async def test_a_problem_comes_back_as_one(caller: Caller) -> None:
+async def test_a_problem_comes_back_as_one(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure) as failure:
         await caller.link().call("object", None, timeout_s=5)
     assert (failure.value.code, failure.value.retryable) == ("overloaded", True)
 
 
-async def test_a_bug_at_the_other_side_is_told_without_its_words(caller: Caller) -> None:
+async def test_a_bug_at_the_other_side_is_told_without_its_words(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure) as failure:
         await caller.link().call("break_down", None, timeout_s=5)
     assert failure.value.code == "internal"
     assert "ZeroDivision" not in str(failure.value)
 
 
-async def test_a_caller_that_leaves_ends_the_work(caller: Caller, other: Other) -> None:
+async def test_a_caller_that_leaves_ends_the_work(caller: LinkClient, other: Other) -> None:
     call = caller.link().begin("wait", None)
     await caller.link().call("echo", None, timeout_s=5)
     call.cancel()
     await asyncio.wait_for(other.cancelled.wait(), 5)
 
 
-async def test_a_deadline_is_kept(caller: Caller, other: Other) -> None:
+async def test_a_deadline_is_kept(caller: LinkClient, other: Other) -> None:
     with pytest.raises(LinkLost):
         await caller.link().call("wait", None, timeout_s=0.01)
     await asyncio.wait_for(other.cancelled.wait(), 5)
 
 
-async def test_a_lost_link_ends_its_calls_and_is_made_again(caller: Caller) -> None:
+async def test_a_lost_link_ends_its_calls_and_is_made_again(caller: LinkClient) -> None:
     link = caller.link()
     call = link.begin("wait", None)
     link.close()
@@ -126,7 +128,7 @@ async def test_a_lost_link_ends_its_calls_and_is_made_again(caller: Caller) -> N
     assert await (await caller.connected(5)).call("echo", 1, timeout_s=5) == (1, b"")
 
 
-async def test_bytes_under_way_are_bounded(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_under_way_are_bounded(caller: LinkClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "BYTES_IN_FLIGHT_MAX", 1000)
     link = caller.link()
     first = link.begin("echo", None, b"x" * 900)
@@ -139,13 +141,13 @@ async def test_bytes_under_way_are_bounded(caller: Caller, monkeypatch: pytest.M
 
 async def test_a_link_that_is_down_refuses_at_once(tmp_path: Path) -> None:
     with pytest.raises(Busy):
-        Caller(str(tmp_path / "nobody")).link()
+        LinkClient(str(tmp_path / "nobody")).link()
     with pytest.raises(Busy):
         Link({}).begin("echo", None)
 
 
 async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp_path):
-    caller = Caller(str(tmp_path / "nobody.sock"))
+    caller = LinkClient(str(tmp_path / "nobody.sock"))
     with pytest.raises(LinkLost, match=r"no process answered at .*nobody\.sock"):
         await caller.connected(0.05)
     caller.close()
@@ -154,7 +156,7 @@ async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp
 async def test_a_process_is_ready_once_its_siblings_have_answered(tmp_path: Path) -> None:
     """Before the fix the first request after a start was rejected: the link to its partition's shard was not up yet."""
     path = str(tmp_path / "sibling.sock")
-    links = ProcessLinks({(None, 1): Caller(path)})
+    links = ProcessLinks({(None, 1): LinkClient(path)})
     links.connect()
     waiting = asyncio.create_task(links.wait_connected())
     await asyncio.sleep(0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from engine.format import batch as record_batch
 from engine.format.batch import Record, Row
 from gateway.fetch.cloud_events import BINARY, events_out, render_events
+from gateway.produce.batching import Headers, IncomingRow
 from gateway.produce.cloud_events import CONTENT_TYPE, EVENT, EVENT_BATCH, binary_attributes, binary_event, decode_event
-from gateway.produce.placing import Headers, IncomingRow
 
 TEXTS = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"], exclude_characters="\ufffe\uffff"),

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.http.problems import Problem
+from gateway.produce.batching import IncomingRow, IncomingValues
 from gateway.produce.json_records import decode_envelope, decode_record_lines
-from gateway.produce.placing import IncomingRow, IncomingValues
 from tests.gateway.json_texts import SPACES, SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
 from tests.gateway.refusals import refusal_of
 

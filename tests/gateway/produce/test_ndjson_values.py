@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.http.problems import Problem
+from gateway.produce.batching import IncomingValues
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
-from gateway.produce.placing import IncomingValues
 from tests.gateway.json_texts import SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
 from tests.gateway.refusals import refusal_of
 

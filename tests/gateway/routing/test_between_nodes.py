@@ -61,7 +61,7 @@ async def test_what_nobody_took_in_time_is_told_as_not_stored(cluster):
     for acks in ("0", "1", "all"):
         assert_problem(await topics[1].post_lines("1", timeout_ms=50, acks=acks), "no_leader", no_side_effects=True)
     cluster.world.lead(0, 2)
-    cluster.members[2].leader("t").refusal = NotEnoughReplicas("one of two")
+    cluster.members[2].leader("t").rejection = NotEnoughReplicas("one of two")
     answer = await topics[1].post_lines("1", timeout_ms=50)
     assert_problem(answer, "not_enough_replicas", no_side_effects=True, retryable=True)
     assert cluster.members[2].partition("t").log_end == 0
@@ -71,13 +71,13 @@ async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cl
     """For any outcome of their attempts; a later request is stored after those that wait."""
     topics = await cluster.create("t", leader=2)
     leader, handover = cluster.members[2].leader("t"), cluster.members[1].node.failover
-    leader.refusal = NotEnoughReplicas("one of two")
+    leader.rejection = NotEnoughReplicas("one of two")
     waiting = []
     for value in range(20):
         waiting.append(asyncio.ensure_future(topics[1].post_lines(str(value))))
         await until(lambda count=value: handover.retries > count)
     await until(lambda: leader.asked > 8)  # by the queue, not by each request
-    leader.refusal = None
+    leader.rejection = None
     late = asyncio.ensure_future(topics[1].post_lines("20"))
     answers = await asyncio.gather(*waiting, late)
     assert {answer.status for answer in answers} == {200}
@@ -90,10 +90,10 @@ async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cl
 async def test_too_few_replicas_stop_those_only_who_ask_for_them(cluster):
     topics = await cluster.create("t", leader=1)
     leader = cluster.members[1].leader("t")
-    leader.refusal = NotEnoughReplicas("one of two")
+    leader.rejection = NotEnoughReplicas("one of two")
     waiting = asyncio.ensure_future(topics[1].post_lines("1"))
     await until(lambda: cluster.members[1].node.failover.retries)
-    leader.refusal = None
+    leader.rejection = None
     assert (await topics[1].post_lines("2", acks=1)).status == 200
     assert (await waiting).status == 200
 

@@ -20,7 +20,7 @@ class Pauses:
         self.asked: list[float] = []
         self.is_over = asyncio.Event()
 
-    async def wait_for_leaders(self, seconds: float) -> bool:
+    async def wait_leader_change(self, seconds: float) -> bool:
         if len(self.asked) == len(NEWS):
             self.is_over.set()
             await asyncio.Event().wait()

@@ -53,7 +53,7 @@ def test_a_leader_that_registered_again_since_its_election_does_not_answer() -> 
 async def test_a_node_links_the_other_nodes_and_not_itself() -> None:
     links = ProcessLinks(credentials=Credentials("cluster", "secret"))
     peers = Peers(links=links, view=view_of(node(OWN, 100), node(OTHER, 7)), node_id=OWN)
-    peers.nodes_changed()
+    peers.on_nodes_changed()
     with pytest.raises(LinkDown, match="restarting"):
         peers.link(Owner(OTHER, 0))
     with pytest.raises(LinkDown, match="is not there"):

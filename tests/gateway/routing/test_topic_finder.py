@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from gateway.http.problems import Problem
-from gateway.routing.topic_finder import NAMES_MAX, QUESTIONS_MAX, TopicFinder
+from gateway.routing.topic_finder import LOOKUPS_MAX, NAMES_MAX, TopicFinder
 from replication.cluster.store_calls import StoreTimeout
 from tests.scenarios.conformity import assert_problem
 
@@ -123,10 +123,10 @@ async def test_names_that_nobody_asks_for_are_forgotten_and_a_slow_answer_holds_
     await asyncio.sleep(0)
     for number in range(100):
         assert not await finder.find(f"t{number}")
-        for one in list(finder._asking.values()):
-            if one.is_idle is False and one is not finder._asking["slow"]:
+        for one in list(finder._pending.values()):
+            if one.is_idle is False and one is not finder._pending["slow"]:
                 await one._asking  # its pause
-    assert len(finder._asking) <= 10
+    assert len(finder._pending) <= 10
     slow.set()
     assert await waiting
 
@@ -146,9 +146,9 @@ async def test_names_that_are_all_different_are_bounded_too():
     finder = TopicFinder(ask)
     names = [f"t{number}" for number in range(2 * NAMES_MAX)]
     answers = await asyncio.gather(*map(finder.find, names), return_exceptions=True)
-    assert most <= QUESTIONS_MAX
+    assert most <= LOOKUPS_MAX
     assert answers[:NAMES_MAX] == [False] * NAMES_MAX
     for refused in answers[NAMES_MAX:]:
         assert isinstance(refused, Problem)
         assert (refused.code, refused.response("r").headers["Retry-After"]) == ("overloaded", "1")
-    assert len(finder._asking) <= NAMES_MAX
+    assert len(finder._pending) <= NAMES_MAX

@@ -28,7 +28,7 @@ def summary(events: list) -> dict[int, tuple]:
     for event in events:
         if isinstance(event, RequestBegan):
             head = event.head
-            body_end = "whole" if event.is_whole else "open"
+            body_end = "whole" if event.is_complete else "open"
             found[event.stream_id] = [head.method, head.path, head.query, head.headers, b"", body_end]
         elif isinstance(event, BodyPart):
             found[event.stream_id][4] += event.data

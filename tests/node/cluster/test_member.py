@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from engine.runtime.clock import SystemClock
-from gateway.links.link import Caller, Link, listen
+from gateway.links.link import Link, LinkClient, listen
 from gateway.settings import NodeSettings
 from node.cluster.member import ClusterMember
 from replication.cluster.agent import ClusterAgent
@@ -39,7 +39,7 @@ async def supervised(tmp_path: Path, agent: ClusterAgent, shards: int = 1) -> As
         member = ClusterMember(settings, OwnNode(1), [], executor, SystemClock(), Random(1), lambda: "id")
         member._agent, member._processes = agent, NoProcesses()
         server = await listen(str(tmp_path / "supervisor"), member.handlers())
-        supervisor = Caller(str(tmp_path / "supervisor"))
+        supervisor = LinkClient(str(tmp_path / "supervisor"))
         yield member, await supervisor.connected(10.0)
         supervisor.close()
         server.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.links.link import Caller, Handler, listen
+from gateway.links.link import Handler, LinkClient, listen
 from node.child_processes import Child
 from node.processes.liveness_watchdog import CHECKS, HEARTBEAT, kill_if_silent
 
@@ -26,7 +26,7 @@ async def never(_: object, __: bytes) -> tuple[None, bytes]:
 @asynccontextmanager
 async def child_that(tmp_path: Path, answers: Handler) -> AsyncIterator[tuple[Child, asyncio.subprocess.Process]]:
     path = str(tmp_path / "socket")
-    server, caller = await listen(path, {"heartbeat": answers}), Caller(path)
+    server, caller = await listen(path, {"heartbeat": answers}), LinkClient(path)
     process = await asyncio.create_subprocess_exec("sleep", "600")
     try:
         yield Child(0, process, await caller.connected(PATIENCE_S), is_ready=True), process

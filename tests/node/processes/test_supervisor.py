@@ -15,7 +15,7 @@ import pytest
 
 from engine.directory.log_directories import LogDirectories
 from engine.runtime.disk import RealDisk
-from gateway.links.link import Caller, LinkLost, listen
+from gateway.links.link import LinkClient, LinkLost, listen
 from gateway.settings import NodeSettings
 from node.child_processes import Child
 from node.cluster.standalone_topics import Standalone
@@ -124,7 +124,7 @@ async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> 
     """For example of a new certificate: the files are not read again until they change again."""
     told: list[int] = []
 
-    async def server_of(index: int) -> tuple[asyncio.AbstractServer, Caller]:
+    async def server_of(index: int) -> tuple[asyncio.AbstractServer, LinkClient]:
         async def take(_: object, __: bytes) -> tuple[None, bytes]:
             told.append(index)
             if index == 0:
@@ -132,7 +132,7 @@ async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> 
             return None, b""
 
         path = str(tmp_path / str(index))
-        return await listen(path, {"renew_tls": take}), Caller(path)
+        return await listen(path, {"renew_tls": take}), LinkClient(path)
 
     made = [await server_of(index) for index in range(3)]
     links = [await caller.connected(30) for _, caller in made]

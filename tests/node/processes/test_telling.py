@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.directory.topics import TopicRecord
-from gateway.links.link import Caller, LinkLost, listen
+from gateway.links.link import LinkClient, LinkLost, listen
 from node.child_processes import call_links
 from node.messages import record_to
 from node.processes.shard_process import SupervisedChanges
@@ -45,11 +45,11 @@ class SlowShard:
 
 
 @asynccontextmanager
-async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChanges, Caller]]:
+async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChanges, LinkClient]]:
     async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
         return None, b""
 
-    caller = Caller(str(path))
+    caller = LinkClient(str(path))
     changes = SupervisedChanges(shard, caller, is_standalone=True)
     server = await listen(str(path), {**changes.handlers(), "all_ready": all_ready})
     caller.connect()

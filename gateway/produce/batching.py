@@ -1,8 +1,8 @@
-"""Places the records of a body: one encoded batch for each partition.
+"""Groups the records of a body by partition, and encodes one batch for each.
 
 Records come in two forms, values alone or rows with their fields, because most requests carry only values and need no
 object per record.
-Reads no clock, awaits nothing and appends nothing, so a large body can be placed in a thread. The records of one
+Reads no clock, awaits nothing and appends nothing, so a large body can be encoded in a thread. The records of one
 partition are accepted or rejected together: the first problem of one of them is the problem of all.
 """
 
@@ -54,7 +54,7 @@ class Batch(NamedTuple):
     record_count: int
 
 
-class Sequenced(NamedTuple):
+class ProducerSequence(NamedTuple):
     """The producer of some records, and the sequence number of the first of them."""
 
     producer_id: int
@@ -75,12 +75,12 @@ class Destination(NamedTuple):
     sticky: int
     partition: int | None = None
     key: bytes | None = None  # of records that have none
-    sequenced: Sequenced | None = None  # then all records go to `partition`
+    sequenced: ProducerSequence | None = None  # then all records go to `partition`
     key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
 
 
-Placed = dict[int, list[RowFields] | IncomingValues]
-Refused = dict[int, Problem]
+RecordsByPartition = dict[int, list[RowFields] | IncomingValues]
+ProblemsByPartition = dict[int, Problem]
 
 
 def to_batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
@@ -92,21 +92,23 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int) -> list[Ba
         check_count(len(incoming.values), records_max)
         return [encode(to.sticky if to.partition is None else to.partition, incoming, to)]
     check_count(count_of(incoming), records_max)
-    placed, refused = place(incoming, to)
-    if refused:
-        raise next(iter(refused.values()))
-    return [encode(partition, records, to) for partition, records in sorted(placed.items())]
+    grouped, problems = group_by_partition(incoming, to)
+    if problems:
+        raise next(iter(problems.values()))
+    return [encode(partition, records, to) for partition, records in sorted(grouped.items())]
 
 
-def place(incoming: Incoming, to: Destination, positions: Sequence[int] | None = None) -> tuple[Placed, Refused]:
+def group_by_partition(
+    incoming: Incoming, to: Destination, positions: Sequence[int] | None = None
+) -> tuple[RecordsByPartition, ProblemsByPartition]:
     """Returns each partition's records in the order of the body, and the problem of each partition that has one.
 
-    `positions` are the places of the records in the body, as problems name them; without it they are counted.
+    `positions` are the indexes of the records in the body, as problems name them; without it they are counted.
     """
     if isinstance(incoming, IncomingValues):
         incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
-    placed: dict[int, list[RowFields]] = {}
-    refused: Refused = {}
+    grouped: dict[int, list[RowFields]] = {}
+    problems: ProblemsByPartition = {}
     partitioner, partition, sticky, default_key, now_ms = to.partitioner, to.partition, to.sticky, to.key, to.now_ms
     for_key = None if partitioner is None else partitioner.for_key
     for index, row in enumerate(incoming):
@@ -118,12 +120,12 @@ def place(incoming: Incoming, to: Destination, positions: Sequence[int] | None =
         if row.partition is not None or timestamp > now_ms:
             problem = _problem_of(row, to, index if positions is None else positions[index])
             if problem is not None:
-                refused.setdefault(target, problem)
-        into = placed.get(target)
+                problems.setdefault(target, problem)
+        into = grouped.get(target)
         if into is None:
-            into = placed[target] = []
+            into = grouped[target] = []
         into.append((timestamp, key, row.value, row.headers))
-    return dict(placed), refused
+    return dict(grouped), problems
 
 
 def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destination) -> Batch:

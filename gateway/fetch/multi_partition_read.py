@@ -24,7 +24,7 @@ from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import Read, confirm_offset, decoded, document_fields, read_chunk, readable_bytes
 from gateway.fetch.record_json import Bounds, end_of
 from gateway.http.problems import Problem, ProblemFields, from_engine
-from gateway.routing.leader_failover import will_pass
+from gateway.routing.leader_failover import is_transient
 
 SHARE_BYTES_MIN = 16 * 1024  # a partition's share of an answer: a smaller read costs more than it returns
 PAUSE_S = 0.002  # between two counts of readable bytes, so that busy partitions do not cause a count for each append
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
     leader_epoch: int = 0
 
 
-class Found(NamedTuple):
+class Available(NamedTuple):
     """The readable bytes, and whether some entry has a problem, which is reported at once.
 
     `has_moved`: some entry moved to another owner; until the caller asks there, none of its records is readable.
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
     max_bytes: int
     max_records: int | None
     value: str | None
-    turn: int
+    rotation: int
     as_lines: bool
 
 
@@ -83,7 +83,7 @@ class _Wait(NamedTuple):
 
 async def wait(
     context: ReadContext, wanted: Sequence[Wanted], enough_bytes: int, over: asyncio.Future[int] | None = None
-) -> Found:
+) -> Available:
     """Return when `enough_bytes` are readable, an entry has a problem, the node drains, or `over` is done.
 
     With `enough_bytes` of 0 it looks and does not wait.
@@ -91,7 +91,7 @@ async def wait(
     waits: dict[int, _Wait] = {}
     try:
         while True:
-            found = _look(context, wanted, is_exact=enough_bytes > 1)
+            found = _check_available(context, wanted, is_exact=enough_bytes > 1)
             if (
                 found.has_problem
                 or found.has_moved
@@ -122,7 +122,7 @@ async def read(context: ReadContext, wanted: Sequence[Wanted], limits: Limits) -
     sources = [_source(context, one) for one in wanted]
     if any(isinstance(source, Problem) and source.code in FINAL for source in sources):
         sources = await asyncio.gather(*(_confirmed(context, *entry) for entry in zip(wanted, sources, strict=True)))
-    order = [(limits.turn + step) % len(wanted) for step in range(len(wanted))]
+    order = [(limits.rotation + step) % len(wanted) for step in range(len(wanted))]
     is_local = all(
         isinstance(source, Problem) or one.offset >= source.log.local_log_start
         for one, source in zip(wanted, sources, strict=True)
@@ -162,7 +162,7 @@ async def _read(
 
 def _readable(context: ReadContext, one: Wanted) -> Partition:
     """Returns the partition of an entry. Raises EngineError: the entry's problem."""
-    partition = context.partitions.answered(one.topic, one.topic_id, one.partition, one.leader_epoch)
+    partition = context.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
     if partition.offline is not None:
         raise partition.offline
     if one.offset > partition.high_watermark:
@@ -171,19 +171,19 @@ def _readable(context: ReadContext, one: Wanted) -> Partition:
     return partition
 
 
-def _look(context: ReadContext, wanted: Sequence[Wanted], *, is_exact: bool) -> Found:
+def _check_available(context: ReadContext, wanted: Sequence[Wanted], *, is_exact: bool) -> Available:
     """Returns the readable bytes: of each partition as `readable_bytes` counts them."""
     size_bytes, has_moved = 0, False
     for one in wanted:
         try:
             partition = _readable(context, one)
         except EngineError as error:
-            if not will_pass(error):
-                return Found(size_bytes, has_problem=True)
+            if not is_transient(error):
+                return Available(size_bytes, has_problem=True)
             has_moved = True
             continue
         size_bytes += readable_bytes(context, partition, one.offset, is_exact=is_exact)
-    return Found(size_bytes, has_problem=False, has_moved=has_moved)
+    return Available(size_bytes, has_problem=False, has_moved=has_moved)
 
 
 def _source(context: ReadContext, one: Wanted) -> Partition | Problem:
@@ -198,7 +198,7 @@ async def _confirmed(context: ReadContext, one: Wanted, source: Partition | Prob
     if not isinstance(source, Problem) or source.code not in FINAL:
         return source
     try:
-        partition = context.partitions.answered(one.topic, one.topic_id, one.partition, one.leader_epoch)
+        partition = context.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
         await confirm_offset(context, partition, one.offset)
     except EngineError as error:
         return from_engine(error)
@@ -216,10 +216,10 @@ async def _read_chunks(
     ]
     chunks: dict[int, Chunk] = {}
     left = max_bytes
-    for turn, (index, partition) in enumerate(full):
+    for rotation, (index, partition) in enumerate(full):
         if left <= 0:
             break
-        share = max(left // (len(full) - turn), min(left, SHARE_BYTES_MIN))
+        share = max(left // (len(full) - rotation), min(left, SHARE_BYTES_MIN))
         try:
             chunk = await read_chunk(context, partition, wanted[index].offset, share)
         except EngineError as error:
@@ -229,7 +229,7 @@ async def _read_chunks(
             chunks[index] = chunk
             left -= len(chunk.data)
             partition.bytes_out += len(chunk.data)
-        if turn % READS_AT_ONCE == READS_AT_ONCE - 1:
+        if rotation % READS_AT_ONCE == READS_AT_ONCE - 1:
             await asyncio.sleep(0)
     return chunks
 
