@@ -31,6 +31,7 @@ from gateway.produce.batching import Headers, Incoming, IncomingRow, IncomingVal
 
 _NULL = b"null"
 ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'
+_TOPIC_ENVELOPE_FORM = 'expected {"records":[{"topic":…,"value":…}]}'
 E = TypeVar("E", bound=Struct)  # an envelope
 L = TypeVar("L", bound=Struct)  # a line
 
@@ -110,7 +111,8 @@ def decode_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incomin
 def decode_topic_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> tuple[list[str], list[IncomingRow]]:
     """Returns the topic of each record, and the records. Raises as decode_envelope does."""
     check_utf8(body)
-    return _with_topics(_decode_envelope(body, _TOPIC_ENVELOPE, _TOPIC_RECORD_FORM).records, limits)
+    envelope = _decode_envelope(body, _TOPIC_ENVELOPE, _TOPIC_RECORD_FORM, _TOPIC_ENVELOPE_FORM)
+    return _with_topics(envelope.records, limits)
 
 
 def _with_topics(
@@ -119,12 +121,14 @@ def _with_topics(
     return [record.topic for record in records], to_rows(records, limits)
 
 
-def _decode_envelope(body: bytes, decoder: msgspec.json.Decoder[E], record_form: str = _RECORD_FORM) -> E:
+def _decode_envelope(
+    body: bytes, decoder: msgspec.json.Decoder[E], record_form: str = _RECORD_FORM, envelope_form: str = ENVELOPE_FORM
+) -> E:
     try:
         envelope = decoder.decode(body)
     except msgspec.ValidationError as error:
         is_of_record = " - at `$.records[" in str(error)
-        raise _wrong_shape(error, record_form if is_of_record else ENVELOPE_FORM) from None
+        raise _wrong_shape(error, record_form if is_of_record else envelope_form) from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
     _check_no_duplicates(body, _ENCODER.encode(envelope))

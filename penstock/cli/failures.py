@@ -36,6 +36,13 @@ _FLAGS = {
     "ndjson": "--format",
 }
 
+# HTTP requests and parameters in the details of problems, and the commands and flags that replace them.
+_ADVICE = (
+    ("create it with PUT /v1/topics/", "create it with penstock topic create "),
+    ("alter it with PATCH", "alter it with penstock topic alter"),
+    ("has nothing at key_pointer ", "has nothing at --key-pointer "),
+)
+
 
 class Failure(click.ClickException):
     """A failure with its own message and exit code."""
@@ -84,9 +91,13 @@ def describe_error(error: ClientError) -> tuple[str, ExitCode]:
 
 
 def _in_flags(error: ProblemError) -> str:
-    """Return the detail, with the name of a query parameter replaced by the flag that set it."""
-    flag = _FLAGS.get(str(error.members.get("parameter")))
-    return error.detail if flag is None else error.detail.replace(str(error.members["parameter"]), flag, 1)
+    """Return the detail in words of the command: flags for query parameters, commands for requests."""
+    text, flag = error.detail, _FLAGS.get(str(error.members.get("parameter")))
+    if flag is not None:
+        text = text.replace(str(error.members["parameter"]), flag, 1)
+    for of_http, of_command in _ADVICE:
+        text = text.replace(of_http, of_command)
+    return text
 
 
 def _usage_line(error: click.UsageError) -> str:

@@ -75,6 +75,22 @@ def test_a_refusal_ends_with_4_and_tells_the_code(ask: Run, lines_file: Path, co
     assert "[unknown_topic]" in one_line(ran.err)
 
 
+def test_advice_names_commands_and_flags(ask: Run, tmp_path: Path) -> None:
+    """A node gives its advice in terms of HTTP."""
+    file = tmp_path / "lines"
+    file.write_text('{"a":1}\n')
+    assert ask("topic", "create", "advised").code == ExitCode.OK
+    for arguments, advice in (
+        (("consume", "nowhere"), "(create it with penstock topic create nowhere)"),
+        (("topic", "create", "advised", "--partitions", 3), "alter it with penstock topic alter"),
+        (("produce", "advised", file, "--key-field", "b"), "record 0 has nothing at --key-pointer /b"),
+    ):
+        ran = ask(*arguments)
+        assert ran.code == ExitCode.REFUSED
+        assert advice in one_line(ran.err)
+        assert not {"PUT", "PATCH", "key_pointer"} & set(ran.err.split())
+
+
 def test_a_file_that_cannot_be_read_ends_with_1(ask: Run, tmp_path: Path) -> None:
     ran = ask("produce", "t", tmp_path / "none")
     assert ran.code == ExitCode.FAILED

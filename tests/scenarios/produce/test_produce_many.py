@@ -147,6 +147,13 @@ async def test_a_body_that_cannot_be_read_is_refused_whole(gateway, body, code):
     assert_problem(await gateway.send("POST", PATH, body, {"Content-Type": JSON}), code, no_side_effects=True)
 
 
+async def test_a_body_of_the_wrong_form_is_answered_with_the_right_one(gateway):
+    """The form of a produce to one topic would be refused too: each record names its topic."""
+    answer = await gateway.send("POST", PATH, b'{"value":1}', {"Content-Type": JSON})
+    problem = assert_problem(answer, "unknown_field")
+    assert problem["detail"] == 'there is an unknown field `value`; expected {"records":[{"topic":…,"value":…}]}'
+
+
 async def test_a_bad_line_is_named_and_nothing_is_stored(gateway, topic):
     good = f'{{"topic":"{topic.name}","value":1}}'
     assert_problem(await post_lines(gateway, good, "", '{"topic":"a"'), "malformed_ndjson", line=3)

@@ -123,7 +123,8 @@ async def test_a_path_with_nothing_at_it(gateway, path):
 @in_process_only
 async def test_an_encoded_slash_does_not_separate(topic):
     for path in ("/v1%2Ftopics", f"/v1/topics%2F{topic.name}"):
-        assert_problem(await topic.gateway.send("GET", path), "not_found")
+        problem = assert_problem(await topic.gateway.send("GET", path), "not_found")
+        assert f"at {path};" in problem["detail"], "decoded it would be a path that there is"
     assert_problem(await topic.gateway.send("GET", f"{topic.path}%2Frecords"), "unknown_topic")
 
 
