@@ -176,6 +176,7 @@ def _print_status(document: dict[str, Any]) -> None:
     _print_lost(document)
     if document["skipped_records"]:
         click.echo(f"{document['skipped_records']:,} lost records were skipped by earlier runs")
+    _print_ranges("skipped", document["skipped"])
     if pending is not None:
         print_note(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
     click.echo()
@@ -217,8 +218,12 @@ def _print_findings(document: dict[str, Any]) -> None:
 
 
 def _print_lost(document: dict[str, Any]) -> None:
-    for one in document["lost"]:
+    _print_ranges("lost", document["lost"])
+
+
+def _print_ranges(word: str, ranges: list[dict[str, Any]]) -> None:
+    for one in ranges:
         count = "an unknown number of" if one["records"] is None else f"{one['records']:,}"
         why = "retention was faster" if one["reason"] == "retention" else f"topic {one['topic_id']} was deleted"
         place = f"{one['topic']} partition {one['partition']}"
-        click.echo(f"lost: {place}: {count} records from offset {one['start']} on ({why})")
+        click.echo(f"{word}: {place}: {count} records from offset {one['start']} on ({why})")

@@ -33,6 +33,24 @@ class History:
             assert commit is not None
             yield commit
 
+    def commits_with_losses(self, head: Commit) -> list[Commit]:
+        """Returns the commits up to `head` that recorded lost records, oldest first.
+
+        Bisects, because `lost_records` never falls. Omits a commit that recorded only ranges of unknown length.
+        """
+        return self._with_losses(0, 0, head)
+
+    def _with_losses(self, after: int, lost_before: int, last: Commit) -> list[Commit]:
+        if last.lost_records == lost_before:
+            return []
+        if last.number == after + 1:
+            return [last]
+        middle = self.commit((after + last.number) // 2)
+        if middle is None:
+            return []  # a gap, which `verify` reports
+        earlier = self._with_losses(after, lost_before, middle)
+        return earlier + self._with_losses(middle.number, middle.lost_records, last)
+
     def commit(self, number: int) -> Commit | None:
         key = names.commit_key(self.job, number)
         data = self._get(key)

@@ -1,4 +1,4 @@
-"""The lag of a job: committed positions beside tiered ends. Reads manifests and the newest commit only."""
+"""The lag of a job: committed positions beside tiered ends. Reads manifests, and few of the commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def status(
 ) -> dict[str, Any]:
     """Returns the JSON document of `ingest status`. `lag_ms` spans the oldest to the newest record not ingested.
 
-    `lost` are ranges that the store no longer has and no commit has recorded; `skipped_records` counts recorded ones.
+    `lost` are ranges that the store no longer has and no commit has recorded. `skipped` are recorded ones, which
+    `skipped_records` counts.
     """
     history = History(output, job)
     head = history.head()
@@ -28,6 +29,7 @@ def status(
         *lost_to_retention(found, positions),
         *lost_with_deleted_topics(source, cluster, found, positions, is_wanted),
     ]
+    skipped_in = history.commits_with_losses(head) if head else []
     pending = history.plan(head.number + 1 if head else 1)
     return {
         "job": job,
@@ -41,6 +43,7 @@ def status(
         "lost_records": counted(lost),
         "lost": rows_of(lost),
         "skipped_records": head.lost_records if head else 0,
+        "skipped": rows_of([one for commit in skipped_in for one in commit.lost]),
     }
 
 

@@ -70,6 +70,9 @@ def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
     assert run_job(source, output).commits == []
     result, document = asked("status", output, source)
     assert (result.exit_code, document["lost"], document["skipped_records"]) == (0, [], 12)
+    assert [(one["partition"], one["start"], one["records"]) for one in document["skipped"]] == [(0, 20, 5), (1, 0, 7)]
+    told = CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output
+    assert "skipped: flights partition 1: 7 records from offset 0 on" in told
     result, document = asked("verify", output)
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 12, [])
     assert len(table_rows(output)) == 20
@@ -115,6 +118,26 @@ def test_what_retention_took_is_in_status_and_verify(stores: tuple[ObjectStore, 
     result, document = asked("verify", output, source)
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 13, [])
     assert "what was ingested is sound" in CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
+
+
+def test_status_names_the_losses_of_all_commits_and_reads_few(
+    stores: tuple[ObjectStore, ObjectStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    lost_at = (20, 90)  # of 16 runs with 10 records each
+    for first in range(0, 160, 10):
+        log.add(0, json_rows(10, first=first))
+        if first in lost_at:
+            log.raise_log_start(0, first + 3)
+        run_job(source, output, on_lost="skip")
+    read: list[int] = []
+    real = History.commit
+    monkeypatch.setattr(History, "commit", lambda self, number: read.append(number) or real(self, number))
+    _, document = asked("status", output, source)
+    assert [(one["start"], one["end"]) for one in document["skipped"]] == [(20, 23), (90, 93)]
+    assert document["skipped_records"] == 6
+    assert len(read) < 12, "of 16 commits"
 
 
 def test_an_abandoned_plan_forgets_no_loss(stores: tuple[ObjectStore, ObjectStore]) -> None:
