@@ -172,12 +172,19 @@ async def read_chunk(context: ReadContext, partition: Partition, offset: int, ma
 
 
 async def find_time(context: ReadContext, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-    """Finds the first committed record at or after a time, in the store or here, as (offset, its timestamp)."""
+    """Finds the first committed record at or after a time, in the store or here, as (offset, its timestamp).
+
+    Raises Damaged if it may be one of the records that are in neither.
+    """
     if partition.log.log_start < partition.log.local_log_start:
         found = await context.tier.first_at_or_after(partition, timestamp)
         if found is not None:
             return found
-    return await context.reader.first_at_or_after(partition, timestamp)
+    found = await context.reader.first_at_or_after(partition, timestamp)
+    if found is not None and found[0] == partition.log.local_log_start > partition.log.log_start:
+        for below in (partition.log.log_start, found[0] - 1):
+            await read_chunk(context, partition, below, 1)
+    return found
 
 
 async def _start_offset(context: ReadContext, partition: Partition, wanted: FetchRequest) -> int:

@@ -214,6 +214,20 @@ async def test_a_search_by_time_reports_damage_that_may_hold_what_is_searched(di
                 assert answer.json["offset"] == offset
 
 
+async def test_a_search_by_time_does_not_skip_the_first_segment_if_it_is_missing(directory):
+    """No file notes it: after local retention the log begins there too, but the store has the records."""
+    segment_file(directory, 0).unlink()
+    shutil.rmtree(directory / "data" / "store", ignore_errors=True)
+    async with opened(directory) as log:
+        for timestamp in (0, 5000, PER_SEGMENT * 1000):
+            path = f"/v1/topics/t/partitions/0/offsets?timestamp={timestamp}"
+            answer = await log.get(path, "application/json")
+            told = (answer.status, answer.json.get("damaged_from"), answer.json.get("damaged_end"))
+            assert told == (500, 0, PER_SEGMENT), timestamp
+        path = f"/v1/topics/t/partitions/0/offsets?timestamp={(PER_SEGMENT + 1) * 1000}"
+        assert (await log.get(path, "application/json")).json["offset"] == PER_SEGMENT + 1
+
+
 async def test_a_search_by_time_finds_what_nobody_has_noted_yet(directory):
     rewrite(segment_file(directory), b"")
     async with opened(directory) as log:
