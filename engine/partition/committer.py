@@ -45,13 +45,6 @@ class _InProgress:
     taken: list[Append]
     is_applied: bool = False
 
-    @property
-    def wants_early_ack(self) -> bool:
-        """True if followers or acks=1 producers can proceed before the fsync."""
-        if self.partition.is_replicated and self.taken:
-            return True
-        return self.partition.copies.wants_early_ack or not all(append.wants_sync for append in self.taken)
-
 
 class CommitQueue:
     """Partitions, each with whether its bytes are to be synced. In order of arrival within a topic."""
@@ -294,7 +287,7 @@ class Committer:
             self._finished()
             return
         self.groups += 1
-        is_early = any(share.work.sync and share.wants_early_ack for share in self._in_progress)
+        is_early = any(share.work.sync and share.work.wants_early_ack for share in self._in_progress)
         when_written = self._in_loop(self._written) if is_early else None
         group = Group([share.work for share in self._in_progress], when_written, self._clock.monotonic)
         self._writer.submit(group, self._in_loop(self._done))

@@ -55,6 +55,11 @@ class PlannedAppends:
     notes_token: bool = False
     finished: list[FollowerAppend] = field(default_factory=list)  # those that end within this group
 
+    @property
+    def wants_early_ack(self) -> bool:
+        """True if an append waits for this group, and not for its sync."""
+        return not all(copies.wants_sync for copies in self.finished)
+
 
 class FollowerAppendQueue:
     """The follower appends of one partition: queued, and of the group in progress."""
@@ -64,7 +69,7 @@ class FollowerAppendQueue:
         self.bytes = 0
         self.queue: deque[FollowerAppend] = deque()
         self.under_way: PlannedAppends | None = None
-        self._syncing: list[FollowerAppend] = []  # in the page cache, and wait for the sync
+        self.syncing: list[FollowerAppend] = []  # in the page cache, and wait for the sync
 
     def __repr__(self) -> str:
         return f"CopyQueue(queued={len(self.queue)}, batches={self.batches})"
@@ -75,11 +80,6 @@ class FollowerAppendQueue:
     @property
     def wants_sync(self) -> bool:
         return any(copies.wants_sync for copies in self.queue)
-
-    @property
-    def wants_early_ack(self) -> bool:
-        """True if an append waits for the group in progress, and not for its sync."""
-        return self.under_way is not None and not all(copies.wants_sync for copies in self.under_way.finished)
 
     def add(self, copies: FollowerAppend) -> None:
         self.queue.append(copies)
@@ -105,7 +105,7 @@ class FollowerAppendQueue:
                 self.bytes += sum(map(len, step.buffers))
         for copies in taken.finished:
             if copies.wants_sync:
-                self._syncing.append(copies)
+                self.syncing.append(copies)
             elif not copies.done.done():
                 copies.done.set_result(log.log_end)
         return taken
@@ -119,9 +119,7 @@ class FollowerAppendQueue:
 
     def synced(self, log_end: int) -> None:
         """Complete the appends that wait for the sync: all bytes are durable."""
-        if not self._syncing:
-            return
-        syncing, self._syncing = self._syncing, []
+        syncing, self.syncing = self.syncing, []
         for copies in syncing:
             if not copies.done.done():
                 copies.done.set_result(log_end)
@@ -129,7 +127,7 @@ class FollowerAppendQueue:
     def fail(self, error: EngineError) -> None:
         """Fail the queue and the waits for a sync."""
         queue, self.queue = self.queue, deque()
-        syncing, self._syncing = self._syncing, []
+        syncing, self.syncing = self.syncing, []
         _fail([*queue, *syncing], error)
 
     def end(self, error: EngineError) -> None:

@@ -1,7 +1,8 @@
 """One partition on this node: its log, its named positions and its waits.
 
-Lives on one event loop. Does no disk I/O itself: the committer writes, the reader reads. Does not know the other
-replicas; replication/replica/replica.py moves the high watermark.
+Lives on one event loop. Does no disk I/O itself: the committer writes, the reader reads. The only replica of its log
+commits by itself: with durability=group what is fsynced, with durability=os what is written. A partition that
+`is_replicated` does not know the other replicas; replication/replica/replica.py moves its high watermark.
 Invariant: log_start <= high_watermark <= log_end, durable_end <= log_end, and none of these decreases, except by a
 truncation after divergence.
 """
@@ -69,7 +70,7 @@ def _as_it_is(_: Partition, error: EngineError) -> EngineError:
 class PartitionEvents:
     """The calls that partitions make, each with the partition. One object serves all partitions of a shard."""
 
-    positions_moved: Callable[[Partition], None] = _nothing  # log_end or durable_end
+    positions_moved: Callable[[Partition], None] = _nothing  # log_end or durable_end, of a replicated partition
     sync_awaited: Callable[[Partition], None] = _nothing  # a wait has begun, and the last bytes are not fsynced
     went_offline: Callable[[Partition], None] = _nothing
     place_unknown: Callable[[Partition], None] = _nothing  # the high watermark's place must be read from the disk
@@ -104,7 +105,7 @@ class Partition:
         self.unsynced_since: float | None = None
         self.is_sync_put_off = False  # the last sync could not begin; retried after a pause
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
-        self.is_replicated = False  # there are other replicas, whose ends are between any two batches
+        self.is_replicated = False  # others may have replicas, whose ends are between any two batches
         self.opened_at = log.log_end  # records appended since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0
@@ -159,27 +160,19 @@ class Partition:
         text = f"{self.name}: offset {offset} is above high_watermark {self.high_watermark}"
         raise OffsetAboveHighWatermark(text, **bounds)
 
-    @property
-    def read_limit(self) -> tuple[int, BytePosition]:
-        """The high watermark and its place: readers must not pass them."""
-        return self.watermark.position, self.watermark.place
-
     def _waited_for(self) -> None:
         """Ask for a sync if a long poll or an acknowledgement waits for bytes that are written but not fsynced."""
         if self.unsynced_since is not None:
             self._events.sync_awaited(self)
 
-    def fail_acks(self, error: EngineError) -> None:
-        """Fail the present waits for an acknowledgement, for instance because another node leads."""
-        self.watermark.acks.fail_present(error)
-
     def wake_all(self) -> None:
         """End all long polls now, as at a drain or a change of role: they answer with the available records."""
         self.watermark.polls.wake_all()
 
-    def advance_high_watermark(self, position: int) -> None:
-        """Commit everything below a position between two batches."""
-        self.watermark.advance(position)
+    def begin_standalone(self) -> None:
+        """Begin as the only replica: the whole log is committed."""
+        self.is_replicated = False
+        self._moved()
 
     def begin_replicated(self, committed_end: int, place: BytePosition) -> None:
         """Begin as one of several replicas: records above `committed_end` may not be committed yet."""
@@ -228,9 +221,10 @@ class Partition:
             steps = self.log.plan([append.batch for append in admitted], self.settings, now_ms)
             taken, self.queue = self.queue, []
         work = PartitionWork(self.name, self.log.directory, steps)
+        work.wants_early_ack = any(self.is_replicated or not append.wants_sync for append in taken)
         work.sync_directory_first = self._directory_unsynced and _rolls(steps)
         if copied is not None:
-            work.notes = copied.notes
+            work.notes, work.wants_early_ack = copied.notes, copied.wants_early_ack
         if sync:
             work.sync = list(dict.fromkeys([*self._unsynced, *(step.segment for step in steps)]))
             work.sync_directory = self._directory_unsynced or _rolls(steps)
@@ -262,7 +256,7 @@ class Partition:
         for write in _writes(steps):
             write.buffers = []  # they are in the page cache; `boundaries` keeps the rest until it is committed
         if self.is_replicated or self.settings.durability != "group":  # else nothing is committed before its sync
-            self._events.positions_moved(self)
+            self._moved()
         return sealed
 
     def synced(self, work: PartitionWork) -> None:
@@ -285,8 +279,8 @@ class Partition:
             self._unsynced = []
             self._directory_unsynced = False
             self.unsynced_since = None
-            self._events.positions_moved(self)
-        if self.durable_end == self.log_end:
+            self._moved()
+        if self.copies.syncing and self.durable_end == self.log_end:
             self.copies.synced(self.log_end)
         self._resolve_rolls()
 
@@ -295,12 +289,9 @@ class Partition:
 
         Queued appends have their error, and stay until the committer, which counts them, discards them.
         """
-        if self.offline is not None:
-            return
-        self._end(self._events.mapped_error(self, error))
-
-    def _end(self, error: EngineError) -> None:
-        if self.offline is not None:  # offline with its whole directory by now
+        if self.offline is None:
+            error = self._events.mapped_error(self, error)
+        if self.offline is not None:  # perhaps with its whole directory, by the line before
             return
         self.offline = error
         if error.code == StorageFailed.code and not isinstance(error, Unreachable):  # reported for its directory
@@ -314,7 +305,7 @@ class Partition:
 
     def cut(self, old_end: int) -> None:
         """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
-        self.fail_acks(AckTruncated(f"{self.name}: the end of the log was cut off"))
+        self.watermark.acks.fail_present(AckTruncated(f"{self.name}: the end of the log was cut off"))
         self.snapshots.forget()
         self.opened_at += self.log_end - old_end
         self.durable_end = min(self.durable_end, self.log_end)
@@ -335,6 +326,13 @@ class Partition:
         for append in appends:
             if not append.written.done():
                 append.written.set_exception(error)
+
+    def _moved(self) -> None:
+        """Commit everything as the only replica, or report the new ends to replication."""
+        if self.is_replicated:
+            self._events.positions_moved(self)
+        else:
+            self.watermark.advance_to(self.log_end, self.log.end_position)
 
     def _appended(self, writes: list[Write], taken: list[Append], rolled_at: list[int]) -> None:
         headers = [header for write in writes for header in write.headers]

@@ -43,12 +43,14 @@ log = logging.getLogger("penstock.engine")
 class PartitionWork:
     """One partition's work in a group: steps in order, then perhaps a sync of the named segments.
 
-    `notes` make durable what must be so before the first step.
+    `wants_early_ack`: followers or acks=1 producers can proceed before the fsync. `notes` make durable what must be so
+    before the first step.
     """
 
     name: str
     directory: str
     steps: list[Write | Roll]
+    wants_early_ack: bool = False
     notes: list[Callable[[], None]] = field(default_factory=list)
     are_noted: bool = False
     sync: list[Segment] = field(default_factory=list)

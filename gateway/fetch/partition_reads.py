@@ -41,7 +41,7 @@ from gateway.fetch.request import JSON, FetchRequest, request_of
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
-from replication.replica.replica import Replica
+from replication.replica.standalone import AnyReplica
 
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
 
@@ -92,7 +92,7 @@ async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
 
 
-async def _start(context: ReadContext, partition: Partition, leader: Replica, wanted: FetchRequest) -> int:
+async def _start(context: ReadContext, partition: Partition, leader: AnyReplica, wanted: FetchRequest) -> int:
     """Returns the first offset of a fetch that this replica may answer. Raises Problem, EngineError."""
     leader.check_serves_reads(wanted.leader_epoch, from_follower=wanted.from_follower)
     offset = wanted.offset
@@ -197,7 +197,7 @@ async def _start_offset(context: ReadContext, partition: Partition, wanted: Fetc
 async def _wait(
     context: ReadContext,
     partition: Partition,
-    leader: Replica,
+    leader: AnyReplica,
     wanted: FetchRequest,
     offset: int,
     min_bytes: int,

@@ -22,7 +22,7 @@ from gateway.http import problems
 from gateway.http.problems import Problem
 from gateway.produce.context import ProduceContext
 from gateway.routing.leader_failover import AnyLeader, PendingProduce
-from replication.replica.acks import Acks, durability_waited_for
+from replication.replica.acks import Acks
 
 DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
 
@@ -122,7 +122,7 @@ def answer(
                 problem.members["results"] = results
             raise
     if topic is not None:
-        durability = durability_waited_for(acks, topic.settings.durability)
+        durability = _durability(acks, topic)
         document = {"topic": topic.record.name, "acks": acks.value, "durability": durability, "results": results}
     else:
         durability = min((one["durability"] for one in results if "problem" not in one), key=DURABILITIES.index)
@@ -130,6 +130,13 @@ def answer(
     is_duplicate = all(isinstance(outcome, Appended) and outcome.is_duplicate for outcome in outcomes)
     headers = _DUPLICATE_HEADERS if is_duplicate else _HEADERS
     return web.Response(status=207 if has_failed else success, body=orjson.dumps(document), headers=headers)
+
+
+def _durability(acks: Acks, topic: Topic) -> str:
+    """Returns the durability that an answer may claim: where the records were when it was sent."""
+    if acks is Acks.NONE:
+        return "none"
+    return "fsync" if acks is Acks.ALL and topic.settings.durability == "group" else "page_cache"
 
 
 def check_one_success(outcomes: Iterable[Outcome]) -> None:
@@ -195,7 +202,7 @@ def _result(part: Part, outcome: Outcome, acks: Acks, now_ms: int, status: int |
     if names_topic:
         result["durability"] = "none"
         if part.topic is not None and not isinstance(outcome, Problem):
-            result["durability"] = durability_waited_for(acks, part.topic.settings.durability)
+            result["durability"] = _durability(acks, part.topic)
     return result
 
 

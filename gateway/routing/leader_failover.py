@@ -35,7 +35,7 @@ from replication.errors import (
     OffsetNotAvailable,
 )
 from replication.replica.acks import Acks
-from replication.replica.replica import Replica
+from replication.replica.standalone import AnyReplica
 
 CHECK_APPEND_S = 5.0  # for the answer of a leader that is asked whether it would append
 PAUSE_S = 0.02  # before the second question; a change of leaders ends a pause early
@@ -45,7 +45,7 @@ PAUSE_S_MAX = 0.25
 _TRANSIENT = {kind.code for kind in (NotLeader, NoLeader, NotEnoughReplicas, OffsetNotAvailable, Draining)}
 _AMBIGUOUS = {kind.code for kind in (LeadershipLost, NotEnoughReplicasAfterAppend)}
 
-AnyLeader = Replica | RemoteLeader
+AnyLeader = AnyReplica | RemoteLeader
 
 
 def is_transient(error: EngineError) -> bool:

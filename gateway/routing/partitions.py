@@ -18,8 +18,7 @@ from gateway.routing.peers import Peers, RemoteLeader
 from gateway.routing.topic_finder import TopicFinder
 from gateway.settings import NodeSettings
 from replication.errors import NotLeader
-from replication.replica.replica import Replica
-from replication.replica.standalone import Replicas
+from replication.replica.standalone import AnyReplica, Replicas
 
 
 class TopicChanges(Protocol):
@@ -125,7 +124,7 @@ class Partitions:
         self._peers = peers
         self._replicas = replicas
 
-    def replica(self, partition: Partition) -> Replica:
+    def replica(self, partition: Partition) -> AnyReplica:
         """Returns the replica of an open partition of this process. Raises KeyError if it is closed."""
         return self._replicas.by_partition[partition]
 

@@ -1,8 +1,7 @@
-"""The meaning of an acknowledgement, and the wait for it, also across a change of leader.
+"""The acknowledgements that a producer can ask for; docs/produce.md has the position that each waits for.
 
-docs/produce.md has the position that each `acks` waits for; the gateway only passes
-the word on. The leader core decides how many replicas are enough. If this node becomes a follower, its appended records
-are committed once the new leader reports that; a truncation, or the timeout, ends the wait with an error.
+replica.py and standalone.py wait. If a node of a cluster becomes a follower during the wait, its appended records are
+committed once the new leader reports that; a truncation, or the timeout, ends the wait with an error.
 """
 
 from __future__ import annotations
@@ -29,15 +28,6 @@ class Acks(Enum):
 
 
 ACKS_BY_WORD = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL, "-1": Acks.ALL}
-
-
-def durability_waited_for(acks: Acks, topic_durability: str) -> str:
-    """Return the durability that an answer may claim: where the records were when it was sent."""
-    if acks is Acks.NONE:
-        return "none"
-    if acks is Acks.ALL and topic_durability == "group":
-        return "fsync"
-    return "page_cache"
 
 
 # Errors that a client does not retry and that depend on the log: another leader may have another log.

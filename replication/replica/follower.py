@@ -143,7 +143,7 @@ class FollowerDriver:
             )
         log_end = partition.log_end
         watermark = follower.follower_watermark(partition.high_watermark, effect.high_watermark, log_end)
-        partition.advance_high_watermark(watermark)
+        partition.watermark.advance(watermark)
         log_start = min(effect.log_start, watermark)
         if log_start > partition.log.log_start:
             self._follow_log_start(log_start)

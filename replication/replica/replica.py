@@ -1,4 +1,4 @@
-"""One partition on this node: its leader, a follower, or neither, as the store's state demands.
+"""One partition on a node of a cluster: its leader, a follower, or neither, as the store's state demands.
 
 Drives the leader and follower cores, and takes the gateway's appends. The committer writes, fetcher.py fetches. Role
 changes: leading ends at once; a new role starts after the work on the log in progress (`log_work`), so that no batch of
@@ -15,21 +15,20 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from engine.errors import EngineError, StorageFull, TooManyOpenFiles
-from engine.log.epochs import EpochStart
 from engine.partition.partition import Partition
 from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, log_failure
 from engine.shard.shard import Shard
 from replication import refusals
-from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, LeaderStatistics, Propose
+from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
 from replication.cores.partition_state import Member, Registrations, TopicRules, VersionedState
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.errors import NotLeader, OffsetNotAvailable
-from replication.replica import leader_start as beginning
 from replication.replica.acks import FINAL, Acks, forget
 
 LEADER_CHANGE_S = 3.0  # a new leader that has all of the log commits within a few fetches
+NO_ROOM_S = 1.0  # between two attempts on a full disk: as followers wait after an error, with few log lines
 
 log = logging.getLogger("penstock.replication")
 
@@ -94,10 +93,6 @@ class Replica:
     def role_epoch(self) -> int:
         """The newest leader epoch that this replica knows."""
         return -1 if self.state is None else self.state.state.leader_epoch
-
-    def statistics(self) -> LeaderStatistics | None:
-        """Return the leader's statistics of its followers; None if this node does not lead."""
-        return None if self._core is None else self._core.statistics()
 
     # For clients.
 
@@ -280,15 +275,6 @@ class Replica:
             core.on_log_start(log_start, local_log_start)
             self.host.moved(self)
 
-    def lead_standalone(self, node_id: int) -> None:
-        """Lead permanently as the only replica: the state is constant, and the log continues in its epoch."""
-        own = Member(node_id, 0)
-        self.state, self.role = (
-            beginning.standalone_state(own, self.partition.log),
-            Lead(self.partition.log.leader_epoch),
-        )
-        self._lead(own, beginning.standalone_epochs(self.partition.log))
-
     def _apply_role(self, role: Role) -> None:
         self._end_leading(role)
         self.role = role
@@ -303,7 +289,7 @@ class Replica:
         Going offline would exclude even an only replica from elections for the life of this process.
         """
         while await self._lead_or_retry(role):  # noqa: ASYNC110 - no event reports free disk space
-            await asyncio.sleep(beginning.NO_ROOM_S)
+            await asyncio.sleep(NO_ROOM_S)
 
     async def _lead_or_retry(self, role: Lead) -> bool:
         """Start leading if the role still holds. Returns whether the disk is full, so that the caller must retry."""
@@ -317,7 +303,7 @@ class Replica:
             try:
                 await self.shard.start_epoch(self.partition, role.leader_epoch)
                 if self.role is role and self.host.member is not None:
-                    self._lead(self.host.member, log_.epochs)
+                    self._lead(self.host.member)
                     self.host.moved(self)
             except (StorageFull, TooManyOpenFiles) as error:
                 log.warning("cannot lead yet", extra={"partition": self.partition.name, "reason": str(error)})
@@ -327,14 +313,27 @@ class Replica:
                 self.host.went_offline(self)
             return False
 
-    def _lead(self, own: Member, epochs: list[EpochStart]) -> None:
+    def _lead(self, own: Member) -> None:
         assert self.state is not None
         partition = self.partition
         self._settings = partition.settings
         host = self.host
-        self._core = beginning.leader_of(partition, self.key, own, self.state, epochs, host.lag_s_max, host.now())
-        self._core.on_nodes(self.host.registrations)
-        self.do(self._core.on_written(partition.log_end, self.host.now()))
+        self._core = Leader(
+            own,
+            self.state,
+            TopicRules.of(partition.settings),
+            partition=self.key,
+            lag_s_max=host.lag_s_max,
+            log_start=partition.log.log_start,
+            local_log_start=partition.log.local_log_start,
+            log_end=partition.log_end,
+            durable_end=partition.durable_end,
+            watermark=partition.high_watermark,
+            epochs=partition.log.epochs,
+            now=host.now(),
+        )
+        self._core.on_nodes(host.registrations)
+        self.do(self._core.on_written(partition.log_end, host.now()))
         self._update_acceptance()
         if partition.unsynced_since is not None:
             self._committer.include(partition, sync=True)
@@ -358,7 +357,7 @@ class Replica:
 
     def _fail_acks(self) -> None:
         if self._core is None:  # otherwise it leads again, with all records that are waited for
-            self.partition.fail_acks(refusals.leadership_lost(self.partition.name))
+            self.partition.watermark.acks.fail_present(refusals.leadership_lost(self.partition.name))
 
     def positions_moved(self, now: float) -> None:
         """Pass the new ends of the log to the leader core, and apply its effects."""
@@ -366,7 +365,7 @@ class Replica:
         if core is not None:
             if partition.settings is not self._settings:
                 self._settings_changed(core)
-            log_end = partition.log.log_end
+            log_end = partition.log_end
             if log_end != core.log_end and (effects := core.on_written(log_end, now)):
                 self._carry_out(effects)
             if partition.durable_end != core.durable_end and (effects := core.on_synced(partition.durable_end, now)):
@@ -375,7 +374,7 @@ class Replica:
     def _carry_out(self, effects: list[LeaderEffect]) -> None:
         for effect in effects:
             if isinstance(effect, AdvanceWatermark):
-                self.partition.advance_high_watermark(effect.position)
+                self.partition.watermark.advance(effect.position)
             else:
                 self.host.propose(self, effect)
 

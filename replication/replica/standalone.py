@@ -1,57 +1,110 @@
-"""Replicas of a standalone node: each leads permanently, under a constant state in which it is the only replica.
+"""Replicas of a standalone node: each is the only replica of its partition, and leads it permanently.
 
-The same Replica and core as in a cluster, on a host without peers.
+Has no leader core: without followers there is nothing to count, and the partition commits by itself what it has stored
+(engine/partition/partition.py). A node of a cluster has replica.py and replica_host.py instead, which answer the same
+calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Protocol
 
+from engine.partition.committer import Committer
 from engine.partition.partition import Partition
+from engine.producers.append_validator import AppendConditions, Appended
+from engine.runtime.loop_waits import loop_waits
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
-from replication.cores.leader import Propose
-from replication.cores.partition_state import Member, Registrations
+from replication import refusals
+from replication.cores.role import Lead
+from replication.replica.acks import Acks, forget
 from replication.replica.replica import Replica
 
-NO_TIME = 0.0
+
+class StandaloneReplica:
+    """The only replica of one partition. The methods are those that clients call on a Replica."""
+
+    def __init__(self, partition: Partition, committer: Committer, node_id: int) -> None:
+        self.partition = partition
+        self._committer = committer
+        self._node_id = node_id
+
+    def __repr__(self) -> str:
+        return f"StandaloneReplica({self.partition!r})"
+
+    @property
+    def in_sync(self) -> list[int]:
+        return [self._node_id]
+
+    @property
+    def lag(self) -> dict[str, int]:
+        """Return an empty dict: there are no other replicas."""
+        return {}
+
+    def check_append(self, acks: Acks) -> None:
+        """Accept every append. `min_insync_replicas` is capped at the number of replicas."""
+
+    def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
+        """Queue a batch with acks=0, without a result. Raises the error of an offline partition."""
+        self._committer.append(self.partition, batch, conditions, wants_sync=False).add_done_callback(forget)
+
+    def append(
+        self, batch: bytes | bytearray, acks: Acks, conditions: AppendConditions | None = None
+    ) -> asyncio.Future[Appended]:
+        """Queue a batch now, so that calls keep their order. The future returns its positions once it is written.
+
+        Raises the error of an offline partition.
+        """
+        wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
+        return self._committer.append(self.partition, batch, conditions, wants_sync=wants_sync)
+
+    def produce(
+        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
+    ) -> Awaitable[Appended]:
+        """Queue a batch now. Returns an awaitable of its positions."""
+        return self.acknowledged(self.append(batch, acks, conditions), acks, timeout_ms)
+
+    async def acknowledged(self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int) -> Appended:
+        """Wait for the acknowledgement that `acks` names. Returns the positions, of a duplicate the first batch's.
+
+        Raises the error of the append (nothing is stored) or AckTimeout (the records may be stored). A timeout or a
+        cancellation ends only the wait: the append itself continues.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            appended = await loop_waits(loop).deadlines.done_by(deadline, written)
+            if acks is Acks.ALL:
+                watermark, end = self.partition.watermark, appended.base_offset + appended.record_count
+                if watermark.position < end:
+                    await watermark.acks.wait_until(deadline, end)
+            return appended
+        except TimeoutError:
+            raise refusals.ack_timeout(self.partition.name, acks.value, timeout_ms) from None
+
+    async def confirm_leading(self) -> None:
+        """Return at once: no other node can lead."""
+
+    def check_latest(self) -> None:
+        """Accept every read of the end: the high watermark is never behind one that was reported before."""
+
+    def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
+        """Check the caller's epoch. Raises NotLeader if it is newer than the log's."""
+        epoch = self.partition.log.leader_epoch
+        if epoch < least_epoch:
+            raise refusals.not_leading(self.partition.name, Lead(epoch), is_known=True)
 
 
-class StandaloneHost:
-    """Implements replica.Host for a standalone node. Methods for followers and proposals are never called."""
-
-    def __init__(self, node_id: int) -> None:
-        self.member: Member | None = Member(node_id, 0)
-        self.registrations: Registrations = {}
-        self.is_in_doubt, self.has_contact = False, True
-        self.lag_s_max = 1.0
-
-    def now(self) -> float:
-        """Return a constant: the core needs time only to judge followers."""
-        return NO_TIME
-
-    def moved(self, replica: Replica) -> None:
-        """No-op: a standalone node has no followers."""
-
-    def on_role_changed(self, replica: Replica) -> None:
-        raise AssertionError("a standalone replica always leads")
-
-    def propose(self, replica: Replica, change: Propose) -> None:
-        raise AssertionError("a standalone replica has no in-sync set to change")
-
-    async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
-        return True
-
-    def went_offline(self, replica: Replica) -> None:
-        """No-op: no other replica can lead."""
+AnyReplica = Replica | StandaloneReplica
 
 
 class Replicas(Protocol):
     """The replicas of a shard: permanent leaders on a standalone node, or as the cluster's state demands."""
 
     @property
-    def by_partition(self) -> Mapping[Partition, Replica]:
+    def by_partition(self) -> Mapping[Partition, AnyReplica]:
         """The replicas of the open partitions."""
 
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None: ...
@@ -65,22 +118,19 @@ class StandaloneReplicas:
     """The replicas of a standalone node. Implements Replicas."""
 
     def __init__(self, node_id: int) -> None:
-        self._host = StandaloneHost(node_id)
         self._node_id = node_id
-        self.by_partition: dict[Partition, Replica] = {}
+        self.by_partition: dict[Partition, StandaloneReplica] = {}
 
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
-        replica = self.by_partition[partition] = Replica(partition, shard, partition.name, self._host)
-        replica.lead_standalone(self._node_id)
+        partition.begin_standalone()
+        self.by_partition[partition] = StandaloneReplica(partition, shard.committer, self._node_id)
 
     def closed(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             self.by_partition.pop(partition, None)
 
     def positions_moved(self, partition: Partition) -> None:
-        replica = self.by_partition.get(partition)
-        if replica is not None:
-            replica.positions_moved(NO_TIME)
+        """No-op: partitions of a standalone node commit by themselves."""
 
     def partition_went_offline(self, partition: Partition) -> None:
         """No-op: no other replica can lead."""

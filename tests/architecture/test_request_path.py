@@ -10,11 +10,11 @@ from pathlib import Path
 from tests.architecture.request_path import Call, Recorder, RequestPath, paths
 
 LIMITS = {  # files, changes of file
-    "produce with acks=1": (20, 52),
-    "produce with acks=all": (27, 69),
+    "produce with acks=1": (19, 48),
+    "produce with acks=all": (20, 50),
     "fetch": (17, 40),
     "woken long poll": (20, 52),
-    "long poll and the produce that wakes it": (35, 130),
+    "long poll and the produce that wakes it": (29, 110),
 }
 
 

@@ -18,8 +18,7 @@ from engine.runtime.disk import Disk, RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard, ShardEvents
-from replication.replica.replica import Replica
-from replication.replica.standalone import StandaloneReplicas
+from replication.replica.standalone import StandaloneReplica, StandaloneReplicas
 from tests import disk_faults
 
 SMALL_MIB = 24
@@ -56,7 +55,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.replicas = StandaloneReplicas(1)
-        self.leaders: dict[tuple[str, int], Replica] = {}
+        self.leaders: dict[tuple[str, int], StandaloneReplica] = {}
         self.opened = self._lead
         self.closed = self.moved_away = self.sealed = self.tiered_end = lambda *_: None
         self.positions_moved = self.replicas.positions_moved
@@ -68,8 +67,9 @@ class Heard:
         return ShardEvents(**{field.name: partial(self._call, field.name) for field in fields(ShardEvents)})
 
     def follow(self, partition: Partition) -> None:
-        """Stop moving the high watermark as a leader does."""
+        """Make a partition the follower of a leader elsewhere: the test moves its high watermark."""
         self.replicas.closed([partition])
+        partition.is_replicated = True
 
     def _call(self, event: str, *arguments: object) -> object:
         return getattr(self, event)(*arguments)

@@ -19,11 +19,12 @@ from gateway.links.process_links import ProcessLinks
 from gateway.routing.peers import Peers
 from replication.cluster.values import NodeInfo, TopicEntry
 from replication.cluster.view import ClusterView
-from replication.cores.partition_state import Member, PartitionState, VersionedState
+from replication.cores.leader import Propose
+from replication.cores.partition_state import Member, PartitionState, Registrations, VersionedState
+from replication.cores.role import Lead
 from replication.errors import NotLeader, OffsetNotAvailable
 from replication.replica.acks import Acks
 from replication.replica.replica import Replica
-from replication.replica.standalone import StandaloneHost
 from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
 
 
@@ -61,6 +62,31 @@ class World:
         return found.leader == Member(node_id, 1) and found.leader_epoch >= least_epoch
 
 
+class HostOfOne:
+    """Implements replica.Host for a replica that never proposes and has no followers here."""
+
+    def __init__(self, node_id: int) -> None:
+        self.member: Member | None = Member(node_id, 1)
+        self.registrations: Registrations = {}
+        self.is_in_doubt, self.has_contact = False, True
+        self.lag_s_max = 1.0
+
+    def now(self) -> float:
+        return 0.0
+
+    def moved(self, replica: Replica) -> None: ...
+    def went_offline(self, replica: Replica) -> None: ...
+
+    def on_role_changed(self, replica: Replica) -> None:
+        raise AssertionError("it always leads")
+
+    def propose(self, replica: Replica, change: Propose) -> None:
+        raise AssertionError("it is the only replica")
+
+    async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
+        return True
+
+
 class LedByWord(Replica):
     """The leader of one partition, as `World` defines it; tests can make it reject."""
 
@@ -68,6 +94,13 @@ class LedByWord(Replica):
     rejection: Exception | None = None  # of appends
     is_new = False  # does not know the high watermark yet
     asked = 0
+
+    async def lead(self, own: Member) -> None:
+        """Lead in epoch 1 from now on."""
+        await self.shard.start_epoch(self.partition, 1)
+        self.state = VersionedState(PartitionState((own.node_id,), own, 1, (own,)), 0)
+        self.role = Lead(1)
+        self._lead(own)
 
     def check_append(self, acks: Acks) -> None:
         self.asked += 1
@@ -110,9 +143,9 @@ class OneNode:
         await self.node.shard.open_topic(record)
         for partition in self.node.shard.topic(record.name).partitions.values():
             node_id = self.node.settings.node_id
-            leader = LedByWord(partition, self.node.shard, partition.name, StandaloneHost(node_id))
-            leader.lead_standalone(node_id)
+            leader = LedByWord(partition, self.node.shard, partition.name, HostOfOne(node_id))
             leader.world = self._world
+            await leader.lead(Member(node_id, 1))
             self.node.replicas.by_partition[partition] = leader
         return Topic(self.gateway, record.name)
 

@@ -153,7 +153,7 @@ class Follower:
     async def commit(self, node, partition: Partition) -> None:
         """Commit up to the leader's high watermark, which is between any two batches."""
         self.twin.committed = max(self.twin.committed, self.random.choice(self.twin.ends))
-        partition.advance_high_watermark(self.twin.committed)
+        partition.watermark.advance(self.twin.committed)
 
     async def check(self, node, partition: Partition) -> None:
         twin, reader = self.twin, node.shard.reader

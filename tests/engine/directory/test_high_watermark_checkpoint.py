@@ -40,7 +40,7 @@ async def begun(node, watermark: int = 6) -> None:
             made = record_batch.encode_values([b"v"] * 2, 5)
             record_batch.stamp(made, base, 1)
             await node.shard.committer.append_as_follower(partition, bytes(made), wants_sync=True)
-        partition.advance_high_watermark(watermark)
+        partition.watermark.advance(watermark)
 
 
 def watermarks(node) -> list[int]:

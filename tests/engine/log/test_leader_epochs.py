@@ -69,7 +69,7 @@ async def test_epoch_0_begins_where_the_log_does_after_it_has_been_emptied(begin
         assert has_file_without_rows(disk, partition.log.directory)
         record_batch.stamp(copy := record_batch.encode_values([b"1"], 5), begin, 0)
         await node.shard.committer.append_as_follower(partition, bytes(copy), wants_sync=True)
-        partition.advance_high_watermark(partition.log_end)
+        partition.watermark.advance(partition.log_end)
         await node.shard.roll_topic("t")
         await node.idle()
         node.checkpoint()

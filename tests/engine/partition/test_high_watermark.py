@@ -47,7 +47,6 @@ def followed(node):
     """Return the partition of a follower; the test moves its high watermark."""
     partition = node.shard.partition("t", 0)
     node.heard.follow(partition)
-    partition.is_replicated = True
     return partition
 
 
@@ -85,7 +84,7 @@ async def test_each_place_between_two_batches_of_a_group_is_exact(node, pad, spl
     assert partition.high_watermark == 0
     assert await committed(node) == b""
     for count, end in enumerate(ends(), 1):
-        partition.advance_high_watermark(end)
+        partition.watermark.advance(end)
         assert await committed(node) == b"".join(made[:count])
     assert len(partition.watermark.boundaries) == 0
 
@@ -100,7 +99,7 @@ async def test_places_of_an_earlier_life_are_found(new_node, monkeypatch, is_col
             monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         for count, end in enumerate(ends(), 1):
             waiting = partition.watermark.acks.wait_for(end)
-            partition.advance_high_watermark(end)
+            partition.watermark.advance(end)
             await asyncio.wait_for(waiting, 10)
             assert await committed(node) == b"".join(made[:count])
 
@@ -137,7 +136,7 @@ async def test_a_place_that_the_disk_does_not_tell_at_once_is_found_without_anot
         else:
             monkeypatch.setattr("engine.partition.reader.boundary_below", fail_at_first(boundary_below))
         waiting = partition.watermark.acks.wait_for(4)
-        partition.advance_high_watermark(4)
+        partition.watermark.advance(4)
         await asyncio.wait_for(waiting, 30)
         assert (partition.high_watermark, failures) == (4, 0)
         assert node.shard.reader.failed_reads == (0 if failing == "looking" else 3)
@@ -156,7 +155,7 @@ async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         monkeypatch.setattr("engine.partition.reader.boundary_below", place_found_slowly)
         for end in ends()[:-1]:
-            partition.advance_high_watermark(end)
+            partition.watermark.advance(end)
         waiting = partition.watermark.acks.wait_for(ends()[-2])
         may_tell.set()
         await asyncio.wait_for(waiting, 30)
@@ -168,7 +167,7 @@ async def test_a_stop_does_not_wait_for_a_disk_that_never_tells(new_node, monkey
         partition = followed(node)
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         monkeypatch.setattr("engine.partition.reader.boundary_below", broken)
-        partition.advance_high_watermark(4)
+        partition.watermark.advance(4)
         while not node.shard.reader.failed_reads:
             await asyncio.sleep(0)
         assert partition.high_watermark == 0
@@ -190,7 +189,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
         with monkeypatch.context() as patch:
             patch.setattr("engine.partition.reader.boundary_below", place_found_slowly)
             life = partition.watermark.generation
-            partition.advance_high_watermark(before_last)
+            partition.watermark.advance(before_last)
             assert await asyncio.to_thread(found.wait, 30)
             await node.shard.truncate(partition, ends()[2])
             may_tell.set()
@@ -201,7 +200,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
         assert partition.log_end == ends()[2]
         assert partition.high_watermark == 0
         waiting = partition.watermark.acks.wait_for(ends()[1])
-        partition.advance_high_watermark(ends()[1])
+        partition.watermark.advance(ends()[1])
         await asyncio.wait_for(waiting, 30)
 
 
@@ -211,12 +210,11 @@ def broken(*_):
 
 async def test_a_node_that_is_alone_keeps_no_boundaries(node):
     partition = node.shard.partition("t", 0)
-    node.heard.follow(partition)
     for _ in range(3):
         await node.leaders["t", 0].append(record_batch.encode_values([b"v"], 5), Acks.LEADER)
     assert len(partition.watermark.boundaries) == 0
-    partition.advance_high_watermark(3)
-    assert partition.read_limit == (3, partition.log.end_position)
+    await node.shard.committer.sync_all(node.shard.partitions)
+    assert (partition.high_watermark, partition.watermark.place) == (3, partition.log.end_position)
 
 
 def held_bytes(partition) -> int:
@@ -245,7 +243,7 @@ async def test_where_batches_end_is_forgotten_when_too_many_are_not_committed(no
     assert len(partition.watermark.boundaries) == 3
     for count, end in enumerate(ends(), 1):
         waiting = partition.watermark.acks.wait_for(end)
-        partition.advance_high_watermark(end)
+        partition.watermark.advance(end)
         await asyncio.wait_for(waiting, 30)
         assert await committed(node) == b"".join(made[:count])
     await copied(node, *([bytes(one)] for one in stamped_behind(made, partition.log_end)))
@@ -270,12 +268,12 @@ async def test_an_acknowledgement_is_waited_for_apart_from_long_polls(node):
     partition.wake_all()
     assert (poll.done(), poll.result(), ack.done()) == (True, 0, False)
     assert partition.watermark.waiting
-    partition.fail_acks(StorageFailed("another leads"))
+    partition.watermark.acks.fail_present(StorageFailed("another leads"))
     with pytest.raises(StorageFailed):
         await ack
     assert not partition.watermark.waiting
     later = partition.watermark.acks.wait_for(4)
-    partition.advance_high_watermark(4)
+    partition.watermark.advance(4)
     assert await later == 4, "only those that waited then have failed"
 
 

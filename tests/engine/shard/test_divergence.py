@@ -44,10 +44,9 @@ async def grown(node, settings: dict[str, object] | None = None):
     await shard.create_topic("t", 1, 1, settings or {})
     partition = shard.partition("t", 0)
     node.heard.follow(partition)
-    partition.is_replicated = True
     for at, value in enumerate(LETTERS):
         await copy(shard, value, 2 * at, 1 if at < 6 else 3, starts_segment=at in (4, 8))
-    partition.advance_high_watermark(8)
+    partition.watermark.advance(8)
     return partition
 
 
@@ -95,7 +94,7 @@ async def test_a_cut_leaves_whole_batches_and_the_log_goes_on_there(new_node, of
         assert (positions.log_end, positions.durable_end, positions.high_watermark) == (end, end, 8)
         assert partition.log.epochs == [epoch for epoch in (EpochStart(1, 0), EpochStart(3, 12)) if epoch[1] < end]
         await copy(node.shard, "z", end, 5)
-        partition.advance_high_watermark(end + 2)
+        partition.watermark.advance(end + 2)
         expected = "".join(2 * letter for letter in LETTERS[: end // 2]) + "zz"
         assert values(partition) == expected
     async with new_node() as node:
@@ -111,14 +110,14 @@ async def test_what_waited_for_records_that_are_cut_off_is_told_so(node):
         await ack
     assert not poll.done(), "other records will come"
     await copy(node.shard, "z", 12, 5)
-    partition.advance_high_watermark(14)
+    partition.watermark.advance(14)
     assert await poll == 14
 
 
 async def test_a_cut_below_the_high_watermark_sets_it_back(node):
     """Unclean elections only."""
     partition = node.shard.partition("t", 0)
-    partition.advance_high_watermark(18)
+    partition.watermark.advance(18)
     poll = partition.watermark.polls.wait_for(19)
     await node.shard.truncate(partition, 13)
     assert (partition.high_watermark, partition.log_end, await poll) == (12, 12, 12)
@@ -126,7 +125,7 @@ async def test_a_cut_below_the_high_watermark_sets_it_back(node):
         partition.check_readable(13)
     await copy(node.shard, "z", 12, 5)
     assert await node.shard.reader.read(partition, 12, 100) is None
-    partition.advance_high_watermark(14)
+    partition.watermark.advance(14)
     assert (await node.shard.reader.read(partition, 12, 100)).next_offset == 14
 
 
@@ -159,7 +158,7 @@ async def test_a_log_begun_anew_has_nothing_and_goes_on_from_there(new_node, at)
         assert (positions.log_start, positions.log_end, positions.durable_end, positions.high_watermark) == (at,) * 4
         assert partition.log_end - partition.opened_at == records, "what a counter tells does not go back"
         await copy(node.shard, "z", at, 9)
-        partition.advance_high_watermark(at + 2)
+        partition.watermark.advance(at + 2)
         assert bytes((await node.shard.reader.read(partition, at, 100)).data) == bytes(batch("z", at, 9))
     async with new_node() as node:
         assert values(node.shard.partition("t", 0)) == "zz"
@@ -170,7 +169,7 @@ async def test_it_may_begin_within_a_batch(node):
     await node.shard.reset_log(partition, 30, 31)
     assert (partition.log.log_start, partition.log_end) == (31, 30)
     assert await copy(node.shard, "z", 30, 9) == 32
-    partition.advance_high_watermark(32)
+    partition.watermark.advance(32)
     assert await node.shard.reader.read(partition, 31, 100) is not None
 
 

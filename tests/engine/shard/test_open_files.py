@@ -149,7 +149,7 @@ async def test_no_read_opens_a_file_on_the_event_loop(tmp_path, clock):
         partition.begin_replicated(0, partition.log.end_position)
         await leader.produce(one(b"d"), Acks.LEADER, WAIT_MS)
         loop_calls.clear()
-        partition.advance_high_watermark(2)
+        partition.watermark.advance(2)
         await until(lambda: partition.high_watermark == 2)
         assert await node.shard.reader.read_uncommitted(partition, 1, 100)
         assert await values_from(node, partition) == [b"a", b"b"]
@@ -185,7 +185,6 @@ async def test_a_cut_that_has_begun_waits_for_free_files(tmp_path, clock):
             await node.shard.committer.roll(partition)
         await node.shard.sealer.saved(partition)  # or its files would meet the faults
         directory = partition.log.directory
-        node.heard.positions_moved = lambda one: one.advance_high_watermark(one.durable_end)
         disk.rules = [
             Rule("fsync_dir", directory, times=2, error=errno.EMFILE),
             Rule("open", f"{directory}/0", first=2, times=2, error=errno.EMFILE),

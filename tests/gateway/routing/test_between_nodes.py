@@ -28,7 +28,7 @@ async def test_any_node_takes_records_and_gives_them_back(cluster):
     assert "Penstock-Leader" in (await topics[1].fetch(0)).headers
     assert "Penstock-Leader" not in (await topics[2].fetch(0)).headers
     # of the log: this test has no replication
-    assert (await topics[1].fetch(0)).headers["Penstock-Leader-Epoch"] == "0"
+    assert (await topics[1].fetch(0)).headers["Penstock-Leader-Epoch"] == "1"
 
 
 async def test_who_goes_straight_is_told_where(cluster):

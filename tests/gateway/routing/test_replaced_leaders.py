@@ -12,8 +12,7 @@ import orjson
 import pytest
 
 from replication.replica.replica import Replica
-from replication.replica.standalone import StandaloneHost
-from tests.gateway.several_nodes import Cluster, several_nodes
+from tests.gateway.several_nodes import Cluster, HostOfOne, several_nodes
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import Answer, Topic
 
@@ -21,7 +20,7 @@ JSON = "application/json"
 ABOVE = 5
 
 
-class HostOfReplaced(StandaloneHost):
+class HostOfReplaced(HostOfOne):
     """Node 2 takes itself for the leader. The store, if reachable, contradicts it until `confirms_it` is set."""
 
     def __init__(self) -> None:

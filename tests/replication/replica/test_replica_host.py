@@ -18,7 +18,7 @@ from engine.runtime.tasks import failures
 from replication.cores.role import Lead
 from replication.errors import LeadershipLost, NotEnoughReplicas, NotLeader
 from replication.replica import follower as following
-from replication.replica import leader_start as beginning
+from replication.replica import replica as replica_module
 from replication.replica.acks import Acks
 from tests.replication.hosts import LIMITS, Hosts, batch_of, hosts, until
 
@@ -126,7 +126,7 @@ async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_repl
     if where == "on the disk":
         monkeypatch.setattr(three[2].shard, "start_epoch", a_bug)
     else:
-        monkeypatch.setattr("replication.replica.leader_start.leader_of", a_bug)
+        monkeypatch.setattr("replication.replica.replica.Leader", a_bug)
     three.elect(2)
     await until(lambda: three[2].offline == [(three.topic_id, 0)])
     assert not three[2].replica().is_leading
@@ -137,7 +137,7 @@ async def test_a_node_that_cannot_become_leader_for_an_unforeseen_reason_is_repl
     assert await three[3].produce(b"a") == 0
 
 
-def a_bug(*_: object) -> None:
+def a_bug(*_: object, **__: object) -> None:
     raise KeyError("a bug")
 
 
@@ -274,7 +274,7 @@ async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: 
 async def test_who_has_no_room_to_begin_leads_once_there_is_some(
     three: Hosts, monkeypatch: pytest.MonkeyPatch, refusal: type[EngineError]
 ) -> None:
-    monkeypatch.setattr(beginning, "NO_ROOM_S", 0.01)
+    monkeypatch.setattr(replica_module, "NO_ROOM_S", 0.01)
     begin, tries, is_full = three[2].shard.start_epoch, [], True
 
     async def full(partition: Partition, epoch: int) -> None:

@@ -17,7 +17,7 @@ from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Pro
 from replication.cores.partition_state import VersionedState
 from replication.cores.progress import AckVerdict
 from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
-from replication.replica.leader_start import NO_ROOM_S
+from replication.replica.replica import NO_ROOM_S
 from tests.simulation.world.following import FollowerDriver
 from tests.simulation.world.replica_log import READ_BYTES, ReplicaLog
 from tests.simulation.world.tier import Tier
