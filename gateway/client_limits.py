@@ -79,8 +79,8 @@ class ClientLimits:
         DEFAULT_LIMITS.digits_max,
         minimum=64,
         maximum=MIB,
-        why="Digits in a row of a JSON number that is produced. Jackson reads numbers of 1,000 characters, Python "
-        "integers of 4,300 digits.",
+        why="Digits of a JSON number that is produced, with its point and exponent. Jackson reads numbers of 1,000 "
+        "characters, Python integers of 4,300 digits.",
     )
     query_value_chars_max: int = setting(
         4096, minimum=256, maximum=4096, why="Characters of one query value; the longest is a key. Beyond: 400."

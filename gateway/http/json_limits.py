@@ -1,4 +1,4 @@
-"""Limits on a JSON value that a producer sends: levels of nesting and digits of a number.
+"""Limits on a JSON value that a producer sends: levels of nesting and the length of a number.
 
 JSON allows any depth and any number, parsers do not: serde_json reads 128 levels, .NET 64, Jackson numbers of 1,000
 characters. A value beyond the limits could be stored, but not read by every consumer: it is rejected with its position.
@@ -27,15 +27,15 @@ DEPTH_CEILING = 512  # upper bound of the setting; msgspec's decoder gives up at
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _BRACKETS = re.compile(_STRING + rb"|[\[{]|[\]}]")
-_NUMBERS = re.compile(_STRING + rb"|[0-9]++")
-_DIGITS = b"0123456789"
+_NUMBERS = re.compile(_STRING + rb"|[0-9][0-9.eE+-]*+")
+_OF_NUMBERS = b"0123456789.eE+-"
 _TO_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS_OR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
-_DIGITS_TO_ZERO = bytes(ord("0") if chr(byte) in "0123456789" else ord(" ") for byte in range(256))
+_NUMBERS_TO_ZERO = bytes(ord("0") if byte in _OF_NUMBERS else ord(" ") for byte in range(256))
 _PASSES = 2  # each removes the innermost pairs of all brackets: most values have no more levels
 _MANY = 64 * 1024  # brackets: a pass over them costs half as much as to count their levels
 _TOGETHER = 256  # values: enough that a call for all of them costs nothing
-_SAMPLES = 16  # of a run of too many digits
+_SAMPLES = 16  # of a number that is too long
 _TO_BITS = bytes.maketrans(b"[]", b"10")
 _STEPS = [list(accumulate((1 if bits >> at & 1 else -1 for at in range(7, -1, -1)), initial=0)) for bits in range(256)]
 _RISES = bytes(steps[-1] & 0xFF for steps in _STEPS)  # of the eight brackets in a byte: the change of depth
@@ -44,7 +44,8 @@ _PEAKS = bytes(map(max, _STEPS))  # and the greatest depth within
 
 @dataclass(frozen=True, slots=True)
 class JsonLimits:
-    """`depth_max`: levels of nesting; a scalar has none. `digits_max`: digits of a number in a row.
+    """`depth_max`: levels of nesting; a scalar has none. `digits_max`: digits of a number, with its point
+    and its exponent.
 
     A value of up to `harmless_bytes` breaks no limit: each level takes two brackets.
     """
@@ -88,7 +89,8 @@ def check_value(value: bytes | Raw, limits: JsonLimits, position: int) -> None:
     if len(text) > digits_max and _may_have_long_number(text, digits_max):
         at = _first_long_number(text, digits_max)
         if at is not None:
-            what = f"record {position}: the number at byte {at} of its value has more than {digits_max} digits"
+            where = f"record {position}: the number at byte {at} of its value"
+            what = f"{where} has more than {digits_max} digits, with its point and exponent"
             raise Problem("json_too_complex", what, record=position, byte=at, limit=digits_max)
 
 
@@ -133,9 +135,9 @@ def _levels(brackets: bytes) -> int:
 
 
 def _may_have_long_number(text: bytes, digits_max: int) -> bool:
-    """False for nearly all without one: a run of too many digits has this many bytes of a sample in a row."""
+    """False for nearly all without one: a number that is too long has this many bytes of a sample in a row."""
     stride = max(1, (digits_max + 1) // _SAMPLES)
-    return b"0" * ((digits_max + 1) // stride) in text[stride - 1 :: stride].translate(_DIGITS_TO_ZERO)
+    return b"0" * ((digits_max + 1) // stride) in text[stride - 1 :: stride].translate(_NUMBERS_TO_ZERO)
 
 
 def _first_too_deep(text: bytes, depth_max: int) -> int | None:
@@ -152,9 +154,9 @@ def _first_too_deep(text: bytes, depth_max: int) -> int | None:
 
 
 def _first_long_number(text: bytes, digits_max: int) -> int | None:
-    """Return the position of the first number that has too many digits in a row; None if there is none."""
+    """Return the position of the first number that is too long; None if there is none."""
     sampled = range(digits_max, len(text), digits_max + 1)
-    if not any(_run_around(text, at, digits_max) > digits_max for at in sampled if text[at] in _DIGITS):
+    if not any(_run_around(text, at, digits_max) > digits_max for at in sampled if text[at] in _OF_NUMBERS):
         return None
     for token in _NUMBERS.finditer(text):
         if token.end() - token.start() > digits_max and token[0][:1] != b'"':
@@ -163,9 +165,9 @@ def _first_long_number(text: bytes, digits_max: int) -> int | None:
 
 
 def _run_around(text: bytes, at: int, digits_max: int) -> int:
-    """Return the length of the run of digits around a byte; lengths beyond the limit are not distinguished."""
+    """Return how many bytes of a number are around a byte; lengths beyond the limit are not distinguished."""
     before, behind = text[max(0, at - digits_max) : at], text[at : at + digits_max + 1]
-    return len(before) - len(before.rstrip(_DIGITS)) + len(behind) - len(behind.lstrip(_DIGITS))
+    return len(before) - len(before.rstrip(_OF_NUMBERS)) + len(behind) - len(behind.lstrip(_OF_NUMBERS))
 
 
 def check_utf8(body: bytes) -> None:

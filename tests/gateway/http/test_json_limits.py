@@ -1,4 +1,4 @@
-"""Limits on JSON values: the same results as a simple scan of the characters, for brackets and digits at any
+"""Limits on JSON values: the same results as a simple scan of the characters, for brackets and numbers at any
 position.
 """
 
@@ -21,8 +21,8 @@ LIMITS = JsonLimits(depth_max=5, digits_max=4)
 
 
 def walked(text: bytes) -> tuple[int | None, int | None]:
-    """Return the positions of the first bracket that is nested too deeply, and of the first number with too many
-    digits.
+    """Return the positions of the first bracket that is nested too deeply, and of the first number that is too
+    long.
     """
     deep = number = None
     depth = run = 0
@@ -37,7 +37,7 @@ def walked(text: bytes) -> tuple[int | None, int | None]:
         depth += (character in "[{") - (character in "]}")
         if depth > LIMITS.depth_max and deep is None:
             deep = at
-        run = run + 1 if character.isdecimal() else 0
+        run = run + 1 if character.isdecimal() or (run and character in ".eE+-") else 0
         if run > LIMITS.digits_max and number is None:
             number = at - LIMITS.digits_max
     return deep, number
@@ -45,7 +45,7 @@ def walked(text: bytes) -> tuple[int | None, int | None]:
 
 texts = st.text(alphabet='ab[]{}"\\1234567890', max_size=12)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**7), 10**7) | texts,
+    st.none() | st.booleans() | st.integers(-(10**7), 10**7) | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=30,
 )
@@ -71,7 +71,7 @@ def test_of_several_values_the_one_beyond_a_limit_is_named() -> None:
     with pytest.raises(Problem, match="record 1: byte 5 is nested more than 5 levels deep"):
         check_values([b"1", b"[[[[[[1]]]]]]", b"12345"], LIMITS)
     with pytest.raises(Problem, match="record 2: the number at byte 1 of its value has more than 4 digits"):
-        check_values([b"1", b"[[[[[1]]]]]", b"-12345"], LIMITS)
+        check_values([b"1", b"[[[[[1]]]]]", b"-12.45"], LIMITS)
 
 
 @given(st.lists(values, min_size=2, max_size=7), st.integers(0, 9))
