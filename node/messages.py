@@ -145,7 +145,7 @@ class RecordFields(TypedDict):
     replication_factor: int
     overrides: dict[str, object]
     created_ms: int
-    elsewhere: dict[str, str]
+    directory_ids: dict[str, str]
     hosted: Sequence[int] | None
 
 
@@ -157,7 +157,7 @@ def record_to(record: TopicRecord) -> RecordFields:
         "replication_factor": record.replication_factor,
         "overrides": dict(record.overrides),
         "created_ms": record.created_ms,
-        "elsewhere": dict(record.elsewhere),
+        "directory_ids": dict(record.directory_ids),
         "hosted": record.hosted,
     }
 
@@ -171,7 +171,7 @@ def record_from(fields: RecordFields) -> TopicRecord:
         fields["replication_factor"],
         fields["overrides"],
         fields["created_ms"],
-        fields["elsewhere"],
+        fields["directory_ids"],
         None if hosted is None else tuple(hosted),
     )
 

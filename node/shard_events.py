@@ -24,7 +24,7 @@ class NodeTier(TierReader, TierStatus, Protocol):
 
     def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None: ...
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
-    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+    def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         """Stop serving partitions that were reassigned to other nodes."""
 
     def sealed(self, partition: Partition) -> None: ...
@@ -51,7 +51,7 @@ def shard_events(
     def moved_away(topic: Topic, partitions: list[Partition]) -> None:
         partitioners.forget(topic.record.topic_id)
         replicas.closed(partitions)
-        tier.leave(topic.record, partitions)
+        tier.remove_partitions(topic.record, partitions)
 
     return ShardEvents(
         opened=opened,

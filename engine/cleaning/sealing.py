@@ -27,15 +27,15 @@ from engine.runtime.disk import Disk
 from engine.runtime.tasks import BackgroundTasks
 
 T = TypeVar("T")
-WhenDamaged = Callable[[Partition, SealedFile, Finding], Awaitable[object]]
+OnDamaged = Callable[[Partition, SealedFile, Finding], Awaitable[object]]
 
 log = logging.getLogger("penstock.engine")
 
 
 class Sealer:
-    """Saves the sealed segments of a shard. Calls `when_sealed` with a partition each time that it has more to ship.
+    """Saves the sealed segments of a shard. Calls `on_sealed` with a partition each time that it has more to ship.
 
-    `when_damaged` quarantines the damage that the check of a segment finds.
+    `on_damaged` quarantines the damage that the check of a segment finds.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Sealer:
         disk: Disk,
         executor: Executor,
         background: BackgroundTasks,
-        when_sealed: Callable[[Partition], None],
-        when_damaged: WhenDamaged,
+        on_sealed: Callable[[Partition], None],
+        on_damaged: OnDamaged,
     ) -> None:
         self._disk = disk
         self._executor = executor
         self._background = background
-        self._when_sealed = when_sealed
-        self._when_damaged = when_damaged
+        self._on_sealed = on_sealed
+        self._on_damaged = on_damaged
         self._saving: dict[Partition, set[asyncio.Task[None]]] = {}
         self._is_stopping = False
 
@@ -90,7 +90,7 @@ class Sealer:
                     await future  # only committed segments are shipped
                 finally:
                     partition.watermark.polls.give_up(end, future)
-        self._when_sealed(partition)
+        self._on_sealed(partition)
 
     async def _save(self, partition: Partition, segments: list[Segment], states: list[State]) -> None:
         for state in states:
@@ -106,7 +106,7 @@ class Sealer:
                 await self._in_thread(save_index, self._disk, segment)
                 finding = await self._in_thread(examine, self._disk, file, at_once, segment.written_checksum)
                 if finding.damage:
-                    await self._when_damaged(partition, file, finding)
+                    await self._on_damaged(partition, file, finding)
             except (OSError, EngineError) as error:
                 log.warning("index or checksum not saved", extra={"segment": segment.path, "reason": str(error)})
 

@@ -65,7 +65,7 @@ class Catalog:
         self.records: dict[str, TopicRecord] = {}
         self.set_aside: dict[str, TopicRecord] = {}  # by id: durable and not served
         # subset of `records`: vanished, perhaps not durably; `delete` continues
-        self.half_deleted: dict[str, TopicRecord] = {}
+        self.partially_deleted: dict[str, TopicRecord] = {}
         self.unidentified: dict[str, str] = {}  # topics whose `topic.json` is missing, by id: their names
         self.changing = asyncio.Lock()  # held during a change of a topic, until every shard has followed
         self._disk = disk
@@ -120,7 +120,7 @@ class Catalog:
             raise Corrupt(text, hint="mount its disk or restore it; nothing was changed")
 
     def _retain_recovery_points(self, found: TopicScan) -> None:
-        having = {f"{record.topic_id}/{number}" for record in found.records for number in record.here}
+        having = {f"{record.topic_id}/{number}" for record in found.records for number in record.local_partitions}
         aside = tuple(f"{topic_id}/" for _, topic_id in found.unidentified)
         for directory in self._directories.usable:
             try:
@@ -135,14 +135,14 @@ class Catalog:
         except OSError as error:
             log.warning("removal failed", extra={"topic": record.name, "reason": str(error)})
 
-    def _is_gone_elsewhere(self, name: str, topic_id: str) -> bool:
+    def _remove_from_additional(self, name: str, topic_id: str) -> bool:
         return remove_topic(self._disk, self._directories, name, topic_id)
 
     def _with_moves_recorded(self, record: TopicRecord) -> TopicRecord:
         """Writes the moves down, or an old copy could pass for the partition once its new directory is unusable."""
-        elsewhere = moved(self._directories, record)
-        if elsewhere != record.elsewhere:
-            record = dataclasses.replace(record, elsewhere=elsewhere)
+        directory_ids = moved(self._directories, record)
+        if directory_ids != record.directory_ids:
+            record = dataclasses.replace(record, directory_ids=directory_ids)
             try:
                 save_settings(self._disk, self._data_dir, record)
             except OSError as error:  # the next start finds them
@@ -165,43 +165,43 @@ class Catalog:
         now_ms = self._clock.now_ms()
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
         if self._directories.is_several:
-            record = await self._place(record)
+            record = await self._assign_directories(record)
         await self._stored("creating", save_topic, record)
         self.records[name] = record
         return record, True
 
-    async def _place(self, record: TopicRecord) -> TopicRecord:
+    async def _assign_directories(self, record: TopicRecord) -> TopicRecord:
         """Choose directories and make the partitions in the other ones; skips directories that fail.
 
         Raises Unreachable if all fail.
         """
-        refused: list[DataDirectory] = []
+        failed: list[DataDirectory] = []
         while True:
             try:
-                return await self._place_without(record, record.here, refused)
-            except PartitionCreationFailed as refusal:
-                self._directories.record_failure(refusal.directory, refusal.error, f"creating topic {record.name!r}")
-                refused.append(refusal.directory)
-                await self._in_thread(self._is_gone_elsewhere, record.name, record.topic_id)
+                return await self._assign_excluding(record, record.local_partitions, failed)
+            except PartitionCreationFailed as failure:
+                self._directories.record_failure(failure.directory, failure.error, f"creating topic {record.name!r}")
+                failed.append(failure.directory)
+                await self._in_thread(self._remove_from_additional, record.name, record.topic_id)
                 # a new id: the next try must not find files of the first
                 record = dataclasses.replace(record, topic_id=self._new_id())
 
-    async def _place_without(
-        self, record: TopicRecord, added: Sequence[int], refused: list[DataDirectory]
+    async def _assign_excluding(
+        self, record: TopicRecord, added: Sequence[int], failed: list[DataDirectory]
     ) -> TopicRecord:
         """Return the record with places of new partitions, after making them in the other directories."""
-        candidates = [one for one in self._directories.usable if one not in refused]
+        candidates = [one for one in self._directories.usable if one not in failed]
         if not candidates:
-            raise self._directories.first.fault or _no_room(record, refused)
+            raise self._directories.first.fault or _no_room(record, failed)
         having = list(self.records.values())
-        elsewhere = await self._in_thread(place_partitions, candidates, having, added)
-        record = dataclasses.replace(record, elsewhere={**record.elsewhere, **elsewhere})
+        directory_ids = await self._in_thread(place_partitions, candidates, having, added)
+        record = dataclasses.replace(record, directory_ids={**record.directory_ids, **directory_ids})
         await self._in_thread(create_partitions, self._disk, self._directories, record, added)
         return record
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> TopicRecord:
         """Change the given settings and grow to `partitions`. Raises UnknownTopic, InvalidConfig."""
-        if name in self.half_deleted:
+        if name in self.partially_deleted:
             raise self.unknown_topic_error(name)
         old = self.record(name)
         record = changed_topic(old, overrides, partitions)
@@ -219,11 +219,11 @@ class Catalog:
         record with its places.
         """
         old = self.find_record(record.name, record.topic_id)
-        known = set() if old is None else set(old.here)
-        added = [number for number in record.here if number not in known]
+        known = set() if old is None else set(old.local_partitions)
+        added = [number for number in record.local_partitions if number not in known]
         if old is not None:
             await self._in_thread(self._clear_earlier, old, added)
-            moved_away = [number for number in old.here if number not in record.here]
+            moved_away = [number for number in old.local_partitions if number not in record.local_partitions]
             await self._in_thread(mark_moved_away, self._disk, self._directories, old, moved_away)
         if added or not known:
             record = await self._grown(record, added)
@@ -283,10 +283,10 @@ class Catalog:
         if self._directories.is_several:
             try:
                 await self._in_thread(clear_added, self._disk, self._directories, record, added)
-                record = await self._place_without(record, added, [])
-            except PartitionCreationFailed as refusal:
-                self._directories.record_failure(refusal.directory, refusal.error, f"growing topic {record.name!r}")
-                raise storage_error(f"growing topic {record.name!r}", refusal.error) from refusal
+                record = await self._assign_excluding(record, added, [])
+            except PartitionCreationFailed as failure:
+                self._directories.record_failure(failure.directory, failure.error, f"growing topic {record.name!r}")
+                raise storage_error(f"growing topic {record.name!r}", failure.error) from failure
             except OSError as error:
                 raise storage_error(f"growing topic {record.name!r}", error) from error
         await self._stored("growing", partial(save_topic, added=added), record)
@@ -295,16 +295,16 @@ class Catalog:
     async def delete(self, record: TopicRecord) -> None:
         """Make a topic vanish durably. Its files are removed at once if they are few, else in the background.
 
-        The topic must be closed. Raises StorageFull, StorageFailed: it is then unchanged, or `half_deleted`.
+        The topic must be closed. Raises StorageFull, StorageFailed: it is then unchanged, or `partially_deleted`.
         """
         try:
             left = await self._stored("deleting", unlist_topic, record)
         except EngineError:
             if self.records.get(record.name) is record and await self._is_deletion_begun(record):
-                self.half_deleted[record.name] = record
+                self.partially_deleted[record.name] = record
             raise
-        if self.half_deleted.get(record.name) is record:
-            del self.half_deleted[record.name]
+        if self.partially_deleted.get(record.name) is record:
+            del self.partially_deleted[record.name]
         if self.set_aside.pop(record.topic_id, None) is None:
             self.records.pop(record.name, None)
         await self._remover.remove(self._removing(record.name, record.topic_id, left))
@@ -340,8 +340,8 @@ class Catalog:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
 
-def _no_room(record: TopicRecord, refused: list[DataDirectory]) -> Unreachable:
-    tried = ", ".join(directory.path for directory in refused)
+def _no_room(record: TopicRecord, failed: list[DataDirectory]) -> Unreachable:
+    tried = ", ".join(directory.path for directory in failed)
     return Unreachable(f"no data directory has room for the partitions of topic {record.name!r}: {tried}")
 
 

@@ -182,14 +182,14 @@ def open_data_directory(
         return _opened(disk, path, identity, FIRST, lock_handle, boot_id)
 
 
-def open_further_directory(
+def open_additional_directory(
     disk: Disk, path: str, identity: Identity, *, boot_id: str, new_id: Callable[[], str]
 ) -> DataDirectory:
     """Lock and identify a directory besides the first one; makes a new one. Raises StartRefused, OSError."""
     lock_handle = _locked(disk, path)
     with _released_on_error(disk, lock_handle):
         with _start_errors(path, paths.META):
-            directory_id = _identify_further(disk, path, identity, new_id)
+            directory_id = _identify_additional(disk, path, identity, new_id)
         return _opened(disk, path, identity, directory_id, lock_handle, boot_id)
 
 
@@ -289,7 +289,7 @@ def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_i
     return Identity(meta["cluster_id"], node_id)
 
 
-def _identify_further(disk: Disk, path: str, identity: Identity, new_id: Callable[[], str]) -> str:
+def _identify_additional(disk: Disk, path: str, identity: Identity, new_id: Callable[[], str]) -> str:
     """Returns the id of a directory besides the first; draws one for a new directory."""
     file = os.path.join(path, paths.META)
     data = read_file(disk, file)

@@ -20,8 +20,8 @@ from engine.directory.data_directory import (
     FORMAT_VERSION,
     DataDirectory,
     Identity,
+    open_additional_directory,
     open_data_directory,
-    open_further_directory,
     read_meta,
     write_meta,
 )
@@ -47,29 +47,29 @@ class Located:
 
 
 class LogDirectories:
-    """The opened directories of a node or of one shard process. Calls `when_failed` for one that fails later."""
+    """The opened directories of a node or of one shard process. Calls `on_failed` for one that fails later."""
 
     def __init__(
         self,
         first: DataDirectory,
-        further: Sequence[DataDirectory] = (),
-        when_failed: Callable[[DataDirectory], None] | None = None,
+        additional: Sequence[DataDirectory] = (),
+        on_failed: Callable[[DataDirectory], None] | None = None,
     ) -> None:
         self.first = first
-        self.further = list(further)
+        self.additional = list(additional)
         self.has_failed = False  # one of them, since it was opened
-        self._when_failed = when_failed or log_offline
+        self._on_failed = on_failed or log_offline
 
     def __repr__(self) -> str:
-        return f"LogDirectories({self.first}, {self.further})"
+        return f"LogDirectories({self.first}, {self.additional})"
 
     def __iter__(self) -> Iterator[DataDirectory]:
-        return iter((self.first, *self.further))
+        return iter((self.first, *self.additional))
 
     @property
     def is_several(self) -> bool:
         """True if there are other directories, or were."""
-        return bool(self.further)
+        return bool(self.additional)
 
     @property
     def usable(self) -> list[DataDirectory]:
@@ -81,15 +81,15 @@ class LogDirectories:
 
     def holding(self, path: str) -> DataDirectory:
         """Return the directory that holds a partition's path."""
-        if not self.further:
+        if not self.additional:
             return self.first
         return max((one for one in self if path.startswith(one.path + "/")), key=lambda one: len(one.path))
 
     def located(self, record: TopicRecord, number: int) -> Located:
         """Return the directory to open a partition in. Asks the disk; the cases are in the order of the decision."""
-        if not self.further:
+        if not self.additional:
             return Located(self.first)
-        expected = self.by_id(record.elsewhere.get(str(number), FIRST))
+        expected = self.by_id(record.directory_ids.get(str(number), FIRST))
         if expected is None:
             return Located(self.first, Unreachable(f"{record.name}/{number}: its data directory is unknown"))
         name, fault = f"{record.name}/{number}", expected.fault
@@ -133,7 +133,7 @@ class LogDirectories:
 
     def record_failure(self, directory: DataDirectory, error: OSError, doing: str) -> bool:
         """Take a directory offline if its disk is broken and there are others. Returns whether it is offline."""
-        if self.further and error.errno in DEAD_DISK:
+        if self.additional and error.errno in DEAD_DISK:
             self.fail(directory, f"{doing}: {error}")
         return directory.fault is not None
 
@@ -147,7 +147,7 @@ class LogDirectories:
         if directory is not None and directory.fault is None:
             directory.fault = fault
             self.has_failed = True
-            self._when_failed(directory)
+            self._on_failed(directory)
 
     def release(self) -> None:
         """Release all locks without noting a clean stop."""
@@ -214,7 +214,7 @@ def _opened(
                 f"{path} is empty or missing, and it held partitions of this node",
                 hint="mount its disk; a new disk needs another path",
             )
-        directory = open_further_directory(disk, path, identity, boot_id=boot_id, new_id=new_id)
+        directory = open_additional_directory(disk, path, identity, boot_id=boot_id, new_id=new_id)
     except (StartRefused, OSError) as error:
         return _unusable(disk, path, identity, known_id or f"?{path}", str(error))
     twin = next((one for one in others if one.directory_id == directory.directory_id and one.fault is None), None)

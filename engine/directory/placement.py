@@ -15,7 +15,7 @@ def shard_of(topic_id: str, partition: int, shards: int) -> int:
     return (crc32(topic_id.encode()) + partition) % shards
 
 
-def place(partitions: int, counts: Mapping[str, int], free_bytes: Mapping[str, int]) -> list[str]:
+def assign_directories(partitions: int, counts: Mapping[str, int], free_bytes: Mapping[str, int]) -> list[str]:
     """Return the directory of each new partition: the one with the fewest, on a tie the one with the most free bytes.
 
     `counts` are the partitions of each directory; its keys are all directories, in their order.

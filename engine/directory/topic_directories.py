@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 from engine.directory.data_directory import FIRST, DataDirectory
 from engine.directory.log_directories import LogDirectories
-from engine.directory.placement import place
+from engine.directory.placement import assign_directories
 from engine.directory.removal import (
     Removing,
     finished,
@@ -43,22 +43,22 @@ class PartitionCreationFailed(Exception):
 def place_partitions(
     directories: list[DataDirectory], records: list[TopicRecord], added: Sequence[int]
 ) -> dict[str, str]:
-    """Return `elsewhere` of new partitions, given the records and the usable directories."""
+    """Return `directory_ids` of new partitions, given the records and the usable directories."""
     counts = {directory.directory_id: 0 for directory in directories}
     for record in records:
-        for number in record.here:
-            directory_id = record.elsewhere.get(str(number), FIRST)
+        for number in record.local_partitions:
+            directory_id = record.directory_ids.get(str(number), FIRST)
             if directory_id in counts:
                 counts[directory_id] += 1
-    chosen = place(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
+    chosen = assign_directories(len(added), counts, {one.directory_id: _free_bytes(one) for one in directories})
     return {str(number): one for number, one in zip(added, chosen, strict=True) if one != FIRST}
 
 
 def create_partitions(disk: Disk, directories: LogDirectories, record: TopicRecord, added: Sequence[int]) -> None:
     """Make the new partitions' directories outside the first directory, durably. Raises PartitionCreationFailed."""
-    lying = {number: place for number, place in record.elsewhere.items() if int(number) in added}
-    for directory in directories.further:
-        numbers = [number for number, place in lying.items() if place == directory.directory_id]
+    assigned = {number: directory_id for number, directory_id in record.directory_ids.items() if int(number) in added}
+    for directory in directories.additional:
+        numbers = [number for number, directory_id in assigned.items() if directory_id == directory.directory_id]
         if numbers and directory.fault is None:
             try:
                 _create(disk, directory.path, record, numbers)
@@ -116,7 +116,7 @@ def remove_moved_away(disk: Disk, directories: LogDirectories, record: TopicReco
         log.error(f"a partition has records and {paths.TOPIC_FILE} does not name it: its files stay", extra=words)
     beside = misplaced_partitions(disk, directories, record)
     remove_partitions(disk, directories, record, [number for number in beside if number not in kept])
-    for path in _partition_dirs(disk, directories, record, record.here):
+    for path in _partition_dirs(disk, directories, record, record.local_partitions):
         if disk.kind(f"{path}/{paths.MOVED_AWAY}") is FileKind.FILE:  # the move was not recorded: it continues later
             disk.unlink(f"{path}/{paths.MOVED_AWAY}")
             disk.fsync_dir(path)
@@ -152,7 +152,7 @@ def misplaced_partitions(disk: Disk, directories: LogDirectories, record: TopicR
     for directory in directories.usable:
         names = disk.listdir(paths.topic_dir(directory.path, record.name, record.topic_id))
         found.update(int(name) for name in names if paths.is_partition_number(name))
-    return sorted(found - set(record.here))
+    return sorted(found - set(record.local_partitions))
 
 
 def check_all_known(disk: Disk, directories: LogDirectories, record: TopicRecord) -> None:
@@ -188,14 +188,14 @@ def _has_records(disk: Disk, directory: str) -> bool:
 
 
 def remove_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> bool:
-    """Remove a deleted topic from the other directories as `removing_further` does, in one call."""
-    return finished(removing_further(disk, directories, name, topic_id))
+    """Remove a deleted topic from the other directories as `removing_from_additional` does, in one call."""
+    return finished(removing_from_additional(disk, directories, name, topic_id))
 
 
-def removing_further(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> Removing[bool]:
+def removing_from_additional(disk: Disk, directories: LogDirectories, name: str, topic_id: str) -> Removing[bool]:
     """Remove the files of a deleted topic from the other directories. Returns whether none of its files remain."""
     is_gone = True
-    for directory in directories.further:
+    for directory in directories.additional:
         if directory.fault is not None:
             is_gone = False
             continue
@@ -210,7 +210,7 @@ def removing_further(disk: Disk, directories: LogDirectories, name: str, topic_i
 def removing_topic(disk: Disk, directories: LogDirectories, name: str, topic_id: str, directory: str) -> Removing[None]:
     """Remove the rest of a deleted topic: in the other directories, then in the first, which records the deletion."""
     try:
-        is_gone = yield from removing_further(disk, directories, name, topic_id)
+        is_gone = yield from removing_from_additional(disk, directories, name, topic_id)
         log_leftovers((yield from removing_topic_dir(disk, directory, keep_name=not is_gone)))
     except OSError as error:  # the topic is deleted nevertheless; the next start removes the remaining files
         log.warning("removal failed", extra={"directory": directory, "reason": str(error)})
@@ -228,7 +228,7 @@ def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[
 
     `known` are the topics in the first directory, by name and id.
     """
-    for directory in directories.further:
+    for directory in directories.additional:
         if directory.fault is not None:
             continue
         try:
@@ -239,19 +239,19 @@ def remove_leftovers(disk: Disk, directories: LogDirectories, known: Collection[
 
 
 def moved(directories: LogDirectories, record: TopicRecord) -> dict[str, str]:
-    """Return `elsewhere` as the partitions are found; some may have been moved while the node was down."""
-    elsewhere = dict(record.elsewhere)
-    for number in map(str, record.here):
+    """Return `directory_ids` as the partitions are found; some may have been moved while the node was down."""
+    directory_ids = dict(record.directory_ids)
+    for number in map(str, record.local_partitions):
         located = directories.located(record, int(number))
-        place = located.directory.directory_id
-        if located.error is not None or place == elsewhere.get(number, FIRST):
+        directory_id = located.directory.directory_id
+        if located.error is not None or directory_id == directory_ids.get(number, FIRST):
             continue
         directories.require_recovery(located.directory)
-        if place == FIRST:
-            del elsewhere[number]
+        if directory_id == FIRST:
+            del directory_ids[number]
         else:
-            elsewhere[number] = place
-    return elsewhere
+            directory_ids[number] = directory_id
+    return directory_ids
 
 
 def _create(disk: Disk, data_dir: str, record: TopicRecord, numbers: list[str]) -> None:

@@ -31,7 +31,7 @@ REPLICATION_FACTOR_MAX = 16  # three survive a node failure, five two; more cost
 class TopicRecord:
     """The content of `topic.json`. `overrides` are the settings that differ from the defaults.
 
-    `elsewhere` has the ids of other data directories by partition number as text.
+    `directory_ids` has the ids of other data directories by partition number as text.
     `hosted` are the partitions on this node, in a cluster; None on a standalone node, which hosts all of them.
     """
 
@@ -41,11 +41,11 @@ class TopicRecord:
     replication_factor: int = 1
     overrides: Mapping[str, object] = field(default_factory=dict)
     created_ms: int = 0
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    directory_ids: Mapping[str, str] = field(default_factory=dict)
     hosted: tuple[int, ...] | None = None
 
     @property
-    def here(self) -> Sequence[int]:
+    def local_partitions(self) -> Sequence[int]:
         """The partitions on this node."""
         return range(self.partitions) if self.hosted is None else self.hosted
 
@@ -111,10 +111,10 @@ def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[in
     data directory are durable already. Makes nothing else: a missing partition must stay missing.
     """
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
-    if topic.elsewhere or topic.hosted is not None:
+    if topic.directory_ids or topic.hosted is not None:
         disk.mkdir(directory)  # perhaps all of them are in other directories
-    for partition in topic.here if added is None else added:
-        if str(partition) not in topic.elsewhere:
+    for partition in topic.local_partitions if added is None else added:
+        if str(partition) not in topic.directory_ids:
             disk.mkdir(f"{directory}/{partition}")
     disk.fsync_dir(directory)
     save_settings(disk, data_dir, topic)
@@ -154,8 +154,8 @@ def _encoded(topic: TopicRecord) -> bytes:
         "config": dict(topic.overrides),
         "created_ms": topic.created_ms,
     }
-    if topic.elsewhere:
-        fields["elsewhere"] = dict(topic.elsewhere)
+    if topic.directory_ids:
+        fields["elsewhere"] = dict(topic.directory_ids)
     if topic.hosted is not None:
         fields["hosted"] = list(topic.hosted)
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2)
@@ -165,7 +165,7 @@ def _format_of(topic: TopicRecord) -> int:
     """Returns the oldest format version that reads the topic correctly."""
     if topic.hosted is not None:
         return FORMAT_VERSION
-    return FORMAT_IN_SEVERAL_DIRECTORIES if topic.elsewhere else FORMAT_IN_ONE_DIRECTORY
+    return FORMAT_IN_SEVERAL_DIRECTORIES if topic.directory_ids else FORMAT_IN_ONE_DIRECTORY
 
 
 def decoded_topic(directory: str, data: bytes) -> TopicRecord:
@@ -174,9 +174,9 @@ def decoded_topic(directory: str, data: bytes) -> TopicRecord:
         raw = orjson.loads(data)
         if raw["format"] > FORMAT_VERSION:
             raise Corrupt(f"{directory}: topic format {raw['format']} is newer than this version of penstock")
-        elsewhere = dict(raw.get("elsewhere", {}))
-        if not all(isinstance(place, str) for place in elsewhere.values()):
-            raise TypeError(f"elsewhere is {elsewhere}")
+        directory_ids = dict(raw.get("elsewhere", {}))
+        if not all(isinstance(place, str) for place in directory_ids.values()):
+            raise TypeError(f"elsewhere is {directory_ids}")
         hosted = raw.get("hosted")
         if hosted is not None and not all(isinstance(one, int) for one in hosted):
             raise TypeError(f"hosted is {hosted}")
@@ -187,7 +187,7 @@ def decoded_topic(directory: str, data: bytes) -> TopicRecord:
             raw["replication_factor"],
             raw["config"],
             raw["created_ms"],
-            elsewhere,
+            directory_ids,
             None if hosted is None else tuple(hosted),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:

@@ -255,7 +255,7 @@ class Log:
             epochs=self.epochs,
         )
 
-    def become(self, other: Log) -> None:
+    def replace_with(self, other: Log) -> None:
         """Replace this log's state by that of a changed copy."""
         self.segments, self.log_start, self.epochs = other.segments, other.log_start, other.epochs
         self.shortened()

@@ -74,16 +74,16 @@ class RecoveryReport:
     """The result of a recovery, for the log and the metrics."""
 
     scanned_bytes: int = 0
-    cut_bytes: int = 0
+    truncated_bytes: int = 0
     dropped_segments: int = 0
-    holes: int = 0  # truncations with valid batches behind them: lost by a power loss, though written in order
+    mid_log_truncations: int = 0  # truncations with valid batches behind them, after a power loss
 
     def __add__(self, other: RecoveryReport) -> RecoveryReport:
         return RecoveryReport(
             self.scanned_bytes + other.scanned_bytes,
-            self.cut_bytes + other.cut_bytes,
+            self.truncated_bytes + other.truncated_bytes,
             self.dropped_segments + other.dropped_segments,
-            self.holes + other.holes,
+            self.mid_log_truncations + other.mid_log_truncations,
         )
 
 
@@ -237,7 +237,7 @@ def _recover(
 ) -> tuple[list[Segment], RecoveryReport, list[EpochStart]]:
     kept: list[Segment] = []
     epochs: list[EpochStart] = []
-    scanned = cut = holes = 0
+    scanned = cut = mid_log_truncations = 0
     for at, segment in enumerate(segments):
         is_last = at == len(segments) - 1
         is_known = bool(segment.damage) and last_stop is LastStop.KILLED  # every written byte is there
@@ -251,7 +251,7 @@ def _recover(
         scanned += segment.size_bytes
         is_whole = scan.valid_bytes == segment.size_bytes and (is_last or scan.next_offset == segment.next_offset)
         if not is_whole:
-            holes += _classify_damage(segment, scan, segments[at + 1 :], recovery_point, last_stop)
+            mid_log_truncations += _classify_damage(segment, scan, segments[at + 1 :], recovery_point, last_stop)
         cut += segment.size_bytes - scan.valid_bytes
         for epoch, start in scan.epochs:
             epochs = with_epoch(epochs, epoch, start)
@@ -264,7 +264,7 @@ def _recover(
         raise Corrupt(f"{dropped[0].path}: a segment before it is missing, below the recovery point {recovery_point}")
     _remove(disk, directory, dropped)
     cut += sum(segment.size_bytes for segment in dropped)
-    return kept, RecoveryReport(scanned, cut, len(dropped), holes), epochs
+    return kept, RecoveryReport(scanned, cut, len(dropped), mid_log_truncations), epochs
 
 
 def _classify_damage(

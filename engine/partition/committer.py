@@ -120,11 +120,11 @@ class Committer:
     """Takes appends for many partitions; at most one group is in progress."""
 
     def __init__(
-        self, writer: WriterThread, clock: Clock, when_sealed: Callable[[Partition, list[Segment]], None]
+        self, writer: WriterThread, clock: Clock, on_sealed: Callable[[Partition, list[Segment]], None]
     ) -> None:
         self._writer = writer
         self._clock = clock
-        self._when_sealed = when_sealed
+        self._on_sealed = on_sealed
         self._loop = asyncio.get_running_loop()
         self._due = CommitQueue()  # for the next group
         self._in_progress: list[_InProgress] = []
@@ -288,8 +288,8 @@ class Committer:
             return
         self.groups += 1
         is_early = any(share.work.sync and share.work.wants_early_ack for share in self._in_progress)
-        when_written = self._in_loop(self._written) if is_early else None
-        group = Group([share.work for share in self._in_progress], when_written, self._clock.monotonic)
+        on_written = self._in_loop(self._written) if is_early else None
+        group = Group([share.work for share in self._in_progress], on_written, self._clock.monotonic)
         self._writer.submit(group, self._in_loop(self._done))
 
     def _in_loop(self, callback: Callable[[Group], object]) -> Callable[[Group], object]:
@@ -304,7 +304,7 @@ class Committer:
                 self.queued_bytes -= sum(len(append.batch) for append in share.taken)
                 try:
                     if sealed := share.partition.written(share.work, share.taken, now):
-                        self._when_sealed(share.partition, sealed)
+                        self._on_sealed(share.partition, sealed)
                 except Exception as error:
                     _fail_partition(share.partition, share.taken, error)
 

@@ -78,7 +78,7 @@ class Group:
     """The writes of many partitions, then their syncs; the durations are noted here by the clock `now`."""
 
     work: list[PartitionWork]
-    when_written: Callable[[Group], object] | None = None
+    on_written: Callable[[Group], object] | None = None
     now: Callable[[], float] = _no_time
     write_s: float = 0.0
     sync_s: float = 0.0
@@ -91,8 +91,8 @@ def carry_out(disk: Disk, group: Group, in_parallel: Parallel | None = None) -> 
         work.write_error = _write(disk, work)
     written = group.now()
     group.write_s = written - began
-    if group.when_written is not None:
-        _notify_loop(group.when_written, group)
+    if group.on_written is not None:
+        _notify_loop(group.on_written, group)
     syncs = [work for work in group.work if work.write_error is None and (work.sync or work.sync_directory)]
     over = map if in_parallel is None or len(syncs) < PARALLEL_SYNCS_MIN else in_parallel
     for work, error in zip(syncs, over(partial(_sync, disk), syncs), strict=True):
@@ -202,9 +202,9 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, group: Group, when_done: Callable[[Group], object]) -> None:
-        """Carry out a group; calls `when_done` in the writer thread."""
-        self._queue.put((group, when_done))
+    def submit(self, group: Group, on_done: Callable[[Group], object]) -> None:
+        """Carry out a group; calls `on_done` in the writer thread."""
+        self._queue.put((group, on_done))
 
     def stop(self) -> None:
         """Finish the submitted groups, then end the thread."""
@@ -214,13 +214,13 @@ class WriterThread:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            group, when_done = item
+            group, on_done = item
             try:
                 carry_out(self._disk, group, self._syncing.map)
             except Exception as error:
                 log.exception("the writer failed")
                 _fail_group(group, error)
-            _notify_loop(when_done, group)
+            _notify_loop(on_done, group)
 
 
 def _fail_group(group: Group, error: Exception) -> None:

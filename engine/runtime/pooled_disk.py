@@ -94,7 +94,7 @@ class PooledDisk:
             file = self._files.pop(handle, None)
             if file is None:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(handle))
-            self._forget_name(file)
+            self._remove_name(file)
             file.is_closed = True
             real = None if file.pins else self._pop_handle(file)
         if real is not None:
@@ -197,7 +197,7 @@ class PooledDisk:
             for file in moved:
                 assert file.path is not None
                 new_path = target + file.path[len(source) :]
-                self._forget_name(file)
+                self._remove_name(file)
                 self._name(file, new_path)
 
     def rmdir(self, path: str) -> None:
@@ -267,7 +267,7 @@ class PooledDisk:
             self._admit(file, self._with_room(open_it))
         except BaseException:
             with self._lock:
-                self._forget_name(file)
+                self._remove_name(file)
             raise
         with self._lock:
             self._last_handle = handle = self._last_handle + 1
@@ -380,14 +380,14 @@ class PooledDisk:
     def _close_kept(self, kept: list[_File]) -> None:
         for file in kept:
             with self._lock:
-                self._forget_name(file)
+                self._remove_name(file)
             self._release(file)
 
     def _name(self, file: _File, path: str) -> None:
         file.path = path
         self._by_path.setdefault(path, []).append(file)
 
-    def _forget_name(self, file: _File) -> None:
+    def _remove_name(self, file: _File) -> None:
         if file.path is not None:
             files = self._by_path[file.path]
             files.remove(file)

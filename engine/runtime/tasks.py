@@ -1,7 +1,7 @@
 """Background tasks: the only place in engine, replication and gateway that starts asyncio tasks.
 
 An exception that ends a task is a bug or an unforeseen fault. It is logged, counted by `failures`, and reported to
-`when_failed`; a task of `keep_running` is started again. Expected errors are not handled here: a task handles its own.
+`on_failed`; a task of `keep_running` is started again. Expected errors are not handled here: a task handles its own.
 Invariants: a running task is referenced until it ends, since the event loop itself holds only weak references; a
 cancellation without a request counts as a failure.
 """
@@ -29,15 +29,15 @@ _running: set[asyncio.Task[Any]] = set()
 
 
 def in_background(
-    work: Coroutine[Any, Any, None], doing: str, when_failed: Callable[[], object] | None = None, *, of: str = ""
+    work: Coroutine[Any, Any, None], doing: str, on_failed: Callable[[], object] | None = None, *, of: str = ""
 ) -> asyncio.Task[None]:
-    """Start a task. If an exception ends it, log and count the exception and call `when_failed`.
+    """Start a task. If an exception ends it, log and count the exception and call `on_failed`.
 
     `doing` is a metric label: a constant. `of` names the object in the log.
     """
     task = asyncio.create_task(work)
     _running.add(task)
-    task.add_done_callback(partial(_ended, doing, of, when_failed))
+    task.add_done_callback(partial(_ended, doing, of, on_failed))
     return task
 
 
@@ -74,12 +74,12 @@ class BackgroundTasks:
         self,
         work: Coroutine[Any, Any, None],
         doing: str,
-        when_failed: Callable[[], object] | None = None,
+        on_failed: Callable[[], object] | None = None,
         *,
         of: str = "",
     ) -> asyncio.Task[None]:
         """Start a task as `in_background` does."""
-        return self._added(in_background(work, doing, when_failed, of=of))
+        return self._added(in_background(work, doing, on_failed, of=of))
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], doing: str, *, of: str = "") -> asyncio.Task[None]:
         """Start a task as `keep_running` does."""
@@ -146,13 +146,13 @@ async def _run_until_done(work: Callable[[], Coroutine[Any, Any, None]], doing: 
         pause_s = min(2 * pause_s, RESTART_S_MAX)
 
 
-def _ended(doing: str, of: str, when_failed: Callable[[], object] | None, task: asyncio.Task[Any]) -> None:
+def _ended(doing: str, of: str, on_failed: Callable[[], object] | None, task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if (failure := _failure_of(task)) is None:
         return
     log_failure(doing, failure, of=of)
-    if when_failed is not None:
-        when_failed()
+    if on_failed is not None:
+        on_failed()
 
 
 def _failure_of(task: asyncio.Task[Any]) -> BaseException | None:

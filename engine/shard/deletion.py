@@ -33,8 +33,8 @@ class TopicDeletion:
 
     async def finish(self, name: str) -> None:
         """Finish an interrupted deletion before a topic of the name is created: it may have vanished, not durably."""
-        if name in self.catalog.half_deleted:
-            await self._delete(self.catalog.half_deleted[name])
+        if name in self.catalog.partially_deleted:
+            await self._delete(self.catalog.partially_deleted[name])
 
     async def _delete(self, record: TopicRecord) -> None:
         topic = await self.close(record)
@@ -42,7 +42,7 @@ class TopicDeletion:
             await self.catalog.delete(record)
         except EngineError:
             self.kept(topic, list(topic.partitions.values()))
-            if record.name not in self.catalog.half_deleted:
+            if record.name not in self.catalog.partially_deleted:
                 await self.reopen(record)
             raise
         self.deleted(topic)

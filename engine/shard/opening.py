@@ -62,7 +62,7 @@ class Progress:
     seconds: float = 0.0
 
 
-def wanted_of(
+def open_requests(
     record: TopicRecord, numbers: Iterable[int], checkpoints: Mapping[str, Checkpoint], hints: Mapping[str, int]
 ) -> list[OpenRequest]:
     """Return the partitions of a topic with what the last run has saved of them."""
@@ -128,7 +128,7 @@ class Opener:
             return self._closed(wanted, directory, error)
         self.progress.opened += 1
         self.report += report
-        if report.cut_bytes:
+        if report.truncated_bytes:
             _log_truncation(wanted, last_stop, report, opened)
         partition = Partition(record.name, number, opened, record.settings, validator, self._events)
         if committed is not None:
@@ -191,13 +191,17 @@ class Opener:
 
 
 def _log_truncation(wanted: OpenRequest, last_stop: LastStop, report: RecoveryReport, opened: Log) -> None:
-    text = "records that were not fsynced were lost in the power loss" if report.holes else "torn tail cut"
+    text = (
+        "records that were not fsynced were lost in the power loss"
+        if report.mid_log_truncations
+        else "incomplete tail truncated"
+    )
     log.warning(
         text,
         extra={
             "partition": wanted.name,
             "last_stop": last_stop.value,
-            "cut_bytes": report.cut_bytes,
+            "cut_bytes": report.truncated_bytes,
             "dropped_segments": report.dropped_segments,
             "log_end": opened.log_end,
         },

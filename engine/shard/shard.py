@@ -43,7 +43,7 @@ from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.deletion import TopicDeletion
 from engine.shard.divergence import DivergenceHandler
 from engine.shard.housekeeping import Housekeeping
-from engine.shard.opening import Opener, OpenRequest, wanted_of
+from engine.shard.opening import Opener, OpenRequest, open_requests
 from engine.shard.opening_partitions import OpeningPartitions
 from engine.shard.record_deletion import RecordDeletion
 from engine.shard.served_topics import ServedTopics, Topic
@@ -93,13 +93,13 @@ class Shard:
         executor: Executor,
         new_id: Callable[[], str],
         owns: Callable[[str, int], bool] = lambda topic_id, partition: True,  # noqa: ARG005 - all of them
-        further: Sequence[DataDirectory] = (),
+        additional: Sequence[DataDirectory] = (),
         keys_max: int = TOTAL_KEYS_MAX,
         events: ShardEvents = NO_EVENTS,
     ) -> None:
         self.disk = disk
         self.directory = directory
-        self.directories = LogDirectories(directory, further, self._directory_failed)
+        self.directories = LogDirectories(directory, additional, self._directory_failed)
         self.clock = clock
         self.owns = owns
         self.catalog = Catalog(disk, self.directories, clock, executor, new_id)
@@ -117,24 +117,28 @@ class Shard:
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
         self._closed = UnopenedRecoveryPoints(disk, self.directories)
         self._opening = OpeningPartitions()
-        self.keeper = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, self._closed)
+        self.directory_manager = LogDirectoryManager(
+            disk, self.directories, executor, self._opened, self._key_of, self._closed
+        )
         moved, offline, include = events.positions_moved, events.went_offline, self.committer.include
-        reports = PartitionEvents(moved, include, offline, self._find_watermark, self.keeper.mapped_error)
+        reports = PartitionEvents(moved, include, offline, self._find_watermark, self.directory_manager.mapped_error)
         self.opener = Opener(disk, self.directories, executor, clock, reports)
-        self.advancer = LogStartAdvancer(disk, executor, self.keeper.save_log_start, self.sealer.saved)
+        self.advancer = LogStartAdvancer(disk, executor, self.directory_manager.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
         self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(
-            disk, executor, clock, self.keeper, self.advancer, events.tiered_end, events.leading_epoch
+            disk, executor, clock, self.directory_manager, self.advancer, events.tiered_end, events.leading_epoch
         )
-        self._deleter = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
+        self._topic_deletion = TopicDeletion(
+            self.catalog, self.closed, self.open_topic, events.closed, events.moved_away
+        )
         self.key_budget = KeyBudget(keys_max)
-        self._cutter = DivergenceHandler(
-            disk, executor, clock, self.committer, self.keeper, self.sealer, self.key_budget
+        self._divergence_handler = DivergenceHandler(
+            disk, executor, clock, self.committer, self.directory_manager, self.sealer, self.key_budget
         )
         self.housekeeping = Housekeeping(
-            self.partitions, self.committer, self.keeper, clock, self.deletion.due, self._background
+            self.partitions, self.committer, self.directory_manager, clock, self.deletion.due, self._background
         )
         self._events = events
         self._executor = executor
@@ -164,7 +168,7 @@ class Shard:
         self._closed.load(checkpoints, records, self.owns)
         await self._open_topics(records, checkpoints, None)
         self._high_watermarks = {}
-        await self.keeper.mark_recovered()
+        await self.directory_manager.mark_recovered()
         self._ticker = keep_running(self.housekeeping.run, "housekeeping")
 
     async def stop(self) -> bool:
@@ -180,7 +184,7 @@ class Shard:
         await self._background.ended()
         await self.catalog.stop()
         self.writer.stop()
-        return await self._in_thread(self.keeper.close, self.clock.monotonic)
+        return await self._in_thread(self.directory_manager.close, self.clock.monotonic)
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
@@ -207,7 +211,7 @@ class Shard:
     ) -> tuple[Topic, bool]:
         """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
         async with self.catalog.changing:
-            await self._deleter.finish(name)
+            await self._topic_deletion.finish(name)
             record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides)
             if name not in self.topics:
                 await self.open_topic(record)
@@ -225,7 +229,7 @@ class Shard:
 
         Raises StorageFull, StorageFailed: it is then served as before, or a second call continues its deletion.
         """
-        await self._background.finish(self._deleter.delete(name), "deleting a topic")
+        await self._background.finish(self._topic_deletion.delete(name), "deleting a topic")
 
     async def open_topic(self, record: TopicRecord) -> Topic:
         """Start serving a new topic, or one that returns: then its files are recovered as they are."""
@@ -266,7 +270,7 @@ class Shard:
         await self._close(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} were reassigned"))
         self._events.moved_away(topic, gone)
         with suppress(OSError):  # so that they do not count as damaged if they return; their return checks it too
-            await self.keeper.save_checkpoints()
+            await self.directory_manager.save_checkpoints()
 
     async def _close(self, partitions: Collection[Partition], reason: EngineError) -> None:
         async for partition in in_slices(partitions):
@@ -324,7 +328,7 @@ class Shard:
 
     async def start_epoch(self, partition: Partition, epoch: int) -> None:
         """Start an epoch as leader. Fails the appends in the partition's queue. Raises as `truncate` does."""
-        await self._background.finish(self._cutter.start_epoch(partition, epoch), "beginning an epoch")
+        await self._background.finish(self._divergence_handler.start_epoch(partition, epoch), "beginning an epoch")
 
     async def truncate(self, partition: Partition, offset: int) -> None:
         """End the log, durably, at the start of the batch that holds `offset`. The log has the records before it.
@@ -332,14 +336,14 @@ class Shard:
         Raises StorageFull and StorageFailed; if the truncation itself failed, the partition is offline. A cancel ends
         the wait, not the work.
         """
-        await self._background.finish(self._cutter.truncate(partition, offset), "cutting a log")
+        await self._background.finish(self._divergence_handler.truncate(partition, offset), "cutting a log")
 
     async def reset_log(self, partition: Partition, offset: int, log_start: int, producer_state: Buffer = b"") -> None:
         """Drop every record and continue at an offset, with the producer state transferred by the leader.
 
         Raises Corrupt if that cannot be decoded; then nothing has changed.
         """
-        work = self._cutter.reset(partition, offset, log_start, producer_state)
+        work = self._divergence_handler.reset(partition, offset, log_start, producer_state)
         await self._background.finish(work, "restarting a log")
 
     async def export_producer_state(self, partition: Partition, offset: int) -> tuple[int, bytes]:
@@ -367,8 +371,8 @@ class Shard:
         await self._add(topics, wanted, partitions)
 
     def _partitions_to_open(self, record: TopicRecord, checkpoints: Mapping[str, Checkpoint]) -> list[OpenRequest]:
-        owned = filter(partial(self.owns, record.topic_id), record.here)
-        return wanted_of(record, owned, checkpoints, self._high_watermarks)
+        owned = filter(partial(self.owns, record.topic_id), record.local_partitions)
+        return open_requests(record, owned, checkpoints, self._high_watermarks)
 
     async def _add(self, topics: Mapping[str, Topic], wanted: list[OpenRequest], partitions: list[Partition]) -> None:
         """In slices. Standalone, a topic is served once complete; in a cluster, partitions once their leader starts."""
@@ -376,7 +380,7 @@ class Shard:
             async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
                 topic = topics[one.record.name]
                 topic.partitions[one.number] = partition
-                self.keeper.add(partition)
+                self.directory_manager.add(partition)
                 partition.validator.keys.window.use_budget(self.key_budget, self.clock.steady_ms())
                 self._events.opened(self, topic, partition)
             self.topics.serve(topics)
@@ -386,7 +390,7 @@ class Shard:
         self._finding.keep(work, "finding the high watermark", of=partition.name)
 
     def _directory_failed(self, directory: DataDirectory) -> None:
-        self.keeper.take_offline(directory)
+        self.directory_manager.take_offline(directory)
         self._events.directory_failed(directory)
 
     def _opened(self) -> Iterable[Partition]:

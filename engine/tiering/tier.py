@@ -85,10 +85,10 @@ class Tier:
         self._forget(topic, partitions)
         self._shipping.remove_topic(topic)
 
-    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+    def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         """Stop shipping partitions that moved to other nodes; their objects stay."""
         self._forget(topic, partitions)
-        self._shipping.leave(topic, [partition.number for partition in partitions])
+        self._shipping.remove_partitions(topic, [partition.number for partition in partitions])
 
     def _forget(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         for partition in partitions:
@@ -128,16 +128,16 @@ class Tier:
 class _Source:
     """A partition of this process, for its shipper."""
 
-    def __init__(self, shard: Shard, partition: Partition, when_tiered: Callable[[int], None]) -> None:
+    def __init__(self, shard: Shard, partition: Partition, on_tiered: Callable[[int], None]) -> None:
         self._shard = shard
         self._partition = partition
-        self._when_tiered = when_tiered
+        self._on_tiered = on_tiered
 
     async def local_log(self, above: int) -> LocalLog:
         return local_log(self._partition, self._shard.leading_epoch(self._partition), above)
 
     async def tiered(self, end_offset: int) -> None:
-        self._when_tiered(end_offset)
+        self._on_tiered(end_offset)
 
     async def expired(self, end_offset: int) -> int:
         return await self._shard.raise_log_start(self._partition, end_offset)

@@ -38,12 +38,12 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
     yield (
         "penstock_recovery_truncated_bytes",
         "Bytes of incomplete batches truncated at the last start",
-        shard.recovered.cut_bytes,
+        shard.recovered.truncated_bytes,
     )
     yield (
-        "penstock_recovery_holes",
+        "penstock_recovery_mid_log_truncations",
         "Truncations at the last start with complete batches after them: bytes in the middle of a log were lost",
-        shard.recovered.holes,
+        shard.recovered.mid_log_truncations,
     )
     yield from _key_gauges(shard, partitions)
     quarantine = shard.quarantine

@@ -106,8 +106,8 @@ class Standalone:
     ) -> bool:
         """Create a topic. Returns whether it is new. Raises TopicExists, Invalid."""
         async with self._catalog.changing:
-            if name in self._catalog.half_deleted:
-                await self._delete(self._catalog.half_deleted[name])
+            if name in self._catalog.partially_deleted:
+                await self._delete(self._catalog.partially_deleted[name])
             record, is_new = await self._catalog.create(name, partitions, replication_factor, overrides)
             if is_new or name in self._unsent:  # the worker last: it calls the shards
                 self._unsent.add(name)
@@ -136,7 +136,7 @@ class Standalone:
         try:
             await self._catalog.delete(record)
         except EngineError:
-            if record.name not in self._catalog.half_deleted:
+            if record.name not in self._catalog.partially_deleted:
                 self._unsent.add(record.name)
                 await self._processes.call_shards("open_topic", record_to(record))
             raise

@@ -41,7 +41,7 @@ def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, known: Top
         entry.replication_factor,
         dict(entry.config),
         entry.created_ms,
-        {} if known is None else known.elsewhere,
+        {} if known is None else known.directory_ids,
         tuple(hosted),
     )
 

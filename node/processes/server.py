@@ -107,8 +107,8 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         tier = Tier(shipping, remote_logs, store.url)
         replicas, partitioners = StandaloneReplicas(settings.node_id), Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners)
-        further = directories.further
-        shard = Shard(disk, directory, clock, executor, new_id, further=further, keys_max=keys_max, events=events)
+        additional = directories.additional
+        shard = Shard(disk, directory, clock, executor, new_id, additional=additional, keys_max=keys_max, events=events)
         blocks = StoredBlocks(coordination.session())
         producer_ids = ProducerIds(blocks)
         node = Node(

@@ -71,7 +71,7 @@ async def run(task: ShardTask) -> None:
     settings = within_file_limit(task.settings, ports=len(task.ports))
     stop = stop_event()
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
-    directory, *further = [one.part(disk, task.identity, task.index) for one in task.directories]
+    directory, *additional = [one.part(disk, task.identity, task.index) for one in task.directories]
     with (
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
@@ -81,9 +81,9 @@ async def run(task: ShardTask) -> None:
         view = None if cluster is None else cluster.view
         peers = Peers(task.index, task.count, links, view, settings.node_id)
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
-        supervisor_gone = asyncio.Event()
+        supervisor_lost = asyncio.Event()
         handlers: dict[str, Handler] = {**HEARTBEAT}  # complete before `supervisor` connects
-        supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_gone.set)
+        supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_lost.set)
         worker = LinkClient(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
@@ -93,7 +93,7 @@ async def run(task: ShardTask) -> None:
             replicas = cluster.create_host(peers, supervisor.link, new_id, clock.boottime)
         partitioners = Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners, partial(report_failure, supervisor))
-        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, further, keys_max, events)
+        shard = Shard(disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events)
         shard.catalog.unidentified = task.unidentified
         changes = SupervisedChanges(shard, supervisor, is_standalone=cluster is None)
         producer_ids = ProducerIds(SupervisedBlocks(supervisor))
@@ -138,10 +138,10 @@ async def run(task: ShardTask) -> None:
         worker.connect()
         freeze_objects()
         await listener.open()
-        await first_of(stop.wait(), supervisor_gone.wait(), links.wait_connected())
-        if not (stop.is_set() or supervisor_gone.is_set()):
+        await first_of(stop.wait(), supervisor_lost.wait(), links.wait_connected())
+        if not (stop.is_set() or supervisor_lost.is_set()):
             await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
-        await first_of(stop.wait(), supervisor_gone.wait())
+        await first_of(stop.wait(), supervisor_lost.wait())
         if cluster is not None:
             await listener.announce_shutdown()
         await listener.drain()
@@ -307,9 +307,9 @@ class ShardTier:
         self._logs.add(topic, partition.number)
 
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        self.leave(topic, partitions)
+        self.remove_partitions(topic, partitions)
 
-    def leave(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+    def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._topic_ids.pop(partition, None)
             self._tiered_ends.pop(partition, None)

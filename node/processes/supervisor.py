@@ -149,7 +149,7 @@ class Supervisor:
         self.producer_floor = 0  # greater than every producer id in the logs of this node
         self.tokens: str | None = None  # the last valid content of the tokens file
         self._settings = settings
-        self._directories = LogDirectories(directories.first, directories.further, self._directory_failed)
+        self._directories = LogDirectories(directories.first, directories.additional, self._directory_failed)
         self._run_dir = run_dir
         self._ports = ports
         self._executor = executor

@@ -61,13 +61,13 @@ async def run(task: ShardTask) -> None:
         shards = [LinkClient(shard_socket(task.run_dir, index)) for index in range(task.count)]
         for caller in shards:
             caller.connect()
-        supervisor_gone = asyncio.Event()
+        supervisor_lost = asyncio.Event()
         served: dict[str, TopicRecord] = {}
         scrubber = make_scrubber(
             task.settings, disk, lambda: _scrubbed(served, shards), segment_restorer(store, disk, task.identity)
         )
         handlers = _handlers(shipping, shards, served)
-        supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_gone.set)
+        supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_lost.set)
         server = await listen(worker_socket(task.run_dir), handlers)
         link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
@@ -75,7 +75,7 @@ async def run(task: ShardTask) -> None:
             _add(shipping, shards, served, record)
         await link.call("ready", (task.index, 0), timeout_s=CHANGE_S)
         scrubber.start()
-        await first_of(stop.wait(), supervisor_gone.wait())
+        await first_of(stop.wait(), supervisor_lost.wait())
         server.close()
         await scrubber.stop()
         await shipping.stop()
@@ -101,7 +101,7 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
     async def set_aside(fields: Any, _: bytes) -> tuple[None, bytes]:
         record = record_from(fields)
         served.pop(record.topic_id, None)
-        shipping.leave(record, record.here)
+        shipping.remove_partitions(record, record.local_partitions)
         return None, b""
 
     async def wake(arguments: Any, _: bytes) -> tuple[None, bytes]:
@@ -118,10 +118,10 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
 def _add(shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRecord], record: TopicRecord) -> None:
     """Serve a topic's local partitions, and stop those that were reassigned."""
     old = served.get(record.topic_id)
-    before = set() if old is None else set(old.here)
+    before = set() if old is None else set(old.local_partitions)
     served[record.topic_id] = record
-    shipping.leave(record, before - set(record.here))
-    for number in sorted(set(record.here) - before):
+    shipping.remove_partitions(record, before - set(record.local_partitions))
+    for number in sorted(set(record.local_partitions) - before):
         owner = shards[shard_of(record.topic_id, number, len(shards))]
         shipping.add(record, number, _Source(owner, record, number))
 
@@ -130,7 +130,7 @@ def _scrubbed(served: dict[str, TopicRecord], shards: list[LinkClient]) -> list[
     return [
         _RemotePartition(shards[shard_of(record.topic_id, number, len(shards))], record, number)
         for record in served.values()
-        for number in record.here
+        for number in record.local_partitions
     ]
 
 

@@ -108,8 +108,8 @@ async def running_node(
             new_id=ids.__next__,
         )
         heard = Heard()
-        first, others = directories.first, directories.further
-        shard = Shard(disk, first, clock, executor, ids.__next__, further=others, events=heard.events())
+        first, others = directories.first, directories.additional
+        shard = Shard(disk, first, clock, executor, ids.__next__, additional=others, events=heard.events())
         node = Node(shard, heard)
         try:
             await shard.start()

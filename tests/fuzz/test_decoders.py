@@ -15,7 +15,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.directory.data_directory import DataDirectory, Identity, _identify, _identify_further
+from engine.directory.data_directory import DataDirectory, Identity, _identify, _identify_additional
 from engine.directory.log_directories import _known_directories
 from engine.directory.topics import TopicRecord, _encoded, decoded_topic
 from engine.errors import BatchTooLarge, Corrupt, CorruptBatch, InvalidBatch, RecordTooLarge, StartRefused
@@ -339,7 +339,7 @@ def test_the_meta_file(tmp_path_factory, data: bytes) -> None:
     with suppress(StartRefused):
         _identify(disk, str(path), 1, None, lambda: "id")
     with suppress(StartRefused):
-        _identify_further(disk, str(path), identity, lambda: "id")
+        _identify_additional(disk, str(path), identity, lambda: "id")
     with suppress(StartRefused):
         _known_directories(disk, DataDirectory(disk, str(path), identity, last_stop=LastStop.CLEAN))
 
@@ -354,7 +354,7 @@ def test_a_topic_file(data: bytes) -> None:
     with suppress(Corrupt):
         topic = decoded_topic("directory", data)
         assert isinstance(topic.partitions, int)
-        assert all(isinstance(place, str) for place in topic.elsewhere.values())
+        assert all(isinstance(place, str) for place in topic.directory_ids.values())
 
 
 def test_no_bytes_make_a_decoder_take_memory_without_bound() -> None:

@@ -107,7 +107,7 @@ async def test_a_cached_object_costs_no_pass_over_the_others(tmp_path: Path):
     for number in range(MANY):
         one = replace(entry(number, number + 1), size_bytes=1, crc32c=crc32c(data))
         with counted_calls() as calls:
-            assert await cache.obtain(one, fetch)
+            assert await cache.get_or_fetch(one, fetch)
         counts.append(calls[0])
     await cache.close()
     assert min(counts[-FEW:]) < 1.5 * min(counts[:FEW])

@@ -114,7 +114,7 @@ class TierCache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def obtain(self, entry: ManifestEntry, fetch: Fetch) -> str | None:
+    async def get_or_fetch(self, entry: ManifestEntry, fetch: Fetch) -> str | None:
         """Return the path of a copy, fetched if need be; None if it cannot be kept here and must be read directly.
 
         The path may vanish at any time: open it at once, and call again if it is gone. Readers of one missing object

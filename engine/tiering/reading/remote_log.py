@@ -217,7 +217,7 @@ class RemoteLog:
             return await self._blocking(self._store.get, entry.key, start, end)
 
         for _ in range(_COPY_ATTEMPTS_MAX):
-            path = await self._cache.obtain(entry, fetch)
+            path = await self._cache.get_or_fetch(entry, fetch)
             if path is None:
                 break
             try:

@@ -30,10 +30,10 @@ from engine.runtime.tasks import log_failure
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.manifest.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
 from engine.tiering.manifest.store_time import StoreTime
-from engine.tiering.shipping.collect import remove_expired_roots, remove_orphans
 from engine.tiering.shipping.expiry import StoreExpiry
-from engine.tiering.shipping.following import ManifestWatch
+from engine.tiering.shipping.garbage_collection import remove_expired_roots, remove_orphans
 from engine.tiering.shipping.local_log import LocalLog
+from engine.tiering.shipping.manifest_watch import ManifestWatch
 from engine.tiering.shipping.plan import Halt, Plan, Upload, has_same_history, plan_uploads
 from engine.tiering.shipping.upload import upload_segment
 from engine.tiering.store.store import ObjectStore

@@ -19,7 +19,7 @@ from engine.format import paths
 from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.tiering.manifest.manifest import Manifest
-from engine.tiering.shipping.collect import remove_topic
+from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
 
 log = logging.getLogger("penstock.tiering")
@@ -92,7 +92,7 @@ class Shipping:
             last_error=statistics.last_error,
         )
 
-    def leave(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
+    def remove_partitions(self, topic: TopicRecord, partitions: Iterable[int]) -> list[asyncio.Task[None]]:
         """Stop shipping these; returns the ending tasks. Their objects stay: other nodes continue with them."""
         tasks = self._remove(topic, partitions)
         for task in tasks:

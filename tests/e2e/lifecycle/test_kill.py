@@ -61,5 +61,5 @@ async def test_a_torn_tail_is_cut_and_told(tmp_path):
     with running_process(tmp_path) as node:
         (await read_log(node.url, "t", 1)).assert_holds(ledger)
         assert await metric(node.url, "penstock_recovery_truncated_bytes") == 100
-        assert "torn tail cut" in node.errors
+        assert "incomplete tail truncated" in node.errors
     assert segment.read_bytes() == whole

@@ -31,9 +31,9 @@ class InlineWriter:
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
 
-    def submit(self, group: Group, when_done: Callable[[Group], None]) -> None:
+    def submit(self, group: Group, on_done: Callable[[Group], None]) -> None:
         carry_out(self._disk, group)
-        when_done(group)
+        on_done(group)
 
     def stop(self) -> None:
         """No-op: the queue is always empty."""
@@ -74,7 +74,7 @@ class InlineNode:
 
     def checkpoint(self) -> None:
         for directory in self.shard.directories:
-            directory.save_checkpoints(self.shard.keeper._checkpoints_in(directory))
+            directory.save_checkpoints(self.shard.directory_manager._checkpoints_in(directory))
 
     async def expire(self, partition: Partition, tiered_end: int | None = None) -> None:
         self.heard.tiered_end = lambda _: tiered_end
@@ -97,9 +97,9 @@ async def inline_node(disk: Disk, clock: HandClock, further: Sequence[str] = ())
         directories = open_data_directories(
             disk, [DATA_DIR, *further], node_id=1, cluster_id=None, boot_id=boot_id, new_id=ids.__next__
         )
-        first, others = directories.first, directories.further
+        first, others = directories.first, directories.additional
         heard = Heard()
-        shard = Shard(disk, first, clock, InlineExecutor(), ids.__next__, further=others, events=heard.events())
+        shard = Shard(disk, first, clock, InlineExecutor(), ids.__next__, additional=others, events=heard.events())
         node = InlineNode(shard, heard, clock)
         await shard.start()
         try:

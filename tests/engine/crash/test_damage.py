@@ -131,7 +131,7 @@ async def test_after_a_power_loss_a_hole_above_the_recovery_point_ends_the_log_t
                 node.kill()
                 assert node.shard.directory.last_stop is LastStop.POWER_LOSS
                 assert node.shard.partition("t", 0).log_end in [base for base, _, _ in batches]
-                assert node.shard.recovered.holes == (at < last_at)
+                assert node.shard.recovered.mid_log_truncations == (at < last_at)
 
 
 async def test_after_a_kill_a_hole_above_the_recovery_point_is_corruption_and_a_bad_last_batch_is_a_torn_tail(killed):

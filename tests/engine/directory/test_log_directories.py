@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.directory.log_directories import open_data_directories
-from engine.directory.placement import place
+from engine.directory.placement import assign_directories
 from engine.errors import EngineError, StartRefused, Unreachable
 from engine.format import batch
 from engine.runtime.disk import RealDisk
@@ -34,9 +34,9 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_partition_goes_where_the_fewest_are_then_where_the_most_room_is():
-    assert place(4, {"": 0, "x": 0}, {"": 5, "x": 9}) == ["x", "", "x", ""]
-    assert place(3, {"": 2, "x": 0}, {"": 9, "x": 1}) == ["x", "x", ""]
-    assert place(2, {"": 1, "x": 1}, {}) == ["", "x"]
+    assert assign_directories(4, {"": 0, "x": 0}, {"": 5, "x": 9}) == ["x", "", "x", ""]
+    assert assign_directories(3, {"": 2, "x": 0}, {"": 9, "x": 1}) == ["x", "x", ""]
+    assert assign_directories(2, {"": 1, "x": 1}, {}) == ["", "x"]
 
 
 async def test_partitions_are_spread_and_found_again(lives):
@@ -257,11 +257,11 @@ async def test_recovery_points_that_cannot_be_saved_stop_only_their_directory(li
     async with lives.life() as node:
         await make(node)
         lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.EIO))
-        await node.shard.keeper.save_checkpoints()
+        await node.shard.directory_manager.save_checkpoints()
         assert all(node.shard.partition("t", n).offline for n in lives.of(node, "b"))
         assert all(node.shard.partition("t", n).offline is None for n in lives.of(node, "a"))
         assert lines(caplog) == ["a data directory is offline"]
-        await node.shard.keeper.save_checkpoints()
+        await node.shard.directory_manager.save_checkpoints()
     assert (lives.path / "a" / "recovery-points").exists()
 
 
@@ -272,13 +272,13 @@ async def test_that_recovery_points_have_no_room_is_told_once(lives, caplog):
             Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC, times=None)
         )
         for _ in range(3):
-            await node.shard.keeper.save_checkpoints()
+            await node.shard.directory_manager.save_checkpoints()
         assert [line.message for line in caplog.records].count("checkpoint failed") == 1
         lives.disk.rules.clear()
-        await node.shard.keeper.save_checkpoints()
+        await node.shard.directory_manager.save_checkpoints()
         await append(node)  # or there is nothing new to save
         lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC))
-        await node.shard.keeper.save_checkpoints()
+        await node.shard.directory_manager.save_checkpoints()
         assert [line.message for line in caplog.records].count("checkpoint failed") == 2
 
 
@@ -290,7 +290,7 @@ async def test_a_topic_is_made_in_the_directories_that_take_it(lives, operation,
         await make(node)
         assert ends(node) == dict.fromkeys(range(PARTITIONS), 1)
         assert lives.of(node, "a") == list(range(PARTITIONS))
-        assert bool(node.shard.directories.further[0].fault) == (error == errno.EIO), "a full disk is no broken one"
+        assert bool(node.shard.directories.additional[0].fault) == (error == errno.EIO), "a full disk is no broken one"
         await make(node, "next", 1)
     async with lives.life() as node:
         assert ends(node) == dict.fromkeys(range(PARTITIONS), 1)

@@ -299,12 +299,12 @@ def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example
         "topic-hosted.json": (3_600_000, {}, (0,)),
     }
     assert (topic.name, topic.partitions) == ("rides", 2)
-    assert (topic.settings.segment_ms, topic.elsewhere, topic.hosted) == expected[example]
+    assert (topic.settings.segment_ms, topic.directory_ids, topic.hosted) == expected[example]
     save_topic(disk, str(tmp_path), topic)
     assert (home / paths.TOPIC_FILE).read_text() == EXAMPLES[example].rstrip()
     assert (
         sorted(path.name for path in home.iterdir() if path.is_dir())
-        == ["0", "1"][: len(topic.here) - len(topic.elsewhere)]
+        == ["0", "1"][: len(topic.local_partitions) - len(topic.directory_ids)]
     )
 
 

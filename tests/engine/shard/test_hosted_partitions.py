@@ -124,7 +124,7 @@ async def outdated_record(lives, names) -> None:
         outdated = file.read_bytes()
         await adopt(node, RECORD)
         await append(node)
-        places = node.shard.catalog.records["t"].elsewhere
+        places = node.shard.catalog.records["t"].directory_ids
     if len(names) == 1:
         file.write_bytes(outdated)
     else:
@@ -158,7 +158,7 @@ async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, name
     async with lives.life(*names) as node:
         await adopt(node, RECORD)
         await append(node)
-        await node.shard.keeper.save_checkpoints()
+        await node.shard.directory_manager.save_checkpoints()
         saved = node.shard.directories.load_checkpoints()
         assert saved["id-of-t/1"].recovery_point == 1
         await adopt(node, replace(RECORD, hosted=(3,)))
@@ -179,7 +179,7 @@ async def test_files_of_a_topic_that_was_not_known_for_a_while_are_kept(lives, n
         await append(node)
         await node.shard.close_topic("t")
         known = node.shard.catalog.records.pop("t")
-        await adopt(node, replace(RECORD, elsewhere=known.elsewhere))
+        await adopt(node, replace(RECORD, directory_ids=known.directory_ids))
         assert ends(node) == {1: 1, 3: 1}
 
 
@@ -255,13 +255,13 @@ async def test_what_was_deleted_of_a_topic_stays_so_when_it_comes_back(lives, na
         await given_up(node)
         for _ in range(2):
             await node.shard.close_topic("t")
-            await node.shard.keeper.save_checkpoints()
+            await node.shard.directory_manager.save_checkpoints()
             assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(3, 2)
             await node.shard.open_topic(record)
             partition = node.shard.partition("t", 3)
             assert (partition.log.log_start, partition.log_end) == (2, 3)
         await append(node)
-        await node.shard.keeper.save_checkpoints()
+        await node.shard.directory_manager.save_checkpoints()
         assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(4, 2)
 
 
@@ -275,10 +275,10 @@ async def test_a_process_that_starts_while_a_topic_is_set_aside_keeps_what_is_kn
         directories = lives.opened(*names)
         with ThreadPoolExecutor(2) as executor:
             shard = Shard(
-                directories.first.disk, directories.first, lives.clock, executor, str, further=directories.further
+                directories.first.disk, directories.first, lives.clock, executor, str, additional=directories.additional
             )
             await shard.start([])
-            await shard.keeper.save_checkpoints()
+            await shard.directory_manager.save_checkpoints()
             if is_last:
                 await shard.open_topic(record)
                 assert shard.partition("t", 3).log.log_start == 2
@@ -291,16 +291,16 @@ async def test_points_go_with_the_topic(lives, names):
         for is_served in (True, False):
             record = await adopt(node, RECORD)
             await append(node)
-            await node.shard.keeper.save_checkpoints()
+            await node.shard.directory_manager.save_checkpoints()
             if is_served:
                 await node.shard.delete_topic("t")
             else:
                 await node.shard.close_topic("t")
                 node.shard.catalog.move_aside(record)
-                await node.shard.keeper.save_checkpoints()
+                await node.shard.directory_manager.save_checkpoints()
                 assert set(node.shard.directories.load_checkpoints()) == {"id-of-t/1", "id-of-t/3"}
                 await node.shard.catalog.delete(record)
-            await node.shard.keeper.save_checkpoints()
+            await node.shard.directory_manager.save_checkpoints()
             assert node.shard.directories.load_checkpoints() == {}
 
 
@@ -324,14 +324,14 @@ async def test_a_topic_that_was_set_aside_comes_back_to_the_directories_in_which
     async with lives.life("a", "b") as node:
         catalog = node.shard.catalog
         adopted = [await adopt(node, record) for record in made]
-        assert {tuple(record.elsewhere) for record in adopted} == {(), ("1",)}, "they lie in both directories"
+        assert {tuple(record.directory_ids) for record in adopted} == {(), ("1",)}, "they lie in both directories"
         for record in adopted:
             await append(node, record.name)
             await node.shard.close_topic(record.name)
             catalog.move_aside(record)
         for record in (adopted[1], adopted[0], adopted[2]):
             known = catalog.find_record(record.name, record.topic_id)
-            assert await adopt(node, replace(record, elsewhere=known.elsewhere)) == record
+            assert await adopt(node, replace(record, directory_ids=known.directory_ids)) == record
             assert ends(node, record.name) == {1: 1}
 
 

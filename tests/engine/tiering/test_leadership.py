@@ -25,8 +25,8 @@ from engine.runtime.clock import SystemClock
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.manifest.manifest import Manifest, problem_of
 from engine.tiering.reading.remote_logs import RemoteLogs
-from engine.tiering.shipping.collect import GRACE_MS, remove_orphans
-from engine.tiering.shipping.following import ManifestWatch
+from engine.tiering.shipping.garbage_collection import GRACE_MS, remove_orphans
+from engine.tiering.shipping.manifest_watch import ManifestWatch
 from engine.tiering.shipping.shipper import ShipperComponents
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.store.store import ObjectStore

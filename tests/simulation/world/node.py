@@ -200,7 +200,7 @@ class Life(StoreClient):
 
     def _host(self, name: str) -> None:
         log = ReplicaLog(self.data, name, self.settings(), self.clock.steady_ms(), self._points)
-        self.world.counts["holes after power losses"] += log.report.holes
+        self.world.counts["holes after power losses"] += log.report.mid_log_truncations
         self.partitions[name] = Hosted(self, name, log)
         self.tell("%s", repr(log))
 

@@ -16,7 +16,7 @@ from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.format.paths import store_partition_prefix
 from engine.tiering.manifest.chain import iter_entries, load_newest
-from engine.tiering.shipping.collect import GRACE_MS, remove_expired_roots, remove_orphans
+from engine.tiering.shipping.garbage_collection import GRACE_MS, remove_expired_roots, remove_orphans
 from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
 from engine.tiering.tier import local_log

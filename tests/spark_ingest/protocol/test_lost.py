@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.deleted_topic import deleted_ends
-from engine.tiering.shipping.collect import remove_topic
+from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import ObjectStore, open_store
 from node.commands.ingest import ingest
 from penstock.cli.failures import ExitCode

@@ -283,7 +283,7 @@ async def test_a_copy_of_an_earlier_process_is_checked_before_its_path_is_given(
     async def fetch(start: int, end: int) -> bytes:
         return good[start:end]
 
-    assert await again.obtain(entry, fetch) == str(copy)
+    assert await again.get_or_fetch(entry, fetch) == str(copy)
     assert copy.read_bytes() == good
 
 

@@ -28,8 +28,8 @@ from engine.tiering.manifest.manifest import (
 from engine.tiering.manifest.store_time import StoreTime
 from engine.tiering.reading.cache import TierCache
 from engine.tiering.reading.remote_log import RemoteLog
-from engine.tiering.shipping.collect import GRACE_MS
 from engine.tiering.shipping.expiry import StoreExpiry
+from engine.tiering.shipping.garbage_collection import GRACE_MS
 from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
 from engine.tiering.store.store import ObjectStore, StoreUnavailable

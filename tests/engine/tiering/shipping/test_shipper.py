@@ -15,7 +15,7 @@ from engine.format.paths import store_manifest_key
 from engine.runtime.disk import RealDisk
 from engine.tiering.manifest.chain import commit, take_over
 from engine.tiering.manifest.manifest import Fenced, NotContiguous
-from engine.tiering.shipping.collect import GRACE_MS
+from engine.tiering.shipping.garbage_collection import GRACE_MS
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.shipper import ShipperOptions
 from engine.tiering.shipping.upload import upload_segment

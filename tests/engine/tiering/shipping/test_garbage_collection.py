@@ -9,7 +9,7 @@ from engine.runtime.clock import SystemClock
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.manifest.keys import latest_key
 from engine.tiering.manifest.manifest import ENTRIES_MAX, Manifest, append, raise_log_start, successor
-from engine.tiering.shipping.collect import (
+from engine.tiering.shipping.garbage_collection import (
     GRACE_MS,
     expired_roots,
     find_orphans,
