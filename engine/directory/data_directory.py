@@ -28,7 +28,7 @@ from engine.log.recovery import Checkpoint, LastStop
 from engine.runtime.disk import Disk, read_file, write_atomically
 
 FORMAT_VERSION = 2
-FORMAT_ALONE = 1  # of the only directory of a node: every version reads it
+FORMAT_ONE_DIRECTORY = 1  # of the only directory of a node: every version reads it
 FIRST = ""  # the id of a node's first directory; the other ones have random ids
 _META_FIELDS = {"format": int, "cluster_id": str, "node_id": int}
 _POINTS_HEADER = "penstock recovery-points 2"
@@ -276,7 +276,7 @@ def _identify(disk: Disk, path: str, node_id: int, cluster_id: str | None, new_i
     if data is None:
         _check_empty(disk, path)
         identity = Identity(cluster_id or new_id(), node_id)
-        fields = {"format": FORMAT_ALONE, "cluster_id": identity.cluster_id, "node_id": node_id}
+        fields = {"format": FORMAT_ONE_DIRECTORY, "cluster_id": identity.cluster_id, "node_id": node_id}
         write_meta(disk, path, fields)
         return identity
     meta = _parsed(path, file, data)

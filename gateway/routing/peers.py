@@ -79,10 +79,10 @@ class Peers:
         """Returns the process that answers for a partition now. Raises NoLeader."""
         if self.view is None:
             return Owner(None, shard_of(topic_id, partition, self.count))
-        place = self.view.leader_of(topic_id, partition)
-        if place is None:
+        endpoint = self.view.leader_of(topic_id, partition)
+        if endpoint is None:
             raise NoLeader(f"partition {partition} of topic {topic_id} has no leader")
-        return Owner(None if place.node_id == self._node_id else place.node_id, place.shard)
+        return Owner(None if endpoint.node_id == self._node_id else endpoint.node_id, endpoint.shard)
 
     def known_epoch(self, topic_id: str, partition: int) -> int:
         """Returns the leader epoch that the partition's owner must have reached: the newest known; 0 if none is."""
@@ -98,8 +98,8 @@ class Peers:
 
     def leader_url(self, topic_id: str, partition: int) -> str | None:
         """Returns the URL of a leader in another process of a cluster; None if unknown."""
-        place = None if self.view is None else self.view.leader_of(topic_id, partition)
-        return None if place is None or self.is_owned_here(topic_id, partition) else place.url
+        endpoint = None if self.view is None else self.view.leader_of(topic_id, partition)
+        return None if endpoint is None or self.is_owned_here(topic_id, partition) else endpoint.url
 
     def preferred_read_replica(self, topic_id: str, partition: int, rack: str) -> Owner | None:
         """Returns a process with an in-sync follower in the rack; None if the leader is in it, or no follower is."""
@@ -113,8 +113,8 @@ class Peers:
         if not in_rack or leader is None or leader.node_id in in_rack:
             return None
         node_id = self._node_id if self._node_id in in_rack else in_rack[partition % len(in_rack)]
-        place = view.place_on(node_id, topic_id, partition)
-        return None if place is None else Owner(None if node_id == self._node_id else node_id, place.shard)
+        endpoint = view.endpoint_on(node_id, topic_id, partition)
+        return None if endpoint is None else Owner(None if node_id == self._node_id else node_id, endpoint.shard)
 
     def link_to_owner(self, topic_id: str, partition: int) -> Link:
         """Returns the link to a partition's owner. Raises NoLeader, and LinkDown while the owner restarts."""

@@ -96,7 +96,7 @@ class ClusterMember:
                 settings.session_timeout_ms, settings.leader_imbalance_check_ms, settings.leader_imbalance_percent
             ),
         )
-        self._agent.view.is_lone = settings.is_embedded
+        self._agent.view.is_single_node = settings.is_embedded
         self._topics: TopicSync | None = None
         self._identity: ClusterIdentity | None = None
         self._import: DirectoryImport | None = None
@@ -121,11 +121,11 @@ class ClusterMember:
             self._identity = await self._agent.join_cluster(self._settings.cluster_id, directory_of)
 
     async def _can_import(self, cluster_id: str, disk: Disk, path: str) -> bool:
-        was_alone = not await self._in_thread(partial(was_in_cluster, disk, path))
+        was_standalone = not await self._in_thread(partial(was_in_cluster, disk, path))
         disk_from = (await self._in_thread(partial(read_registration_state, disk, path))).disk_from
         session = await self._sessions.open()
         try:
-            return await can_import(session, cluster_id, was_alone, disk_from)
+            return await can_import(session, cluster_id, was_standalone, disk_from)
         finally:
             await session.close()
 
@@ -200,7 +200,7 @@ class ClusterMember:
             raise StartRefused(error.detail, hint=error.hint or "restart the node: the import resumes") from error
 
     def shard_died(self) -> None:
-        self._agent.register_again()
+        self._agent.reregister()
 
     async def leave(self) -> None:
         """Pause appends while leaderships move, then resume them for partitions that no other node can lead."""

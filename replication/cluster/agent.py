@@ -93,7 +93,7 @@ class _ActiveSession:
             session, agent.view, self.watch.blocks, agent.own.node_id, rebalancing, agent.clock
         )
         self.has_seen_own = False  # the own registration, among those of all nodes
-        self._again = agent.register_again
+        self._again = agent.reregister
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
@@ -211,7 +211,7 @@ class ClusterAgent:
         except (TimeoutError, EngineError):
             return
 
-    def register_again(self) -> None:
+    def reregister(self) -> None:
         """Register with a new broker epoch, because a process of this node died and lost its leader state.
 
         It opens its partitions again; all processes report the partitions on failed disks again (ReplicaHost).
@@ -296,7 +296,7 @@ class ClusterAgent:
                 "this node's registration was removed; it registers again", extra={"was": self.member.broker_epoch}
             )
             active.has_seen_own = False
-            self.register_again()
+            self.reregister()
 
     def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
         self.listener.on_topics(changed, deleted)
@@ -313,7 +313,7 @@ class ClusterAgent:
     def on_broken(self, error: Exception) -> None:
         """End this session: the store has data that this version does not understand and must not act on."""
         log.error("the coordination store cannot be read", extra={"reason": str(error) or repr(error)})
-        self.register_again()
+        self.reregister()
 
     # Sessions.
 
@@ -355,7 +355,7 @@ class ClusterAgent:
             while self._active is None:
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)] * (0.5 + self._random.random()))
                 failures += 1
-                await self._try_again()
+                await self._retry()
 
     async def _end_session(self, active: _ActiveSession) -> None:
         log.warning("the session with the coordination store has ended; this node registers again")
@@ -366,7 +366,7 @@ class ClusterAgent:
         finally:
             await active.end()
 
-    async def _try_again(self) -> None:
+    async def _retry(self) -> None:
         """On any error, logs it and leaves the next try to the caller: no failure may require a restart of the node."""
         try:
             session = await self._open_session()

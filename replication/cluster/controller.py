@@ -20,12 +20,12 @@ from replication.cluster.values import (
     Confirmed,
     OutcomeUnknown,
     Proposal,
-    Refused,
+    Rejected,
     TopicEntry,
     deleted_ms_from_bytes,
 )
 from replication.cluster.view import ClusterView, StateChange
-from replication.coordination.interface import Conflict, Delete, Session, SessionLost, Unsure
+from replication.coordination.interface import CommitUnknown, Conflict, Delete, Session, SessionLost
 from replication.coordination.latch import Latch
 from replication.cores.controller import Controller, Write, is_unbalanced
 from replication.cores.partition_state import VersionedState
@@ -85,7 +85,7 @@ class ControllerCandidate:
                 await self._term(epoch)
             except SessionLost:
                 return
-            except (Conflict, Unsure, ControllerFenced) as error:
+            except (Conflict, CommitUnknown, ControllerFenced) as error:
                 log.info("this node is no longer the controller", extra={"reason": str(error)})
             except (
                 StorageFull,
@@ -171,9 +171,9 @@ class ControllerCandidate:
             match outcome:
                 case Confirmed(epoch):
                     self._evaluate(proposal.topic_id, proposal.number, VersionedState(write.state, epoch))
-                case Refused(None):
+                case Rejected(None):
                     self._core.on_deleted(write.partition)
-                case Refused(found) if found is not None:
+                case Rejected(found) if found is not None:
                     self._core.on_rejected(write.partition)
                     self._evaluate(proposal.topic_id, proposal.number, found)
                 case OutcomeUnknown():

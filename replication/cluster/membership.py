@@ -31,6 +31,7 @@ from replication.cluster.values import (
 )
 from replication.cluster.view import ClusterView
 from replication.coordination.interface import (
+    CommitUnknown,
     Conflict,
     Create,
     Delete,
@@ -39,7 +40,6 @@ from replication.coordination.interface import (
     Session,
     SessionLost,
     State,
-    Unsure,
     Versioned,
 )
 from replication.cores.partition_state import Member
@@ -92,7 +92,7 @@ class Membership:
         self._nonce = self._new_id()
         while True:
             operations = [*await self._replaced(), Create(self._key, self._value(), is_ephemeral=True)]
-            with suppress(Conflict, Unsure):  # the read below shows the outcome
+            with suppress(Conflict, CommitUnknown):  # the read below shows the outcome
                 await self._session.commit(*operations)
             found = await self._session.get(self._key)
             if found is not None and node_from_bytes(self._key, found.value, found.created).nonce == self._nonce:
@@ -109,7 +109,7 @@ class Membership:
                 return  # without a registration the session is over, too
             try:
                 await self._session.commit(Put(self._key, self._value(), found.version))
-            except (Conflict, Unsure):
+            except (Conflict, CommitUnknown):
                 continue
 
     async def _replaced(self) -> list[Operation]:
@@ -216,7 +216,7 @@ async def join(session: Session, new_id: Callable[[], str], wanted_id: str, dire
         made = ClusterIdentity(wanted_id or new_id(), new_id() + new_id())
         try:
             await session.commit(Create(CLUSTER, identity_to_bytes(made)))
-        except (Conflict, Unsure):
+        except (Conflict, CommitUnknown):
             continue  # the next read shows the outcome
     identity = identity_from_bytes(CLUSTER, found.value)
     if wanted_id not in ("", identity.cluster_id):

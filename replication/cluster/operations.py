@@ -14,9 +14,9 @@ from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
 from replication.cluster.keys import PartitionKey, drained_key, partition_key, partition_name
 from replication.cluster.partition_state_store import StateBlocks
 from replication.cluster.topics import ClusterTopics
-from replication.cluster.values import Confirmed, OutcomeUnknown, Proposal, Refused, TopicEntry
+from replication.cluster.values import Confirmed, OutcomeUnknown, Proposal, Rejected, TopicEntry
 from replication.cluster.view import ClusterView, too_few_nodes
-from replication.coordination.interface import Conflict, Create, Delete, Session, SessionLost, Unsure
+from replication.coordination.interface import CommitUnknown, Conflict, Create, Delete, Session, SessionLost
 from replication.cores.assignment import Bytes, Move, TooFewNodes, balanced, evacuated, resized
 from replication.cores.partition_state import PartitionState, VersionedState
 from replication.cores.reassignment import UnknownNodes, cancelled, with_reassignment
@@ -106,7 +106,7 @@ class Operations:
                 return await self._wait_in_view(lambda: (node_id in self._view.drained) == is_drained)
             try:
                 await self._session.commit(Create(key, b"{}") if found is None else Delete(key, found.version))
-            except (Conflict, Unsure):
+            except (Conflict, CommitUnknown):
                 continue
 
     async def decommission_node(self, node_id: int, bytes_of: Bytes) -> int:
@@ -190,9 +190,9 @@ class Operations:
             for proposal, outcome in zip(proposals, outcomes, strict=True):
                 key = (proposal.topic_id, proposal.number)
                 match outcome:
-                    case Confirmed() | Refused(None):
+                    case Confirmed() | Rejected(None):
                         pass  # done, or deleted
-                    case Refused(found) if found is not None:
+                    case Rejected(found) if found is not None:
                         again[key] = (changes[key], found)
                     case OutcomeUnknown():
                         raise SessionLost(

@@ -19,12 +19,12 @@ from replication.cluster.values import (
     Outcome,
     OutcomeUnknown,
     Proposal,
-    Refused,
+    Rejected,
     block_from_bytes,
     block_to_bytes,
 )
 from replication.cluster.view import StateChange
-from replication.coordination.interface import Check, Conflict, Put, Session, SessionLost, Unsure, Versioned
+from replication.coordination.interface import Check, CommitUnknown, Conflict, Put, Session, SessionLost, Versioned
 from replication.cores.partition_state import VersionedState
 
 COMMIT_BYTES_MAX = 512 * 1024  # ZooKeeper's limit is 1 MiB per request
@@ -55,7 +55,7 @@ class _QueuedWrite:
     def block(self) -> str:
         return block_of(self.proposal.topic_id, self.proposal.number)
 
-    def settle(self, outcome: Outcome) -> None:
+    def resolve(self, outcome: Outcome) -> None:
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
@@ -168,7 +168,7 @@ class StateBlocks:
                 is_first_try = await self._write(batch)
             except SessionLost:
                 for one in batch:
-                    one.settle(OutcomeUnknown())
+                    one.resolve(OutcomeUnknown())
                 self._fail_queued()
             except ControllerFenced as error:
                 for one in batch:
@@ -180,7 +180,7 @@ class StateBlocks:
     def _fail_queued(self) -> None:
         """Settles all queued writes as unknown; the next session reads the states."""
         for one in self._waiting:
-            one.settle(OutcomeUnknown())
+            one.resolve(OutcomeUnknown())
         self._waiting = []
 
     def _next_batch(self, is_first_try: bool) -> tuple[list[_QueuedWrite], list[_QueuedWrite]]:
@@ -218,7 +218,7 @@ class StateBlocks:
         try:
             self.commits += 1
             await self._session.commit(*([fence] if fence is not None else []), *puts)
-        except (Conflict, Unsure):
+        except (Conflict, CommitUnknown):
             await self._reread(due, fence)
             return False
         changed_states: list[StateChange] = []
@@ -230,7 +230,7 @@ class StateBlocks:
             self._on_changed(changed_states)
         for wanted in due.values():
             for one in wanted:
-                one.settle(Confirmed(one.proposal.partition_epoch + 1))
+                one.resolve(Confirmed(one.proposal.partition_epoch + 1))
         return True
 
     async def _due(self, batch: list[_QueuedWrite]) -> dict[str, list[_QueuedWrite]]:
@@ -243,7 +243,7 @@ class StateBlocks:
             if outcome is None:
                 due.setdefault(one.block, []).append(one)
             else:
-                one.settle(outcome)
+                one.resolve(outcome)
         return due
 
     def _is_behind(self, one: _QueuedWrite) -> bool:
@@ -257,7 +257,7 @@ class StateBlocks:
             return None
         if found == VersionedState(one.proposal.state, one.proposal.partition_epoch + 1):
             return Confirmed(one.proposal.partition_epoch + 1)
-        return Refused(found)
+        return Rejected(found)
 
     def _found(self, one: _QueuedWrite) -> VersionedState | None:
         block = self._blocks.get(one.block)

@@ -26,13 +26,22 @@ from replication.cluster.values import (
     identity_to_bytes,
     topic_to_bytes,
 )
-from replication.coordination.interface import Conflict, Create, Delete, Operation, Put, Session, Unsure, Versioned
+from replication.coordination.interface import (
+    CommitUnknown,
+    Conflict,
+    Create,
+    Delete,
+    Operation,
+    Put,
+    Session,
+    Versioned,
+)
 from replication.cores.partition_state import Member, PartitionState, VersionedState
 
 KEYS_PER_COMMIT = 100
 
 
-async def can_import(session: Session, cluster_id: str, was_alone: bool, disk_from: int | None = None) -> bool:
+async def can_import(session: Session, cluster_id: str, was_standalone: bool, disk_from: int | None = None) -> bool:
     """True if a directory may start its import: it is standalone and the store is empty, or it was interrupted.
 
     `disk_from` is the broker epoch of the claim if writing it was the last step in the directory. A directory that has
@@ -40,11 +49,11 @@ async def can_import(session: Session, cluster_id: str, was_alone: bool, disk_fr
     """
     found = await session.get(CLUSTER)
     if found is None:
-        return was_alone
+        return was_standalone
     identity = identity_from_bytes(CLUSTER, found.value)
     if not identity.is_claimed or identity.cluster_id != cluster_id:
         return False
-    return was_alone or disk_from == found.created
+    return was_standalone or disk_from == found.created
 
 
 class StandaloneImport:
@@ -154,7 +163,7 @@ class StandaloneImport:
         """True if the commit certainly happened; otherwise the next read shows it."""
         try:
             await self._session.commit(*operations)
-        except (Conflict, Unsure):
+        except (Conflict, CommitUnknown):
             return False
         return True
 

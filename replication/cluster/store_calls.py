@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from engine.errors import EngineError
 from engine.runtime.tasks import in_background, start_task
-from replication.coordination.interface import Session, State, Unsure
+from replication.coordination.interface import CommitUnknown, Session, State
 
 SILENT_S = 8.0  # ZooKeeper's own leader election takes less, and clients wait 30 s for an answer
 
@@ -50,7 +50,7 @@ async def with_store_timeout(
     text = f"the coordination store has not answered for {silent_s:g} s"
     if working is None or not changes:
         raise StoreTimeout(text, hint="check ZooKeeper, then retry")
-    raise Unsure(f"{text}; the outcome is unknown", hint="check ZooKeeper, read the current state, then retry")
+    raise CommitUnknown(f"{text}; the outcome is unknown", hint="check ZooKeeper, read the current state, then retry")
 
 
 async def _until_not_suspended(session: Session) -> None:

@@ -26,7 +26,16 @@ from replication.cluster.values import (
     topic_to_bytes,
 )
 from replication.cluster.view import ClusterView, too_few_nodes
-from replication.coordination.interface import Conflict, Create, Delete, Operation, Put, Session, Unsure, Versioned
+from replication.coordination.interface import (
+    CommitUnknown,
+    Conflict,
+    Create,
+    Delete,
+    Operation,
+    Put,
+    Session,
+    Versioned,
+)
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import PartitionState, VersionedState, initial_state
 
@@ -66,11 +75,11 @@ class ClusterTopics:
         operations: list[Operation] = [
             Create(block_key(block), block_to_bytes(states)) for block, states in blocks.items()
         ]
-        with suppress(Conflict, Unsure):  # the read below shows the outcome
+        with suppress(Conflict, CommitUnknown):  # the read below shows the outcome
             await self._commit_last(operations, Create(topic_key(name), topic_to_bytes(topic)))
         found = await self.find(name)
         if found is None:
-            raise Unsure(f"it is unknown whether topic {name!r} was created", hint="describe the topic, then retry")
+            raise CommitUnknown(f"topic {name!r} may have been created", hint="describe the topic, then retry")
         if found.topic_id != topic.topic_id:
             _check_same(found, partitions, replication_factor, config)
         return found, found.topic_id == topic.topic_id
@@ -90,7 +99,7 @@ class ClusterTopics:
             try:
                 await self._commit_last(added, Put(topic_key(name), topic_to_bytes(changed), seen.version))
                 return changed
-            except (Conflict, Unsure):
+            except (Conflict, CommitUnknown):
                 continue
 
     async def set_replication_factor(self, name: str, replication_factor: int) -> TopicEntry:
@@ -105,7 +114,7 @@ class ClusterTopics:
             try:
                 await self._session.commit(Put(topic_key(name), topic_to_bytes(changed), seen.version))
                 return changed
-            except (Conflict, Unsure):
+            except (Conflict, CommitUnknown):
                 continue
 
     async def delete(self, name: str) -> TopicEntry:
@@ -118,7 +127,7 @@ class ClusterTopics:
                 await self._session.commit(
                     Delete(topic_key(name), seen.version), Create(deleted_key(topic.topic_id), tombstone)
                 )
-            except Unsure:
+            except CommitUnknown:
                 if not await self.is_deleted(topic.topic_id):
                     continue
             except Conflict:
@@ -184,7 +193,7 @@ class ClusterTopics:
         while (seen := await self._session.get(key)) is not None:
             try:
                 await self._session.commit(Delete(key, seen.version))
-            except (Conflict, Unsure):
+            except (Conflict, CommitUnknown):
                 continue
 
 

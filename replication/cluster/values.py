@@ -104,7 +104,7 @@ class Confirmed(NamedTuple):
     partition_epoch: int
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """Another writer was first. `found` is the current state; None: the partition is deleted."""
 
     found: VersionedState | None
@@ -114,7 +114,7 @@ class OutcomeUnknown(NamedTuple):
     """The session ended before the outcome was known; the next read of the state shows it."""
 
 
-Outcome = Confirmed | Refused | OutcomeUnknown
+Outcome = Confirmed | Rejected | OutcomeUnknown
 
 
 class RegistrationFields(TypedDict):
@@ -322,7 +322,7 @@ def outcome_to_plain(outcome: Outcome) -> list[Any]:
     match outcome:
         case Confirmed(epoch):
             return ["confirmed", epoch]
-        case Refused(found):
+        case Rejected(found):
             return ["refused", None if found is None else state_to_plain(found)]
         case OutcomeUnknown():
             return ["unsure"]
@@ -334,7 +334,7 @@ def outcome_from_plain(plain: list[Any]) -> Outcome:
         case ["confirmed", epoch]:
             return Confirmed(epoch)
         case ["refused", found]:
-            return Refused(None if found is None else state_from_plain(found))
+            return Rejected(None if found is None else state_from_plain(found))
         case ["unsure"]:
             return OutcomeUnknown()
     raise ValueError(f"{plain!r} is not the outcome of a proposal")

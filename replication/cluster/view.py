@@ -45,7 +45,7 @@ class ViewFields(TypedDict):
     states: list[Any]
 
 
-class Place(NamedTuple):
+class ReplicaEndpoint(NamedTuple):
     """The address of a replica: its node and shard, and the URLs for nodes and for clients."""
 
     node_id: int
@@ -65,7 +65,7 @@ class ClusterView:
         self.drained: frozenset[int] = frozenset()
         self.registrations: Registrations = {}
         self.controller: int | None = None
-        self.is_lone = False  # no other node can join (embedded)
+        self.is_single_node = False  # no other node can join (embedded)
         self.seen_nodes: frozenset[int] = frozenset()  # registered at any time since this process started
         self.elections = 0  # leader changes since this process started
         self._by_id: dict[str, TopicEntry] = {}
@@ -75,7 +75,7 @@ class ClusterView:
 
     def hint_of_more(self, hint: str) -> str:
         """Return the hint for problems that more nodes would solve."""
-        return SINGLE_NODE_HINT if self.is_lone else hint
+        return SINGLE_NODE_HINT if self.is_single_node else hint
 
     def put_nodes(self, nodes: Mapping[int, NodeInfo], drained: Iterable[int] = ()) -> None:
         """Replace the registered nodes. A drained node counts as leaving: it is not elected."""
@@ -129,18 +129,18 @@ class ClusterView:
         node = None if leader is None else self.nodes.get(leader.node_id)
         return leader if leader is not None and node is not None and node.broker_epoch == leader.broker_epoch else None
 
-    def leader_of(self, topic_id: str, number: int) -> Place | None:
+    def leader_of(self, topic_id: str, number: int) -> ReplicaEndpoint | None:
         leader = self.leader(topic_id, number)
-        return None if leader is None else self.place_on(leader.node_id, topic_id, number)
+        return None if leader is None else self.endpoint_on(leader.node_id, topic_id, number)
 
-    def place_on(self, node_id: int, topic_id: str, number: int) -> Place | None:
+    def endpoint_on(self, node_id: int, topic_id: str, number: int) -> ReplicaEndpoint | None:
         """Return where a node serves a partition; None if the node is not registered."""
         node = self.nodes.get(node_id)
         if node is None or not node.internal_urls:
             return None
         shard = shard_of(topic_id, number, len(node.internal_urls))
         url = node.shard_urls[shard] if shard < len(node.shard_urls) else node.url
-        return Place(node_id, shard, node.internal_urls[shard], url)
+        return ReplicaEndpoint(node_id, shard, node.internal_urls[shard], url)
 
     def has(self, topic: TopicEntry) -> bool:
         """True if the view has this version of the topic and the states of all its partitions."""

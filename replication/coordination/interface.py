@@ -87,7 +87,7 @@ class SessionLost(EngineError):
     retryable = True
 
 
-class Unsure(EngineError):
+class CommitUnknown(EngineError):
     """The connection was lost during a commit, whose outcome is unknown. Read the keys to find out."""
 
     code = "ack_timeout"

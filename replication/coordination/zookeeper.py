@@ -35,6 +35,7 @@ from engine.errors import Invalid, StartRefused
 from engine.runtime.tasks import in_background
 from replication.coordination.interface import (
     Check,
+    CommitUnknown,
     Conflict,
     Create,
     Delete,
@@ -42,7 +43,6 @@ from replication.coordination.interface import (
     Put,
     SessionLost,
     State,
-    Unsure,
     Versioned,
     check_key,
     check_operations,
@@ -141,11 +141,11 @@ class ZookeeperSession:
             try:
                 results = await self._done(self._transaction(operations, commit_id).commit_async())
             except SessionExpiredError:
-                raise self._unsure() from None
+                raise self._commit_unknown() from None
             except _LOST_CONNECTION:
                 happened = await self._has_happened(operations, commit_id)
                 if happened is None:
-                    raise self._unsure() from None
+                    raise self._commit_unknown() from None
                 if happened:
                     return None
                 continue
@@ -234,7 +234,7 @@ class ZookeeperSession:
         """Awaits kazoo's asynchronous result. Raises the exception that it carries."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
-        def settle() -> None:
+        def resolve() -> None:
             if future.done():
                 return  # the caller was cancelled
             if result.successful():
@@ -242,7 +242,7 @@ class ZookeeperSession:
             else:
                 future.set_exception(result.exception)
 
-        result.rawlink(lambda _: self._in_loop(settle))
+        result.rawlink(lambda _: self._in_loop(resolve))
         return await future
 
     def _transaction(self, operations: tuple[Operation, ...], commit_id: bytes) -> Any:
@@ -272,7 +272,7 @@ class ZookeeperSession:
             )
         assert not failures, failures
         if self.state is State.LOST:
-            raise self._unsure()
+            raise self._commit_unknown()
 
     async def _has_happened(self, operations: tuple[Operation, ...], commit_id: bytes) -> bool | None:
         """Whether a commit with a lost answer happened, judged by its keys; None: unknown."""
@@ -341,8 +341,10 @@ class ZookeeperSession:
         if self.state is State.LOST:
             raise SessionLost("the session with ZooKeeper has ended")
 
-    def _unsure(self) -> Unsure:
-        return Unsure("the connection to ZooKeeper was lost during a commit", hint="read the keys to see its outcome")
+    def _commit_unknown(self) -> CommitUnknown:
+        return CommitUnknown(
+            "the connection to ZooKeeper was lost during a commit", hint="read the keys to see its outcome"
+        )
 
 
 def _versioned(data: bytes, stat: Any) -> Versioned | None:

@@ -2,8 +2,8 @@
 
 The follower sends each partition once and then only those whose position has changed; the leader answers only
 partitions with changes. Knows no log and no leader core: the fetch server asks those about the partitions in `ready`.
-Invariants: `ready` is a subset of `asked`; a partition that was answered with batches or an error leaves `asked` until
-the next fetch of it, so no batch is sent twice.
+Invariants: `ready` is a subset of `partitions`; a partition that was answered with batches or an error leaves
+`partitions` until the next fetch of it, so no batch is sent twice.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class FetchSession:
     def __init__(self, session: str, first_epoch: int = 0) -> None:
         self.session = session
         self.epoch = first_epoch - 1  # the fetch session epoch of the last fetch
-        self.asked: dict[str, FollowerFetch] = {}
+        self.partitions: dict[str, FollowerFetch] = {}
         self.ready: dict[str, None] = {}  # in the order of their changes
         self.unacknowledged: set[str] = set()  # fetched before this node became leader: no leader core has counted them
         self._log_starts: dict[str, int] = {}  # as last sent to the follower
 
     def __repr__(self) -> str:
-        return f"FetchSession({self.session}, epoch={self.epoch}, {len(self.asked)} asked, {len(self.ready)} ready)"
+        return f"FetchSession({self.session}, {self.epoch}, partitions={len(self.partitions)}, ready={len(self.ready)})"
 
     def follows(self, session: str, epoch: int) -> bool:
         """True if a fetch is the next one of this session: none was lost, and this one is not a retry."""
@@ -39,7 +39,7 @@ class FetchSession:
             self._drop(key)
             self._log_starts.pop(key, None)
         for key, fetch in fetches:
-            self.asked[key] = fetch
+            self.partitions[key] = fetch
             self.ready[key] = None
 
     def acknowledge(self, key: str, *, is_acknowledged: bool) -> None:
@@ -51,14 +51,14 @@ class FetchSession:
 
     def on_change(self, key: str) -> bool:
         """Mark a partition ready whose log or positions have changed. Returns whether the follower waits for it."""
-        if key not in self.asked:
+        if key not in self.partitions:
             return False
         self.ready[key] = None
         return True
 
     def has_changes(self, key: str, answer: Send) -> bool:
         """True if the high watermark or the log start differs from what the follower has."""
-        is_watermark_new = answer.high_watermark > self.asked[key].high_watermark
+        is_watermark_new = answer.high_watermark > self.partitions[key].high_watermark
         return is_watermark_new or answer.log_start > self._log_starts.get(key, 0)
 
     def mark_unchanged(self, key: str) -> None:
@@ -70,16 +70,16 @@ class FetchSession:
 
         It stays ready too: more may have been appended while other partitions of the same answer were read.
         """
-        self.asked[key] = replace(self.asked[key], high_watermark=answer.high_watermark)
+        self.partitions[key] = replace(self.partitions[key], high_watermark=answer.high_watermark)
         self._log_starts[key] = answer.log_start
 
-    def answered(self, key: str, answer: object) -> None:
+    def on_answer(self, key: str, answer: object) -> None:
         """Drop a partition that was answered with batches or an error; the follower fetches it again."""
         if isinstance(answer, Send):
             self._log_starts[key] = answer.log_start
         self._drop(key)
 
     def _drop(self, key: str) -> None:
-        self.asked.pop(key, None)
+        self.partitions.pop(key, None)
         self.ready.pop(key, None)
         self.unacknowledged.discard(key)

@@ -19,8 +19,15 @@ from engine.format.batch import Buffer
 from replication.cores.fetch import FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.cores.fetch_session import FetchSession
 from replication.cores.throttle import TokenBucket
-from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_answered, decode_request, encode_reply
-from replication.replica.leader_fetch import Found, LeaderFetch
+from replication.replica.fetch_wire import (
+    FetchReply,
+    FetchRequest,
+    PartitionResponse,
+    as_partition_response,
+    decode_request,
+    encode_reply,
+)
+from replication.replica.leader_fetch import FetchData, LeaderFetch
 
 WATERMARK_S = 0.05  # how long a watermark waits for batches to go with; no acks=all produce waits for it
 SESSIONS_MAX = 4096  # of follower shards; beyond it the oldest is dropped and begins a new one
@@ -32,7 +39,7 @@ log = logging.getLogger("penstock.replication")
 class _Answer:
     """Collects the parts of one answer."""
 
-    answered: list[Answered] = field(default_factory=list)
+    responses: list[PartitionResponse] = field(default_factory=list)
     batches: list[Buffer] = field(default_factory=list)
     ended: list[tuple[str, FetchAnswer]] = field(default_factory=list)  # the follower will ask again
     sent: list[tuple[str, Send]] = field(default_factory=list)  # a watermark alone
@@ -77,11 +84,11 @@ class FetchServer:
             return encode_reply(FetchReply(is_session_known=False))
         self._wake(session)
         session.on_fetch(request.session_epoch, request.fetches(), request.forgotten)
-        for one in request.asked:
+        for one in request.partitions:
             self._acknowledge(session, one.key)
         answer = await self._answer(session, request)
         self.bytes_sent += answer.size_bytes
-        return encode_reply(FetchReply(is_session_known=True, answered=answer.answered), answer.batches)
+        return encode_reply(FetchReply(is_session_known=True, responses=answer.responses), answer.batches)
 
     def _session_of(self, request: FetchRequest) -> FetchSession | None:
         place = (request.node_id, request.shard)
@@ -97,7 +104,7 @@ class FetchServer:
     def _acknowledge(self, session: FetchSession, key: str) -> None:
         """Pass a fetch to the leader as an acknowledgement. It may arrive before this node has become leader."""
         replica = self._replica_of(key)
-        verdict = FetchError.UNKNOWN_LEADER_EPOCH if replica is None else replica.on_fetch(session.asked[key])
+        verdict = FetchError.UNKNOWN_LEADER_EPOCH if replica is None else replica.on_fetch(session.partitions[key])
         session.acknowledge(key, is_acknowledged=verdict is not FetchError.UNKNOWN_LEADER_EPOCH)
 
     async def _answer(self, session: FetchSession, request: FetchRequest) -> _Answer:
@@ -126,24 +133,24 @@ class FetchServer:
         for key in keys:
             if key in session.unacknowledged:
                 self._acknowledge(session, key)
-            if key in session.asked:
+            if key in session.partitions:
                 await self._collect(session, key, answer, request)
         return answer
 
     async def _collect(self, session: FetchSession, key: str, answer: _Answer, request: FetchRequest) -> None:
-        fetch, replica = session.asked[key], self._replica_of(key)
+        fetch, replica = session.partitions[key], self._replica_of(key)
         verdict = FetchError.UNKNOWN_LEADER_EPOCH if replica is None else replica.answer_to(fetch)
         if verdict is FetchError.UNKNOWN_LEADER_EPOCH:
             session.mark_unchanged(key)  # held until this node leads, or learns that another node does
             return
         if replica is None or not isinstance(verdict, Send):
             answer.ended.append((key, verdict))
-            answer.answered.append(await self._refused(replica, key, fetch, verdict, answer))
+            answer.responses.append(await self._refused(replica, key, fetch, verdict, answer))
             return
         if replica.has_more(fetch):
             if found := await self._read(replica, key, fetch, answer, request):
-                answer.answered.append(
-                    as_answered(
+                answer.responses.append(
+                    as_partition_response(
                         key,
                         verdict,
                         len(found.data),
@@ -160,24 +167,24 @@ class FetchServer:
         elif not session.has_changes(key, verdict):
             session.mark_unchanged(key)
             return
-        if key in session.asked and session.has_changes(key, verdict):
-            answer.answered.append(as_answered(key, verdict))
+        if key in session.partitions and session.has_changes(key, verdict):
+            answer.responses.append(as_partition_response(key, verdict))
             answer.sent.append((key, verdict))
 
     async def _refused(
         self, replica: LeaderFetch | None, key: str, fetch: FollowerFetch, verdict: FetchAnswer, answer: _Answer
-    ) -> Answered:
+    ) -> PartitionResponse:
         """Answer with an error. A follower that must begin in the middle of the log also gets the state before that."""
         answer.has_refused = True
         if replica is None or not isinstance(verdict, OutOfRange) or verdict.log_end < fetch.log_end:
-            return as_answered(key, verdict)
+            return as_partition_response(key, verdict)
         offset, handed = await replica.export_producer_state(verdict.local_log_start)
         answer.batches.append(handed)
-        return as_answered(key, verdict, len(handed), verdict.log_end, False, offset)
+        return as_partition_response(key, verdict, len(handed), verdict.log_end, False, offset)
 
     async def _read(
         self, replica: LeaderFetch, key: str, fetch: FollowerFetch, answer: _Answer, request: FetchRequest
-    ) -> Found | None:
+    ) -> FetchData | None:
         room = request.bytes_max - answer.size_bytes
         is_catching_up = self._token_bucket.bytes_per_second and not replica.is_in_sync(request.node_id)
         if is_catching_up:
@@ -201,7 +208,7 @@ class FetchServer:
 
     def _finish(self, session: FetchSession, answer: _Answer) -> _Answer:
         for key, verdict in answer.ended:
-            session.answered(key, verdict)
+            session.on_answer(key, verdict)
         for key, sent in answer.sent:
             session.sent_positions(key, sent)
         return answer

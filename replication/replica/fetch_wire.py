@@ -24,7 +24,7 @@ _SEND, _OUT_OF_RANGE, _DIVERGING = "send", "out_of_range", "diverging"
 _ERRORS = {refusal.value: refusal for refusal in FetchError}
 
 
-class Asked(msgspec.Struct, array_like=True, frozen=True):
+class FetchPartition(msgspec.Struct, array_like=True, frozen=True):
     """Asks for one partition, `topic id/number`: a FollowerFetch without the fields common to all partitions."""
 
     key: str
@@ -49,11 +49,11 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     bytes_min: int
     bytes_max: int
     wait_ms: int
-    asked: list[Asked]
+    partitions: list[FetchPartition]
     forgotten: list[str] = []
 
     def fetches(self) -> Iterator[tuple[str, FollowerFetch]]:
-        for one in self.asked:
+        for one in self.partitions:
             yield (
                 one.key,
                 FollowerFetch(
@@ -69,7 +69,7 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
             )
 
 
-class Answered(msgspec.Struct, array_like=True, frozen=True):
+class PartitionResponse(msgspec.Struct, array_like=True, frozen=True):
     """Holds the verdict on one partition, its positions, and the number of bytes of its batches after the header.
 
     `log_end` is the leader's log end, `end` that of the batches if it was sent; `is_segment_start`: a segment of the
@@ -105,11 +105,11 @@ class FetchReply(msgspec.Struct, array_like=True, frozen=True):
     """Precedes the batches. If the session is unknown, the follower begins a new one."""
 
     is_session_known: bool
-    answered: list[Answered] = []
+    responses: list[PartitionResponse] = []
 
 
-def as_asked(key: str, fetch: FollowerFetch) -> Asked:
-    return Asked(
+def as_fetch_partition(key: str, fetch: FollowerFetch) -> FetchPartition:
+    return FetchPartition(
         key,
         fetch.leader_epoch,
         fetch.log_end,
@@ -120,7 +120,7 @@ def as_asked(key: str, fetch: FollowerFetch) -> Asked:
     )
 
 
-def as_answered(
+def as_partition_response(
     key: str,
     answer: FetchAnswer,
     size_bytes: int = 0,
@@ -128,18 +128,20 @@ def as_answered(
     is_segment_start: bool = False,
     handed_offset: int = 0,
     end: BatchesEnd | None = None,
-) -> Answered:
+) -> PartitionResponse:
     match answer:
         case Send(_, high_watermark, log_start):
-            return Answered(key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start, 0, end)
+            return PartitionResponse(
+                key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start, 0, end
+            )
         case OutOfRange(local_log_start, leaders_end, log_start):
-            return Answered(
+            return PartitionResponse(
                 key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, leaders_end, False, handed_offset
             )
         case Diverging(ends):
-            return Answered(key, _DIVERGING, ends.epoch, ends.end_offset)
+            return PartitionResponse(key, _DIVERGING, ends.epoch, ends.end_offset)
         case FetchError():
-            return Answered(key, answer.value)
+            return PartitionResponse(key, answer.value)
 
 
 def encode_request(request: FetchRequest) -> bytes:
@@ -174,7 +176,7 @@ def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
     except msgspec.MsgspecError as error:
         raise Invalid(f"this is not an answer to a replica fetch: {error}") from error
     data = []
-    for one in reply.answered:
+    for one in reply.responses:
         end = at + one.size_bytes
         data.append(view[at:end])
         if one.size_bytes < 0 or len(data[-1]) != one.size_bytes:

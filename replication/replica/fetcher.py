@@ -3,7 +3,7 @@
 The transport is passed in (`Exchange`); each replica's `FollowerDriver` handles the answers. A round has only the
 changes; the first round of a session, and so the first after any failure, has everything.
 
-A replica that begins to follow while a fetch is held at the leader is asked for at once: the next round is sent before
+A replica that begins to follow while a fetch is held at the leader is fetched at once: the next round is sent before
 the answer of this one, and the leader then ends its wait. At most two rounds are in flight. If the leader had more than
 it sent, the rest is requested while that is written (`_prefetch`), so a follower that catches up waits for the network
 or for its disk, not for one after the other.
@@ -26,7 +26,13 @@ from engine.format.batch import Buffer
 from engine.runtime.tasks import keep_running, start_task
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch, Send
 from replication.cores.partition_state import Member
-from replication.replica.fetch_wire import Answered, FetchRequest, as_asked, decode_reply, encode_request
+from replication.replica.fetch_wire import (
+    FetchRequest,
+    PartitionResponse,
+    as_fetch_partition,
+    decode_reply,
+    encode_request,
+)
 from replication.replica.follower import FollowerDriver, Sent
 
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
@@ -50,7 +56,7 @@ class FetchLimits:
 
 
 @dataclass(slots=True)
-class _Followed:
+class _FollowedPartition:
     following: FollowerDriver
     sent: FollowerFetch | None = None  # the fetch that the leader holds; None: the partition must be requested again
     sent_in: int = -1  # the round
@@ -67,7 +73,7 @@ class _Work(NamedTuple):
     """Holds an answer to handle, and its fetch. `is_over`: the leader does not hold that fetch any more."""
 
     key: str
-    followed: _Followed
+    followed: _FollowedPartition
     fetch: FollowerFetch
     answer: FetchAnswer
     sent: Sent
@@ -91,7 +97,7 @@ class Fetcher:
         self._limits = limits
         self._new_session = new_session
         self._loop = asyncio.get_running_loop()
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _FollowedPartition] = {}
         self._changed: dict[str, None] = {}  # to be checked before the next round
         self._forgotten: dict[str, None] = {}  # to be sent with the next round
         self._ahead: list[str] = []  # requested ahead in a round that is in flight
@@ -105,7 +111,7 @@ class Fetcher:
         self._can_be_ended = True
         self.rounds = 0
         self.failures = 0
-        self.asked = 0  # partitions, over all rounds
+        self.fetched_partitions = 0  # partitions, over all rounds
         self.bytes_received = 0
 
     def __repr__(self) -> str:
@@ -114,13 +120,13 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, following: FollowerDriver) -> None:
+    def add(self, following: FollowerDriver) -> None:
         key = following.replica.key
-        self._followed[key] = _Followed(following)
+        self._followed[key] = _FollowedPartition(following)
         self._forgotten.pop(key, None)
         self._send_now(key)
 
-    def forget(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         if self._followed.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
@@ -205,7 +211,7 @@ class Fetcher:
             self._changed = dict.fromkeys(self._followed)
             self._forgotten.clear()
         self._session_epoch += 1
-        asked = []
+        partitions = []
         for key in self._changed:
             one = self._followed[key]
             if is_full:
@@ -214,10 +220,10 @@ class Fetcher:
             one.ahead = None
             if fetch is not None:
                 one.sent, one.sent_in, one.is_delayed = fetch, self._session_epoch, False
-                asked.append(as_asked(key, fetch))
+                partitions.append(as_fetch_partition(key, fetch))
         forgotten = list(self._forgotten)
         self._changed, self._forgotten = {}, {}
-        self.asked += len(asked)
+        self.fetched_partitions += len(partitions)
         return encode_request(
             FetchRequest(
                 session=self._session,
@@ -229,12 +235,12 @@ class Fetcher:
                 bytes_min=1 if self._ahead else self._limits.bytes_min,  # a short wait: the next round acknowledges
                 bytes_max=self._limits.bytes_max,
                 wait_ms=self._limits.wait_ms,
-                asked=asked,
+                partitions=partitions,
                 forgotten=forgotten,
             )
         )
 
-    def _next_fetch_of(self, one: _Followed) -> FollowerFetch | None:
+    def _next_fetch_of(self, one: _FollowedPartition) -> FollowerFetch | None:
         """Return a replica's fetch; None if it must not fetch, has nothing to send, or an answer is in flight."""
         if one.is_in_work and one.ahead is None:
             return None
@@ -253,7 +259,7 @@ class Fetcher:
             return
         work = [
             found
-            for one, batches in zip(reply.answered, data, strict=True)
+            for one, batches in zip(reply.responses, data, strict=True)
             if (found := self._counted(one, batches, session_epoch)) is not None
         ]
         self._taken = session_epoch
@@ -267,7 +273,7 @@ class Fetcher:
         if self._next is not None and any(self._next_fetch_of(self._followed[key]) for key in self._changed):
             self._interrupt_soon()  # reports the new positions, if the leader holds the round in flight
 
-    def _counted(self, one: Answered, batches: Buffer, session_epoch: int) -> _Work | None:
+    def _counted(self, one: PartitionResponse, batches: Buffer, session_epoch: int) -> _Work | None:
         """Return the answer if it counts, or None.
 
         If the partition was requested again meanwhile, the leader will answer that. After an answer that could not be

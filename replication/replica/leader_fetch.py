@@ -16,7 +16,7 @@ from replication.cores.role import Lead
 from replication.replica.replica import Replica
 
 
-class Found(NamedTuple):
+class FetchData(NamedTuple):
     """Holds batches for a follower, their end, the leader's log end, and whether they begin a segment of the leader."""
 
     data: Buffer
@@ -59,7 +59,7 @@ class LeaderFetch:
         """Return the state for a log that begins with the batch of this offset, and that batch's base offset."""
         return await self._replica.shard.export_producer_state(self._replica.partition, offset)
 
-    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
+    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> FetchData | None:
         """Read batches for a follower; None if there are none, as after the end of a leadership. Raises EngineError."""
         replica = self._replica
         core, partition = replica.core, replica.partition
@@ -70,7 +70,7 @@ class LeaderFetch:
         if chunk is None or core is None or replica.core is not core:
             return None
         end = BatchesEnd(chunk.next_offset, epoch_before(partition.log.epochs, chunk.next_offset))
-        return Found(chunk.data, core.log_end, partition.log.has_segment_at(fetch.wanted), end)
+        return FetchData(chunk.data, core.log_end, partition.log.has_segment_at(fetch.wanted), end)
 
     def _without_leading(self, fetch: FollowerFetch) -> FetchError:
         """Answer without a leadership. A follower that learns of a leadership before its leader does, waits."""

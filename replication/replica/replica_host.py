@@ -21,7 +21,7 @@ from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from replication.cluster.store_calls import Coalescer
-from replication.cluster.values import Confirmed, Outcome, OutcomeUnknown, Proposal, Refused
+from replication.cluster.values import Confirmed, Outcome, OutcomeUnknown, Proposal, Rejected
 from replication.cores.leader import Leader, Propose
 from replication.cores.partition_state import Member, Registrations, VersionedState
 from replication.cores.role import Follow, Lead, role_of
@@ -66,7 +66,7 @@ class _Hosted:
     serving: LeaderFetch
     topic_id: str
     number: int
-    place: _LeaderAddress | None = None
+    endpoint: _LeaderAddress | None = None
 
 
 class ReplicaHost:
@@ -225,7 +225,7 @@ class ReplicaHost:
     def moved(self, replica: Replica) -> None:
         self.server.on_change(replica.key)
         hosted = self._hosted.get(replica.key)
-        if hosted is not None and hosted.place is not None and (fetcher := self._fetchers.get(hosted.place)):
+        if hosted is not None and hosted.endpoint is not None and (fetcher := self._fetchers.get(hosted.endpoint)):
             fetcher.moved(replica.key)
 
     def on_role_changed(self, replica: Replica) -> None:
@@ -255,15 +255,15 @@ class ReplicaHost:
 
     def _follow_leader(self, hosted: _Hosted) -> None:
         """Fetch from the present address of the leader, if the replica follows one that is registered."""
-        place = self._address_of(hosted)
-        if place == hosted.place:
+        endpoint = self._address_of(hosted)
+        if endpoint == hosted.endpoint:
             return
         self._unfollow(hosted)
-        hosted.place = place
-        if place is not None:
-            if (fetcher := self._fetchers.get(place)) is None:
-                fetcher = self._fetchers[place] = self._new_fetcher(place)
-            fetcher.follow(hosted.following)
+        hosted.endpoint = endpoint
+        if endpoint is not None:
+            if (fetcher := self._fetchers.get(endpoint)) is None:
+                fetcher = self._fetchers[endpoint] = self._new_fetcher(endpoint)
+            fetcher.add(hosted.following)
 
     def _address_of(self, hosted: _Hosted) -> _LeaderAddress | None:
         role = hosted.replica.role
@@ -276,19 +276,19 @@ class ReplicaHost:
         return _LeaderAddress(role.leader, shard, urls[shard])
 
     def _unfollow(self, hosted: _Hosted) -> None:
-        place, hosted.place = hosted.place, None
-        if place is None:
+        endpoint, hosted.endpoint = hosted.endpoint, None
+        if endpoint is None:
             return
-        fetcher = self._fetchers[place]
-        fetcher.forget(hosted.replica.key)
-        if not len(fetcher) and place.url not in self._urls.get(place.node_id, ()):
+        fetcher = self._fetchers[endpoint]
+        fetcher.remove(hosted.replica.key)
+        if not len(fetcher) and endpoint.url not in self._urls.get(endpoint.node_id, ()):
             del self._fetchers[
-                place
+                endpoint
             ]  # the node has left or moved; while it is there, it may lead another partition again
             self._background.start(fetcher.stop(), "stopping a fetcher")
 
-    def _new_fetcher(self, place: _LeaderAddress) -> Fetcher:
-        exchange = self._connect(place.url)
+    def _new_fetcher(self, endpoint: _LeaderAddress) -> Fetcher:
+        exchange = self._connect(endpoint.url)
         return Fetcher(exchange, lambda: self.member, self._index, self._limits.fetches, self._new_session)
 
     def _send_proposals(self) -> None:
@@ -309,7 +309,7 @@ class ReplicaHost:
             match outcome:
                 case Confirmed(partition_epoch):
                     replica.on_confirmed(core, VersionedState(change.state, partition_epoch))
-                case Refused(found):
+                case Rejected(found):
                     if found is not None:
                         replica.on_state(found)
                 case OutcomeUnknown():

@@ -24,7 +24,7 @@ from engine.shard.shard import Shard, ShardEvents
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.replica_exchange import ReplicaExchanges
-from replication.cluster.values import Confirmed, Outcome, Proposal, Refused
+from replication.cluster.values import Confirmed, Outcome, Proposal, Rejected
 from replication.cores.in_sync_set import with_in_sync
 from replication.cores.partition_state import (
     Member,
@@ -85,7 +85,7 @@ class Store:
         self.proposals.append(one)
         found = self.states[one.topic_id, one.number]
         if found.partition_epoch != one.partition_epoch:
-            return Refused(found)
+            return Rejected(found)
         self.write(one.topic_id, one.number, one.state)
         return Confirmed(self.states[one.topic_id, one.number].partition_epoch)
 

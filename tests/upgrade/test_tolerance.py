@@ -31,8 +31,8 @@ from replication.cores.partition_state import Member, PartitionState, VersionedS
 from replication.replica.fetch_wire import (
     FetchReply,
     FetchRequest,
-    as_answered,
-    as_asked,
+    as_fetch_partition,
+    as_partition_response,
     decode_reply,
     decode_request,
     encode_reply,
@@ -79,15 +79,15 @@ def test_in_a_replica_fetch():
         bytes_min=1,
         bytes_max=9,
         wait_ms=1,
-        asked=[as_asked("id/4", FollowerFetch(2, 7, 3, 10, 10, 3, 9))],
+        partitions=[as_fetch_partition("id/4", FollowerFetch(2, 7, 3, 10, 10, 3, 9))],
     )
     plain: Any = msgspec.msgpack.decode(encode_request(request))
-    plain[FetchRequest.__struct_fields__.index("asked")][0].append(NEWS)
+    plain[FetchRequest.__struct_fields__.index("partitions")][0].append(NEWS)
     assert decode_request(msgspec.msgpack.encode([*plain, NEWS])) == request
 
 
 def test_in_the_answer_to_one():
-    reply = FetchReply(is_session_known=True, answered=[as_answered("id/4", Send(10, 9, 0), 3, 12)])
+    reply = FetchReply(is_session_known=True, responses=[as_partition_response("id/4", Send(10, 9, 0), 3, 12)])
     body = b"".join(encode_reply(reply, [b"abc"]))
     length = int.from_bytes(body[:4], "big")
     plain: Any = msgspec.msgpack.decode(body[4 : 4 + length])

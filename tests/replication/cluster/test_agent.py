@@ -14,7 +14,7 @@ from replication.cluster.agent import AgentSettings
 from replication.cluster.keys import BLOCK_PARTITIONS, CLUSTER, STATES, node_key, topic_key
 from replication.cluster.membership import check_not_older
 from replication.cluster.partition_state_store import ControllerFenced
-from replication.cluster.values import Confirmed, Proposal, Refused, node_to_bytes
+from replication.cluster.values import Confirmed, Proposal, Rejected, node_to_bytes
 from replication.coordination.interface import Delete, Put
 from tests.replication.clusters import catch_up, leaders, propose, states_of
 
@@ -116,7 +116,7 @@ async def test_of_two_proposals_that_follow_the_same_state_one_is_refused(cluste
     stale = two.view.states[topic.topic_id, 0]
     if stale.partition_epoch == 0:
         outcome = await propose(two, topic, 0, seen)
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, Rejected)
         assert outcome.found.state == smaller
     await cluster.until(lambda: states_of(two, topic)[0] == smaller)
     assert cluster.heard[2].states[topic.topic_id, 0] == smaller
@@ -287,7 +287,7 @@ async def test_preferred_leaders_come_back_once_they_are_in_sync(alone):
 async def test_a_process_that_died_makes_its_node_another_broker_epoch(alone):
     one, _ = await alone.start_all(1, 2)
     old = one.member
-    one.register_again()
+    one.reregister()
     await alone.until(lambda: one.member not in (None, old))
     assert alone.heard[1].members == [old, one.member]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from replication.cluster.keys import block_of
-from replication.coordination.interface import SessionLost, Unsure
+from replication.coordination.interface import CommitUnknown, SessionLost
 from tests.replication.clusters import propose, states_of
 from tests.scale.count import SCALE
 
@@ -40,7 +40,7 @@ async def test_nothing_is_confirmed_once_the_session_is_over(cluster):
     topic, _ = await one.create_topic("orders", 1, 2, {})
     life = one._active
     await cluster.expire(1)
-    with pytest.raises((SessionLost, Unsure)):
+    with pytest.raises((SessionLost, CommitUnknown)):
         await life.confirmed.answer(block_of(topic.topic_id, 0))
     await cluster.until(lambda: one._active not in (None, life))
 

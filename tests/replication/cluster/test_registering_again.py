@@ -74,7 +74,7 @@ async def test_a_session_that_cannot_be_closed_is_followed_by_another(alone, mon
         raise StorageFull("coordination: no space is left")
 
     monkeypatch.setattr(session, "close", full)
-    one.register_again()
+    one.reregister()
     await alone.until(lambda: len(alone.heard[1].members) == 2)
     assert len(refused) == 2, "by who wanted it over, and at the end of that life"
 

@@ -15,7 +15,7 @@ from replication.cluster.keys import CLUSTER, TOPICS, topic_key
 from replication.cluster.producer_ids import StoredBlocks
 from replication.cluster.registration_state import RegistrationState
 from replication.cluster.standalone_import import StandaloneImport, can_import
-from replication.coordination.interface import Create, Session, Unsure
+from replication.coordination.interface import CommitUnknown, Create, Session
 from tests.replication.clusters import Cluster, leaders, states_of
 from tests.replication.coordinations import embedded, zookeeper
 
@@ -122,7 +122,7 @@ async def test_a_commit_whose_answer_was_lost_is_looked_for(cluster, monkeypatch
 
     async def forgetful(*operations):
         await commit(*operations)
-        raise Unsure("the answer was lost")
+        raise CommitUnknown("the answer was lost")
 
     monkeypatch.setattr(session, "commit", forgetful)
     await adopt(session)

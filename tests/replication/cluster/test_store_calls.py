@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from replication.cluster.store_calls import StoreTimeout, with_store_timeout
-from replication.coordination.interface import Session, SessionLost, State, Unsure
+from replication.coordination.interface import CommitUnknown, Session, SessionLost, State
 
 SILENT_S = 0.05
 LONG_S = 30.0
@@ -57,7 +57,7 @@ async def test_of_what_was_begun_before_the_store_fell_silent_nobody_knows():
     asking = asyncio.create_task(session.asked())
     await session.begun.wait()
     session.become(State.SUSPENDED)
-    with pytest.raises(Unsure) as refused:
+    with pytest.raises(CommitUnknown) as refused:
         async with asyncio.timeout(LONG_S):
             await asking
     assert not refused.value.no_side_effects

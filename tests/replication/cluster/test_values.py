@@ -15,7 +15,7 @@ from replication.cluster.values import (
     NodeInfo,
     OutcomeUnknown,
     Proposal,
-    Refused,
+    Rejected,
     TopicEntry,
     block_from_bytes,
     block_to_bytes,
@@ -37,7 +37,7 @@ from replication.cluster.values import (
     topic_from_plain,
     topic_to_bytes,
 )
-from replication.cluster.view import ClusterView, Place
+from replication.cluster.view import ClusterView, ReplicaEndpoint
 from replication.cores.partition_state import Member, PartitionState, TopicRules, VersionedState
 
 NUMBERS = st.integers(0, 2**50)
@@ -72,7 +72,7 @@ def test_states_come_back_from_a_block_and_over_a_link(found):
 def test_proposals_and_their_outcomes_come_back_over_a_link(found):
     proposal = Proposal("t", 7, found.partition_epoch, found.state)
     assert proposal_from_plain(over_a_link(proposal_to_plain(proposal))) == proposal
-    for outcome in (Confirmed(3), Refused(found), Refused(None), OutcomeUnknown()):
+    for outcome in (Confirmed(3), Rejected(found), Rejected(None), OutcomeUnknown()):
         assert outcome_from_plain(over_a_link(outcome_to_plain(outcome))) == outcome
 
 
@@ -154,7 +154,9 @@ def test_a_leader_is_found_in_the_life_in_which_it_was_elected():
     view = a_view()
     places = [view.leader_of("t", number) for number in range(2)]
     assert {place.shard for place in places} == {0, 1}
-    assert places[0] == Place(3, places[0].shard, NODE.internal_urls[places[0].shard], NODE.shard_urls[places[0].shard])
+    assert places[0] == ReplicaEndpoint(
+        3, places[0].shard, NODE.internal_urls[places[0].shard], NODE.shard_urls[places[0].shard]
+    )
     view.put_nodes({3: node_from_bytes("/nodes/3", node_to_bytes(NODE), 18)})
     assert view.leader_of("t", 0) is None
     assert view.leader_of("t", 2) is None

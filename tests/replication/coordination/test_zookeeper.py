@@ -14,7 +14,7 @@ import pytest
 
 from engine.errors import StartRefused
 from loadtests.cluster.zookeeper import START_S
-from replication.coordination.interface import Conflict, Create, Delete, Put, State, Unsure
+from replication.coordination.interface import CommitUnknown, Conflict, Create, Delete, Put, State
 from replication.coordination.zookeeper import Address, ZookeeperSession, parse_address
 
 WAIT_S = 60.0
@@ -155,7 +155,7 @@ async def test_where_it_cannot_be_seen_whether_a_commit_happened_that_is_told(lo
     made, session = lossy
     await session.commit(Create("/n", b""))
     made.loses_next = "answer"
-    with pytest.raises(Unsure):
+    with pytest.raises(CommitUnknown):
         await asyncio.wait_for(session.commit(Delete("/n", 0)), WAIT_S)
     assert await session.get("/n") is None
 

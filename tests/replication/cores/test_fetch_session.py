@@ -49,8 +49,8 @@ def test_a_watermark_or_a_log_start_is_told_once_and_the_follower_goes_on_waitin
 
 def test_who_was_sent_something_to_do_asks_again():
     made = session("a", "b")
-    made.answered("a", Send(5, 6, 2))
-    made.answered("b", FetchError.NOT_LEADER)
+    made.on_answer("a", Send(5, 6, 2))
+    made.on_answer("b", FetchError.NOT_LEADER)
     assert not made.on_change("a")
     assert not made.on_change("b")
     made.on_fetch(1, [("a", fetch(6, 6))], [])

@@ -8,8 +8,15 @@ import pytest
 
 from engine.log.damaged_ranges import damaged
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
-from replication.replica.fetch_server import FetchServer, Found
-from replication.replica.fetch_wire import Answered, FetchReply, FetchRequest, as_asked, decode_reply, encode_request
+from replication.replica.fetch_server import FetchData, FetchServer
+from replication.replica.fetch_wire import (
+    FetchReply,
+    FetchRequest,
+    PartitionResponse,
+    as_fetch_partition,
+    decode_reply,
+    encode_request,
+)
 from tests.replication.hosts import until
 
 LONG_MS = 60_000
@@ -43,13 +50,13 @@ class Played:
     async def export_producer_state(self, offset: int) -> tuple[int, bytes]:
         return offset - 1, b"what came before"
 
-    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> Found | None:
+    async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> FetchData | None:
         if self.hides is not None:
             await self.hides.wait()
         if self.damaged_end is not None:
             raise damaged(fetch.log_end, self.damaged_end, "are damaged")
         size = min(self.log_end - fetch.log_end, max_bytes)
-        return Found(b"r" * size, self.log_end, False, BatchesEnd(fetch.log_end + size, 1))
+        return FetchData(b"r" * size, self.log_end, False, BatchesEnd(fetch.log_end + size, 1))
 
 
 class Follower:
@@ -74,7 +81,9 @@ class Follower:
             bytes_min=1,
             bytes_max=bytes_max,
             wait_ms=wait_ms,
-            asked=[as_asked(key, FollowerFetch(2, 1, 1, end, end, 1, end)) for key, end in asked.items()],
+            partitions=[
+                as_fetch_partition(key, FollowerFetch(2, 1, 1, end, end, 1, end)) for key, end in asked.items()
+            ],
             forgotten=list(forgotten),
         )
         reply, self.data = decode_reply(b"".join(await self._server.fetch(encode_request(request))))
@@ -96,7 +105,7 @@ def follower(server: FetchServer) -> Follower:
     return Follower(server)
 
 
-def keys(answered: list[Answered]) -> list[str]:
+def keys(answered: list[PartitionResponse]) -> list[str]:
     return [one.key for one in answered]
 
 
@@ -107,12 +116,12 @@ async def test_a_fetch_is_held_until_there_is_news_and_only_that_is_answered(par
     parts["b"].log_end = 6
     server.on_change("b")
     reply = await held
-    assert keys(reply.answered) == ["b"]
+    assert keys(reply.responses) == ["b"]
     assert [bytes(data) for data in follower.data] == [b"r"]
 
 
 async def test_without_news_there_is_an_empty_answer_at_the_end(parts, server, follower):
-    assert (await follower.fetch({"a": 5}, wait_ms=1)).answered == []
+    assert (await follower.fetch({"a": 5}, wait_ms=1)).responses == []
 
 
 async def test_a_watermark_alone_goes_a_little_later_and_is_not_told_twice(parts, server, follower):
@@ -120,16 +129,16 @@ async def test_a_watermark_alone_goes_a_little_later_and_is_not_told_twice(parts
     await asyncio.sleep(0)
     parts["a"].log_end, parts["a"].high_watermark = 5, 6
     server.on_change("a")
-    assert [one.first for one in (await held).answered] == [6]
-    assert (await follower.fetch({}, wait_ms=1)).answered == []
+    assert [one.first for one in (await held).responses] == [6]
+    assert (await follower.fetch({}, wait_ms=1)).responses == []
 
 
 async def test_a_newer_fetch_ends_the_wait_of_the_one_before(parts, server, follower):
     first = asyncio.ensure_future(follower.fetch({"a": 5}))
     await asyncio.sleep(0)
     second = asyncio.ensure_future(follower.fetch({"b": 4}))
-    assert (await first).answered == []
-    assert keys((await second).answered) == ["b"]
+    assert (await first).responses == []
+    assert keys((await second).responses) == ["b"]
 
 
 async def test_what_was_read_for_a_fetch_that_is_over_is_given_to_the_next(parts, server, follower):
@@ -139,8 +148,8 @@ async def test_what_was_read_for_a_fetch_that_is_over_is_given_to_the_next(parts
     second = asyncio.ensure_future(follower.fetch({}))
     await asyncio.sleep(0)
     parts["a"].hides.set()
-    assert (await first).answered == []
-    assert keys((await second).answered) == ["a"]
+    assert (await first).responses == []
+    assert keys((await second).responses) == ["a"]
 
 
 async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(parts, server, follower):
@@ -150,9 +159,9 @@ async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(
     parts["a"].log_end = 6
     server.on_change("a")
     parts["b"].hides.set()
-    assert keys((await first).answered) == ["a", "b"], "of a the watermark, of b the batches"
+    assert keys((await first).responses) == ["a", "b"], "of a the watermark, of b the batches"
     assert follower.data[0] == b""
-    assert keys((await follower.fetch({"b": 6})).answered) == ["a"]
+    assert keys((await follower.fetch({"b": 6})).responses) == ["a"]
     assert follower.data[0] == b"r"
 
 
@@ -170,10 +179,10 @@ async def test_a_new_session_takes_the_place_of_the_old_one(parts, server, follo
     await asyncio.sleep(0)
     new = Follower(server, "another")
     held = asyncio.ensure_future(new.fetch({"a": 5}))
-    assert (await old).answered == []
+    assert (await old).responses == []
     parts["a"].log_end = 6
     server.on_change("a")
-    assert keys((await held).answered) == ["a"]
+    assert keys((await held).responses) == ["a"]
 
 
 async def test_who_asks_before_leadership_begins_is_held_and_heard_then(parts, server, follower):
@@ -183,19 +192,19 @@ async def test_who_asks_before_leadership_begins_is_held_and_heard_then(parts, s
     assert not held.done()
     parts["a"].refusal, parts["a"].high_watermark = None, 6
     server.on_change("a")
-    assert keys((await held).answered) == ["a"]
+    assert keys((await held).responses) == ["a"]
     assert parts["a"].heard == [5]
 
 
 async def test_a_refusal_goes_at_once_and_is_not_repeated(parts, server, follower):
     parts["a"].refusal = FetchError.NOT_LEADER
-    assert [one.verdict for one in (await follower.fetch({"a": 5})).answered] == ["not_leader"]
-    assert (await follower.fetch({}, wait_ms=1)).answered == []
+    assert [one.verdict for one in (await follower.fetch({"a": 5})).responses] == ["not_leader"]
+    assert (await follower.fetch({}, wait_ms=1)).responses == []
 
 
 async def test_who_begins_in_the_middle_is_handed_what_came_before(parts, server, follower):
     parts["a"].refusal = OutOfRange(9, 12, 3)
-    (answered,) = (await follower.fetch({"a": 5})).answered
+    (answered,) = (await follower.fetch({"a": 5})).responses
     assert answered.answer_to(FollowerFetch(2, 1, 1, 5, 5, 1)) == OutOfRange(9, 12, 3)
     assert answered.handed_offset == 8
     assert bytes(follower.data[0]) == b"what came before"
@@ -204,19 +213,19 @@ async def test_who_begins_in_the_middle_is_handed_what_came_before(parts, server
 async def test_replicas_in_sync_come_first_and_the_others_with_the_next_round(parts, server, follower):
     parts["a"].in_sync = False
     parts["a"].log_end = parts["b"].log_end = 50
-    assert keys((await follower.fetch({"a": 5, "b": 5}, bytes_max=40)).answered) == ["b"]
-    assert keys((await follower.fetch({}, bytes_max=40)).answered) == ["a"]
+    assert keys((await follower.fetch({"a": 5, "b": 5}, bytes_max=40)).responses) == ["b"]
+    assert keys((await follower.fetch({}, bytes_max=40)).responses) == ["a"]
 
 
 async def test_catching_up_has_an_allowance_and_goes_on_when_it_is_filled(parts):
     server = FetchServer(parts.get, catchup_bytes_per_second=100)
     parts["a"].in_sync, parts["a"].log_end = False, 1000
     follower = Follower(server)
-    assert [one.size_bytes for one in (await follower.fetch({"a": 5}, bytes_max=1000)).answered] == [100]
-    (later,) = (await follower.fetch({"a": 105}, bytes_max=1000)).answered
+    assert [one.size_bytes for one in (await follower.fetch({"a": 5}, bytes_max=1000)).responses] == [100]
+    (later,) = (await follower.fetch({"a": 105}, bytes_max=1000)).responses
     assert 1 <= later.size_bytes < 100
     parts["b"].log_end = 500
-    assert keys((await follower.fetch({"b": 5}, bytes_max=1000)).answered) == ["b"], "who is in sync has no bound"
+    assert keys((await follower.fetch({"b": 5}, bytes_max=1000)).responses) == ["b"], "who is in sync has no bound"
 
 
 async def test_what_is_forgotten_is_not_answered(parts, server, follower):
@@ -228,7 +237,7 @@ async def test_what_is_forgotten_is_not_answered(parts, server, follower):
     await asyncio.sleep(0.01)
     assert not held.done()
     server.on_change("b")
-    assert keys((await held).answered) == ["b"]
+    assert keys((await held).responses) == ["b"]
     await until(lambda: not server._held)
 
 
@@ -238,7 +247,7 @@ async def test_damage_that_keeps_a_follower_from_being_served_is_logged_once(par
         await follower.fetch({"a": 5}, wait_ms=1)
     assert [record.message for record in caplog.records] == ["a replica fetch failed"]
     parts["a"].damaged_end = None
-    assert keys((await follower.fetch({"a": 5})).answered) == ["a"]
+    assert keys((await follower.fetch({"a": 5})).responses) == ["a"]
     parts["a"].damaged_end = 7
     await follower.fetch({"a": 5}, wait_ms=1)
     assert len(caplog.records) == 2

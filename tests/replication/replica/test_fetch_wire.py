@@ -11,7 +11,7 @@ from engine.errors import Invalid
 from engine.log.epochs import EpochEnd
 from replication.cores.fetch import Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.replica import fetch_wire
-from replication.replica.fetch_wire import FetchReply, FetchRequest, as_answered, as_asked
+from replication.replica.fetch_wire import FetchReply, FetchRequest, as_fetch_partition, as_partition_response
 
 OFFSETS = st.integers(0, 2**62)
 FETCHES = st.builds(
@@ -24,15 +24,15 @@ ANSWERS = st.one_of(
 )
 
 
-def request(asked: list[fetch_wire.Asked], **others: object) -> FetchRequest:
+def request(asked: list[fetch_wire.FetchPartition], **others: object) -> FetchRequest:
     fields = {"session": "s", "session_epoch": 3, "is_full": True, "node_id": 2, "broker_epoch": 7, "shard": 1}
     limits = {"bytes_min": 1, "bytes_max": 1000, "wait_ms": 500}
-    return FetchRequest(asked=asked, **(fields | limits | others))
+    return FetchRequest(partitions=asked, **(fields | limits | others))
 
 
 @given(st.dictionaries(st.text(min_size=1), FETCHES), st.lists(st.text()))
 def test_a_request_says_what_each_replica_asked(fetches: dict[str, FollowerFetch], forgotten: list[str]) -> None:
-    sent = request([as_asked(key, fetch) for key, fetch in fetches.items()], forgotten=forgotten)
+    sent = request([as_fetch_partition(key, fetch) for key, fetch in fetches.items()], forgotten=forgotten)
     found = fetch_wire.decode_request(fetch_wire.encode_request(sent))
     assert found == sent
     assert dict(found.fetches()) == fetches
@@ -49,12 +49,12 @@ def test_an_answer_says_what_the_leader_said_with_its_batches(
             high_watermark, log_start, data = answer
             answer = Send(fetch.log_end, high_watermark, log_start)
             batches += [data] if data else []
-        answered.append(as_answered(str(number), answer, len(data)))
+        answered.append(as_partition_response(str(number), answer, len(data)))
         expected.append((fetch, answer, data))
     body = b"".join(fetch_wire.encode_reply(FetchReply(True, answered), batches))
     reply, found = fetch_wire.decode_reply(body)
     assert reply.is_session_known
-    for one, data, (fetch, answer, sent) in zip(reply.answered, found, expected, strict=True):
+    for one, data, (fetch, answer, sent) in zip(reply.responses, found, expected, strict=True):
         assert one.answer_to(fetch) == answer
         assert bytes(data) == sent
 
@@ -69,7 +69,7 @@ def test_strangers_bytes_are_refused(body: bytes) -> None:
 
 
 def test_an_answer_that_is_cut_off_or_goes_on_is_refused() -> None:
-    pieces = fetch_wire.encode_reply(FetchReply(True, [as_answered("a", Send(0, 1, 0), 4)]), [b"1234"])
+    pieces = fetch_wire.encode_reply(FetchReply(True, [as_partition_response("a", Send(0, 1, 0), 4)]), [b"1234"])
     body = b"".join(pieces)
     fetch_wire.decode_reply(body)
     for wrong in (body[:-1], body + b"5", body[:3], b"\xff\xff\xff\xff" + body[4:]):
@@ -78,7 +78,7 @@ def test_an_answer_that_is_cut_off_or_goes_on_is_refused() -> None:
 
 
 def test_sizes_below_zero_are_refused() -> None:
-    pieces = fetch_wire.encode_reply(FetchReply(True, [as_answered("a", Send(0, 1, 0), -4)]), [])
+    pieces = fetch_wire.encode_reply(FetchReply(True, [as_partition_response("a", Send(0, 1, 0), -4)]), [])
     with pytest.raises(Invalid, match="cut off"):
         fetch_wire.decode_reply(b"".join(pieces))
 
@@ -89,7 +89,7 @@ def test_another_version_is_refused() -> None:
 
 
 def test_a_verdict_that_nobody_knows_is_refused() -> None:
-    answered = fetch_wire.Answered("a", "perhaps")
+    answered = fetch_wire.PartitionResponse("a", "perhaps")
     with pytest.raises(Invalid, match="perhaps"):
         answered.answer_to(FollowerFetch(1, 1, 1, 1, 1, None))
 
@@ -97,5 +97,7 @@ def test_a_verdict_that_nobody_knows_is_refused() -> None:
 def test_a_first_fetch_of_many_partitions_stays_small() -> None:
     """The internal listener accepts at most 16 MiB: 100,000 partitions."""
     key = "0123456789abcdef0123456789abcdef/9999"
-    one = msgspec.msgpack.encode(as_asked(key, FollowerFetch(1, 10**12, 10**6, 10**12, 10**12, 10**6, 10**12)))
+    one = msgspec.msgpack.encode(
+        as_fetch_partition(key, FollowerFetch(1, 10**12, 10**6, 10**12, 10**12, 10**6, 10**12))
+    )
     assert len(one) < 100

@@ -13,7 +13,7 @@ from engine.format.batch import Buffer
 from engine.runtime.disk import RealDisk
 from replication.replica import follower as following
 from replication.replica.acks import Acks
-from replication.replica.fetch_wire import Asked, decode_request
+from replication.replica.fetch_wire import FetchPartition, decode_request
 from replication.replica.fetcher import FetchLimits
 from tests.replication.hosts import LIMITS, Hosts, batch_of, hosts, until
 
@@ -35,22 +35,22 @@ class Listening:
     """Compares the fetches of node 2 to node 1 with its log at that moment."""
 
     def __init__(self, cluster: Hosts) -> None:
-        self.asked: list[Asked] = []
-        self.untrue: list[Asked] = []
+        self.partitions: list[FetchPartition] = []
+        self.untrue: list[FetchPartition] = []
         self._follower = cluster[2].partition()
         self._fetch = cluster[1].host.server.fetch
         cluster[1].host.server.fetch = self._heard  # type: ignore[method-assign]
 
     async def _heard(self, body: Buffer) -> list[Buffer]:
-        for one in decode_request(body).asked:
-            self.asked.append(one)
+        for one in decode_request(body).partitions:
+            self.partitions.append(one)
             if one.log_end > self._follower.log_end or one.durable_end > self._follower.durable_end:
                 self.untrue.append(one)
         return await self._fetch(body)
 
     @property
-    def ahead(self) -> Sequence[Asked]:
-        return [one for one in self.asked if one.ahead is not None]
+    def ahead(self) -> Sequence[FetchPartition]:
+        return [one for one in self.partitions if one.ahead is not None]
 
 
 def write_at_once(cluster: Hosts) -> None:
@@ -100,11 +100,11 @@ async def test_another_leader_is_asked_from_where_the_log_ends(two: Hosts) -> No
     async with two[2].shard.committer.paused(follower):
         write_at_once(two)
         await until(lambda: heard.ahead)
-        begin = len(heard.asked)
+        begin = len(heard.partitions)
         two.elect(1)
         await until(lambda: two[1].replica().is_leading)
     await two[1].produce(b"of the next epoch", acks=Acks.ALL)
-    of_next_epoch = [one for one in heard.asked[begin:] if one.leader_epoch == 2]
+    of_next_epoch = [one for one in heard.partitions[begin:] if one.leader_epoch == 2]
     assert of_next_epoch[0].ahead is None
     assert two[2].stored_bytes() == two[1].stored_bytes()
     assert heard.untrue == []

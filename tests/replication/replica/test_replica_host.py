@@ -340,10 +340,10 @@ async def test_idle_partitions_are_asked_for_once(tmp_path: Path) -> None:
         await until(lambda: all(cluster[1].replica(number).is_leading for number in range(200)))
         (fetcher,) = cluster[2].host._fetchers.values()
         await cluster[1].produce(b"a", number=7)
-        rounds, asked = fetcher.rounds, fetcher.asked
+        rounds, asked = fetcher.rounds, fetcher.fetched_partitions
         await until(lambda: fetcher.rounds >= rounds + 3)
-        assert fetcher.asked - asked <= 4, "of the one that was written to; the others have nothing to say"
-        assert fetcher.asked < 3 * 200
+        assert fetcher.fetched_partitions - asked <= 4, "of the one that was written to; the others have nothing to say"
+        assert fetcher.fetched_partitions < 3 * 200
         await cluster[1].produce(b"b", number=8)
         assert cluster[2].values(8) == [b"b"]
 
