@@ -48,7 +48,7 @@ class DivergenceHandler:
         executor: Executor,
         clock: Clock,
         committer: Committer,
-        directory_manager: LogDirectoryManager,
+        log_manager: LogDirectoryManager,
         sealer: Sealer,
         key_budget: KeyBudget,
     ) -> None:
@@ -56,7 +56,7 @@ class DivergenceHandler:
         self._executor = executor
         self._clock = clock
         self._committer = committer
-        self._directory_manager = directory_manager
+        self._log_manager = log_manager
         self._sealer = sealer
         self._key_budget = key_budget
 
@@ -143,9 +143,9 @@ class DivergenceHandler:
 
     async def _save_points(self, partition: Partition) -> None:
         try:
-            await self._directory_manager.save_log_start(partition)
+            await self._log_manager.save_log_start(partition)
         except OSError as error:
-            self._directory_manager.record_failure(partition, error, "saving recovery points")
+            self._log_manager.record_failure(partition, error, "saving recovery points")
             raise storage_error(f"{partition.name}: saving recovery points", error) from error
 
     async def _on_disk(
@@ -162,7 +162,7 @@ class DivergenceHandler:
                 return await retry_until_files_free(f"{partition.name}: {doing}", work)
             return await work()
         except OSError as error:
-            self._directory_manager.record_failure(partition, error, doing)
+            self._log_manager.record_failure(partition, error, doing)
             failure = storage_error(f"{partition.name}: {doing}", error)
             if is_fatal:
                 partition.go_offline(failure)

@@ -36,14 +36,14 @@ class Housekeeping:
         self,
         partitions: Callable[[], Iterable[Partition]],
         committer: Committer,
-        directory_manager: LogDirectoryManager,
+        log_manager: LogDirectoryManager,
         clock: Clock,
         expiry: Callable[[Partition], Work | None],
         background: BackgroundTasks,
     ) -> None:
         self._partitions = partitions
         self._committer = committer
-        self._directory_manager = directory_manager
+        self._log_manager = log_manager
         self._clock = clock
         self._expiry = expiry
         self._background = background
@@ -52,7 +52,7 @@ class Housekeeping:
         self._logged = ""  # the logged reason of the last failed checkpoint: a disk stays full for hours
 
     def __repr__(self) -> str:
-        return f"Housekeeping({self._directory_manager})"
+        return f"Housekeeping({self._log_manager})"
 
     async def run(self) -> None:
         try:
@@ -107,7 +107,7 @@ class Housekeeping:
     async def _checkpoint(self) -> None:
         """Logs each distinct failure once."""
         try:
-            await self._directory_manager.save_checkpoints()
+            await self._log_manager.save_checkpoints()
             self._logged = ""
         except OSError as error:
             if self._logged != str(error):

@@ -27,7 +27,7 @@ class RecordDeletion:
         disk: Disk,
         executor: Executor,
         clock: Clock,
-        directory_manager: LogDirectoryManager,
+        log_manager: LogDirectoryManager,
         advancer: LogStartAdvancer,
         tiered_end: Callable[[Partition], int | None],
         leading_epoch: Callable[[Partition], int | None],
@@ -35,7 +35,7 @@ class RecordDeletion:
         self._disk = disk
         self._executor = executor
         self._clock = clock
-        self._directory_manager = directory_manager
+        self._log_manager = log_manager
         self._log_start_advancer = advancer
         self._tiered_end = tiered_end
         self._leading_epoch = leading_epoch
@@ -59,7 +59,7 @@ class RecordDeletion:
                 await save_fence_below(self._disk, self._executor, partition, bounds.local)
                 await self._log_start_advancer.advance(partition, bounds)
             except OSError as error:
-                if not self._directory_manager.record_failure(partition, error, "expiring records"):
+                if not self._log_manager.record_failure(partition, error, "expiring records"):
                     raise
 
     async def delete_below(self, partition: Partition, offset: int) -> None:
@@ -68,5 +68,5 @@ class RecordDeletion:
             await save_fence_below(self._disk, self._executor, partition, offset)
             await self._log_start_advancer.advance(partition, Bounds(offset, offset))
         except OSError as error:
-            self._directory_manager.record_failure(partition, error, "deleting records")
+            self._log_manager.record_failure(partition, error, "deleting records")
             raise storage_error(f"{partition.name}: deleting records", error) from error

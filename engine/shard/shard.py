@@ -115,30 +115,26 @@ class Shard:
             lambda *damage: self.quarantine.record(*damage),  # noqa: PLW0108 - made below
         )
         self.committer = Committer(self.writer, clock, self.sealer.sealed)
-        self._closed = UnopenedRecoveryPoints(disk, self.directories)
+        closed = self._closed = UnopenedRecoveryPoints(disk, self.directories)
         self._opening = OpeningPartitions()
-        self.directory_manager = LogDirectoryManager(
-            disk, self.directories, executor, self._opened, self._key_of, self._closed
-        )
+        self.log_manager = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, closed)
         moved, offline, include = events.positions_moved, events.went_offline, self.committer.include
-        reports = PartitionEvents(moved, include, offline, self._find_watermark, self.directory_manager.mapped_error)
+        reports = PartitionEvents(moved, include, offline, self._find_watermark, self.log_manager.mapped_error)
         self.opener = Opener(disk, self.directories, executor, clock, reports)
-        self.advancer = LogStartAdvancer(disk, executor, self.directory_manager.save_log_start, self.sealer.saved)
+        self.advancer = LogStartAdvancer(disk, executor, self.log_manager.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
         self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(
-            disk, executor, clock, self.directory_manager, self.advancer, events.tiered_end, events.leading_epoch
+            disk, executor, clock, self.log_manager, self.advancer, events.tiered_end, events.leading_epoch
         )
-        self._topic_deletion = TopicDeletion(
-            self.catalog, self.closed, self.open_topic, events.closed, events.moved_away
-        )
+        self._delete_topic = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
         self.key_budget = KeyBudget(keys_max)
         self._divergence_handler = DivergenceHandler(
-            disk, executor, clock, self.committer, self.directory_manager, self.sealer, self.key_budget
+            disk, executor, clock, self.committer, self.log_manager, self.sealer, self.key_budget
         )
         self.housekeeping = Housekeeping(
-            self.partitions, self.committer, self.directory_manager, clock, self.deletion.due, self._background
+            self.partitions, self.committer, self.log_manager, clock, self.deletion.due, self._background
         )
         self._events = events
         self._executor = executor
@@ -168,7 +164,7 @@ class Shard:
         self._closed.load(checkpoints, records, self.owns)
         await self._open_topics(records, checkpoints, None)
         self._high_watermarks = {}
-        await self.directory_manager.mark_recovered()
+        await self.log_manager.mark_recovered()
         self._ticker = keep_running(self.housekeeping.run, "housekeeping")
 
     async def stop(self) -> bool:
@@ -184,7 +180,7 @@ class Shard:
         await self._background.ended()
         await self.catalog.stop()
         self.writer.stop()
-        return await self._in_thread(self.directory_manager.close, self.clock.monotonic)
+        return await self._in_thread(self.log_manager.close, self.clock.monotonic)
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
@@ -211,7 +207,7 @@ class Shard:
     ) -> tuple[Topic, bool]:
         """Create a topic, or find an equal one. Returns it and whether it is new. Raises TopicExists, Invalid."""
         async with self.catalog.changing:
-            await self._topic_deletion.finish(name)
+            await self._delete_topic.finish(name)
             record, is_new = await self.catalog.create(name, partitions, replication_factor, overrides)
             if name not in self.topics:
                 await self.open_topic(record)
@@ -229,7 +225,7 @@ class Shard:
 
         Raises StorageFull, StorageFailed: it is then served as before, or a second call continues its deletion.
         """
-        await self._background.finish(self._topic_deletion.delete(name), "deleting a topic")
+        await self._background.finish(self._delete_topic.delete(name), "deleting a topic")
 
     async def open_topic(self, record: TopicRecord) -> Topic:
         """Start serving a new topic, or one that returns: then its files are recovered as they are."""
@@ -270,7 +266,7 @@ class Shard:
         await self._close(gone, UnknownPartition(f"partitions {numbers} of topic {name!r} were reassigned"))
         self._events.moved_away(topic, gone)
         with suppress(OSError):  # so that they do not count as damaged if they return; their return checks it too
-            await self.directory_manager.save_checkpoints()
+            await self.log_manager.save_checkpoints()
 
     async def _close(self, partitions: Collection[Partition], reason: EngineError) -> None:
         async for partition in in_slices(partitions):
@@ -380,7 +376,7 @@ class Shard:
             async for one, partition in in_slices(zip(wanted, partitions, strict=True)):
                 topic = topics[one.record.name]
                 topic.partitions[one.number] = partition
-                self.directory_manager.add(partition)
+                self.log_manager.add(partition)
                 partition.validator.keys.window.use_budget(self.key_budget, self.clock.steady_ms())
                 self._events.opened(self, topic, partition)
             self.topics.serve(topics)
@@ -390,7 +386,7 @@ class Shard:
         self._finding.keep(work, "finding the high watermark", of=partition.name)
 
     def _directory_failed(self, directory: DataDirectory) -> None:
-        self.directory_manager.take_offline(directory)
+        self.log_manager.take_offline(directory)
         self._events.directory_failed(directory)
 
     def _opened(self) -> Iterable[Partition]:

@@ -223,7 +223,7 @@ class ClusterAgent:
     # Calls of the shards.
 
     async def confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
-        """Return the state as the store has it at some time after this call. Raises SessionLost, Unsure, Conflict."""
+        """Return the state in the store after this call. Raises SessionLost, CommitUnknown, Conflict."""
         return (await self._now.confirmed.answer(block_of(topic_id, number)) or {}).get(number)
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:

@@ -119,7 +119,7 @@ class StateBlocks:
         """Return the states of blocks as the store has them at some time after this call, without deleted blocks.
 
         A commit that only checks versions: a ZooKeeper server may answer a read with an old state, while commits are
-        totally ordered. Raises SessionLost, Unsure, and Conflict if the states keep changing.
+        totally ordered. Raises SessionLost, CommitUnknown, and Conflict if the states keep changing.
         """
         confirmed: dict[str, Mapping[int, VersionedState]] = {}
         for start in range(0, len(names), CHECKS_MAX):

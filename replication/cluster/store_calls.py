@@ -31,7 +31,7 @@ class StoreTimeout(EngineError):
 async def with_store_timeout(
     session: Session, work: Callable[[], Awaitable[Result]], *, changes: bool = True, silent_s: float = SILENT_S
 ) -> Result:
-    """Return the result of the work. Raises StoreTimeout if it was not started or changes nothing, else Unsure."""
+    """Return the work's result. Raises StoreTimeout if it was not started or changes nothing, else CommitUnknown."""
     silence = start_task(_silence(session, silent_s))
     connected = start_task(_until_not_suspended(session))
     working: asyncio.Future[Result] | None = None

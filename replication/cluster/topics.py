@@ -62,7 +62,7 @@ class ClusterTopics:
     async def create(
         self, name: str, partitions: int, replication_factor: int, config: Wish
     ) -> tuple[TopicEntry, bool]:
-        """Create a topic. Returns it, and whether it is new. Raises TopicExists, Invalid, NodesAbsent, Unsure."""
+        """Create a topic. Returns it and whether it is new. Raises TopicExists, Invalid, NodesAbsent, CommitUnknown."""
         check_topic_name(name)
         check_partitions(partitions)
         _check_settings(name, config, replication_factor)

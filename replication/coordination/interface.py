@@ -111,7 +111,7 @@ class Session(Protocol):
         """Return the sorted names directly below a key. A parent may remain after its last child is deleted."""
 
     async def commit(self, *operations: Operation) -> None:
-        """Apply all operations in order, or none. Raises Conflict, Invalid, Unsure, and errors of the disk.
+        """Apply all operations in order, or none. Raises Conflict, Invalid, CommitUnknown, and errors of the disk.
 
         A cancelled caller stops waiting; the commit may still happen.
         """

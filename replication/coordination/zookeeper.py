@@ -3,7 +3,7 @@
 kazoo's callbacks run in its threads and only wake the event loop. (1) While the connection is SUSPENDED, calls wait
 until the session continues or is lost. (2) A lost session is final; kazoo is stopped, since it would open another one.
 (3) After a commit whose answer was lost, the keys are read: every value carries the id of its commit. The commit is
-retried if it did not happen, and fails as Unsure if the keys do not show it.
+retried if it did not happen, and fails as CommitUnknown if the keys do not show it.
 
 All keys are below the root of the address. The data of a node is a format byte, the commit's id and the value; a node
 without data is a directory, created for the keys below it and never removed. `created` is ZooKeeper's czxid.
@@ -131,7 +131,7 @@ class ZookeeperSession:
         return sorted(await self._answer(lambda: self._client.get_children_async(self._root + key)) or ())
 
     async def commit(self, *operations: Operation) -> None:
-        """Commit; after a lost answer, read the outcome. Raises Conflict, Invalid, Unsure, SessionLost."""
+        """Commit; after a lost answer, read the outcome. Raises Conflict, Invalid, CommitUnknown, SessionLost."""
         check_operations(operations)
         self._check_open()
         created = [operation.key for operation in operations if isinstance(operation, Create)]
@@ -261,7 +261,7 @@ class ZookeeperSession:
         return transaction
 
     def _raise_conflict(self, results: list[Any]) -> None:
-        """Raises Conflict for the operation that failed; Unsure if the session was lost meanwhile."""
+        """Raises Conflict for the operation that failed; CommitUnknown if the session was lost meanwhile."""
         failures = [one for one in results if isinstance(one, Exception)]
         reasons = [one for one in failures if not isinstance(one, RolledBackError | RuntimeInconsistency)]
         for reason in reasons:

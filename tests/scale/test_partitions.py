@@ -164,9 +164,9 @@ async def test_checkpoints_write_one_file(start: Start, disk: CountingDisk):
         await node.shard.create_topic("t", SCALE, 1, {})
         await fill(node, "t")
         disk.reset()
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         assert disk.syncs <= 2  # the file and its directory
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         assert disk.syncs <= 2, "nothing has changed"
 
 

@@ -64,11 +64,12 @@ def _metrics(text: str) -> Iterator[Finding]:
     else:
         yield Finding("partitions", OK, f"{sum(of('penstock_partitions')):.0f}, none offline or damaged")
     if sum(of("penstock_last_stop_power_loss")):
-        holes = sum(of("penstock_recovery_holes"))
+        names = ("penstock_recovery_mid_log_truncations", "penstock_recovery_holes")  # older nodes have the second
+        truncations = sum(sum(of(name)) for name in names)
         yield Finding(
             "last stop",
             WARN,
-            f"power was lost; {holes:.0f} logs truncated in the middle",
+            f"power was lost; {truncations:.0f} logs truncated in the middle",
             "see the log of the last start",
         )
     lag_s = max(of("penstock_tier_lag_seconds"), default=0.0)

@@ -74,7 +74,7 @@ class InlineNode:
 
     def checkpoint(self) -> None:
         for directory in self.shard.directories:
-            directory.save_checkpoints(self.shard.directory_manager._checkpoints_in(directory))
+            directory.save_checkpoints(self.shard.log_manager._checkpoints_in(directory))
 
     async def expire(self, partition: Partition, tiered_end: int | None = None) -> None:
         self.heard.tiered_end = lambda _: tiered_end

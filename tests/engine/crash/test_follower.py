@@ -84,7 +84,7 @@ class Follower:
                         await step(node, partition)
                         await self.check(node, partition)
                 if self.random.random() < 0.5:
-                    await node.shard.directory_manager.save_checkpoints()
+                    await node.shard.log_manager.save_checkpoints()
                 await self.end(node)
 
     async def end(self, node) -> None:

@@ -66,7 +66,7 @@ async def test_a_replica_begins_with_what_was_committed_before(lives, names):
 async def test_it_is_saved_with_the_recovery_points(lives):
     async with lives.life("a") as node:
         await begun(node)
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         assert load_high_watermarks(node.shard.disk, str(lives.path / "a")) == {"id-of-t/0": 6, "id-of-t/1": 6}
 
 
@@ -97,7 +97,7 @@ async def test_what_was_given_up_had_been_committed(lives):
 async def test_a_node_that_is_alone_has_no_such_file(lives):
     async with lives.life("a") as node:
         await node.shard.create_topic("t", 1, 1, {})
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
     assert not (lives.path / "a" / paths.HIGH_WATERMARKS).exists()
 
 

@@ -257,11 +257,11 @@ async def test_recovery_points_that_cannot_be_saved_stop_only_their_directory(li
     async with lives.life() as node:
         await make(node)
         lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.EIO))
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         assert all(node.shard.partition("t", n).offline for n in lives.of(node, "b"))
         assert all(node.shard.partition("t", n).offline is None for n in lives.of(node, "a"))
         assert lines(caplog) == ["a data directory is offline"]
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
     assert (lives.path / "a" / "recovery-points").exists()
 
 
@@ -272,13 +272,13 @@ async def test_that_recovery_points_have_no_room_is_told_once(lives, caplog):
             Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC, times=None)
         )
         for _ in range(3):
-            await node.shard.directory_manager.save_checkpoints()
+            await node.shard.log_manager.save_checkpoints()
         assert [line.message for line in caplog.records].count("checkpoint failed") == 1
         lives.disk.rules.clear()
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         await append(node)  # or there is nothing new to save
         lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC))
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         assert [line.message for line in caplog.records].count("checkpoint failed") == 2
 
 

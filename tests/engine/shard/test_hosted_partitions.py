@@ -158,7 +158,7 @@ async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, name
     async with lives.life(*names) as node:
         await adopt(node, RECORD)
         await append(node)
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         saved = node.shard.directories.load_checkpoints()
         assert saved["id-of-t/1"].recovery_point == 1
         await adopt(node, replace(RECORD, hosted=(3,)))
@@ -255,13 +255,13 @@ async def test_what_was_deleted_of_a_topic_stays_so_when_it_comes_back(lives, na
         await given_up(node)
         for _ in range(2):
             await node.shard.close_topic("t")
-            await node.shard.directory_manager.save_checkpoints()
+            await node.shard.log_manager.save_checkpoints()
             assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(3, 2)
             await node.shard.open_topic(record)
             partition = node.shard.partition("t", 3)
             assert (partition.log.log_start, partition.log_end) == (2, 3)
         await append(node)
-        await node.shard.directory_manager.save_checkpoints()
+        await node.shard.log_manager.save_checkpoints()
         assert node.shard.directories.load_checkpoints()["id-of-t/3"] == Checkpoint(4, 2)
 
 
@@ -278,7 +278,7 @@ async def test_a_process_that_starts_while_a_topic_is_set_aside_keeps_what_is_kn
                 directories.first.disk, directories.first, lives.clock, executor, str, additional=directories.additional
             )
             await shard.start([])
-            await shard.directory_manager.save_checkpoints()
+            await shard.log_manager.save_checkpoints()
             if is_last:
                 await shard.open_topic(record)
                 assert shard.partition("t", 3).log.log_start == 2
@@ -291,16 +291,16 @@ async def test_points_go_with_the_topic(lives, names):
         for is_served in (True, False):
             record = await adopt(node, RECORD)
             await append(node)
-            await node.shard.directory_manager.save_checkpoints()
+            await node.shard.log_manager.save_checkpoints()
             if is_served:
                 await node.shard.delete_topic("t")
             else:
                 await node.shard.close_topic("t")
                 node.shard.catalog.move_aside(record)
-                await node.shard.directory_manager.save_checkpoints()
+                await node.shard.log_manager.save_checkpoints()
                 assert set(node.shard.directories.load_checkpoints()) == {"id-of-t/1", "id-of-t/3"}
                 await node.shard.catalog.delete(record)
-            await node.shard.directory_manager.save_checkpoints()
+            await node.shard.log_manager.save_checkpoints()
             assert node.shard.directories.load_checkpoints() == {}
 
 

@@ -44,14 +44,14 @@ async def test_that_a_checkpoint_fails_is_told_once_for_each_reason(
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
     caplog.set_level(logging.INFO, "penstock.engine")
     full, failing = OSError(errno.ENOSPC, "No space left"), OSError(errno.EIO, "Input/output error")
-    directory_manager: Any = Keeper([full, full, full, failing, failing, full])
+    log_manager: Any = Keeper([full, full, full, failing, failing, full])
     nothing: Any = None
-    keeping = Housekeeping(tuple, nothing, directory_manager, SystemClock(), lambda _: None, BackgroundTasks())
+    keeping = Housekeeping(tuple, nothing, log_manager, SystemClock(), lambda _: None, BackgroundTasks())
     ticking = asyncio.create_task(keeping.run())
     async with asyncio.timeout(LONG_S):
-        await directory_manager.saved.wait()
-        directory_manager.refusals, directory_manager.saved = [full], asyncio.Event()
-        await directory_manager.saved.wait()
+        await log_manager.saved.wait()
+        log_manager.refusals, log_manager.saved = [full], asyncio.Event()
+        await log_manager.saved.wait()
     ticking.cancel()
     reasons = [str(error) for error in (full, failing, full, full)]
     assert [line.reason for line in caplog.records if line.message == "checkpoint failed"] == reasons  # type: ignore[attr-defined]
@@ -85,13 +85,13 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
         works.append(asyncio.sleep(0))
         return works[-1]
 
-    directory_manager: Any = Keeper([])
+    log_manager: Any = Keeper([])
     one: Any = Partition()
     nothing: Any = None
-    keeping = Housekeeping(lambda: [one], nothing, directory_manager, SystemClock(), expiry, Stopping())
+    keeping = Housekeeping(lambda: [one], nothing, log_manager, SystemClock(), expiry, Stopping())
     ticking = asyncio.create_task(keeping.run())
     async with asyncio.timeout(LONG_S):
-        await directory_manager.saved.wait()
+        await log_manager.saved.wait()
     ticking.cancel()
     await asyncio.wait([ticking])
     assert works

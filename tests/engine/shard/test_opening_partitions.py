@@ -51,7 +51,7 @@ async def test_points_that_are_saved_while_partitions_are_taken_in_are_those_of_
 
     def opened(shard, partition):
         if partition.number == 0:
-            following.append(asyncio.ensure_future(shard.directory_manager.save_log_start(partition)))
+            following.append(asyncio.ensure_future(shard.log_manager.save_log_start(partition)))
 
     async with started(home, records, opened):
         await asyncio.gather(*following)

@@ -127,11 +127,11 @@ async def test_housekeeping_goes_on_while_files_of_one_partition_are_not_removed
 
     ones = [One(is_stuck) for is_stuck in (True, False, True, False)]
     ones += [One(False) for _ in range(20)] + [One(True)]
-    directory_manager, tasks = Keeper(), BackgroundTasks()
-    keeping = Housekeeping(lambda: ones, None, directory_manager, SystemClock(), One.removed, tasks)  # type: ignore[arg-type]
+    log_manager, tasks = Keeper(), BackgroundTasks()
+    keeping = Housekeeping(lambda: ones, None, log_manager, SystemClock(), One.removed, tasks)  # type: ignore[arg-type]
     ticking = asyncio.ensure_future(keeping.run())
     async with asyncio.timeout(LONG_S):
-        while directory_manager.saved < 20:
+        while log_manager.saved < 20:
             await asyncio.sleep(0)
     ticking.cancel()
     await asyncio.wait([ticking])
