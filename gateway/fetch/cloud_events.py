@@ -18,8 +18,8 @@ from msgspec import Raw
 
 from engine.format.batch import Record
 from gateway.fetch.record_json import Undecodable, as_json, as_text
-from gateway.http.media_types import is_text
 from gateway.http.problems import Problem
+from gateway.http.record_content_type import is_text
 from gateway.http.times import rfc3339_ms
 from gateway.produce.cloud_events import (
     CONTENT_TYPE,

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from engine.errors import DecodedTooLarge, InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import Record
-from gateway.http.media_types import is_json, is_text, media_type_of
+from gateway.http.record_content_type import is_json, is_text, media_type_of
 
 _VALUES = msgspec.json.Decoder(Raw)
 _ENCODER = msgspec.json.Encoder()

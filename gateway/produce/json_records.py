@@ -24,8 +24,8 @@ from gateway.http.json_limits import (
     malformed_json,
     stack_exhausted,
 )
-from gateway.http.media_types import is_text, media_type_of
 from gateway.http.problems import Problem
+from gateway.http.record_content_type import is_text, media_type_of
 from gateway.http.times import rfc3339_ms
 from gateway.produce.batching import Headers, Incoming, IncomingRow, IncomingValues
 

@@ -18,6 +18,7 @@ from spark_ingest.decode.event_time import LATEST_US, parse_column
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
 from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members
 from spark_ingest.decode.json_types import Members, columns
+from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE, StandardColumn
 from spark_ingest.errors import NoEventTime
 from spark_ingest.plan import FAIL, JSON, RECORD, TaskSpec
 
@@ -25,17 +26,14 @@ TIMESTAMP = pa.timestamp("us", "UTC")
 HEADERS = pa.map_(pa.string(), pa.binary())
 LATEST_MS = LATEST_US // 1000
 _SEEN_MEMBERS_MAX = 1000
-_STANDARD_FIELDS = [
-    pa.field("_topic", pa.string(), nullable=False),
-    pa.field("_partition", pa.int32(), nullable=False),
-    pa.field("_offset", pa.int64(), nullable=False),
-    pa.field("_timestamp", TIMESTAMP),
-    pa.field("_key", pa.binary()),
-    pa.field("_headers", HEADERS),
-    pa.field("_event_time", TIMESTAMP, nullable=False),
-    pa.field("_ingest_commit", pa.int64(), nullable=False),
-    pa.field("_schema_id", pa.string(), nullable=False),
-]
+_ARROW_TYPES = {
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": TIMESTAMP,
+    "MAP<STRING, BINARY>": HEADERS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +63,14 @@ class Block:
 
 def table_schema(order: TaskSpec) -> pa.Schema:
     """Returns the Arrow schema, which depends on the plan only: all files of a schema id have the same one."""
+    leading = map(_arrow_field, LEADING)
     if order.recipe.payload == JSON:
-        return pa.schema([*_STANDARD_FIELDS, *arrow_fields(order.schema.members), pa.field("_extra", pa.string())])
-    return pa.schema([*_STANDARD_FIELDS, pa.field("_value", pa.binary())])
+        return pa.schema([*leading, *arrow_fields(order.schema.members), _arrow_field(EXTRA)])
+    return pa.schema([*leading, _arrow_field(VALUE)])
+
+
+def _arrow_field(column: StandardColumn) -> pa.Field:
+    return pa.field(column.name, _ARROW_TYPES[column.spark_type], nullable=column.is_nullable)
 
 
 class BlockMaker:
@@ -141,6 +144,7 @@ class BlockMaker:
         return DeadLetter(*place, record.timestamp, record.key, record.value, record.headers, bad.reason, bad.message)
 
     def _standard_arrays(self, records: Sequence[Record], own: pa.Array, event_time: pa.Array) -> list[pa.Array]:
+        """Returns an array for each of the leading columns, in their order."""
         task = self._order.task
         rows = len(records)
         return [

@@ -19,6 +19,8 @@ from typing import Any
 
 import msgspec
 
+from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
+
 Type = Any  # the grammar above; mypy knows no recursive alias that msgspec would take
 Members = list[list[Any]]  # [[name, type], ...]
 
@@ -28,10 +30,6 @@ COLUMNS_MAX = 1000  # further members go to _extra
 NAME_CHARS_MAX = 255  # of a column
 _NOT_IN_A_NAME = re.compile('["\\\\\x00-\x1f]')  # msgspec cannot look up such a member
 _INT64 = range(-(2**63), 2**63)
-STANDARD_COLUMNS = (
-    *("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers", "_event_time"),
-    *("_ingest_commit", "_schema_id", "_extra", "_value"),
-)
 _RESERVED = frozenset((*STANDARD_COLUMNS, "dt", "hr"))
 
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 import msgspec
 
 from spark_ingest.decode.json_types import spark_ddl
+from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
 from spark_ingest.plan import JSON, TableSchema
 
-_STANDARD_DDL = (
-    "`_topic` STRING, `_partition` INT, `_offset` BIGINT, `_timestamp` TIMESTAMP, `_key` BINARY, "
-    "`_headers` MAP<STRING, BINARY>, `_event_time` TIMESTAMP, `_ingest_commit` BIGINT, `_schema_id` STRING"
-)
 _PARTITION_DDL = "`dt` DATE, `hr` INT"
 
 
@@ -30,5 +27,5 @@ def schema_document(topic: str, payload: str, schema: TableSchema) -> bytes:
 
 def table_ddl(payload: str, schema: TableSchema) -> str:
     """Returns the DDL of all columns; the partition columns are last."""
-    own = [spark_ddl(schema.members), "`_extra` STRING"] if payload == JSON else ["`_value` BINARY"]
-    return ", ".join([_STANDARD_DDL, *filter(None, own), _PARTITION_DDL])
+    own = [spark_ddl(schema.members), EXTRA.ddl] if payload == JSON else [VALUE.ddl]
+    return ", ".join([*(one.ddl for one in LEADING), *filter(None, own), _PARTITION_DDL])

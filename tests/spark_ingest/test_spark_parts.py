@@ -10,7 +10,7 @@ import pytest
 from engine.errors import Corrupt
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable
-from spark_ingest.decode.json_types import STANDARD_COLUMNS
+from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.plan import Plan, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.report import Report, format_bytes, print_summary
 from spark_ingest.source.slices import Slice

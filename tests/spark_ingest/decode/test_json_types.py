@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from spark_ingest.decode.json_types import (
     COLUMNS_MAX,
-    STANDARD_COLUMNS,
     columns,
     evolve,
     infer,
@@ -19,6 +18,7 @@ from spark_ingest.decode.json_types import (
     settle,
     spark_ddl,
 )
+from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from tests.spark_ingest.json_values import OBJECTS, VALUES
 
 

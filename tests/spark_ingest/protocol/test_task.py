@@ -12,7 +12,7 @@ import pytest
 from engine.errors import Corrupt
 from engine.format.batch import Row, encode
 from engine.testing.memory_store import MemoryStore
-from spark_ingest.decode.json_types import STANDARD_COLUMNS
+from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Recipe, Task, TaskSpec
 from spark_ingest.protocol import chunks as harvest
