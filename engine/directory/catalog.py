@@ -126,7 +126,9 @@ class Catalog:
             try:
                 directory.retain_recovery_points(lambda name: name in having or name.startswith(aside))
             except OSError as error:  # they belong to no opened partition
-                log.warning("forgetting points failed", extra={"directory": directory.path, "reason": str(error)})
+                log.warning(
+                    "removing recovery points failed", extra={"directory": directory.path, "reason": str(error)}
+                )
 
     def _remove_moved_away(self, record: TopicRecord) -> None:
         """Finish interrupted removals of moved partitions; logs a failure of the disk."""

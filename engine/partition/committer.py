@@ -364,7 +364,7 @@ class Committer:
 
 def _fail_partition(partition: Partition, taken: list[Append], error: Exception) -> None:
     """After a bug: this partition's state in memory cannot be trusted any more."""
-    log.error("a group failed", extra={"partition": partition.name}, exc_info=error)
+    log.error("a group commit failed", extra={"partition": partition.name}, exc_info=error)
     failure = StorageFailed(f"{partition.name}: {error!r}", hint="the partition is offline until a restart")
     partition.go_offline(failure)
     partition.fail_appends(taken, failure)

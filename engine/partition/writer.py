@@ -189,7 +189,7 @@ def _notify_loop(callback: Callable[[Group], object], group: Group) -> None:
     try:
         callback(group)
     except Exception:
-        log.exception("reporting a written group failed")
+        log.exception("completing a group commit failed")
 
 
 class WriterThread:

@@ -284,7 +284,7 @@ class LinkClient:
             except LinkRejected as error:  # logged once: an operator has to act, and connecting is retried
                 if str(error) != reason:
                     reason = str(error)
-                    log.error("another process refuses us", extra={"at": self.path, "reason": reason})
+                    log.error("another process rejected the connection", extra={"at": self.path, "reason": reason})
             except OSError:
                 pass  # the other process does not listen yet
             if self._link is not None and self._link.is_up:

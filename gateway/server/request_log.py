@@ -63,7 +63,7 @@ class RequestLog:
     def disconnected(self, request: web.Request, operation: str, seconds: float, request_id: str) -> None:
         """Record a client that disconnected before its answer."""
         if self._is_on:
-            log.info("client left", extra=_fields(request, operation, seconds, request_id))
+            log.info("client disconnected", extra=_fields(request, operation, seconds, request_id))
 
     def _due(self, kind: str) -> tuple[bool, int]:
         """Return whether a failure of this kind may be logged now, and the number suppressed since the last one."""

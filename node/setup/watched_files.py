@@ -59,7 +59,7 @@ class WatchedFiles:
         except EngineError as error:
             log.error("changed files rejected", extra={"files": list(self._paths), "reason": error.detail})
         else:
-            log.info("files taken over", extra={"files": list(self._paths)})
+            log.info("files reloaded", extra={"files": list(self._paths)})
 
 
 def stamp_of(paths: Sequence[str]) -> Stamp:

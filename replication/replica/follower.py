@@ -107,7 +107,7 @@ class FollowerDriver:
                 return AFTER_ERROR_S
             if self._trouble is not None:
                 self._trouble = None
-                log.info("follows again", extra={"partition": replica.key})
+                log.info("following resumed", extra={"partition": replica.key})
             return wait_s
 
     async def _do(self, effect: follower.FollowerEffect | None, sent: Sent) -> float:

@@ -322,7 +322,7 @@ class ReplicaHost:
                 try:
                     hosted.replica.tick()
                 except Exception:  # a bug in one partition's leadership must not affect the others
-                    log.exception("a tick failed", extra={"partition": hosted.replica.key})
+                    log.exception("a tick of a replica failed", extra={"partition": hosted.replica.key})
 
 
 def _split(key: str) -> tuple[str, int]:

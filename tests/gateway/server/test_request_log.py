@@ -89,9 +89,9 @@ async def test_a_client_that_leaves_is_a_line_without_a_status(tmp_path, lines):
         poll.cancel()
         with suppress(asyncio.CancelledError):
             await poll
-        while not any(line.getMessage() == "client left" for line in lines()):
+        while not any(line.getMessage() == "client disconnected" for line in lines()):
             await asyncio.sleep(0.01)
-    (left,) = [line for line in lines() if line.getMessage() == "client left"]
+    (left,) = [line for line in lines() if line.getMessage() == "client disconnected"]
     assert left.operation == "fetch"
 
 
