@@ -298,9 +298,7 @@ class Replica:
                 return False
             log_ = self.partition.log
             if log_.leader_epoch >= role.leader_epoch:  # this process has lost what it acknowledged as this leader
-                log.warning(
-                    "leadership not resumed", extra={"partition": self.partition.name, "epoch": role.leader_epoch}
-                )
+                log.warning("not led again", extra={"partition": self.partition.name, "epoch": role.leader_epoch})
                 return False
             try:
                 await self.shard.start_epoch(self.partition, role.leader_epoch)
