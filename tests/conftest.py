@@ -15,7 +15,7 @@ COMMANDS = {point.name for point in entry_points(group="penstock.commands")}
 if not {"serve", "token", "ingest", "segment"} <= COMMANDS:
     pytest.exit("the installed distributions are older than this tree: run `make setup`", returncode=4)
 
-TOLD = "told at the end"  # a test's record_property of this name
+SUMMARY_PROPERTY = "summary line"  # a test's record_property of this name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,5 +38,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, text in getattr(report, "user_properties", ()):
-                if name == TOLD and report.when == "call":
+                if name == SUMMARY_PROPERTY and report.when == "call":
                     terminalreporter.write_line(text)

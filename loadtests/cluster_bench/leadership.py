@@ -75,10 +75,10 @@ def move(cluster: BenchCluster, times: int, show_status: Callable[[str], None]) 
     for number in range(times):
         show_status(f"clean move {number + 1} of {times}")
         with writing(cluster, "move") as (leader, writer):
-            asked = time.monotonic()
+            requested_at = time.monotonic()
             leader.stop()
             writer.wait_beyond(time.monotonic())
-        gaps.append(longest_gap(writer.acknowledged, asked).seconds)
+        gaps.append(longest_gap(writer.acknowledged, requested_at).seconds)
         refused += len(writer.refused)
     cluster.control().delete_topic("move")
     figure = f"{median(gaps) * 1000:.0f} ms (most {max(gaps) * 1000:.0f} ms)"

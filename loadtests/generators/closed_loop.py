@@ -25,10 +25,10 @@ async def run_closed_loop(load: Load) -> Outcome:
     in_flight = min(load.in_flight, load.requests)
     connections = [await connect(parts.hostname, parts.port) for _ in range(in_flight)]
     tally = _Tally()
-    turns = itertools.islice(itertools.cycle(requests), load.requests)
+    queue = itertools.islice(itertools.cycle(requests), load.requests)
     cpu_before, started = time.process_time(), time.perf_counter()
     try:
-        await asyncio.gather(*(tally.keep_sending(connection, turns) for connection in connections))
+        await asyncio.gather(*(tally.keep_sending(connection, queue) for connection in connections))
     finally:
         for connection in connections:
             connection.close()
@@ -52,8 +52,8 @@ class _Tally:
         self.answer_bytes = 0
         self.what_went_wrong = ""
 
-    async def keep_sending(self, connection: Connection, turns: itertools.islice[bytes]) -> None:
-        for request in turns:
+    async def keep_sending(self, connection: Connection, queue: itertools.islice[bytes]) -> None:
+        for request in queue:
             sent = time.perf_counter()
             answer = await connection.send(request)
             self.answer_bytes += len(answer.body)

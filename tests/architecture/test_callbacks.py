@@ -1,6 +1,6 @@
 """A class returns what happens, or reports it to what its constructor was given. No callback is assigned from outside.
 
-An assignment to an attribute of another object counts as one of a callback if the name says so, or if the value is a
+An assignment to an attribute of another object counts if its name is that of a callback, or if the value is a
 lambda, a partial, or a function or method of the same file.
 """
 

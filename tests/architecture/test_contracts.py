@@ -115,7 +115,7 @@ PLANTED = {
     "One door to S3": [("engine.tiering.store.store", "boto3")],
     "Granian is only what the load tests compare with": [("node.processes.server", "granian")],
     "One door to llhttp": [("gateway.server.adapter", "httptools")],
-    "HTTP on the wire knows nothing of the gateway above it": [("gateway.wire.server", "gateway.settings")],
+    "HTTP on the wire does not import the gateway above it": [("gateway.wire.server", "gateway.settings")],
     "One door to the record codec": [("gateway.produce.produce", "aiokafka.record")],
     "One door to the decompressors, and one to the compressors": [("gateway.http.request_body", "cramjam")],
     "One door to ZooKeeper": [("node.processes.supervisor", "kazoo.client")],

@@ -134,10 +134,10 @@ def test_no_module_is_over_400_lines() -> None:
     assert too_long(CODE_MODULES) == []
 
 
-def test_long_tests_are_told() -> None:
+def test_long_tests_are_reported() -> None:
     """A test may be long if it reads well that way; the warning asks for a look."""
-    for told in too_long(TEST_MODULES):
-        warnings.warn(told, stacklevel=1)
+    for warning in too_long(TEST_MODULES):
+        warnings.warn(warning, stacklevel=1)
 
 
 def test_every_module_says_what_it_is() -> None:

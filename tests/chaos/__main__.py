@@ -31,13 +31,13 @@ OUTPUT = ROOT / "chaos-output"
 
 @click.command()
 @click.option("--faults", default=",".join(FAULTS), help="Which, with commas between.  [default: all]")
-@click.option("--runs", default=1, show_default=True, help="Of each fault.")
+@click.option("--runs", default=1, show_default=True, help="Runs of each fault.")
 @click.option("--seconds-each", default=60.0, show_default=True, help="How long a run goes on injecting.")
-@click.option("--session-timeout-ms", default=SESSION_TIMEOUT_MS, show_default=True, help="Of the nodes.")
-@click.option("--seed", default=1, show_default=True, help="Of the first run; each further one has the next.")
+@click.option("--session-timeout-ms", default=SESSION_TIMEOUT_MS, show_default=True, help="The nodes' setting.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the first run; each later run adds 1.")
 @click.option("--one-cluster", "is_one_cluster", is_flag=True, help="For all faults, to save the starts.")
 @click.option("--record", "is_recorded", is_flag=True, help="Write docs/internals/reliability.json and .md.")
-@click.option("--source", type=click.Path(path_type=Path), default=ROOT, help="Whose nodes.  [default: these]")
+@click.option("--source", type=click.Path(path_type=Path), default=ROOT, help="Source of the nodes.  [default: this]")
 @click.option("--output", type=click.Path(path_type=Path), default=OUTPUT, help="Histories and logs of bad runs.")
 def main(
     faults: str,
@@ -69,7 +69,7 @@ def main(
             for fault, number in product(together, range(seed, seed + runs)):
                 kept = output / f"{fault.name}-{number}"
                 verdict = asyncio.run(run(cluster, fault, number, seconds_each, commit(source), kept))
-                _tell(verdict, kept)
+                _print_verdict(verdict, kept)
                 verdicts.append(verdict)
                 if is_recorded:
                     record(verdict)
@@ -95,7 +95,7 @@ def cannot() -> str | None:
     return why_not() or (None if is_installed() else WHY_NOT)
 
 
-def _tell(verdict: Verdict, kept: Path) -> None:
+def _print_verdict(verdict: Verdict, kept: Path) -> None:
     click.echo(line(verdict))
     click.echo(f"{'':20} {_shown(verdict.codes.items())}")
     for one in verdict.findings[:10]:
@@ -105,7 +105,7 @@ def _tell(verdict: Verdict, kept: Path) -> None:
 
 
 def _shown(codes: Iterable[tuple[str, int]]) -> str:
-    return "; ".join(f"{code} x{count}" for code, count in list(codes)[:12]) or "nobody met an error"
+    return "; ".join(f"{code} x{count}" for code, count in list(codes)[:12]) or "no client got an error"
 
 
 if __name__ == "__main__":

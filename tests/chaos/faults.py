@@ -119,7 +119,7 @@ async def shift_clock(scene: Scene) -> None:
     if scene.draw.random() < 0.5:
         await asyncio.to_thread(node.kill)
         await asyncio.to_thread(node.start)
-        await scene.cluster.wait_until_whole(scene.topic)
+        await scene.cluster.wait_until_healthy(scene.topic)
         await scene.hold(2, 4)
     if scene.draw.random() < 0.7:  # else the next injection starts with a wrong clock
         node.clock.step(0)
@@ -150,10 +150,10 @@ async def cut_followers_then_kill(scene: Scene) -> None:
 async def cut_one_way(scene: Scene) -> None:
     """Cut one direction only: a node receives and cannot send, or sends and cannot receive."""
     node, network = await scene.leader(), scene.cluster.network
-    is_heard = scene.draw.random() < 0.5
-    scene.cluster.injected(f"node {node.node_id} {'does not hear' if is_heard else 'is not heard by'} the others")
+    is_sending = scene.draw.random() < 0.5
+    scene.cluster.injected(f"node {node.node_id} {'cannot receive' if is_sending else 'cannot send'}")
     for other in [*scene.others(node), scene.cluster.zookeeper.name]:
-        network.cut(*((other, node.name) if is_heard else (node.name, other)))
+        network.cut(*((other, node.name) if is_sending else (node.name, other)))
     await scene.outlast(1.5, 2)
     network.heal_all()
 
@@ -227,7 +227,7 @@ async def restart_all_in_turn(scene: Scene) -> None:
         code = await asyncio.to_thread(node.stop)
         assert code == 0, f"node {node.node_id} ended with {code} after {signal.SIGTERM.name}: {node.log_tail()}"
         await asyncio.to_thread(node.start)
-        await scene.cluster.wait_until_whole(scene.topic)
+        await scene.cluster.wait_until_healthy(scene.topic)
 
 
 FAULTS = {
@@ -242,7 +242,7 @@ FAULTS = {
         Fault("shifted-clock", "the clock of a leader's node 3 or 30 h ahead or behind", shift_clock, has_clocks=True),
         Fault("isolate", "a leader's node cut off from nodes and ZooKeeper, not from clients", isolate_leader),
         Fault("cut-then-kill", "a leader's node cut off from its followers, then killed", cut_followers_then_kill),
-        Fault("one-way", "a leader's node not heard by the others, or not hearing them", cut_one_way),
+        Fault("one-way", "packets from or to a leader's node are dropped", cut_one_way),
         Fault("flapping", "the links of a leader's node cut and healed at random, each way", flap),
         Fault("cut-from-zookeeper", "a leader's node cut off from ZooKeeper only", cut_from_zookeeper),
         Fault("zookeeper", "ZooKeeper killed for longer than the sessions", lose_zookeeper),

@@ -69,7 +69,7 @@ def judge(
     for log in logs:
         leaders.setdefault(log.partition, log)
     found = check_all(history, [], logs, Guarantee())
-    found += [f"C14 nobody was acknowledged in {name}" for name in leaders if not _acked(history.produced, name)]
+    found += [f"C14 no record was acknowledged in {name}" for name in leaders if not _acked(history.produced, name)]
     found += [finding for one in streams for finding in stream_findings(one, leaders)]
     verdict.findings += found
     verdict.streamed = sum(one.events for one in streams)
@@ -92,7 +92,7 @@ def stream_findings(one: Streamed, leaders: dict[str, FinalLog]) -> list[str]:
     C6.
     """
     if one.ended:
-        return [f"C16 stream ended for good: {one.name}: {one.ended}"]
+        return [f"C16 stream ended permanently: {one.name}: {one.ended}"]
     found = [f"C16 wrong id: {one.name}: {wrong}" for wrong in one.wrong_ids[:WRONG_IDS_MAX]]
     for number, position in one.positions.items():
         end = leaders[f"{one.topic}/{number}"].high_watermark
@@ -110,10 +110,10 @@ def old_reads(history: History) -> tuple[int, list[float]]:
     for poll in history.polled:
         known.setdefault(poll.partition, []).append((poll.at, poll.high_watermark))
     rising: dict[str, tuple[list[float], list[int]]] = {}
-    for partition, told in known.items():
+    for partition, ends_by_time in known.items():
         times: list[float] = []
         ends: list[int] = []
-        for at, end in sorted(told):
+        for at, end in sorted(ends_by_time):
             if not ends or end > ends[-1]:
                 times.append(at)
                 ends.append(end)

@@ -42,7 +42,7 @@ MUTANTS = {
             ),
         )
     ),
-    "final refusals of whoever believes to lead": Mutant(
+    "permanent refusals of a node that believes to lead": Mutant(
         (
             Edit(
                 "replication/replica/replica_host.py",

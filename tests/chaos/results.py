@@ -65,9 +65,9 @@ def machine() -> str:
 def commit(source: Path) -> str:
     """Return the commit of the nodes' code; a + follows it if their files differ from it."""
     git = ["git", "-C", str(source)]
-    told = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    document = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     changed = subprocess.run([*git, "status", "--porcelain", "--", *PACKAGES], capture_output=True, check=False)
-    return f"{told.stdout.strip() or 'unknown'}{'+' if changed.stdout else ''}"
+    return f"{document.stdout.strip() or 'unknown'}{'+' if changed.stdout else ''}"
 
 
 def table(verdicts: Iterable[Verdict]) -> str:
@@ -118,8 +118,8 @@ def record(verdict: Verdict, path: Path = RECORDED) -> None:
     """Record the run, in place of an earlier one of the same fault and seed. Keeps every field except the codes."""
     found = load_recorded(path)
     kept = [one for one in found["verdicts"] if (one["fault"], one["seed"]) != (verdict.fault, verdict.seed)]
-    told = {"machine": machine(), "verdicts": [*kept, verdict.as_json() | {"codes": {}}]}
-    path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2) + b"\n")
+    document = {"machine": machine(), "verdicts": [*kept, verdict.as_json() | {"codes": {}}]}
+    path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def generated(recorded: dict[str, Any]) -> str:

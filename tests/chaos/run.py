@@ -10,13 +10,13 @@ from pathlib import Path
 
 import orjson
 
-from tests.chaos.clients.asking import now
 from tests.chaos.clients.final import Unreadable, judge_what_is_left
 from tests.chaos.clients.load import Load
+from tests.chaos.clients.node_client import now
 from tests.chaos.clients.streams import Streams
 from tests.chaos.faults import HOUR_MS, Fault, Scene
 from tests.chaos.judge import Verdict
-from tests.chaos.machines.cluster import PARTITIONS, Cluster, NotWhole, copy_logs
+from tests.chaos.machines.cluster import PARTITIONS, Cluster, NotHealthy, copy_logs
 from tests.simulation.judges.history import History
 
 WARM_S = 3.0
@@ -33,21 +33,21 @@ async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit:
     cluster.injections.clear()
     await cluster.create(topic)
     try:
-        await cluster.wait_until_whole(topic)
+        await cluster.wait_until_healthy(topic)
         async with streams.running():
             async with load.running():
                 await asyncio.sleep(WARM_S)
                 await _inject(Scene(cluster, topic, random.Random(f"{fault.name} {seed}")), fault, now() + seconds)
                 await cluster.mend()
-                await cluster.wait_until_whole(topic)
+                await cluster.wait_until_healthy(topic)
                 await asyncio.sleep(AFTER_S)
-            rows = await cluster.wait_until_whole(topic, is_quiet=True)
+            rows = await cluster.wait_until_healthy(topic, is_quiet=True)
             await streams.catch_up({row["partition"]: row["high_watermark"] for row in rows})
         began = [at for at, _ in cluster.injections]
         await judge_what_is_left(verdict, cluster, topic, load.history, began, streams.streamed)
         if fault.has_clocks and load.skew_seen_ms < HOUR_MS:
             verdict.findings.append(f"C14 no clock was wrong: records were stamped at most {load.skew_seen_ms} ms off")
-    except (NotWhole, Unreadable, AssertionError) as error:
+    except (NotHealthy, Unreadable, AssertionError) as error:
         verdict.findings.append(f"C14 {type(error).__name__}: {error}")
     verdict.client_errors = load.errors.total()
     verdict.codes = dict((load.codes + load.errors).most_common())
@@ -61,7 +61,7 @@ async def _inject(scene: Scene, fault: Fault, until: float) -> None:
     """Inject at least once; wait for the end of the last injection."""
     while True:
         await fault.inject(scene)
-        await scene.cluster.wait_until_whole(scene.topic)
+        await scene.cluster.wait_until_healthy(scene.topic)
         if now() >= until:
             return
         await scene.hold(*CALM_S)

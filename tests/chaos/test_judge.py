@@ -150,15 +150,15 @@ def test_gaps_duplicates_and_disorder_of_a_stream_are_found(given: list[tuple[in
     assert any(one.startswith(kind) and "stream" in one for one in findings), findings
 
 
-def test_a_stream_that_ended_for_good_or_never_resumed_or_told_a_wrong_id_is_found():
+def test_a_stream_that_ended_or_never_resumed_or_sent_a_wrong_id_is_found():
     history, logs = sound()
     ended, stalled, wrong = (streamed(history, position=position) for position in (3, 2, 3))
     ended.ended = "416 offset_above_high_watermark at 3 by node 2"
-    wrong.wrong_ids.append("2 is told where 3 follows")
+    wrong.wrong_ids.append("got 2 instead of 3")
     assert verdict_over(history, logs, ended, stalled, wrong).findings == [
-        "C16 stream ended for good: stream: 416 offset_above_high_watermark at 3 by node 2",
+        "C16 stream ended permanently: stream: 416 offset_above_high_watermark at 3 by node 2",
         "C16 stream never resumed: stream is at 2 of 3 in partition 0",
-        "C16 wrong id: stream: 2 is told where 3 follows",
+        "C16 wrong id: stream: got 2 instead of 3",
     ]
 
 
@@ -182,7 +182,7 @@ def test_a_loss_and_a_duplicate_are_counted_as_such():
     assert verdict_over(history, logs).duplicates == 1, "one value, though on every replica"
 
 
-def test_what_acks_1_lost_is_told_and_is_no_finding():
+def test_losses_of_acks_1_are_reported_and_are_not_findings():
     history, logs = sound()
     history.produced += [produced("x", 7, acks="1"), produced("a2", 8, "info", acks="1")]
     verdict = verdict_over(history, logs)
@@ -192,7 +192,7 @@ def test_what_acks_1_lost_is_told_and_is_no_finding():
 def test_a_partition_in_which_nothing_was_acknowledged_is_a_finding():
     history, logs = sound()
     logs.append(FinalLog("t/1", 1, 0, 0))
-    assert verdict_over(history, logs).findings == ["C14 nobody was acknowledged in t/1"]
+    assert verdict_over(history, logs).findings == ["C14 no record was acknowledged in t/1"]
 
 
 def acknowledged_at(*times: float, partition: str = "t/0") -> list[Produced]:
@@ -201,7 +201,9 @@ def acknowledged_at(*times: float, partition: str = "t/0") -> list[Produced]:
 
 def test_the_pause_of_an_injection_is_the_longest_of_any_partition():
     even = acknowledged_at(*(n / 4 for n in range(100)), partition="t/1")
-    assert pauses(acknowledged_at(1, 1.2, 5, 5.2) + even, [1.1]) == [pytest.approx(3.8)], "whoever went on"
+    assert pauses(acknowledged_at(1, 1.2, 5, 5.2) + even, [1.1]) == [pytest.approx(3.8)], (
+        "which client continued does not matter"
+    )
     assert pauses(even, [1.1]) == [0.0]
 
 

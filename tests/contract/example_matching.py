@@ -1,7 +1,7 @@
 """Compares an answer with the expected one of a contract example. Compares values; sends nothing.
 
 An expected object may be a subset of the actual one; arrays must have the same length. At the pointers in `varies` (`*`
-stands for any index) only the JSON type is compared, and null matches any type: ids, times, sizes.
+means any index) only the JSON type is compared, and null matches any type: ids, times, sizes.
 """
 
 from collections.abc import Iterator, Mapping

@@ -85,7 +85,7 @@ def test_every_code_belongs_to_an_operation() -> None:
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
-def test_problem_tells_what_to_do(code: str) -> None:
+def test_a_problem_says_what_to_do(code: str) -> None:
     problem = PROBLEMS[code]
     assert set(problem) == {"status", "retryable", "no_side_effects", "title", "what_to_do"}
     assert problem["title"]

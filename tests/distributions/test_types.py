@@ -78,8 +78,8 @@ def test_right_calls_pass_and_wrong_calls_are_found(tmp_path: Path) -> None:
     assert ran.stderr == ""
     lines = PROGRAM.splitlines()
     wanted = {(number, line.split("# E: ")[1]) for number, line in enumerate(lines, 1) if "# E: " in line}
-    told = re.findall(r":(\d+): error: .*\[([a-z-]+)\]$", ran.stdout, re.MULTILINE)
-    assert {(int(line), code) for line, code in told} == wanted, ran.stdout
+    errors = re.findall(r":(\d+): error: .*\[([a-z-]+)\]$", ran.stdout, re.MULTILINE)
+    assert {(int(line), code) for line, code in errors} == wanted, ran.stdout
     for number, line in enumerate(lines, 1):
         if "# N: " in line:
             (shown,) = re.findall(rf":{number}: note: Revealed type is (.*)", ran.stdout)

@@ -88,16 +88,16 @@ def test_a_wheel_has_its_packages_the_license_and_what_they_read_and_no_tests(wh
 def test_the_metadata_says_what_an_index_shows(wheels: dict[str, Path], name: str) -> None:
     archive = zipfile.ZipFile(wheels[name])
     (file,) = [one for one in archive.namelist() if one.endswith(".dist-info/METADATA")]
-    told = archive.read(file).decode()
+    metadata = archive.read(file).decode()
     for line in (
         "Requires-Python: >=3.11",
         "License-Expression: Apache-2.0",
         "Description-Content-Type: text/markdown",
     ):
-        assert line in told
-    assert told.count("Classifier: ") > 5
-    assert told.count("Project-URL: ") == 3
-    assert "# " in told.partition("\n\n")[2], "the description is the README"
+        assert line in metadata
+    assert metadata.count("Classifier: ") > 5
+    assert metadata.count("Project-URL: ") == 3
+    assert "# " in metadata.partition("\n\n")[2], "the description is the README"
 
 
 def test_the_quick_start_runs_without_a_clone(installed: Path, tmp_path: Path) -> None:

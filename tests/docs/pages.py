@@ -26,9 +26,9 @@ HOMES = (
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ (?P<title>.*)$", re.MULTILINE)
-TARGET_TOLD = re.compile(r"\bmake ([a-z][a-z-]*)(?![\w=])")
-FILE_TOLD = re.compile(rf"`((?:{'|'.join(HOMES)}|requirements|\.ci)/[\w./-]*\w)`")
-LINE_NUMBER_TOLD = re.compile(r"\b[\w/]+\.py(?::\d+|#L\d+)")
+TARGET = re.compile(r"\bmake ([a-z][a-z-]*)(?![\w=])")
+FILE = re.compile(rf"`((?:{'|'.join(HOMES)}|requirements|\.ci)/[\w./-]*\w)`")
+LINE_NUMBER = re.compile(r"\b[\w/]+\.py(?::\d+|#L\d+)")
 
 
 def documents() -> list[Path]:
@@ -66,14 +66,14 @@ def make_targets(makefile: str) -> set[str]:
     return set(re.findall(r"^([a-z][a-z-]*):.*## ", makefile, re.MULTILINE))
 
 
-def targets_told(text: str) -> set[str]:
+def named_targets(text: str) -> set[str]:
     """Return the targets of `make x` in code blocks or inline code; "to make sure" is English."""
     code = [*FENCE.findall(text), *re.findall(r"`[^`\n]+`", prose(text))]
-    return {target for part in code for target in TARGET_TOLD.findall(part)}
+    return {target for part in code for target in TARGET.findall(part)}
 
 
 def missing_files(text: str) -> list[str]:
-    return [name for name in FILE_TOLD.findall(prose(text)) if not (ROOT / name).exists()]
+    return [name for name in FILE.findall(prose(text)) if not (ROOT / name).exists()]
 
 
 def with_part(page: str, begin: str, end: str, made: str) -> str:

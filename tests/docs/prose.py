@@ -279,6 +279,14 @@ def findings_by_package() -> dict[str, list[Finding]]:
     }
 
 
+def findings_in_tests() -> list[Finding]:
+    """Return words and names of tests and load tests. Their docstrings need neither verbs nor `Raises`."""
+    samples = {"prose.py", "test_prose.py", "test_pages_prose.py"}
+    paths = [path for top in ("tests", "loadtests") for path in sorted((ROOT / top).rglob("*.py"))]
+    found = [one for path in paths if path.name not in samples for one in findings_of(path, path.read_text())]
+    return [one for one in found if one.kind in ("word", "name")]
+
+
 def allowed_counts() -> dict[str, int]:
     """Return how many findings each package may have; a package without an entry may have none."""
     counts: dict[str, int] = json.loads(COUNTS.read_text())

@@ -40,7 +40,7 @@ def page_with_options(text: str) -> str:
 
 def test_the_table_of_options_is_complete() -> None:
     text = PAGE.read_text()
-    assert text == page_with_options(text), "write it anew: python -m tests.docs.test_client_docs"
+    assert text == page_with_options(text), "regenerate it: python -m tests.docs.test_client_docs"
 
 
 def test_every_error_is_on_the_page() -> None:

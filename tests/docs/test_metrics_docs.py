@@ -42,15 +42,15 @@ def page_with_table(page: str, text: str) -> str:
 
 async def test_the_table_has_every_metric(tmp_path: Path) -> None:
     page = PAGE.read_text()
-    assert page == page_with_table(page, await scraped(tmp_path)), "write it anew: make docs-write"
+    assert page == page_with_table(page, await scraped(tmp_path)), "regenerate it: make docs-write"
 
 
 async def test_whatever_is_named_exists(tmp_path: Path) -> None:
     text = await scraped(tmp_path)
     known = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     known |= {f"{name}_bucket" for name in known}
-    told = set(re.findall(r"\b(?:penstock|process)_[a-z_]+", PAGE.read_text()))
-    assert told - known == set()
+    documented = set(re.findall(r"\b(?:penstock|process)_[a-z_]+", PAGE.read_text()))
+    assert documented - known == set()
 
 
 if __name__ == "__main__":

@@ -17,15 +17,15 @@ from node.setup.settings_page import environment_variable_of, flag_of, settings_
 from openapi import load_contract, operations
 from tests.architecture.test_libraries import GROUPS, distribution
 from tests.docs.pages import (
-    LINE_NUMBER_TOLD,
+    LINE_NUMBER,
     ROOT,
     anchors,
     broken_links,
     documents,
     make_targets,
     missing_files,
+    named_targets,
     prose,
-    targets_told,
 )
 
 PAGES = {str(page.relative_to(ROOT)): page for page in documents()}
@@ -43,25 +43,25 @@ def test_links_lead_somewhere(name: str) -> None:
 def test_files_and_make_targets_that_are_named_exist(name: str) -> None:
     text = PAGES[name].read_text()
     assert missing_files(text) == []
-    assert targets_told(text) - TARGETS == set()
+    assert named_targets(text) - TARGETS == set()
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_no_page_names_a_line_of_code(name: str) -> None:
     """A line number is wrong after the next change; name the function."""
-    assert LINE_NUMBER_TOLD.findall(PAGES[name].read_text()) == []
+    assert LINE_NUMBER.findall(PAGES[name].read_text()) == []
 
 
-def test_every_make_target_is_told_of() -> None:
-    assert TARGETS - targets_told((ROOT / "DEVELOPMENT.md").read_text()) == set()
+def test_every_make_target_is_documented() -> None:
+    assert TARGETS - named_targets((ROOT / "DEVELOPMENT.md").read_text()) == set()
 
 
-def test_what_a_long_target_asks_for_is_heard() -> None:
+def test_settings_of_long_targets_are_read_by_tests() -> None:
     """A variable without effect would make the long run as short as CI's, and it would still pass."""
-    asked = re.findall(r"^\t(PENSTOCK_\w+)=", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    settings = re.findall(r"^\t(PENSTOCK_\w+)=", (ROOT / "Makefile").read_text(), re.MULTILINE)
     code = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
-    assert asked
-    assert [name for name in asked if f'os.environ.get("{name}"' not in code] == []
+    assert settings
+    assert [name for name in settings if f'os.environ.get("{name}"' not in code] == []
 
 
 def test_the_settings_page_is_what_the_declarations_say() -> None:
@@ -70,7 +70,7 @@ def test_the_settings_page_is_what_the_declarations_say() -> None:
     )
 
 
-def test_the_settings_page_tells_of_every_setting_how_it_is_given_and_why() -> None:
+def test_the_settings_page_documents_every_setting() -> None:
     page = settings_page()
     for rule in NODE_RULES.values():
         row = f"| `{rule.name}` | `{flag_of(rule)}` | `{environment_variable_of(rule)}` |"
@@ -87,8 +87,10 @@ def test_the_docs_page_of_a_node_has_every_operation() -> None:
 
 def test_every_library_is_given_its_reason() -> None:
     text = (ROOT / "DEVELOPMENT.md").read_text().partition("## Libraries and their reasons")[2].partition("\n## ")[0]
-    told = {distribution(name) for cell in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in _names(cell)}
-    assert told - {"library"} == {distribution(one) for group in GROUPS.values() for one in group}
+    documented = {
+        distribution(name) for cell in re.findall(r"^\| (.*?) \|", text, re.MULTILINE) for name in _names(cell)
+    }
+    assert documented - {"library"} == {distribution(one) for group in GROUPS.values() for one in group}
 
 
 def _names(cell: str) -> list[str]:
@@ -124,8 +126,8 @@ def test_a_broken_link_is_found() -> None:
 
 def test_a_missing_file_and_an_unknown_target_are_found() -> None:
     assert missing_files("see `engine/log/log.py` and `engine/no_such.py`") == ["engine/no_such.py"]
-    assert targets_told("Run `make tset`, to make sure.\n```sh\nmake setup\n```\n") == {"tset", "setup"}
-    assert LINE_NUMBER_TOLD.findall("in gateway/server/app.py:97") == ["gateway/server/app.py:97"]
+    assert named_targets("Run `make tset`, to make sure.\n```sh\nmake setup\n```\n") == {"tset", "setup"}
+    assert LINE_NUMBER.findall("in gateway/server/app.py:97") == ["gateway/server/app.py:97"]
 
 
 def test_anchors_are_made_as_github_does() -> None:

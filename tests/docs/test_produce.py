@@ -46,9 +46,11 @@ def test_every_success_has_a_row() -> None:
 
 
 def test_statuses_of_named_problems_are_theirs() -> None:
-    told = re.findall(r"(\d{3}) `([a-z_]+)`", PAGE)
-    assert len(told) > 6
-    assert {code: int(status) for status, code in told} == {code: PROBLEMS[code]["status"] for _, code in told}
+    documented = re.findall(r"(\d{3}) `([a-z_]+)`", PAGE)
+    assert len(documented) > 6
+    assert {code: int(status) for status, code in documented} == {
+        code: PROBLEMS[code]["status"] for _, code in documented
+    }
 
 
 def test_every_header_that_is_named_is_in_the_contract() -> None:
@@ -77,7 +79,7 @@ def test_the_sessions_go_as_the_page_shows(tmp_path: Path) -> None:
             run_step(step, tmp_path, {**os.environ, "PENSTOCK_URL": node.url})
 
 
-def test_acknowledgements_are_explained_once() -> None:
+def test_acknowledgements_have_one_page() -> None:
     """There is one table of acks: two would diverge."""
     pages = [PAGES.parent / "README.md", *PAGES.rglob("*.md")]
     assert [page.name for page in pages if re.search(r"^\| `0` \|", page.read_text(), re.MULTILINE)] == ["produce.md"]

@@ -16,6 +16,7 @@ from tests.docs.prose import (
     begins_with_verb,
     field_word,
     findings_by_package,
+    findings_in_tests,
     findings_of,
     prose_findings,
 )
@@ -62,6 +63,11 @@ def test_no_package_has_more_findings_than_before(found: dict[str, list[Finding]
     worse = {name: len(ones) for name, ones in found.items() if len(ones) > allowed.get(name, 0)}
     shown = [str(one) for name in worse for one in found[name]][-20:]
     assert not worse, f"{worse} against {allowed}: python -m tests.docs.prose PACKAGE lists them\n" + "\n".join(shown)
+
+
+def test_tests_and_load_tests_have_no_findings() -> None:
+    found = findings_in_tests()
+    assert not found, "\n".join(map(str, found))
 
 
 def test_every_count_belongs_to_a_package(found: dict[str, list[Finding]]) -> None:

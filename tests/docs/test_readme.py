@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
 def blocks(text: str) -> list[Block]:
     found = [Block(one["language"], one["code"], one["printed"], bool(one["spark"])) for one in BLOCK.finditer(text)]
-    assert len(found) == text.count("<!-- tested"), "a mark stands before a block, with nothing between"
+    assert len(found) == text.count("<!-- tested"), "a mark comes directly before a block"
     return found
 
 

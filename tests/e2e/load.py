@@ -27,7 +27,7 @@ class Ledger:
 
     acknowledged: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # by partition and offset
     acks_of: Counter[str] = field(default_factory=Counter)  # requests acknowledged, by acks
-    refusals: Counter[str] = field(default_factory=Counter)  # problems by code
+    rejected: Counter[str] = field(default_factory=Counter)  # problems by code
     breaks: Counter[str] = field(default_factory=Counter)  # requests without an answer, by the type of the exception
 
 
@@ -116,7 +116,7 @@ class Load:
                 self._note(partition, result["base_offset"], values)
                 self.ledger.acks_of[acks] += 1
             else:
-                self.ledger.refusals[answer["code"]] += 1
+                self.ledger.rejected[answer["code"]] += 1
                 await asyncio.sleep(float(response.headers.get("Retry-After", 0)))
 
     def _note(self, partition: int, base_offset: int, values: list[list[int]]) -> None:

@@ -50,7 +50,7 @@ class HandClock:
         self.seconds += ms / 1000
 
 
-class Heard:
+class EventHooks:
     """The handlers of a shard's events. A test may replace them."""
 
     def __init__(self) -> None:
@@ -82,10 +82,10 @@ class Heard:
 class Node:
     """A shard with leaders, as the gateway composes them, without HTTP."""
 
-    def __init__(self, shard: Shard, heard: Heard) -> None:
+    def __init__(self, shard: Shard, hooks: EventHooks) -> None:
         self.shard = shard
-        self.heard = heard
-        self.leaders = heard.leaders
+        self.hooks = hooks
+        self.leaders = hooks.leaders
 
 
 @asynccontextmanager
@@ -107,10 +107,10 @@ async def running_node(
             boot_id="boot",
             new_id=ids.__next__,
         )
-        heard = Heard()
+        hooks = EventHooks()
         first, others = directories.first, directories.additional
-        shard = Shard(disk, first, clock, executor, ids.__next__, additional=others, events=heard.events())
-        node = Node(shard, heard)
+        shard = Shard(disk, first, clock, executor, ids.__next__, additional=others, events=hooks.events())
+        node = Node(shard, hooks)
         try:
             await shard.start()
         except BaseException:

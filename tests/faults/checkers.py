@@ -115,7 +115,7 @@ def _misplaced(history: History, log: Log) -> Iterator[Finding]:
 
 def _unknown(given: set[str], places: dict[str, list[Place]]) -> Iterator[Finding]:
     for value in places.keys() - given:
-        yield Finding("unknown_value", f"nobody sent {value[:100]}")
+        yield Finding("unknown_value", f"no producer sent {value[:100]}")
 
 
 def _with(history: History, outcome: Outcome) -> Iterator[Append]:

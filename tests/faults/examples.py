@@ -99,7 +99,7 @@ async def run_example(language: str, job: Job, history: History) -> None:
         process.stdin.write(b"".join(orjson.dumps(value) + b"\n" for value in job.values))
         process.stdin.close()
         async for line in process.stdout:
-            first, base_offset = _told(line.decode(), job)
+            first, base_offset = _outcome(line.decode(), job)
             unanswered.pop(first).ok(job.partition, base_offset)
         errors = await process.stderr.read()
         if await process.wait() != 0 or unanswered:
@@ -110,7 +110,7 @@ async def run_example(language: str, job: Job, history: History) -> None:
             await process.wait()
 
 
-def _told(line: str, job: Job) -> tuple[str, int | None]:
+def _outcome(line: str, job: Job) -> tuple[str, int | None]:
     found = STORED.fullmatch(line.strip())
     assert found is not None, f"{job.name} printed {line!r}"
     offset = found[3]

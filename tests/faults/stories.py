@@ -72,7 +72,7 @@ async def play(story: Story, site: Site, topic: str) -> Counter[Fault]:
     jobs = [_job(story, link.url, topic, number) for number, link in enumerate(links)]
     async with asyncio.timeout(STORY_S), asyncio.TaskGroup() as tasks:
         for kind, job in zip(story.kinds, jobs, strict=True):
-            tasks.create_task(_told(KINDS[kind](job, history), story))
+            tasks.create_task(_noted(KINDS[kind](job, history), story))
         if story.kill_after_s is not None:
             await asyncio.sleep(story.kill_after_s)
             await site.kill_and_start()
@@ -86,7 +86,7 @@ async def play(story: Story, site: Site, topic: str) -> Counter[Fault]:
     return sum((link.happened for link in links), Counter[Fault]())
 
 
-async def _told(producing: Awaitable[None], story: Story) -> None:
+async def _noted(producing: Awaitable[None], story: Story) -> None:
     try:
         await producing
     except Exception as error:

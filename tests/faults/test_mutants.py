@@ -128,7 +128,7 @@ async def statuses_of_repeats(tmp_path: Path, batches: int) -> dict[int, int]:
     return dict(link.late_statuses)
 
 
-async def test_each_of_the_last_sixteen_batches_is_told_its_place_again(tmp_path):
+async def test_each_of_the_last_sixteen_batches_gets_its_first_position(tmp_path):
     assert await statuses_of_repeats(tmp_path / "1", WINDOW) == {200: WINDOW}
     assert await statuses_of_repeats(tmp_path / "2", WINDOW + 2) == {200: WINDOW, 409: 2}
 

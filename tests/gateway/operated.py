@@ -25,7 +25,7 @@ class Leaderless(Peers):
     """Leaders are known but unreachable; these tests do not need them."""
 
     def owner(self, topic_id: str, partition: int) -> Owner:
-        raise NoLeader("nobody leads")
+        raise NoLeader("no node leads")
 
 
 @dataclass

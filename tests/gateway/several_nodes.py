@@ -93,7 +93,7 @@ class LedByWord(Replica):
     world: World
     rejection: Exception | None = None  # of appends
     is_new = False  # does not know the high watermark yet
-    asked = 0
+    lookups = 0
 
     async def lead(self, own: Member) -> None:
         """Lead in epoch 1 from now on."""
@@ -103,7 +103,7 @@ class LedByWord(Replica):
         self._lead(own)
 
     def check_append(self, acks: Acks) -> None:
-        self.asked += 1
+        self.lookups += 1
         self.check_serves_reads()
         if self.rejection is not None:
             raise self.rejection

@@ -151,7 +151,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(config, flags, environment, toml, says):
+def test_an_invalid_setting_is_reported_with_its_place(config, flags, environment, toml, says):
     error = refused(flags, environment, config(toml))
     for words in says:
         assert words in str(error)

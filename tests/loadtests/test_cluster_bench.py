@@ -60,7 +60,7 @@ def test_the_longest_gap_ends_after_the_moment_and_may_begin_before_it() -> None
     assert longest_gap([0.0, 3.0, 5.0, 5.5], after=4.0).seconds == 2.0
 
 
-def test_a_refused_record_is_sent_again_under_its_key_and_told(node: Node) -> None:
+def test_a_refused_record_is_retried_under_its_key_and_counted(node: Node) -> None:
     node.refuse = 2
     writer = SteadyWriter(node.url, "t")
     writer.start()

@@ -54,16 +54,16 @@ class Verdict:
 Exchanged = dict[tuple[str, int], tuple[int, tuple[str, int]]]
 
 
-def exchanged_logs(whole: dict[str, bytes], now: dict[str, bytes]) -> Exchanged:
+def exchanged_logs(intact: dict[str, bytes], now: dict[str, bytes]) -> Exchanged:
     """Return the active logs whose bytes are the active log of another partition with the same first offset.
 
     Both are valid logs; no byte in them names their partition (engine/format/FORMAT.md).
     """
-    active = {name: match for name in whole if (match := _LOG.fullmatch(name)) and name == _last_log(whole, match[1])}
+    active = {name: match for name in intact if (match := _LOG.fullmatch(name)) and name == _last_log(intact, match[1])}
     found: Exchanged = {}
     for name, match in active.items():
         for other, others in active.items():
-            if other != name and others[4] == match[4] and now.get(name) == whole[other]:
+            if other != name and others[4] == match[4] and now.get(name) == intact[other]:
                 found[match[2], int(match[3])] = int(match[4]), (others[2], int(others[3]))
     return found
 

@@ -100,7 +100,7 @@ KINDS = [
 ]
 
 
-async def assert_told(log: DamagedLog, damaged: set[int], *forms: str) -> None:
+async def assert_reported(log: DamagedLog, damaged: set[int], *forms: str) -> None:
     for form in forms or FORMS:
         reading = await log.read_all(form)
         assert reading.offsets_refused == damaged, form
@@ -125,14 +125,14 @@ async def test_exactly_the_damaged_records_are_refused_in_every_form(directory, 
         if when == "scrubbed":
             await log.scrub()
         with caplog.at_level(logging.ERROR):
-            await assert_told(log, damaged, *(("batches", "events", "follower") if when == "restarted" else ()))
+            await assert_reported(log, damaged, *(("batches", "events", "follower") if when == "restarted" else ()))
         runs = len(log.partition.log.segments[SEGMENT].damage)
-        told = [record for record in caplog.records if "damaged records" in record.message]
-        assert len(told) == runs, "each run of damage is logged once"
+        logged = [record for record in caplog.records if "damaged records" in record.message]
+        assert len(logged) == runs, "each run of damage is logged once"
         if kind is not grown:
             assert shippable(log) == {0, 2}
     async with opened(directory) as log:  # the damage is known from here on
-        await assert_told(log, damaged, "json")
+        await assert_reported(log, damaged, "json")
 
 
 @pytest.mark.parametrize("numbers", [(1,), (1, 2)])
@@ -149,13 +149,13 @@ async def test_a_segment_that_is_missing_at_the_start_is_refused_and_then_taken_
             segment_file(directory, number, suffix).unlink()
     missing = set(range(numbers[0] * PER_SEGMENT, (numbers[-1] + 1) * PER_SEGMENT))
     async with opened(directory) as log:
-        await assert_told(log, missing, "json", "batches", "events")
+        await assert_reported(log, missing, "json", "batches", "events")
         await log.scrub()
         assert "the store has no such range" in caplog.text
-        await assert_told(log, missing, "follower")
+        await assert_reported(log, missing, "follower")
     async with opened(directory) as log:
         await log.scrub(log.from_store())
-        await assert_told(log, set(), "json", "batches", "events", "follower")
+        await assert_reported(log, set(), "json", "batches", "events", "follower")
         assert not any(segment.damage for segment in log.partition.log.segments)
     found = b"".join(path.read_bytes() for path in sorted(segment_file(directory, 0).parent.glob("*.log"))[1:-1])
     assert found.startswith(b"".join(good.values()))
@@ -167,10 +167,10 @@ async def test_first_segments_that_are_missing_come_from_the_store_or_are_refuse
     for suffix in (".log", ".index", ".timeindex", ".checksum"):
         segment_file(directory, 0, suffix).unlink()
     async with opened(directory) as log:
-        await assert_told(log, set(), "json", "events")
+        await assert_reported(log, set(), "json", "events")
     shutil.rmtree(directory / "data/store")
     async with opened(directory) as log:
-        await assert_told(log, set(range(PER_SEGMENT)), "json", "batches", "fetch", "events")
+        await assert_reported(log, set(range(PER_SEGMENT)), "json", "batches", "fetch", "events")
 
 
 @pytest.mark.parametrize("kind", [length_flipped, record_flipped, last_batch_flipped, cut_at_a_boundary])
@@ -185,12 +185,12 @@ async def test_damage_in_the_active_segment_is_found_by_a_read_and_by_sealing(di
             await log.shard.sealer.saved(log.partition)
             assert "damaged records were quarantined" in caplog.text
             assert not path.with_suffix(".checksum").exists()
-        await assert_told(log, damaged, *(("batches", "events") if how == "read" else ("json",)))
+        await assert_reported(log, damaged, *(("batches", "events") if how == "read" else ("json",)))
         await log.scrub()
         assert not path.with_suffix(".checksum").exists()
         assert shippable(log) == {0, 1, 2}
     async with opened(directory) as log:
-        await assert_told(log, damaged, "json")
+        await assert_reported(log, damaged, "json")
 
 
 @pytest.mark.parametrize("has_index", [True, False])

@@ -81,16 +81,16 @@ def _join(queue: list[list[tuple[Fault, ...]]], group: tuple[Fault, ...]) -> Non
 
 async def tried(start: Start, root: Path, template: Template, trees: dict[str, dict[str, bytes]]) -> list[str]:
     """Return the errors after these faults, and after the files are restored."""
-    data, whole = root / "data", trees[start.stop]
-    replace_tree(data, whole)
+    data, intact = root / "data", trees[start.stop]
+    replace_tree(data, intact)
     random = Random(f"{SEED} {start.number}")
     for fault in start.faults:
-        apply(fault, data, random, sorted(whole, key=without_ids))
-    exchanged = exchanged_logs(whole, tree_of(data))
+        apply(fault, data, random, sorted(intact, key=without_ids))
+    exchanged = exchanged_logs(intact, tree_of(data))
     verdict = await judged(root, template, exchanged)
     wrong = list(verdict.wrong)
     if not verdict.is_whole and not wrong and start.number % RESTORED_EVERY == 0:
-        _put_back(data, whole)
+        _put_back(data, intact)
         again = await judged(root, template)
         wrong += [f"with the files back: {one}" for one in again.wrong]
         if not again.is_whole:
@@ -98,10 +98,10 @@ async def tried(start: Start, root: Path, template: Template, trees: dict[str, d
     return wrong
 
 
-def _put_back(data: Path, whole: dict[str, bytes]) -> None:
+def _put_back(data: Path, intact: dict[str, bytes]) -> None:
     """Restore every changed file from a copy, as an operator does; leave all others untouched."""
     now = tree_of(data)
-    for name, content in whole.items():
+    for name, content in intact.items():
         file = data / name
         is_grown = name.endswith(".log") and now.get(name, b"").startswith(content) and name.startswith("topics/")
         if name == "running" and not file.is_dir():
@@ -129,20 +129,20 @@ async def test_nothing_acknowledged_is_lost_silently_and_nothing_foreign_is_remo
 
 async def test_the_judge_takes_records_of_another_partition_only_where_active_logs_were_exchanged(tmp_path):
     template = await make_template(tmp_path)
-    root, whole = tmp_path / "case", tree_of(template.directories["clean"])
+    root, intact = tmp_path / "case", tree_of(template.directories["clean"])
     plain, tiered = (
-        max(one for one in whole if re.fullmatch(rf"topics/{t}/.*\.log", one)) for t in ("plain", "tiered")
+        max(one for one in intact if re.fullmatch(rf"topics/{t}/.*\.log", one)) for t in ("plain", "tiered")
     )
-    replace_tree(root / "data", whole | {plain: whole[tiered]})
-    exchanged = exchanged_logs(whole, tree_of(root / "data"))
+    replace_tree(root / "data", intact | {plain: intact[tiered]})
+    exchanged = exchanged_logs(intact, tree_of(root / "data"))
     assert exchanged == {("plain", 0): (18, ("tiered", 0))}
     assert not (await judged(root, template, exchanged)).wrong
-    for other in (whole[tiered][:-1], whole[tiered] + b"x", b""):
-        assert not exchanged_logs(whole, whole | {plain: other})
+    for other in (intact[tiered][:-1], intact[tiered] + b"x", b""):
+        assert not exchanged_logs(intact, intact | {plain: other})
     sealed = plain.replace("18.log", "12.log")
-    assert not exchanged_logs(whole, whole | {sealed: whole[tiered], tiered: whole[sealed]})
+    assert not exchanged_logs(intact, intact | {sealed: intact[tiered], tiered: intact[sealed]})
     template.records["tiered", 0][20] = "another value"
-    replace_tree(root / "data", whole | {plain: whole[tiered]})
+    replace_tree(root / "data", intact | {plain: intact[tiered]})
     verdict = await judged(root, template, exchanged)
     assert {one.split(")")[0] for one in verdict.wrong} == {"('plain', 0", "('tiered', 0"}
 

@@ -94,14 +94,14 @@ def harmed(good: bytes, harm: Harm, other: bytes) -> bytes:
 def allowed(good: bytes, bad: bytes, harm: Harm) -> set[int]:
     """Return the offsets that may be rejected."""
     base = harm.number * PER_SEGMENT
-    whole = set(range(base, base + PER_SEGMENT))
+    all_offsets = set(range(base, base + PER_SEGMENT))
     if harm.kind in OF_BYTES and not harm.loses_index and harm.number < SEGMENTS:
         first = next((at for at, pair in enumerate(zip(good, bad, strict=True)) if pair[0] != pair[1]), len(good))
         last = max((at for at, pair in enumerate(zip(good, bad, strict=True)) if pair[0] != pair[1]), default=0)
         if _hits_no_checksum(good, first, last):
-            return whole
+            return all_offsets
         return within_reach(good, first, last + 1) if bad != good else set()
-    return whole
+    return all_offsets
 
 
 def _hits_no_checksum(good: bytes, first: int, last: int) -> bool:

@@ -16,7 +16,7 @@ from tests.missing_files.judge import judged
 from tests.missing_files.template import make_template
 
 
-async def test_a_file_that_may_not_be_read_is_told_and_is_whole_again_when_it_may(
+async def test_an_unreadable_file_is_reported_and_complete_once_it_is_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = await make_template(tmp_path)

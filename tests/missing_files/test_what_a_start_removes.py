@@ -47,9 +47,9 @@ async def test_a_topic_without_its_topic_json_stays_and_is_reported(home, clock,
     for _ in range(2):
         async with running_node(home.parents[2], clock) as node:
             assert node.shard.catalog.unidentified == {home.name: "t"}
-            for ask in (lambda: node.shard.topic("t"), lambda: node.shard.topic("other")):
+            for read in (lambda: node.shard.topic("t"), lambda: node.shard.topic("other")):
                 with pytest.raises(EngineError) as refused:
-                    ask()
+                    read()
             assert isinstance(refused.value, UnknownTopic)
             with pytest.raises(Corrupt, match=r"'t' is set aside: its topic\.json is missing"):
                 node.shard.topic("t")
@@ -165,7 +165,7 @@ async def test_a_deletion_that_was_cut_short_is_finished(home, clock):
 async def test_a_deletion_leaves_what_the_engine_has_not_made_and_follows_no_link(home, clock, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / f"{0:020d}.log").write_text("of somebody else")
+    (elsewhere / f"{0:020d}.log").write_text("of another topic")
     (home / "7").symlink_to(elsewhere)
     (home / "0" / "notes.txt").write_text("mine")
     async with running_node(home.parents[2], clock) as node:
@@ -173,7 +173,7 @@ async def test_a_deletion_leaves_what_the_engine_has_not_made_and_follows_no_lin
     deleted = home.with_name(home.name + ".deleted")
     for _ in range(2):
         assert {str(one.relative_to(deleted)) for one in deleted.rglob("*")} == {"topic.json", "0", "0/notes.txt", "7"}
-        assert (elsewhere / f"{0:020d}.log").read_text() == "of somebody else"
+        assert (elsewhere / f"{0:020d}.log").read_text() == "of another topic"
         async with running_node(home.parents[2], clock) as node:
             assert "t" not in node.shard.topics
     (home.with_name(home.name + ".deleted") / "7").unlink()

@@ -32,10 +32,12 @@ def test_the_backoff_doubles_within_its_bounds(attempt: int, jitter: float) -> N
 
 
 @given(st.integers(1, 20), st.floats(0, 1, exclude_max=True), st.integers(0, 100_000))
-def test_retry_after_is_a_lower_bound(attempt: int, jitter: float, asked: int) -> None:
+def test_retry_after_is_a_lower_bound(attempt: int, jitter: float, retry_after_ms: int) -> None:
     assert (
-        retry_delay_ms(problem(retryable=True, no_side_effects=True, retry_after_ms=asked), attempt, RULES, jitter)
-        >= asked
+        retry_delay_ms(
+            problem(retryable=True, no_side_effects=True, retry_after_ms=retry_after_ms), attempt, RULES, jitter
+        )
+        >= retry_after_ms
     )
 
 

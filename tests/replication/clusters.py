@@ -62,14 +62,14 @@ class ViewListener:
     def on_states(self, changed: list[StateChange]) -> None:
         known = {topic.topic_id for topic in self.topics.values()}
         for topic_id, number, found in changed:
-            assert topic_id in known, "topics are told before their states"
+            assert topic_id in known, "topics are reported before their states"
             self.states[topic_id, number] = found.state
 
 
 class Cluster:
     def __init__(self, coordination: Coordination) -> None:
         self.agents: dict[int, ClusterAgent] = {}
-        self.heard: dict[int, ViewListener] = {}
+        self.listeners: dict[int, ViewListener] = {}
         self.sessions: dict[int, list[Session]] = {}
         self.coordination = coordination
 
@@ -88,9 +88,9 @@ class Cluster:
             internal_urls=urls,
             registration_state=RegistrationState(directory_id=directory or f"directory {node_id}"),
         )
-        heard = self.heard[node_id] = ViewListener()
+        listener = self.listeners[node_id] = ViewListener()
         settings = settings or AgentSettings(session_timeout_ms=3000, leader_imbalance_check_ms=3_600_000)
-        return ClusterAgent(open_session, own, heard, SystemClock(), _ids.__next__, Random(1), settings)
+        return ClusterAgent(open_session, own, listener, SystemClock(), _ids.__next__, Random(1), settings)
 
     async def start(self, node_id: int, **how) -> ClusterAgent:
         agent = self.agents[node_id] = self.agent(node_id, **how)
@@ -142,12 +142,12 @@ async def propose(agent: ClusterAgent, topic: TopicEntry, number: int, state: Pa
 async def catch_up(agent: ClusterAgent, topic: TopicEntry) -> None:
     """Add new replicas to the in-sync set once they have caught up, as leaders do."""
     for number in range(topic.partitions):
-        while (wanted := whole(agent, topic, number)) is not None:
+        while (wanted := open_state(agent, topic, number)) is not None:
             await propose(agent, topic, number, wanted)
             await asyncio.sleep(0)
 
 
-def whole(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState | None:
+def open_state(agent: ClusterAgent, topic: TopicEntry, number: int) -> PartitionState | None:
     """Return the state if all live replicas are in sync, else None."""
     state = agent.view.states[topic.topic_id, number].state
     members = {m.node_id: m for m in state.in_sync}

@@ -71,7 +71,7 @@ class Store:
         for node in self.nodes.values():
             node.host.on_states([(topic_id, number, found)])
 
-    def tell_nodes(self) -> None:
+    def notify_nodes(self) -> None:
         registered = {
             node.node_id: Registration(node.host.member.broker_epoch, 0)
             for node in self.nodes.values()
@@ -144,7 +144,7 @@ class HostedNode:
         self.host.on_registered(Member(self.node_id, next(self._store.broker_epochs)))
         self.host.on_contact(self.boottime)
         self._store.nodes[self.node_id] = self
-        self._store.tell_nodes()
+        self._store.notify_nodes()
         self.host.on_states([(*key, found) for key, found in self._store.states.items()])
 
     async def stop(self) -> None:
@@ -205,12 +205,12 @@ class Hosts:
 
     async def restart(self, node_id: int) -> HostedNode:
         await self.nodes.pop(node_id).stop()
-        self.store.tell_nodes()
+        self.store.notify_nodes()
         return await self.start(node_id)
 
     async def stop(self, node_id: int) -> None:
         await self.nodes.pop(node_id).stop()
-        self.store.tell_nodes()
+        self.store.notify_nodes()
 
     async def create_topic(self, partitions: int = 1, **settings: object) -> None:
         for node in self.nodes.values():

@@ -62,14 +62,14 @@ class Stage:
         self.rules = TopicRules()
         self.registered: dict[int, Registration] = {}
         self.now = 100.0
-        self.told: list[str] = []
+        self.output: list[str] = []
         self.proposals: list[tuple[int, Propose]] = []
         self.broker_epochs = 0
         self.replicas = 0
         self.store: VersionedState | None = None
 
-    def tell(self, text: str) -> None:
-        self.told.append(text)
+    def write(self, text: str) -> None:
+        self.output.append(text)
 
     def run(self, line: str) -> None:
         name, *words = line.split()
@@ -96,15 +96,15 @@ class Stage:
     def do_produce(self, number: str, value: str, acks: str = "all") -> None:
         node = self.nodes[int(number)]
         if node.leader is None:
-            self.tell(f"refused: {number} does not lead")
+            self.write(f"refused: {number} does not lead")
         elif acks == "all" and not node.leader.has_enough_replicas:
-            self.tell(f"refused: not enough replicas, nothing was appended ({value})")
+            self.write(f"refused: not enough replicas, nothing was appended ({value})")
         else:
             node.log.append((node.leader.leader_epoch, value))
             if acks == "all":
                 node.waiting.append((len(node.log), value))
             else:
-                self.tell(f"acknowledged: {value}")
+                self.write(f"acknowledged: {value}")
             self._do(node, node.leader.on_written(len(node.log), self.now))
 
     def do_sync(self, *numbers: str) -> None:
@@ -116,20 +116,20 @@ class Stage:
     def do_fetch(self, number: str) -> None:
         """The follower fetches, is answered, and does what its core decides."""
         node = self.nodes[int(number)]
-        assert isinstance(node.role, Follow), f"{number} follows nobody"
+        assert isinstance(node.role, Follow), f"{number} follows no leader"
         leading = self.nodes[node.role.leader]
         fetch = follower.next_fetch(node.number, node.member.broker_epoch, node.position())
         if leading.leader is None or not leading.is_up:
-            self.tell(f"{number} is not answered by {leading.number}")
+            self.write(f"{number} is not answered by {leading.number}")
             return
         answer, effects = leading.leader.on_fetch(fetch, self.now)
         match answer:
             case Diverging(ends):
-                self.tell(f"{leading.number} answers: epoch {ends.epoch} ends at {ends.end_offset} here")
+                self.write(f"{leading.number} answers: epoch {ends.epoch} ends at {ends.end_offset} here")
             case FetchError():
-                self.tell(f"{leading.number} answers: {answer.value}")
+                self.write(f"{leading.number} answers: {answer.value}")
             case OutOfRange(_, log_end, log_start):
-                self.tell(f"{leading.number} answers: the log is {log_start}..{log_end}")
+                self.write(f"{leading.number} answers: the log is {log_start}..{log_end}")
             case Send():
                 pass
         self._do(leading, effects)
@@ -160,7 +160,7 @@ class Stage:
         for number, proposal in proposals:
             assert self.store is not None
             if proposal.partition_epoch != self.store.partition_epoch:
-                self.tell(f"store refuses what {number} proposed: the state has changed since")
+                self.write(f"store refuses what {number} proposed: the state has changed since")
             else:
                 self._write(proposal.state)
 
@@ -182,7 +182,7 @@ class Stage:
         del node.log[node.durable_end :]
         node.epochs = truncated_from_end(node.epochs, len(node.log))
         node.survives_from = 0
-        self.tell(f"{number} is left with log_end={len(node.log)}")
+        self.write(f"{number} is left with log_end={len(node.log)}")
 
     def do_start(self, number: str) -> None:
         node = self.nodes[int(number)]
@@ -201,34 +201,34 @@ class Stage:
     def do_status(self) -> None:
         for node in self.nodes.values():
             if not node.is_up:
-                self.tell(f"{node.number} is down, log={_values(node)}")
+                self.write(f"{node.number} is down, log={_values(node)}")
                 continue
             role = "leads" if isinstance(node.role, Lead) else "follows" if isinstance(node.role, Follow) else "waits"
-            self.tell(f"{node.number} {role}, log={_values(node)} high_watermark={node.high_watermark}")
+            self.write(f"{node.number} {role}, log={_values(node)} high_watermark={node.high_watermark}")
             for end, value in node.waiting:
-                self.tell(f"  waiting: {value} for {end}")
+                self.write(f"  waiting: {value} for {end}")
 
     def do_latest(self, number: str) -> None:
         node = self.nodes[int(number)]
         found = node.leader.latest_offset if node.leader is not None else None
         if not node.session.has_contact(self.now):
-            self.tell(f"refused: {number} has no contact with the store, try again")
+            self.write(f"refused: {number} has no contact with the store, try again")
         else:
-            self.tell("the end is not known yet" if found is None else f"the end is {found}")
+            self.write("the end is not known yet" if found is None else f"the end is {found}")
 
     def do_read(self, number: str, offset: str) -> None:
         """Read as a consumer. Before a permanent error the leader asks the store whether it still leads."""
         node, at = self.nodes[int(number)], int(offset)
         if node.leader is None:
-            self.tell(f"refused: {number} does not lead, try again")
+            self.write(f"refused: {number} does not lead, try again")
         elif at <= node.high_watermark:
-            self.tell(f"{number} answers: {' '.join(value for _, value in node.log[at : node.high_watermark]) or '-'}")
+            self.write(f"{number} answers: {' '.join(value for _, value in node.log[at : node.high_watermark]) or '-'}")
         elif not node.session.has_contact(self.now):
-            self.tell(f"refused: {number} has no contact with the store, try again")
+            self.write(f"refused: {number} has no contact with the store, try again")
         elif self.store is None or role_of(node.member, self.store.state) != Lead(node.leader.leader_epoch):
-            self.tell(f"refused: the store does not confirm that {number} leads, try again")
+            self.write(f"refused: the store does not confirm that {number} leads, try again")
         else:
-            self.tell(f"refused for good: {at} is above {node.high_watermark}")
+            self.write(f"refused permanently: {at} is above {node.high_watermark}")
 
     # Helpers.
 
@@ -248,7 +248,7 @@ class Stage:
     def _write(self, state: PartitionState) -> None:
         assert self.store is not None
         if state == self.store.state:
-            self.tell("nothing to change")
+            self.write("nothing to change")
             return
         self.store = VersionedState(state, self.store.partition_epoch + 1)
         leader = state.leader.node_id if state.leader else "nobody"
@@ -256,7 +256,7 @@ class Stage:
         unclean = f" unclean_elections={state.unclean_elections}" if state.unclean_elections else ""
         moving = f" replicas={list(state.replicas)}" if state.adding or state.removing else ""
         sets = f"in_sync={_ids(state.in_sync)}{eligible}{moving}{unclean}"
-        self.tell(f"store: leader={leader} epoch={state.leader_epoch} {sets}")
+        self.write(f"store: leader={leader} epoch={state.leader_epoch} {sets}")
 
     def _learn(self, node: StageNode) -> None:
         assert self.store is not None
@@ -271,7 +271,7 @@ class Stage:
             return
         node.role = role_of(node.member, found.state)
         for _, value in node.waiting:
-            self.tell(f"indeterminate: {value}, {node.number} does not lead any more")
+            self.write(f"indeterminate: {value}, {node.number} does not lead any more")
         node.leader = None
         node.waiting.clear()
         if isinstance(node.role, Lead):
@@ -299,7 +299,7 @@ class Stage:
                 case AdvanceWatermark(position):
                     node.high_watermark = position
                 case Propose(state):
-                    self.tell(f"{node.number} proposes in_sync={_ids(state.in_sync)}")
+                    self.write(f"{node.number} proposes in_sync={_ids(state.in_sync)}")
                     self.proposals.append((node.number, effect))
         self._acknowledge(node)
 
@@ -308,9 +308,9 @@ class Stage:
         for end, value in list(node.waiting):
             match node.leader.ack_verdict(end):
                 case AckVerdict.COMMITTED:
-                    self.tell(f"acknowledged: {value}")
+                    self.write(f"acknowledged: {value}")
                 case AckVerdict.TOO_FEW_AFTER_APPEND:
-                    self.tell(f"indeterminate: {value}, too few replicas after the append")
+                    self.write(f"indeterminate: {value}, too few replicas after the append")
                 case AckVerdict.WAITING:
                     continue
             node.waiting.remove((end, value))
@@ -318,7 +318,7 @@ class Stage:
     def _follow(self, node: StageNode, leading: StageNode, effect: follower.FollowerEffect | None) -> None:
         match effect:
             case follower.Truncate(to, is_below_watermark):
-                self.tell(f"{node.number} cuts {len(node.log)} to {to}{' BELOW ITS WATERMARK' * is_below_watermark}")
+                self.write(f"{node.number} cuts {len(node.log)} to {to}{' BELOW ITS WATERMARK' * is_below_watermark}")
                 del node.log[to:]
                 node.durable_end = min(node.durable_end, to)
                 node.epochs = truncated_from_end(node.epochs, to)
@@ -329,9 +329,9 @@ class Stage:
                     node.log.append((epoch, value))
                 node.high_watermark = follower.follower_watermark(node.high_watermark, watermark, len(node.log))
             case follower.RefreshState():
-                self.tell(f"{node.number} asks the store")
+                self.write(f"{node.number} asks the store")
             case follower.Backoff():
-                self.tell(f"{node.number} asks again later")
+                self.write(f"{node.number} asks again later")
 
 
 def _ids(members: tuple[Member, ...]) -> list[int]:

@@ -21,12 +21,12 @@ def played(text: str) -> str:
     found: list[str] = []
     for block in text.strip("\n").split("\n\n"):
         lines = block.split("\n----")[0].split("\n")
-        stage.told.clear()
+        stage.output.clear()
         for line in lines:
             if not line.startswith("#"):
                 stage.run(line)
         has_commands = any(not line.startswith("#") for line in lines)
-        found.append("\n".join([*lines, "----", *stage.told] if has_commands else lines))
+        found.append("\n".join([*lines, "----", *stage.output] if has_commands else lines))
     return "\n\n".join(found) + "\n"
 
 

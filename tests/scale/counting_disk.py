@@ -17,14 +17,14 @@ SYNCS = ("fdatasync", "fsync_dir")
 class CountingDisk(RealDisk):
     """`calls` since the last reset.
 
-    Calls `when_synced` after each sync and `when_removed` before each rmdir, in the thread of the operation.
+    Calls `on_sync` after each sync and `on_remove` before each rmdir, in the thread of the operation.
     """
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.synced: Counter[str] = Counter()
-        self.when_synced: Callable[[], None] | None = None
-        self.when_removed: Callable[[], object] | None = None
+        self.on_sync: Callable[[], None] | None = None
+        self.on_remove: Callable[[], object] | None = None
 
     def __getattribute__(self, name: str) -> object:
         if name in _CALLS:
@@ -54,15 +54,15 @@ class CountingDisk(RealDisk):
         self._synced(path)
 
     def rmdir(self, path: str) -> None:
-        if self.when_removed is not None:
-            self.when_removed()
+        if self.on_remove is not None:
+            self.on_remove()
         super().rmdir(path)
 
     def _synced(self, path: str) -> None:
         with _COUNTING:
             self.synced[path] += 1
-        if self.when_synced is not None:
-            self.when_synced()
+        if self.on_sync is not None:
+            self.on_sync()
 
 
 _CALLS = frozenset(name for name in RealDisk.__dict__ if not name.startswith("_"))

@@ -37,7 +37,7 @@ def allow_files(count: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-def asked(number: int) -> bytes:
+def request_of(number: int) -> bytes:
     if number % 2:
         return request_head("GET", "/healthz").replace(b"Connection: close\r\n", b"")
     connection = H2Connection(H2Configuration(client_side=True))
@@ -47,11 +47,11 @@ def asked(number: int) -> bytes:
     return connection.data_to_send()
 
 
-async def ask_once(port: int, number: int) -> socket.socket:
+async def request_once(port: int, number: int) -> socket.socket:
     loop, client = asyncio.get_running_loop(), socket.socket()
     client.setblocking(False)
     await loop.sock_connect(client, ("127.0.0.1", port))
-    await loop.sock_sendall(client, asked(number))
+    await loop.sock_sendall(client, request_of(number))
     received = b""
     while b'"status":' not in received:
         piece = await loop.sock_recv(client, 4096)
@@ -73,7 +73,7 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
                 files, before = open_files(process.pid), resident_mib(process.pid)
                 for start in range(0, SCALE, AT_ONCE):
                     numbers = range(start, min(start + AT_ONCE, SCALE))
-                    idle += await asyncio.gather(*(ask_once(process.port, number) for number in numbers))
+                    idle += await asyncio.gather(*(request_once(process.port, number) for number in numbers))
                 grown = resident_mib(process.pid) - before
                 assert open_files(process.pid) >= files + SCALE
                 began = time.monotonic()
@@ -81,8 +81,8 @@ async def test_idle_connections_cost_little_and_hold_up_nobody(tmp_path):
                     assert (await topic.post(b"x", "text/plain")).status == 200
                 seconds = (time.monotonic() - began) / 20
                 each_kib = grown * 1024 / SCALE
-                told = f"{SCALE} idle connections: {grown:.0f} MiB more, {each_kib:.1f} KiB each; "
-                sys.stderr.write(f"\n{told}a produce takes {1000 * seconds:.1f} ms meanwhile\n")
+                summary = f"{SCALE} idle connections: {grown:.0f} MiB more, {each_kib:.1f} KiB each; "
+                sys.stderr.write(f"\n{summary}a produce takes {1000 * seconds:.1f} ms meanwhile\n")
                 assert grown < ROOM_MIB + SCALE * EACH_KIB_MAX / 1024
                 for client in idle:
                     client.close()
@@ -122,7 +122,7 @@ async def test_connections_beyond_the_limit_of_open_files_wait_and_leave_files_f
                 for client in clients:
                     client.close()
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            late = await asyncio.wait_for(ask_once(process.port, 1), 60)
+            late = await asyncio.wait_for(request_once(process.port, 1), 60)
             late.close()
         assert process.stop() == 0
         assert "Too many open files" not in process.errors

@@ -34,11 +34,11 @@ async def test_an_owner_is_asked_once_for_all_of_its_partitions(tmp_path):
     async with in_process(tmp_path) as gateway:
         topic = await gateway.create("t", partitions=FEW)
         topic_id = gateway.node.shard.topic("t").record.topic_id
-        asked = [(number, 0) for number in (*range(1, FEW, 2), FEW)]  # the last one does not exist
+        numbers = [(number, 0) for number in (*range(1, FEW, 2), FEW)]  # the last one does not exist
         for name in ("describe", "tier_status", "roll"):
-            rows, _ = await gateway.node.peer_handlers()["rows"]((name, topic_id, "t", asked), b"")
+            rows, _ = await gateway.node.peer_handlers()["rows"]((name, topic_id, "t", numbers), b"")
             assert [number for number, _ in rows] == list(range(1, FEW, 2))
             assert [row["partition"] for _, row in rows] == list(range(1, FEW, 2))
         described = (await gateway.send("GET", topic.path)).json["partitions"]
-        rows, _ = await gateway.node.peer_handlers()["rows"](("describe", topic_id, "t", asked), b"")
+        rows, _ = await gateway.node.peer_handlers()["rows"](("describe", topic_id, "t", numbers), b"")
         assert [row for _, row in rows] == described[1::2]

@@ -126,22 +126,22 @@ def test_an_append_makes_as_many_calls_however_many_keys_and_producers_there_are
         assert not log.append(*make(1)), "a repeat is known"
 
 
-def cost_of(count: int, make: Make, when_appended: Callable[[Log, int], object]) -> float:
+def cost_of(count: int, make: Make, on_append: Callable[[Log, int], object]) -> float:
     """Return the processor time."""
     log, made = Log(), [make(number) for number in range(count)]
     began = time.process_time()
     for number, one in enumerate(made):
         log.append(*one)
-        when_appended(log, number)
+        on_append(log, number)
     return time.process_time() - began
 
 
-def growth(make: Make, count: int, when_appended: Callable[[Log, int], object] = lambda log, number: None) -> float:
+def growth(make: Make, count: int, on_append: Callable[[Log, int], object] = lambda log, number: None) -> float:
     """Return how many times longer four times as many appends take."""
     gc_was_on = gc.isenabled()
     gc.disable()
     try:
-        few, many = (min(cost_of(some, make, when_appended) for _ in range(TRIES)) for some in (count, 4 * count))
+        few, many = (min(cost_of(some, make, on_append) for _ in range(TRIES)) for some in (count, 4 * count))
     finally:
         if gc_was_on:
             gc.enable()

@@ -118,7 +118,7 @@ def meeting_another() -> Callable[[], None]:
 async def test_syncs_of_many_partitions_are_under_way_at_once(start: Start, disk: CountingDisk):
     async with start() as node:
         await node.shard.create_topic("t", PARALLEL_SYNCS_MIN, 1, {})
-        disk.when_synced = meeting_another()
+        disk.on_sync = meeting_another()
         await fill(node, "t")
 
 
@@ -126,7 +126,7 @@ async def test_a_stop_saves_several_partitions_at_once(start: Start, disk: Count
     async with start() as node:
         await node.shard.create_topic("t", PARALLEL_SYNCS_MIN, 1, {})
         await fill(node, "t", producer=True)
-        disk.when_synced = meeting_another()
+        disk.on_sync = meeting_another()
 
 
 async def test_a_stop_with_data_in_every_partition_syncs_no_partition(start: Start, disk: CountingDisk):
@@ -148,9 +148,9 @@ async def test_a_stop_does_not_save_for_longer_than_it_may(start: Start, disk: C
         await node.shard.create_topic("t", SCALE, 1, {})
         await fill(node, "t", producer=True)
         disk.reset()
-        disk.when_synced = lambda: clock.pass_ms(100)
+        disk.on_sync = lambda: clock.pass_ms(100)
     assert disk.syncs < FEW + 10 * SAVE_S
-    disk.when_synced = None
+    disk.on_sync = None
     clock.restart()
     async with start() as node:
         again = batch.encode_values([b"v"], T)
@@ -179,7 +179,7 @@ async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         disk.reset()
-        disk.when_removed = lambda: disk.calls["rmdir"] <= STEPS_AT_ONCE // 2 or may_go_on.wait(60)
+        disk.on_remove = lambda: disk.calls["rmdir"] <= STEPS_AT_ONCE // 2 or may_go_on.wait(60)
         await node.shard.delete_topic("t")
         assert [one.name.endswith(".deleted") for one in home.iterdir()] == [True]
         _, is_new = await node.shard.create_topic("t", 1, 1, {})
@@ -224,11 +224,11 @@ async def test_partitions_are_taken_in_and_let_go_in_slices(start: Start):
 
     async with start() as node:
         ticking = asyncio.create_task(turns())
-        node.heard.opened = counted(node.heard.opened)
+        node.hooks.opened = counted(node.hooks.opened)
         await node.shard.create_topic("t", 1, 1, {})
         await node.shard.alter_topic("t", {}, SCALE)
         assert (sum(in_turn), max(in_turn) <= 2 * SLICE) == (SCALE, True)
-        node.heard.went_offline = counted(node.heard.went_offline)
+        node.hooks.went_offline = counted(node.hooks.went_offline)
         in_turn[:] = [0]
         await node.shard.delete_topic("t")
         assert (sum(in_turn), max(in_turn) <= 2 * SLICE) == (SCALE, True)

@@ -143,8 +143,8 @@ async def test_changes_starts_and_stops_make_no_disk_calls_for_each_topic_that_i
             deleted.append(sum(disk.calls.values()))
         assert min(deleted) <= deleted_early + 2, "but for a handle that the pool closed"
         assert shard.topics.partition_count == 0
-    told = f"{created_early} for a creation, {deleted_early} for a deletion, {started} for a start, {stopped} syncs"
-    sys.stderr.write(f"\ncalls to the disk with {SCALE} topics: {told} for a stop\n")
+    calls = f"{created_early} for a creation, {deleted_early} for a deletion, {started} for a start, {stopped} syncs"
+    sys.stderr.write(f"\ncalls to the disk with {SCALE} topics: {calls} for a stop\n")
     assert stopped < SYNCS_MAX
     assert started < START_CALLS_MAX * SCALE
     assert pool.open_files == 0

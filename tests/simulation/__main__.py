@@ -16,7 +16,7 @@ from collections import Counter
 from tests.simulation.judges.mutants import MUTANTS, found_by_seed
 from tests.simulation.report import never_happened
 from tests.simulation.run import run
-from tests.simulation.world.world import TOLD_EVENTS
+from tests.simulation.world.world import LOGGED_EVENTS
 
 SEEDS_BETWEEN_COLLECTIONS = 20
 ENOUGH_SEEDS = 200  # with this many seeds every fault and answer must have occurred
@@ -25,10 +25,10 @@ ENOUGH_SEEDS = 200  # with this many seeds every fault and answer must have occu
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--events", type=int, default=TOLD_EVENTS, help="how many of each node to tell of")
+    parser.add_argument("--events", type=int, default=LOGGED_EVENTS, help="how many events of each node to print")
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--from", type=int, default=0, dest="first")
-    parser.add_argument("--minutes", type=float, default=0.0, help="go on for so long instead of so many seeds")
+    parser.add_argument("--minutes", type=float, default=0.0, help="run for this long instead of a number of seeds")
     parser.add_argument("--mutants", action="store_true")
     arguments = parser.parse_args()
     # disabled for speed (a tenth): all of a run becomes garbage at once, and is collected after every few runs
@@ -37,8 +37,8 @@ def main() -> int:
     if arguments.mutants:
         return _mutants(arguments.first, arguments.seeds)
     if arguments.seed is not None:
-        outcome = run(arguments.seed, told_events=arguments.events)
-        print(outcome.told() if outcome.problems else f"seed {outcome.seed} is fine: {dict(outcome.counts)}")
+        outcome = run(arguments.seed, logged_events=arguments.events)
+        print(outcome.report() if outcome.problems else f"seed {outcome.seed} is fine: {dict(outcome.counts)}")
         return bool(outcome.problems)
     return _many(arguments.first, arguments.seeds, arguments.minutes)
 
@@ -48,7 +48,7 @@ def _many(first: int, seeds: int, minutes: float) -> int:
     while time.monotonic() - began < minutes * 60 if minutes else seed < first + seeds:
         outcome = run(seed)
         if outcome.problems:
-            print(outcome.told())
+            print(outcome.report())
             return 1
         counts += outcome.counts
         seed += 1

@@ -30,14 +30,14 @@ class Client:
         self.is_stopped = False
         self.idle_until = 0.0
 
-    def is_idle(self, go_on: Callable[[], None]) -> bool:
+    def is_idle(self, resume: Callable[[], None]) -> bool:
         """True while the client pauses; `go_on` is then called at the end of the pause."""
         if self.world.now < self.idle_until:
-            self.world.after(self.idle_until - self.world.now, go_on)
+            self.world.after(self.idle_until - self.world.now, resume)
             return True
         return False
 
-    def ask(self, node_id: int, call: str, *args: Any) -> None:
+    def call(self, node_id: int, call: str, *args: Any) -> None:
         """Send a request to a node. The last of `args` is called with the answer; it is never called if none
         arrives.
         """
@@ -82,7 +82,9 @@ class Producer(Client):
         self.history.produced.append(produced)
         node = self._leader.get(partition) or self.any_node()
         batch = record_batch.encode_values([value.encode() for value in values], 1_700_000_000_000)
-        self.ask(node, "on_produce", partition, batch, count, self._acks, lambda *a: self._answered(produced, node, *a))
+        self.call(
+            node, "on_produce", partition, batch, count, self._acks, lambda *a: self._answered(produced, node, *a)
+        )
         self.world.after(TIMEOUT_S, self._give_up, produced)
 
     def _answered(self, produced: Produced, node: int, outcome: str, detail: Any) -> None:
@@ -147,7 +149,7 @@ class SequencedProducer(Client):
             if attempt == self._attempt:
                 self._answered(produced, node, outcome, detail, until)
 
-        self.ask(node, "on_produce", self._partition, batch, len(produced.values), "all", answered)
+        self.call(node, "on_produce", self._partition, batch, len(produced.values), "all", answered)
         self.world.after(TIMEOUT_S, self._timed_out, produced, attempt, until)
 
     def _answered(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
@@ -220,7 +222,7 @@ class KeyedProducer(Client):
             if self._asked[key] == asked:
                 self._answered(produced, node, "info", "no answer", until)
 
-        self.ask(node, "on_produce", self._partition, batch, len(values), "all", answered)
+        self.call(node, "on_produce", self._partition, batch, len(values), "all", answered)
         self.world.after(TIMEOUT_S, timed_out)
 
     def _answered(self, produced: Produced, node: int, outcome: str, detail: Any, until: float) -> None:
@@ -265,9 +267,9 @@ class Consumer(Client):
             asked += AHEAD  # above anything that is committed
         if self.world.random.random() < 0.2:
             seen = self._epoch_seen, self._end_seen, self.world.now
-            self.ask(node, "on_latest", self.partition, lambda *a: self._told_latest(*seen, *a))
+            self.call(node, "on_latest", self.partition, lambda *a: self._latest_answered(*seen, *a))
         about = node, asked, number, self.world.now
-        self.ask(node, "on_read", self.partition, asked, lambda *a: self._answered(*about, *a))
+        self.call(node, "on_read", self.partition, asked, lambda *a: self._answered(*about, *a))
         self.world.after(TIMEOUT_S, self._give_up, number)
 
     def _answered(
@@ -288,7 +290,7 @@ class Consumer(Client):
         if what == "below":
             self.position = log_start
         elif what == "above":
-            self.world.count("refused for good: above the watermark")
+            self.world.count("refused permanently: above the watermark")
             self.history.refused.append(Refused(self.name, self.partition, node, asked, asked_at))
         elif what == "ok":
             # Keeps the whole batches that were sent; the first one may begin below the position.
@@ -302,7 +304,7 @@ class Consumer(Client):
                 self.world.counts["records consumed"] += len(records)
         self.world.after(self._every_s * self.world.random.random(), self.run)
 
-    def _told_latest(
+    def _latest_answered(
         self, epoch_seen: int, seen: int, at: float, what: str, offset: int | None, leader_epoch: int
     ) -> None:
         """Ignore an old leader epoch: a replaced leader that does not know it yet reports an old end."""

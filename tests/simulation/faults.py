@@ -89,7 +89,7 @@ class Faults:
                 node.kill()
             if node.life is not None and node.life.is_leaving:
                 node.kill()
-            node.go_on()
+            node.resume()
             node.start()
 
     # Kinds of faults.
@@ -141,7 +141,7 @@ class Faults:
         node = self._node()
         self._cut([(node.name, STORE), (STORE, node.name)])
 
-    def late_news(self) -> None:
+    def late_changes(self) -> None:
         """Delay the store's messages to one node, by less than the connection timeout; other nodes receive them at
         once.
         """
@@ -207,7 +207,7 @@ class Faults:
                 state = reassignment.cancelled(found.state)
             else:
                 state = reassignment.with_reassignment(found.state, target, self.nodes.keys())
-            life.ask_to_move(partition, state)
+            life.request_move(partition, state)
             self.world.count("reassignments asked for")
 
     def alter(self) -> None:
@@ -234,7 +234,7 @@ class Faults:
                 spare = [n for n in sorted(self.nodes) if n != drained and n not in left]
                 if drained in found.state.replicas and left:
                     state = reassignment.with_reassignment(found.state, (*left, *spare)[:3], self.nodes.keys())
-                    life.ask_to_move(partition, state)
+                    life.request_move(partition, state)
                     self.world.count("reassignments asked for")
 
     def leave(self) -> None:
@@ -336,4 +336,4 @@ class Faults:
         if self.store.is_down:
             self.store.is_down = False
             for session in self.store.sessions:
-                session.heard_at = self.world.now
+                session.contact_at = self.world.now

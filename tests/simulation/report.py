@@ -22,7 +22,7 @@ MUST_HAPPEN = (
     "writes refused",
     "refused: not enough replicas",
     "refused: session in doubt",
-    "refused for good: above the watermark",
+    "refused permanently: above the watermark",
     "tier commits",
     "store requests failed",
     "store replies lost",

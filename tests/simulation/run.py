@@ -24,7 +24,7 @@ from tests.simulation.world.network import Network
 from tests.simulation.world.node import Node, NodeOptions
 from tests.simulation.world.store import Store, topic_of
 from tests.simulation.world.tier import cleaned_tier, final_tier
-from tests.simulation.world.world import TOLD_EVENTS, World
+from tests.simulation.world.world import LOGGED_EVENTS, World
 
 HEAL_S = 30.0
 
@@ -55,7 +55,7 @@ class Outcome:
     counts: Counter[str]
     story: str
 
-    def told(self) -> str:
+    def report(self) -> str:
         lines = [f"seed {self.seed} failed; again: make sim SEED={self.seed}", str(self.options)]
         return "\n".join([*lines, *self.problems[:12], self.story])
 
@@ -87,8 +87,8 @@ def options_for(seed: int) -> Options:
 class Run:
     """The parts of one run, joined."""
 
-    def __init__(self, seed: int, options: Options, told_events: int = TOLD_EVENTS) -> None:
-        self.world = World(seed, told_events)
+    def __init__(self, seed: int, options: Options, logged_events: int = LOGGED_EVENTS) -> None:
+        self.world = World(seed, logged_events)
         self.options = options
         self.history = History()
         self.network = Network(self.world)
@@ -292,14 +292,14 @@ def _now_and_then(world: World, is_done):
     """Check every 50 ms of virtual time, not after every event."""
     asked_at = [0.0]
 
-    def ask() -> bool:
+    def is_wanted() -> bool:
         if world.now < asked_at[0]:
             return False
         asked_at[0] = world.now + 0.05
         return is_done()
 
-    return ask
+    return is_wanted
 
 
-def run(seed: int, options: Options | None = None, told_events: int = TOLD_EVENTS) -> Outcome:
-    return Run(seed, options or options_for(seed), told_events).execute()
+def run(seed: int, options: Options | None = None, logged_events: int = LOGGED_EVENTS) -> Outcome:
+    return Run(seed, options or options_for(seed), logged_events).execute()

@@ -69,14 +69,14 @@ def test_no_seed_finds_anything_and_everything_happens(seeds, shared, record_pro
     with swept_by_hand():
         for done, seed in enumerate(seeds, 1):
             outcome = run(seed)
-            assert not outcome.problems, outcome.told()
+            assert not outcome.problems, outcome.report()
             counts += outcome.counts
             if done % SEEDS_BETWEEN_COLLECTIONS == 0:
                 gc.collect()
     took = {"wall_s": time.monotonic() - began_s, "cpu_s": time.process_time() - cpu_s}
     chunks = with_own(shared, chunk_name(seeds), {"seeds": len(seeds), "counts": counts, **took})
     if len(chunks) == len(CHUNKS):
-        record_property("told at the end", told(chunks))
+        record_property("summary line", rates(chunks))
         assert missing(chunks) == []
 
 
@@ -95,7 +95,7 @@ def missing(chunks: list[dict]) -> list[str]:
     return never_happened(counts, sum(chunk["seeds"] for chunk in chunks))
 
 
-def told(chunks: list[dict]) -> str:
+def rates(chunks: list[dict]) -> str:
     seeds, cpu_s = sum(chunk["seeds"] for chunk in chunks), sum(chunk["cpu_s"] for chunk in chunks)
     wall_s = sum(chunk["wall_s"] for chunk in chunks)
     return (
@@ -112,4 +112,4 @@ def test_a_counter_that_is_zero_in_every_chunk_is_found(tmp_path):
     assert missing(with_own(tmp_path, "0-999", first)) == ["elections"]
     chunks = with_own(tmp_path, "1000-1099", {**first, "seeds": 100, "counts": {"elections": 1}})
     assert missing(chunks) == []
-    assert told(chunks).startswith("simulation: 1100 seeds, 550 per minute of a core")
+    assert rates(chunks).startswith("simulation: 1100 seeds, 550 per minute of a core")

@@ -18,8 +18,8 @@ FOUND_SOMETHING = {
     400509: "a log that was cut below its own disk's start was handed what came before another place",
     1500103: "a snapshot was not durable when records that it remembers left the disk: a retry was stored twice",
     25001199: "nothing: what the store has behind the end of an unclean leader was taken for a part of its log",
-    30003112: "nothing: what a node heard during a pause that was cut short came behind what it heard later",
-    50001326: "a log without records was told of as cut; a full disk had left it with the epochs of before",
+    30003112: "nothing: messages of a pause that ended early came after later ones",
+    50001326: "a log without records was reported as truncated; a full disk had left it with the earlier epochs",
     2819: "a manifest that was put a day late took a slot that had been cleaned, behind newer ones",
 }
 
@@ -27,7 +27,7 @@ FOUND_SOMETHING = {
 @pytest.mark.parametrize("seed", FOUND_SOMETHING)
 def test_a_seed_that_once_found_something_finds_nothing_any_more(seed):
     outcome = run(seed)
-    assert not outcome.problems, outcome.told()
+    assert not outcome.problems, outcome.report()
 
 
 def test_a_leader_that_was_replaced_without_knowing_answers_and_nothing_is_wrong():
@@ -35,7 +35,7 @@ def test_a_leader_that_was_replaced_without_knowing_answers_and_nothing_is_wrong
     options = Options(kinds=("pause", "cut_two_ways", "cut_from_store", "expire_session"), fault_every_s=0.3)
     for seed in range(400):
         outcome = run(seed, options)
-        assert not outcome.problems, outcome.told()
+        assert not outcome.problems, outcome.report()
         if outcome.counts["answers of replaced leaders"]:
             return
     raise AssertionError("none of 400 runs has such an answer")
@@ -47,14 +47,14 @@ def test_one_seed_is_one_run():
     assert first.problems == second.problems == []
 
 
-def test_a_failure_is_told_with_its_seed_and_the_last_events_of_each_node():
+def test_a_failure_is_reported_with_its_seed_and_the_last_events_of_each_node():
     outcome = run(3)
     outcome.problems.append("C1 lost: a planted one")
     outcome.story = "--- node 1\n   0.3 is here"
-    told = outcome.told()
-    assert "make sim SEED=3" in told
-    assert "C1 lost" in told
-    assert "--- node 1" in told
+    report = outcome.report()
+    assert "make sim SEED=3" in report
+    assert "C1 lost" in report
+    assert "--- node 1" in report
 
 
 def test_the_command_replays_a_seed(monkeypatch, capsys):

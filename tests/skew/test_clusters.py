@@ -61,7 +61,7 @@ def test_no_key_is_stored_twice_whatever_the_clocks_say(chunk: int) -> None:
     with quiet():
         for seed in range(chunk, SCALE, CHUNKS):
             outcome = run(seed, options_for(seed))
-            assert not outcome.problems, outcome.told()
+            assert not outcome.problems, outcome.report()
             counts += outcome.counts
             if seed % 40 < CHUNKS:
                 gc.collect()

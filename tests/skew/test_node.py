@@ -25,8 +25,8 @@ def produce(url: str, value: int, key: str) -> tuple[dict[str, int], bool, int]:
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     request = urllib.request.Request(f"{url}/v1/topics/t/records", body, headers, method="POST")
     with urllib.request.urlopen(request) as response:
-        answer, told = orjson.loads(response.read()), response.headers
-    return answer["results"][0], "Penstock-Duplicate" in told, int(told["Penstock-Idempotency-Window"])
+        answer, headers = orjson.loads(response.read()), response.headers
+    return answer["results"][0], "Penstock-Duplicate" in headers, int(headers["Penstock-Idempotency-Window"])
 
 
 def test_a_node_stamps_what_its_own_clock_says(tmp_path: Path) -> None:

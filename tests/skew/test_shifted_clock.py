@@ -12,7 +12,7 @@ from tests.skew.shifted_clock import ShiftedClock
 DAY_MS = 86_400_000
 TOLERANCE_MS = 600_000
 
-TOLD = """
+PRINTED = """
 import os, subprocess, sys, time
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
@@ -33,14 +33,14 @@ def test_a_process_and_its_children_live_by_the_shifted_clock(tmp_path: Path) ->
     file = tmp_path / "file"
     file.write_text("written while the clock is a day ahead")
     now_ms = time.time_ns() // 1_000_000
-    command = [sys.executable, "-c", TOLD, str(file), str(now_ms)]
+    command = [sys.executable, "-c", PRINTED, str(file), str(now_ms)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clock.environment(), text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        told = [int(one) for one in process.stdout.readline().split()]
-        assert all(abs(one - now_ms - DAY_MS) < TOLERANCE_MS for one in told), told
+        times = [int(one) for one in process.stdout.readline().split()]
+        assert all(abs(one - now_ms - DAY_MS) < TOLERANCE_MS for one in times), times
         clock.step(-DAY_MS)
         process.stdin.write("\n")
         process.stdin.flush()

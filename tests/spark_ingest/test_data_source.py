@@ -72,6 +72,6 @@ def test_nothing_wanted_is_an_empty_frame(spark: SparkSession, log: TieredLog) -
     assert read(spark, log, startTime="2030-01-01").count() == 0
 
 
-def test_a_wrong_option_is_told_by_name(spark: SparkSession, log: TieredLog) -> None:
+def test_a_wrong_option_is_reported_by_name(spark: SparkSession, log: TieredLog) -> None:
     with pytest.raises(Exception, match=r"unknown options \['strat'\]"):
         read(spark, log, strat=1).count()

@@ -37,12 +37,12 @@ def options_of(command: click.Command) -> set[str]:
     return {name for one in command.params if isinstance(one, click.Option) for name in one.opts}
 
 
-def test_every_option_of_run_is_told_and_no_other() -> None:
+def test_every_option_of_run_is_documented_and_no_other() -> None:
     assert names_in(first_cells(section("Options of `penstock ingest run`"))) == options_of(run_command)
 
 
 @pytest.mark.parametrize("name", sorted(ingest.commands))
-def test_every_option_of_the_other_commands_is_told(name: str) -> None:
+def test_every_option_of_the_other_commands_is_documented(name: str) -> None:
     [row] = [
         line for line in section("The other commands").splitlines() if line.startswith(f"| `penstock ingest {name}`")
     ]
@@ -53,21 +53,21 @@ def test_defaults_are_those_of_the_command() -> None:
     rows = re.findall(r"^\| `(--[a-z-]+)` \| (.*?) \|", section("Options of `penstock ingest run`"), re.MULTILINE)
     defaults = {one.opts[0]: one.default for one in run_command.params}
     units = {"128 MiB": 128 << 20, "16 GiB": 16 << 30, "0.1": 0.1}
-    for option, told in rows:
+    for option, documented in rows:
         if defaults[option] in (None, False) or type(defaults[option]).__name__ == "Sentinel":
             continue
-        assert units.get(told, told.strip("`")) == defaults[option], option
+        assert units.get(documented, documented.strip("`")) == defaults[option], option
 
 
-def test_every_standard_column_is_told() -> None:
-    told = [name for cell in first_cells(section("What is written")) for name in re.findall(r"`([^`]+)`", cell)]
-    assert sorted(told) == sorted(STANDARD_COLUMNS)
+def test_every_standard_column_is_documented() -> None:
+    documented = [name for cell in first_cells(section("What is written")) for name in re.findall(r"`([^`]+)`", cell)]
+    assert sorted(documented) == sorted(STANDARD_COLUMNS)
     order = TaskSpec(1, Recipe(), TableSchema("x", []), Task(0, "t", ()))
     raw = TaskSpec(1, Recipe(payload=RAW), TableSchema("x", []), Task(0, "t", ()))
-    assert {*table_schema(order).names, *table_schema(raw).names} == set(told)
+    assert {*table_schema(order).names, *table_schema(raw).names} == set(documented)
 
 
-def test_dead_letters_are_told_column_by_column_and_reason_by_reason() -> None:
+def test_columns_and_reasons_of_dead_letters_are_documented() -> None:
     text = section("Dead letters")
     assert [name for name in DEAD_LETTER_SCHEMA.names if f"`{name}`" not in text] == []
     code = "".join(
@@ -78,11 +78,11 @@ def test_dead_letters_are_told_column_by_column_and_reason_by_reason() -> None:
     assert names_in(first_cells(text)) == reasons
 
 
-def test_every_option_of_the_data_source_is_told_and_taken() -> None:
-    told = names_in(first_cells(section("As a DataFrame"))) - {"earliest", "latest"}
+def test_every_option_of_the_data_source_is_documented_and_accepted() -> None:
+    documented = names_in(first_cells(section("As a DataFrame"))) - {"earliest", "latest"}
     good = {"startOffset": "1", "endOffset": "2", "startTime": "2013-11-21", "endTime": "1385010000", "columns": "key"}
     good |= {"partitionBytes": "5", "undecodable": "skip", "cluster": "c", "store": "s", "topic": "t"}
-    assert told == {*good, "topics"}
+    assert documented == {*good, "topics"}
     parse_options(good)
     columns = section("As a DataFrame").split("Columns: ")[1]
     assert [name for name in COLUMNS if f"`{name}`" not in columns] == []
@@ -102,7 +102,7 @@ def test_every_option_of_the_data_source_is_told_and_taken() -> None:
         ([None, {}, []], ""),
     ],
 )
-def test_types_are_as_told(values: list[Any], column: str) -> None:
+def test_types_are_as_documented(values: list[Any], column: str) -> None:
     kind = merge_all(infer(value) for value in values)
     ddl = spark_ddl(evolve([], [["m", kind]])) if values[0] is not None else spark_ddl(evolve([], [["m", "null"]]))
     assert ddl.lower().removeprefix("`m` ").startswith(column)

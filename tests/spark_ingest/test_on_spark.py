@@ -107,9 +107,9 @@ def test_a_topic_becomes_a_table_that_spark_reads(lake: Lake, spark: SparkSessio
     assert table.where("hour(_event_time) != hr").count() == 0
 
     schema = json.loads(next(iter((tmp_path / "an output" / "_ingest/default/schemas/flights").iterdir())).read_text())
-    told = spark.read.schema(schema["spark_ddl"]).parquet(str(tmp_path / "an output" / "tables" / "flights"))
-    assert sorted(told.columns) == sorted(table.columns)
-    assert told.selectExpr("sum(id)").head()[0] == sum(range(900)) + 1
+    read = spark.read.schema(schema["spark_ddl"]).parquet(str(tmp_path / "an output" / "tables" / "flights"))
+    assert sorted(read.columns) == sorted(table.columns)
+    assert read.selectExpr("sum(id)").head()[0] == sum(range(900)) + 1
 
 
 def test_hostile_values_become_a_table_that_spark_reads(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:

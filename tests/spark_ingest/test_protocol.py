@@ -240,7 +240,7 @@ def test_a_table_has_one_job(source: MemoryStore, output: MemoryStore, log: Tier
         run_job(source, output, name="other")
 
 
-def test_records_that_retention_took_before_they_were_read_are_told(
+def test_records_that_retention_took_before_they_were_read_are_reported(
     source: MemoryStore, output: MemoryStore, log: TieredLog
 ) -> None:
     run_job(source, output)
@@ -253,7 +253,7 @@ def test_records_that_retention_took_before_they_were_read_are_told(
     assert [one.records for one in ran.commits[0].lost] == [15]
 
 
-def test_a_store_that_went_backwards_is_told(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+def test_a_store_that_went_backwards_is_reported(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
     older = MemoryStore()
     older.objects = dict(source.objects)
     log.add(0, json_rows(30, first=100))
@@ -262,7 +262,7 @@ def test_a_store_that_went_backwards_is_told(source: MemoryStore, output: Memory
         run_job(older, output)
 
 
-def test_a_segment_that_vanished_after_planning_is_told(
+def test_a_segment_that_vanished_after_planning_is_reported(
     source: MemoryStore, output: MemoryStore, log: TieredLog
 ) -> None:
     with pytest.raises(Killed):
@@ -279,7 +279,7 @@ def test_a_new_job_may_begin_at_the_end(source: MemoryStore, output: MemoryStore
     assert run_job(source, output, start="latest").rows == 5
 
 
-def test_a_topic_that_was_made_anew_starts_anew(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+def test_a_topic_that_was_made_again_starts_again(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
     run_job(source, output)
     log.add(0, json_rows(5, first=100))  # too late: the topic is deleted before the next run
     source.now_ms += 1

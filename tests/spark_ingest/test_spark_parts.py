@@ -40,10 +40,10 @@ class Failing(MemoryStore):
     def __init__(self, *errors: Exception) -> None:
         super().__init__()
         self.errors: Iterator[Exception] = iter(errors)
-        self.asked = 0
+        self.calls = 0
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        self.asked += 1
+        self.calls += 1
         raise next(self.errors)
 
 
@@ -59,7 +59,7 @@ def test_a_store_that_does_not_answer_is_asked_again() -> None:
 def test_what_cannot_be_cured_is_not_tried_again() -> None:
     store = Failing(Corrupt("broken"), Corrupt("broken"))
     assert isinstance(run_with_retries(order(), store, MemoryStore(), lambda seconds: None), Failed)
-    assert store.asked == 1
+    assert store.calls == 1
 
 
 def test_a_task_that_ends_well_is_answered_with_its_result() -> None:
@@ -79,7 +79,7 @@ def test_the_code_for_other_machines_holds_both_packages() -> None:
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB")])
-def test_sizes_are_told_with_three_digits(size: int, text: str) -> None:
+def test_sizes_have_three_digits(size: int, text: str) -> None:
     assert format_bytes(size) == text
 
 
@@ -93,7 +93,7 @@ def report_of(log: TieredLog) -> Report:
     return report
 
 
-def test_the_summary_tells_rows_files_and_what_is_remarkable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_has_rows_files_and_notable_facts(capsys: pytest.CaptureFixture[str]) -> None:
     log = TieredLog(MemoryStore())
     log.add(0, [*json_rows(8), row(b"bad")])
     report = report_of(log)

@@ -20,7 +20,7 @@ import click
 from loadtests.cluster.nodes import ROOT, NodeFailed
 from loadtests.cluster.zookeeper import ZookeeperFailed, require_zookeeper
 from tests.chaos.clients.final import Unreadable
-from tests.chaos.machines.cluster import NotWhole
+from tests.chaos.machines.cluster import NotHealthy
 from tests.upgrade.rolling import replace_in_turn, running_nodes
 
 EXIT_FOUND, EXIT_CANNOT = 1, 3
@@ -49,7 +49,7 @@ def main(given: str | None, calm_s: float, shards: int) -> None:
     except (Cannot, ZookeeperFailed) as reason:
         click.echo(f"upgrade: {reason}", err=True)
         sys.exit(EXIT_CANNOT)
-    except (NodeFailed, NotWhole, Unreadable) as failure:
+    except (NodeFailed, NotHealthy, Unreadable) as failure:
         click.echo(f"upgrade: {failure}", err=True)
         sys.exit(EXIT_FOUND)
     click.echo(str(found))
@@ -65,7 +65,7 @@ def earlier_commit(given: str | None, tree: Path = ROOT) -> str:
         raise Cannot("there is no tag to upgrade from: name a commit, make upgrade FROM=<commit>")
     commit = _git("rev-parse", "--short", "--verify", f"{tag}^{{commit}}", tree=tree)
     if not commit:
-        raise Cannot(f"{tag} is no tag or commit of this repository")
+        raise Cannot(f"{tag} is not a tag or commit of this repository")
     if not _git("ls-tree", "--name-only", commit, *WITH_A_CLUSTER, tree=tree):
         raise Cannot(f"{tag} has no cluster yet: name a later commit, make upgrade FROM=<commit>")
     if missing := missing_libraries(_git("show", f"{commit}:requirements/serve.lock", tree=tree)):
@@ -98,8 +98,8 @@ def worktree(commit: str) -> Iterator[Path]:
 
 
 def _git(*words: str, tree: Path) -> str:
-    told = subprocess.run(["git", "-C", tree, *words], capture_output=True, text=True, check=False)
-    return told.stdout.strip() if told.returncode == 0 else ""
+    ran = subprocess.run(["git", "-C", tree, *words], capture_output=True, text=True, check=False)
+    return ran.stdout.strip() if ran.returncode == 0 else ""
 
 
 if __name__ == "__main__":

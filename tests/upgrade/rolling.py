@@ -16,11 +16,11 @@ from pathlib import Path
 
 from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper, reserved_port
-from tests.chaos.clients.asking import NOT_SENT, now
 from tests.chaos.clients.final import judge_what_is_left
 from tests.chaos.clients.load import Load
+from tests.chaos.clients.node_client import NOT_SENT, now
 from tests.chaos.judge import Verdict
-from tests.chaos.machines.cluster import NODES, PARTITIONS, AskedCluster
+from tests.chaos.machines.cluster import NODES, PARTITIONS, HttpCluster
 from tests.simulation.judges.history import Produced
 
 TOPIC = "rolled"
@@ -86,12 +86,12 @@ async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: s
     """Replace each node by one of the code in `source`, when all are in sync. `calm_s`: load before, between and
     after.
     """
-    cluster = AskedCluster(nodes)
+    cluster = HttpCluster(nodes)
     load = Load(TOPIC, PARTITIONS, cluster.urls)
     verdict = Verdict("rolling-upgrade", 0, calm_s, commit)
     began: list[float] = []
     await cluster.create(TOPIC)
-    await cluster.wait_until_whole(TOPIC)
+    await cluster.wait_until_healthy(TOPIC)
     async with load.running():
         await asyncio.sleep(calm_s)
         for node in nodes.values():
@@ -101,7 +101,7 @@ async def replace_in_turn(nodes: dict[int, ClusterNode], source: Path, commit: s
             node.source = source
             node.begin_start()
             await asyncio.to_thread(node.wait_until_ready)
-            await cluster.wait_until_whole(TOPIC)
+            await cluster.wait_until_healthy(TOPIC)
             await asyncio.sleep(calm_s)
     await judge_what_is_left(verdict, cluster, TOPIC, load.history, began)
     codes = load.codes + load.errors

@@ -47,8 +47,8 @@ def test_an_upgrade_needs_a_commit_that_has_a_cluster(tmp_path):
     git("tag", "v1")
     with pytest.raises(Cannot, match="v1 has no cluster yet"):
         earlier_commit(None, tmp_path)
-    with pytest.raises(Cannot, match="nobody knows it"):
-        earlier_commit("nobody knows it", tmp_path)
+    with pytest.raises(Cannot, match="no such commit"):
+        earlier_commit("no such commit", tmp_path)
     add("replication/cluster/agent.py")
     git("tag", "v2")
     assert earlier_commit(None, tmp_path) == earlier_commit("HEAD", tmp_path)

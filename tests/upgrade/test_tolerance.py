@@ -40,11 +40,11 @@ from replication.replica.fetch_wire import (
 )
 
 STATE = VersionedState(PartitionState((1, 2), Member(1, 5), 3, (Member(1, 5), Member(2, 6))), 7)
-NEWS = {"of a newer version": [1]}
+UNKNOWN_FIELD = {"of a newer version": [1]}
 
 
 def with_more(value: bytes) -> bytes:
-    return orjson.dumps(orjson.loads(value) | NEWS)
+    return orjson.dumps(orjson.loads(value) | UNKNOWN_FIELD)
 
 
 def test_in_the_coordination_store():
@@ -53,7 +53,7 @@ def test_in_the_coordination_store():
     topic = TopicEntry("t", "id", 3, 2, {"min_insync_replicas": 1}, 9)
     assert topic_from_bytes("/topics/t", with_more(topic_to_bytes(topic))) == topic
     block = orjson.loads(block_to_bytes({4: STATE}))
-    block["4"].append(NEWS)
+    block["4"].append(UNKNOWN_FIELD)
     assert block_from_bytes("/states/id.0", orjson.dumps(block)) == {4: STATE}
 
 
@@ -63,9 +63,9 @@ def test_in_a_topic_with_a_setting_that_is_not_known():
     assert topic.rules.min_insync_replicas == 2
 
 
-def test_in_what_the_supervisor_tells():
-    (told,) = states_to_plain([("id", 4, STATE)])
-    assert states_from_plain([[*told, NEWS]]) == [("id", 4, STATE)]
+def test_in_messages_of_the_supervisor():
+    (plain_state,) = states_to_plain([("id", 4, STATE)])
+    assert states_from_plain([[*plain_state, UNKNOWN_FIELD]]) == [("id", 4, STATE)]
 
 
 def test_in_a_replica_fetch():
@@ -82,8 +82,8 @@ def test_in_a_replica_fetch():
         partitions=[as_fetch_partition("id/4", FollowerFetch(2, 7, 3, 10, 10, 3, 9))],
     )
     plain: Any = msgspec.msgpack.decode(encode_request(request))
-    plain[FetchRequest.__struct_fields__.index("partitions")][0].append(NEWS)
-    assert decode_request(msgspec.msgpack.encode([*plain, NEWS])) == request
+    plain[FetchRequest.__struct_fields__.index("partitions")][0].append(UNKNOWN_FIELD)
+    assert decode_request(msgspec.msgpack.encode([*plain, UNKNOWN_FIELD])) == request
 
 
 def test_in_the_answer_to_one():
@@ -91,15 +91,15 @@ def test_in_the_answer_to_one():
     body = b"".join(encode_reply(reply, [b"abc"]))
     length = int.from_bytes(body[:4], "big")
     plain: Any = msgspec.msgpack.decode(body[4 : 4 + length])
-    plain[1][0].append(NEWS)
-    header = msgspec.msgpack.encode([*plain, NEWS])
+    plain[1][0].append(UNKNOWN_FIELD)
+    header = msgspec.msgpack.encode([*plain, UNKNOWN_FIELD])
     found, data = decode_reply(len(header).to_bytes(4, "big") + header + body[4 + length :])
     assert found == reply
     assert [bytes(one) for one in data] == [b"abc"]
 
 
 def test_in_an_append_on_a_link_and_what_it_returns():
-    assert Appended.of([5, 2, None, False, None, NEWS]) == Appended(5, 2)
+    assert Appended.of([5, 2, None, False, None, UNKNOWN_FIELD]) == Appended(5, 2)
     conditions = AppendConditions(expected_end=3)
     assert conditions_of([*conditions, None]) == conditions
 

@@ -9,10 +9,10 @@ import orjson
 
 from engine.format import batch as record_batch
 from engine.format.batch_header import HEADER_BYTES, read_header
-from tests.chaos.clients.asking import Asking, now, open_session
+from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.clients.streams import Streamed
 from tests.chaos.judge import Verdict, judge
-from tests.chaos.machines.cluster import PARTITIONS, AnyNode, AskedCluster
+from tests.chaos.machines.cluster import PARTITIONS, AnyNode, HttpCluster
 from tests.simulation.judges.checkers import FinalLog
 from tests.simulation.judges.history import History, Polled
 
@@ -38,10 +38,10 @@ def read_files(partition_directory: Path, name: str, node_id: int, high_watermar
     return log
 
 
-async def final_logs(cluster: AskedCluster[AnyNode], topic: str) -> list[FinalLog]:
+async def final_logs(cluster: HttpCluster[AnyNode], topic: str) -> list[FinalLog]:
     """Return the log of every in-sync replica, the leader's first."""
     found = []
-    for row in await cluster.wait_until_whole(topic, is_quiet=True):
+    for row in await cluster.wait_until_healthy(topic, is_quiet=True):
         number, leader = row["partition"], row["leader"]
         for node_id in sorted(row["in_sync"], key=lambda one: one != leader):
             (directory,) = (cluster.nodes[node_id].data / "topics" / topic).glob(f"*/{number}")
@@ -49,40 +49,40 @@ async def final_logs(cluster: AskedCluster[AnyNode], topic: str) -> list[FinalLo
     return found
 
 
-async def final_polls(asking: Asking, topic: str, partition: int) -> list[Polled]:
+async def final_polls(client: NodeClient, topic: str, partition: int) -> list[Polled]:
     """Read every partition from its beginning, as a new consumer does."""
     polls, offset = [], 0
     path = f"/v1/topics/{topic}/partitions/{partition}/records?max_bytes={MAX_BYTES}&offset="
     while True:
         for _ in range(30):
-            answer = await asking.ask("GET", f"{path}{offset}")
+            answer = await client.request("GET", f"{path}{offset}")
             if answer.status == 200:
                 break
-            asking.turn()
+            client.next_node()
         else:
             raise Unreadable(f"{topic}/{partition} at {offset}: {answer.status} {answer.code}")
         found = answer.json
         records = tuple((record["offset"], record["value"]) for record in found["records"])
         if not records:
             return polls
-        told = (found["log_start"], found["high_watermark"], now())
+        positions = (found["log_start"], found["high_watermark"], now())
         polls.append(
-            Polled("final reader", f"{topic}/{partition}", answer.node, offset, records, *told, is_full_read=True)
+            Polled("final reader", f"{topic}/{partition}", answer.node, offset, records, *positions, is_full_read=True)
         )
         offset = found["next_offset"]
 
 
 async def judge_what_is_left(
     verdict: Verdict,
-    cluster: AskedCluster[AnyNode],
+    cluster: HttpCluster[AnyNode],
     topic: str,
     history: History,
     began: Sequence[float],
     streams: Sequence[Streamed] = (),
 ) -> None:
-    """Judge the final state. `began`: start time of each injection. Raises NotWhole, Unreadable."""
+    """Judge the final state. `began`: start time of each injection. Raises NotHealthy, Unreadable."""
     logs = await final_logs(cluster, topic)
     async with open_session() as session:
         for partition in range(PARTITIONS):
-            history.polled += await final_polls(Asking(session, cluster.urls, 0), topic, partition)
+            history.polled += await final_polls(NodeClient(session, cluster.urls, 0), topic, partition)
     judge(verdict, history, logs, began, streams)

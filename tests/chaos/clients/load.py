@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.chaos.clients.asking import Asking, now, open_session
+from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.clients.producers import GIVE_UP_S, KINDS, Library
 from tests.simulation.judges.history import History, Polled, Refused
 
@@ -20,7 +20,7 @@ EVERY_S = 0.1
 POLL_PAUSE_S = 0.05
 WAIT_MS = 300
 ACKS_ALL = ("plain", "sequenced", "keyed")
-TURN_EVERY = 3  # polls of a simple consumer before it changes nodes
+SWITCH_EVERY = 3  # polls of a simple consumer before it changes nodes
 ANY_NODE = 0  # recorded as the node of an answer with an epoch, since an epoch has one leader
 LEADER_EPOCH = "Penstock-Leader-Epoch"
 
@@ -51,16 +51,16 @@ class Load:
             for partition in range(self._partitions):
                 for number, kind in enumerate((*ACKS_ALL, "plain")):
                     acks = "all" if number < len(ACKS_ALL) else "1"
-                    asking = Asking(session, self._urls, partition + number)
+                    client = NodeClient(session, self._urls, partition + number)
                     name = f"{kind}-{acks}-{partition}"
-                    producer = KINDS[kind](name, self._topic, partition, acks, asking, self.history, self.codes)
+                    producer = KINDS[kind](name, self._topic, partition, acks, client, self.history, self.codes)
                     runs.append(producer.run(stopping, EVERY_S))
                 consumer = Consumer(f"consumer-{partition}", self._topic, partition, self.history, self.codes)
                 self._consumers.append(consumer)
-                runs.append(consumer.run(Asking(session, self._urls, partition + 1), stopping))
+                runs.append(consumer.run(NodeClient(session, self._urls, partition + 1), stopping))
                 simple = Consumer(f"simple-{partition}", self._topic, partition, self.history, self.codes)
                 simple.names_epoch = False
-                runs.append(simple.run(Asking(session, self._urls, partition + 2), stopping))
+                runs.append(simple.run(NodeClient(session, self._urls, partition + 2), stopping))
                 library = Library(f"library-{partition}", self._topic, partition, self._urls, self.history)
                 self._libraries.append(library)
                 runs.append(library.run(stopping, EVERY_S))
@@ -94,18 +94,18 @@ class Consumer:
         self.position = 0
         self._epoch_seen = self._polls = 0
 
-    async def run(self, asking: Asking, stopping: asyncio.Event) -> None:
+    async def run(self, client: NodeClient, stopping: asyncio.Event) -> None:
         while not stopping.is_set():
-            await self._poll(asking)
+            await self._poll(client)
             await asyncio.sleep(POLL_PAUSE_S)
 
-    async def _poll(self, asking: Asking) -> None:
+    async def _poll(self, client: NodeClient) -> None:
         """Poll once. 1. Records. 2. The node rejects the position permanently: recorded for the judges. 3. Else switch
         to another node.
         """
         asked, asked_at = self.position, now()
         headers = {LEADER_EPOCH: str(self._epoch_seen)} if self._epoch_seen and self.names_epoch else {}
-        answer = await asking.ask("GET", f"{self._path}{asked}", None, headers)
+        answer = await client.request("GET", f"{self._path}{asked}", None, headers)
         found = answer.json
         if answer.status == 200:
             records = tuple((record["offset"], record["value"]) for record in found["records"])
@@ -129,10 +129,10 @@ class Consumer:
             if self.names_epoch:  # a client reads its answers in order
                 self._history.watermarks.append((self._partition, ANY_NODE, epoch, found["high_watermark"]))
             self._polls += 1
-            if not self.names_epoch and self._polls % TURN_EVERY == 0:
-                asking.turn()
+            if not self.names_epoch and self._polls % SWITCH_EVERY == 0:
+                client.next_node()
             return
         self._codes[f"poll: {answer.status} {answer.code}"] += 1
         if answer.code == "offset_above_high_watermark":
             self._history.refused.append(Refused(self.name, self._partition, answer.node, asked, asked_at))
-        asking.turn()
+        client.next_node()

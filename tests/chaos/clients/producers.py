@@ -15,7 +15,7 @@ import orjson
 
 from penstock import Client, ClientOptions
 from penstock.errors import ClientError
-from tests.chaos.clients.asking import ACK_TIMEOUT_MS, NOT_SENT, Answer, Asking, now
+from tests.chaos.clients.node_client import ACK_TIMEOUT_MS, NOT_SENT, Answer, NodeClient, now
 from tests.faults.history import Outcome, outcome_of
 from tests.simulation.judges.history import History, Produced
 
@@ -28,12 +28,19 @@ class Producer:
     """`codes` counts the outcomes of attempts; the producers of a run share it."""
 
     def __init__(
-        self, name: str, topic: str, partition: int, acks: str, asking: Asking, history: History, codes: Counter[str]
+        self,
+        name: str,
+        topic: str,
+        partition: int,
+        acks: str,
+        client: NodeClient,
+        history: History,
+        codes: Counter[str],
     ) -> None:
         self.name, self.acks = name, acks
         self._partition_name = f"{topic}/{partition}"
         self._path = f"/v1/topics/{topic}/partitions/{partition}/records?acks={acks}&timeout_ms={ACK_TIMEOUT_MS}"
-        self._asking, self._history, self._codes = asking, history, codes
+        self._client, self._history, self._codes = client, history, codes
         self._random = random.Random(name)
         self._number = 0
 
@@ -51,10 +58,10 @@ class Producer:
         settle(produced, answer, certain(answer))
 
     async def _attempt(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        answer = await self._asking.ask("POST", self._path, body, {**NDJSON, **headers})
+        answer = await self._client.request("POST", self._path, body, {**NDJSON, **headers})
         if answer.status >= 300 or answer.status == 0:
             self._codes[f"{answer.status} {answer.code}"] += 1
-            self._asking.turn()
+            self._client.next_node()
         return answer
 
 
@@ -97,7 +104,7 @@ class Sequenced(Repeating):
 
     async def _headers(self, produced: Produced) -> Mapping[str, str]:
         while self._producer is None:
-            answer = await self._asking.ask("POST", "/v1/producers", b"")
+            answer = await self._client.request("POST", "/v1/producers", b"")
             if answer.status == 201:
                 found = answer.json
                 self._producer = {
@@ -107,7 +114,7 @@ class Sequenced(Repeating):
                 self._sequence = 0
             else:
                 self._codes[f"producer id: {answer.status} {answer.code}"] += 1
-                self._asking.turn()
+                self._client.next_node()
                 await asyncio.sleep(0.1)
         return {**self._producer, "Producer-Seq": str(self._sequence)}
 
@@ -136,14 +143,14 @@ class Library:
                 produced = Produced(self.name, f"{self._topic}/{self._partition}", (value,), "all", now())
                 self._history.produced.append(produced)
                 delivery = await producer.send(self._topic, value, partition=self._partition)
-                task = asyncio.create_task(self._told(produced, delivery))
+                task = asyncio.create_task(self._record_outcome(produced, delivery))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
                 await asyncio.sleep(every_s)
             if under_way:
                 await asyncio.wait(under_way, timeout=GIVE_UP_S)
 
-    async def _told(self, produced: Produced, delivery: object) -> None:
+    async def _record_outcome(self, produced: Produced, delivery: object) -> None:
         try:
             found = await delivery  # type: ignore[misc]
             produced.base_offset, produced.outcome, produced.code = found.offset, "ok", ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import orjson
 
-from tests.chaos.clients.asking import CONNECT_S, now
+from tests.chaos.clients.node_client import CONNECT_S, now
 from tests.simulation.judges.history import History, Polled
 
 RETRY_S = 0.5
@@ -124,9 +124,9 @@ class Stream:
         """Check that the id is the position after the last event."""
         wanted = "-".join(str(self._streamed.positions[number]) for number in self._numbers)
         if self._last_id != wanted:
-            self._streamed.wrong_ids.append(f"{self._last_id} is told where {wanted} follows")
-            told = zip(self._numbers, map(int, self._last_id.split("-")), strict=True)
-            self._streamed.positions.update(told)
+            self._streamed.wrong_ids.append(f"got {self._last_id} instead of {wanted}")
+            positions = zip(self._numbers, map(int, self._last_id.split("-")), strict=True)
+            self._streamed.positions.update(positions)
 
     def _problem(self, problem: Mapping[str, object]) -> None:
         """Record a problem event. After a retryable one the server closes the connection and the stream reconnects."""

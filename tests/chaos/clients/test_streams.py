@@ -30,7 +30,7 @@ class Server:
             await asyncio.sleep(3600)
         entry = self.answers.pop(0)
         if isinstance(entry, int):
-            return web.json_response({"code": "told", "detail": "so", "retryable": False}, status=entry)
+            return web.json_response({"code": "refused", "detail": "refused", "retryable": False}, status=entry)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for event in entry:
@@ -79,7 +79,7 @@ async def test_a_stream_comes_back_where_it_was_and_misses_nothing(server):
 @pytest.mark.parametrize("status", [404, 416, 500, 503])
 async def test_a_stream_that_is_refused_when_it_comes_back_stops_for_good(server, status):
     one, _ = await streamed(server, [record(0)], status, [record(1)])
-    assert one.ended.startswith(f"{status} told at 1 by node 1")
+    assert one.ended.startswith(f"{status} refused at 1 by node 1")
     assert one.events == 1
 
 
@@ -93,4 +93,4 @@ async def test_a_final_problem_stops_a_stream_and_a_passing_one_does_not(server)
 
 async def test_an_id_that_skips_a_record_is_noted(server):
     one, _ = await streamed(server, [record(0), record(1, event_id=5)])
-    assert one.wrong_ids == ["5 is told where 2 follows"]
+    assert one.wrong_ids == ["got 5 instead of 2"]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from tests.chaos.clients.asking import Asking, now, open_session
+from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.machines.disks import make_small_disk
 from tests.chaos.machines.hosts import ROOT, NodeHost, ZookeeperHost
 from tests.chaos.machines.leftovers import registry
@@ -25,26 +25,26 @@ from tests.skew.shifted_clock import ShiftedClock
 NODES = (1, 2, 3)
 CLIENTS = "clients"
 PARTITIONS = 3
-WHOLE_S = 90.0  # recovery must be complete by then
+HEALTHY_S = 90.0  # recovery must be complete by then
 SETTLED_S = 0.5
 SESSION_TIMEOUT_MS = 6_000  # the node's default; sets the failure detection time
 
 
-class NotWhole(Exception):
+class NotHealthy(Exception):
     """Names what is still missing long after the end of the fault."""
 
 
-class Asked(Protocol):
+class HttpNode(Protocol):
     """A node's HTTP interface and disk."""
 
     url: str
     data: Path
 
 
-AnyNode = TypeVar("AnyNode", bound=Asked)
+AnyNode = TypeVar("AnyNode", bound=HttpNode)
 
 
-class AskedCluster(Generic[AnyNode]):
+class HttpCluster(Generic[AnyNode]):
     """The nodes by number, on any host: their reported states, and whether the cluster is healthy."""
 
     def __init__(self, nodes: Mapping[int, AnyNode]) -> None:
@@ -54,63 +54,63 @@ class AskedCluster(Generic[AnyNode]):
     def urls(self) -> list[str]:
         return [node.url for node in self.nodes.values()]
 
-    async def ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+    async def request(self, method: str, path: str, body: bytes | None = None) -> Any:
         """Query any node; returns None if no node answers."""
         async with open_session() as session:
-            asking = Asking(session, self.urls, 0)
+            client = NodeClient(session, self.urls, 0)
             for _ in self.nodes:
-                answer = await asking.ask(method, path, body)
+                answer = await client.request(method, path, body)
                 if 200 <= answer.status < 300:
                     return answer.json
-                asking.turn()
+                client.next_node()
         return None
 
     async def create(self, topic: str) -> None:
         config = b'"config":{"min_insync_replicas":2}'
         body = b'{"partitions":%d,"replication_factor":3,%s}' % (PARTITIONS, config)
-        deadline = time.monotonic() + WHOLE_S
-        while await self.ask("PUT", f"/v1/topics/{topic}", body) is None:
+        deadline = time.monotonic() + HEALTHY_S
+        while await self.request("PUT", f"/v1/topics/{topic}", body) is None:
             assert time.monotonic() < deadline, "the topic cannot be made"
             await asyncio.sleep(0.2)
 
     async def rows(self, topic: str) -> list[dict[str, Any]]:
-        found = await self.ask("GET", f"/v1/topics/{topic}")
+        found = await self.request("GET", f"/v1/topics/{topic}")
         return found["partitions"] if found else []
 
     async def leader(self, topic: str, partition: int) -> AnyNode:
         """Return the leader; waits until there is one."""
-        deadline = time.monotonic() + WHOLE_S
+        deadline = time.monotonic() + HEALTHY_S
         while time.monotonic() < deadline:
             for row in await self.rows(topic):
                 if row["partition"] == partition and row["leader"] in self.nodes:
                     return self.nodes[row["leader"]]
             await asyncio.sleep(0.1)
-        raise NotWhole(f"{topic}/{partition} has no leader")
+        raise NotHealthy(f"{topic}/{partition} has no leader")
 
-    async def wait_until_whole(self, topic: str, *, is_quiet: bool = False) -> list[dict[str, Any]]:
+    async def wait_until_healthy(self, topic: str, *, is_quiet: bool = False) -> list[dict[str, Any]]:
         """Wait until all nodes report all replicas in sync. When no producer runs, all records must be committed.
-        Raises NotWhole.
+        Raises NotHealthy.
         """
-        deadline = time.monotonic() + WHOLE_S
+        deadline = time.monotonic() + HEALTHY_S
         while True:
-            told = [await self._rows_of(url, topic) for url in self.urls]
-            missing = [what for rows in told for row in rows if (what := _missing(row, is_quiet=is_quiet))]
+            states = [await self._rows_of(url, topic) for url in self.urls]
+            missing = [what for rows in states for row in rows if (what := _missing(row, is_quiet=is_quiet))]
             missing += [
-                f"{url} does not describe {topic}" for url, rows in zip(self.urls, told, strict=True) if not rows
+                f"{url} does not describe {topic}" for url, rows in zip(self.urls, states, strict=True) if not rows
             ]
-            if not missing and all(_states(rows) == _states(told[0]) for rows in told):
-                return told[0]
+            if not missing and all(_states(rows) == _states(states[0]) for rows in states):
+                return states[0]
             if time.monotonic() > deadline:
-                raise NotWhole("; ".join(dict.fromkeys(missing)) or f"nodes tell different states: {told}")
+                raise NotHealthy("; ".join(dict.fromkeys(missing)) or f"nodes report different states: {states}")
             await asyncio.sleep(0.2)
 
     async def _rows_of(self, url: str, topic: str) -> list[dict[str, Any]]:
         async with open_session() as session:
-            answer = await Asking(session, [url], 0).ask("GET", f"/v1/topics/{topic}")
+            answer = await NodeClient(session, [url], 0).request("GET", f"/v1/topics/{topic}")
         return answer.json["partitions"] if answer.status == 200 else []
 
 
-class Cluster(AskedCluster[NodeHost]):
+class Cluster(HttpCluster[NodeHost]):
     """A cluster on its own hosts."""
 
     def __init__(
@@ -178,13 +178,13 @@ def running_cluster(
         network.enter(CLIENTS)
         zookeeper = ZookeeperHost("zk", network, directory / "zk")
         (directory / "store").mkdir()
-        told: dict[str, object] = {
+        states: dict[str, object] = {
             "coordination": zookeeper.url,
             "shards": 1,
             "session-timeout-ms": session_timeout_ms,
             "store": (directory / "store").as_uri(),
         }
-        nodes = {n: NodeHost(n, network, directory / f"n{n}", told, source) for n in NODES}
+        nodes = {n: NodeHost(n, network, directory / f"n{n}", states, source) for n in NODES}
         if has_clocks:
             for node in nodes.values():
                 node.clock = ShiftedClock(node.directory / "clock")

@@ -68,7 +68,7 @@ class Hearer:
             code = subprocess.run(
                 self._network.command(sender, [sys.executable, "-c", SEND, self._network.address("b")]), timeout=30
             ).returncode
-            assert code == 0, "the sender is not told that its packet is swallowed"
+            assert code == 0, "the sender gets no error for a dropped packet"
         return self._line().removeprefix("from ")
 
 
@@ -124,7 +124,7 @@ def test_what_a_dead_harness_has_left_is_removed(ending, tmp_path):
         finally:
             harness.kill()
     if ending == signal.SIGKILL:
-        assert namespace in namespaces(), "nobody could clear up"
+        assert namespace in namespaces(), "the namespace is still there to be removed"
         assert remove_of_the_dead(tmp_path) == [str(harness.pid)]
     assert namespace not in namespaces()
     assert processes_in(namespace) == []

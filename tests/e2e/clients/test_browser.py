@@ -111,6 +111,6 @@ def test_a_page_whose_origin_is_named_reads_writes_and_follows(tmp_path, port):
 
 def test_a_page_from_elsewhere_gets_nothing(tmp_path, port):
     found = seen_by_a_page(tmp_path, port)
-    assert found["events"].startswith("refused: 2"), "closed for good, and not tried again and again"
+    assert found["events"].startswith("refused: 2"), "closed permanently, without further tries"
     for name in ("created", "next", "problem"):
         assert found[name] == "TypeError: Failed to fetch"

@@ -111,7 +111,7 @@ async def test_an_answer_for_which_there_is_no_room_is_refused_with_words(proces
             client.close()
 
 
-async def test_a_connection_with_much_out_is_told_to_read_first(process, topic):
+async def test_a_connection_that_reads_too_little_gets_429(process, topic):
     client, connection = http2_requests(process.port, path_of(topic), RECORD_BATCH, 3)
     try:
         found = await asyncio.to_thread(statuses, client, connection, 3)

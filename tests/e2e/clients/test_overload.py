@@ -50,7 +50,7 @@ async def come_back(topic, numbers: list[int], wait_s: float) -> None:
         assert [answer.status for answer in answers] == [200] * len(answers)
 
 
-async def test_a_burst_of_bodies_is_shed_and_is_over_after_the_time_that_was_told(tmp_path):
+async def test_a_burst_of_bodies_is_shed_and_is_over_after_retry_after(tmp_path):
     settings = {
         "request_bytes_in_flight_max": 2 * MIB,
         "connection_bytes_in_flight_max": 2 * MIB,
@@ -64,12 +64,14 @@ async def test_a_burst_of_bodies_is_shed_and_is_over_after_the_time_that_was_tol
             refused = [n for n, answer in enumerate(answers) if answer.status != 200]
             assert refused, "20 MB at once are ten times what fits"
             await come_back(topic, refused, max(check_refusal(answers[n]) for n in refused))
-            assert sorted(await stored(topic)) == list(range(BODIES)), "each once, and those told no, not before"
+            assert sorted(await stored(topic)) == list(range(BODIES)), (
+                "each once; rejected bodies only after their retry"
+            )
         assert process.stop() == 0
         assert "Traceback" not in process.errors
 
 
-async def test_a_full_append_queue_is_shed_and_is_over_after_the_time_that_was_told(tmp_path):
+async def test_a_full_append_queue_is_shed_and_is_over_after_retry_after(tmp_path):
     """The disk stalls for a while, so that requests pile up."""
     settings = {"append_queue_bytes_max": 2 * MIB, "request_body_bytes_max": MIB}
     with running_process(tmp_path, **settings) as process:

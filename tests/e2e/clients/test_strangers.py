@@ -54,8 +54,8 @@ def garbage(dice: random.Random) -> bytes:
 
 
 def half_http1(dice: random.Random) -> bytes:
-    whole = HEAD + b"Content-Length: 1000\r\n\r\n" + b"x" * 999
-    return whole[: dice.randrange(1, len(whole))]
+    complete = HEAD + b"Content-Length: 1000\r\n\r\n" + b"x" * 999
+    return complete[: dice.randrange(1, len(complete))]
 
 
 def broken_http1(dice: random.Random) -> bytes:
@@ -73,8 +73,8 @@ def broken_http1(dice: random.Random) -> bytes:
 
 
 def half_http2(dice: random.Random) -> bytes:
-    whole = http2_bytes(3, ends=False)
-    return whole[: dice.randrange(1, len(whole))]
+    complete = http2_bytes(3, ends=False)
+    return complete[: dice.randrange(1, len(complete))]
 
 
 def broken_http2(dice: random.Random) -> bytes:

@@ -28,7 +28,7 @@ def test_a_failed_fsync_moves_the_leadership(tmp_path: Path) -> None:
         children = Path(f"/proc/{cluster.nodes[leader].pid}/task/{cluster.nodes[leader].pid}/children").read_text()
         with disk_faults.injected([int(pid) for pid in children.split()], "error=EIO"):
             other = cluster.others(leader)[0].url
-            assert _produced(other, "t", 1) == 1, "sent again by its key until it is taken"
+            assert _produced(other, "t", 1) == 1, "retried under its key until it is accepted"
             until(lambda: described(other, "t")[0]["leader"] != leader)
         assert values(other, "t") == [0, 1]
 

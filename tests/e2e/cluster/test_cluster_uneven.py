@@ -62,7 +62,7 @@ async def test_a_shard_that_is_killed_comes_back_and_what_it_held_is_in_sync_aga
             log.assert_holds(ledger)
 
 
-def test_a_node_that_was_away_while_a_topic_was_made_anew_follows_the_new_one_only(uneven: Cluster) -> None:
+def test_a_node_that_was_away_while_a_topic_was_made_again_follows_the_new_one_only(uneven: Cluster) -> None:
     here, away = uneven.nodes[1], uneven.nodes[3]
     uneven.create("again", 3)
     for number in range(9):
@@ -75,8 +75,8 @@ def test_a_node_that_was_away_while_a_topic_was_made_anew_follows_the_new_one_on
     call(f"{here.url}/v1/topics/again", "DELETE")
     call(f"{here.url}/v1/topics/again", "PUT", {"partitions": 2, "replication_factor": 2})
     new = [[f"new-{partition}.{n}" for n in range(3)] for partition in range(2)]
-    for partition, told in enumerate(new):
-        for value in told:
+    for partition, produced in enumerate(new):
+        for value in produced:
             produce(uneven.nodes[2].url, "again", value, partition)
     away.begin_start()
     away.wait_until_ready()
@@ -87,10 +87,10 @@ def test_a_node_that_was_away_while_a_topic_was_made_anew_follows_the_new_one_on
     assert len(directories(away, "again")) == 2
     assert not directories(away, "again") & old
     here.kill()
-    for partition, told in enumerate(new):
-        told.append(f"new-{partition}.3")
-        produce(away.url, "again", told[-1], partition)
-        assert values(away.url, "again", partition) == told
+    for partition, produced in enumerate(new):
+        produced.append(f"new-{partition}.3")
+        produce(away.url, "again", produced[-1], partition)
+        assert values(away.url, "again", partition) == produced
 
 
 def directories(node: ClusterNode, topic: str) -> set[Path]:

@@ -69,7 +69,7 @@ def test_topics_and_records_outlive_stops_kills_and_a_power_loss(tmp_path: Path)
     assert taken == sorted(set(taken))
 
 
-def test_a_node_whose_shard_hangs_ends_when_told_and_lets_its_directory_go(tmp_path: Path) -> None:
+def test_a_node_with_a_hung_shard_stops_on_a_signal_and_unlocks_its_directory(tmp_path: Path) -> None:
     with running_process(tmp_path, **EMBEDDED, shutdown_timeout_ms=0) as node:
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": 1})
         assert produce(node.url, "t", 0) == 0
@@ -136,7 +136,7 @@ def test_a_node_that_was_alone_brings_its_topics_along(tmp_path: Path) -> None:
     with running_process(tmp_path, **EMBEDDED) as node:
         after = call(f"{node.url}/v1/topics/t")
         assert (after["topic_id"], after["config"]) == (before["topic_id"], before["config"])
-        assert produce(node.url, "t", 2, partition=101) == 2, "its key is known: it is no new record"
+        assert produce(node.url, "t", 2, partition=101) == 2, "its key is known, so no record is added"
         assert produce(node.url, "t", 3, partition=101) == 3
         assert values(node.url, "t", 101) == [*sent, 3]
         assert {row["leader"] for row in described(node.url, "t")} == {1}

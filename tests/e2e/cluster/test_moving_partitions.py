@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY
 THROTTLE = 1_000_000  # bytes per second, of node 1
 FILLER = 99  # the client that fills the log before the others start
 FILLER_COUNT, FILLER_BYTES = 48, 250_000  # takes twelve seconds at THROTTLE, and a fraction of one without it
-WATCHED_S, TOLD_BYTES = 2.5, 1_500_000  # the move is cancelled after both
+WATCHED_S, REPORTED_BYTES = 2.5, 1_500_000  # the move is cancelled after both
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-class Seen(NamedTuple):
+class Observed(NamedTuple):
     """The state of a move at one time: its minimum duration so far, the data of the new node, and the reported
     progress.
     """
@@ -46,39 +46,39 @@ class Seen(NamedTuple):
     row: dict[str, Any]
 
     @property
-    def left_bytes(self) -> int:
+    def remaining_bytes(self) -> int:
         return int(self.row["left_bytes"]["3"])
 
     @property
-    def told_bytes(self) -> int:
+    def reported_bytes(self) -> int:
         """Return the reported number of copied bytes."""
-        return int(self.row["size_bytes"]) - self.left_bytes
+        return int(self.row["size_bytes"]) - self.remaining_bytes
 
 
-async def test_a_move_under_load_is_slow_as_told_watched_called_off_and_done(cluster: Cluster) -> None:
+async def test_a_reassignment_under_load_is_throttled_reported_cancelled_and_completed(cluster: Cluster) -> None:
     await asyncio.to_thread(prepare, cluster)
     leader, other = cluster.nodes[1], cluster.nodes[3]
     kind: Any = {"clients": 3, "acks": ("all",), "is_keyed": True}  # without keys a drain causes errors
     loads = [Load(node.url, "t", 1, first_client=10 * node.node_id, **kind) for node in (leader, other)]
     async with loads[0].under_way() as one, loads[1].under_way() as two:
-        await all_go_on(loads)
-        seen = await asyncio.to_thread(begun_and_watched, cluster)
-        await all_go_on(loads)
-        await asyncio.to_thread(call_off, cluster)
-        await all_go_on(loads)
-        await asyncio.to_thread(move_for_good, cluster)
-        await all_go_on(loads)
+        await all_progress(loads)
+        observed = await asyncio.to_thread(begun_and_watched, cluster)
+        await all_progress(loads)
+        await asyncio.to_thread(cancel, cluster)
+        await all_progress(loads)
+        await asyncio.to_thread(move, cluster)
+        await all_progress(loads)
     for ledger in (one, two):
         assert not ledger.breaks
-        assert not ledger.refusals
+        assert not ledger.rejected
     for node in cluster.nodes.values():
         found = await read_log(node.url, "t", 1)
         log = Log([[value[:2] for value in values] for values in found.partitions])
         for ledger in (one, two):
             log.assert_holds(ledger)
         assert sum(client == FILLER for client, _ in log.partitions[0]) == FILLER_COUNT
-    assert_slow_as_told(seen)
-    assert_progress_is_told(seen)
+    assert_throttled(observed)
+    assert_progress_is_reported(observed)
 
 
 def prepare(cluster: Cluster) -> None:
@@ -93,43 +93,43 @@ def prepare(cluster: Cluster) -> None:
         call(f"{url}/v1/topics/t/partitions/0/records?acks=all", "POST", wish)
 
 
-def begun_and_watched(cluster: Cluster) -> list[Seen]:
+def begun_and_watched(cluster: Cluster) -> list[Observed]:
     begun = time.monotonic()
     (row,) = penstock("reassign", "t", "0=1,3", url=cluster.nodes[2].url)["reassignments"]
     assert (row["replicas"], row["adding"], row["removing"]) == ([1, 3], [3], [2])
-    seen: list[Seen] = []
-    while not seen or seen[-1].seconds < WATCHED_S or seen[-1].told_bytes < TOLD_BYTES:
+    observed: list[Observed] = []
+    while not observed or observed[-1].seconds < WATCHED_S or observed[-1].reported_bytes < REPORTED_BYTES:
         rows = call(f"{cluster.nodes[3].url}/v1/cluster/reassignments")["reassignments"]
-        assert rows, f"all of it was copied in {time.monotonic() - begun:.1f} s, faster than told"
+        assert rows, f"all of it was copied in {time.monotonic() - begun:.1f} s, faster than the throttle"
         copied_bytes = sum(path.stat().st_size for path in log_files(cluster.nodes[3]))
-        seen.append(Seen(time.monotonic() - begun, copied_bytes, rows[0]))
+        observed.append(Observed(time.monotonic() - begun, copied_bytes, rows[0]))
         time.sleep(0.1)
-    return seen
+    return observed
 
 
-def assert_slow_as_told(seen: list[Seen]) -> None:
+def assert_throttled(observed: list[Observed]) -> None:
     """A second's worth may be sent at once; twice that is always too much."""
-    for one in seen:
+    for one in observed:
         assert one.copied_bytes <= 2 * THROTTLE * (1 + one.seconds), f"{one.copied_bytes} bytes in {one.seconds:.1f} s"
 
 
-def assert_progress_is_told(seen: list[Seen]) -> None:
+def assert_progress_is_reported(observed: list[Observed]) -> None:
     """The report is older than the look at the new node's disk, so it never exceeds what is there."""
-    for one in seen:
+    for one in observed:
         assert one.row["size_bytes"] > FILLER_COUNT * FILLER_BYTES
-        assert 0 < one.left_bytes <= one.row["size_bytes"]
-        assert one.told_bytes <= one.copied_bytes + FILLER_BYTES, "an index is as coarse as a batch"
-    assert seen[0].told_bytes < seen[-1].told_bytes
+        assert 0 < one.remaining_bytes <= one.row["size_bytes"]
+        assert one.reported_bytes <= one.copied_bytes + FILLER_BYTES, "an index is as coarse as a batch"
+    assert observed[0].reported_bytes < observed[-1].reported_bytes
 
 
-def call_off(cluster: Cluster) -> None:
+def cancel(cluster: Cluster) -> None:
     url = cluster.nodes[2].url
     assert penstock("cancel", "t", "0", url=url) == {"topic": "t", "partition": 0, "moving": False}
     until(lambda: is_on(cluster, [1, 2], leader=1))
     until(lambda: not directories(cluster.nodes[3]))
 
 
-def move_for_good(cluster: Cluster) -> None:
+def move(cluster: Cluster) -> None:
     """Move through node 2, which has no throttle: node 1 gives up the leadership first."""
     penstock("drain", "1", url=cluster.nodes[3].url)
     until(lambda: is_on(cluster, [1, 2], leader=2))
@@ -158,7 +158,7 @@ def directories(node: ClusterNode) -> list[Path]:
     return [path for path in node.data.glob("**/t/*/*") if path.is_dir()]
 
 
-async def all_go_on(loads: list[Load]) -> None:
+async def all_progress(loads: list[Load]) -> None:
     for load in loads:
         await load.acknowledgements(load.ledger.acks_of.total() + 30)
 

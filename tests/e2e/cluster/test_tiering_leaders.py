@@ -95,7 +95,7 @@ async def test_new_leaders_ship_on_where_the_old_one_stopped_and_a_new_replica_b
         await asyncio.to_thread(stopped_while_it_ships, tiered)
         await load.acknowledgements(ledger.acks_of.total() + 30)
     assert not ledger.breaks
-    assert not ledger.refusals
+    assert not ledger.rejected
     await asyncio.to_thread(shipped_to_the_end, tiered)
     epochs = check_chain(tiered)
     assert len(epochs) >= 3, f"three leaders have shipped, not {epochs}"
@@ -106,7 +106,7 @@ async def test_new_leaders_ship_on_where_the_old_one_stopped_and_a_new_replica_b
         await asyncio.to_thread(led_by_a_new_replica, tiered)
         await again.acknowledgements(later.acks_of.total() + 30)
     assert not later.breaks
-    assert not later.refusals
+    assert not later.rejected
     await asyncio.to_thread(shipped_to_the_end, tiered)
     assert check_chain(tiered)[-1] > epochs[-1]
     await check_records(tiered, ledger, later)
@@ -210,7 +210,7 @@ def check_chain(tiered: Tiered) -> list[int]:
     chain = [load_generation(tiered.store, tiered.prefix, n) for n in range(1, newest.generation + 1)]
     assert [problem for one in chain if (problem := problem_of(one))] == []
     for before, after in pairwise(chain):
-        assert before.leader_epoch <= after.leader_epoch, "who no longer leads has written a manifest"
+        assert before.leader_epoch <= after.leader_epoch, "a former leader has written a manifest"
         entries, grown = [[*iter_entries(tiered.store, one)] for one in (before, after)]
         assert grown[: len(entries)] == entries
     entries = [*iter_entries(tiered.store, newest)]

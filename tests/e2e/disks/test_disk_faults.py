@@ -85,9 +85,9 @@ async def test_a_stalled_fsync_stalls_its_acknowledgement_and_nothing_else(tmp_p
                 stalled = asyncio.ensure_future(produce(session, node.url, 0))
                 await asyncio.sleep(0.1)
                 for _ in range(5):
-                    asked = time.monotonic()
+                    sent_at = time.monotonic()
                     assert await values(session, node.url, 0) == [0]
-                    assert time.monotonic() - asked < stall_s / 2
+                    assert time.monotonic() - sent_at < stall_s / 2
                 assert not stalled.done()
                 assert (await stalled)[0] == 200
                 assert time.monotonic() - started >= stall_s

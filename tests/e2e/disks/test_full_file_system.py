@@ -77,7 +77,7 @@ async def test_a_full_disk_refuses_produces_only_and_recovers_by_itself(small):
             assert answer.status in (200, 507), answer.body
             assert (await gateway.send("DELETE", other.path)).status == 204
             filler.unlink()
-            assert (await topic.post(BODY, BINARY)).status == 200, "nobody had to do anything"
+            assert (await topic.post(BODY, BINARY)).status == 200, "it recovers without an operator"
             assert (await topic.positions())["log_end"] == taken + 1
         assert process.stop() == 0
         assert "Traceback" not in process.errors

@@ -11,7 +11,7 @@ import aiohttp
 
 from tests.e2e.node_process import running_process
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 def flip(path: Path, at: int) -> None:
@@ -23,7 +23,7 @@ def flip(path: Path, at: int) -> None:
 
 async def until(answer, is_so) -> object:
     """Poll until the condition holds; it takes a round of the scrubber or of the shipper."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not is_so(found := await answer()):
             await asyncio.sleep(0.05)
         return found

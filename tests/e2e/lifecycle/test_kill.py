@@ -47,7 +47,7 @@ async def test_nothing_acknowledged_is_lost_however_often_the_node_is_killed(tmp
         (await read_log(node.url, "t", PARTITIONS)).assert_holds(everything)
 
 
-async def test_a_torn_tail_is_cut_and_told(tmp_path):
+async def test_a_torn_tail_is_truncated_and_logged(tmp_path):
     """A power loss may leave the start of another batch behind the last whole one."""
     with running_process(tmp_path) as node:
         await create(node.url, "t", 1)
@@ -56,10 +56,10 @@ async def test_a_torn_tail_is_cut_and_told(tmp_path):
             await load.acknowledgements(20)
         node.kill()
     (segment,) = (tmp_path / "data" / "topics" / "t").rglob("*.log")
-    whole = segment.read_bytes()
-    segment.write_bytes(whole + whole[:100])
+    intact = segment.read_bytes()
+    segment.write_bytes(intact + intact[:100])
     with running_process(tmp_path) as node:
         (await read_log(node.url, "t", 1)).assert_holds(ledger)
         assert await metric(node.url, "penstock_recovery_truncated_bytes") == 100
         assert "incomplete tail truncated" in node.errors
-    assert segment.read_bytes() == whole
+    assert segment.read_bytes() == intact

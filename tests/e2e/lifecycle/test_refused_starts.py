@@ -32,10 +32,10 @@ def snapshot(directory):
 
 
 def test_a_port_that_is_taken(tmp_path):
-    with socket.socket() as stranger:
-        stranger.bind(("127.0.0.1", 0))
-        stranger.listen()
-        port = stranger.getsockname()[1]
+    with socket.socket() as other_listener:
+        other_listener.bind(("127.0.0.1", 0))
+        other_listener.listen()
+        port = other_listener.getsockname()[1]
         assert_refused(port=port, data_dir=tmp_path / "data", says=[f"127.0.0.1:{port}", "in use", "--port"])
     assert not (tmp_path / "data").exists()
 

@@ -35,7 +35,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-def ask(url: str, token: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
+def call(url: str, token: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
     headers = {**bearer(token), "Content-Type": "application/json"}
     request = urllib.request.Request(url, body, headers, method=method)
     try:
@@ -47,13 +47,13 @@ def ask(url: str, token: str, method: str = "GET", body: bytes | None = None) ->
 
 def direct_urls(node: NodeProcess, token: str) -> list[str]:
     """Return a URL for each serving process."""
-    status, body = ask(f"{node.url}/v1/topics/t", token, "PUT", b'{"partitions":8}')
+    status, body = call(f"{node.url}/v1/topics/t", token, "PUT", b'{"partitions":8}')
     assert status in (200, 201), body
     return sorted({part["leader_url"] for part in json.loads(body)["partitions"]})
 
 
 def statuses(urls: list[str], token: str) -> set[int]:
-    return {ask(f"{url}/v1/topics", token)[0] for url in urls}
+    return {call(f"{url}/v1/topics", token)[0] for url in urls}
 
 
 def test_a_changed_tokens_file_counts_in_every_process_and_a_broken_one_changes_nothing(tmp_path):
@@ -66,12 +66,12 @@ def test_a_changed_tokens_file_counts_in_every_process_and_a_broken_one_changes_
         until(lambda: statuses(urls, second) == {200}, "the new token is known everywhere")
         good = path.read_text()
         path.write_text(good + "[[tokens]]\nsha256 = 'broken")
-        until(lambda: "changed files rejected" in node.errors, "the broken file is told of")
+        until(lambda: "changed files rejected" in node.errors, "the broken file is logged")
         assert statuses(urls, second) == {200}
         kill_a_shard(node)
         until(lambda: answered(urls, second), "the shard is back and has the tokens that the others have")
         path.unlink()
-        until(lambda: node.errors.count("changed files rejected") >= 2, "the missing file is told of")
+        until(lambda: node.errors.count("changed files rejected") >= 2, "the missing file is logged")
         assert statuses(urls, first) == {200}
         path.write_text(good.replace(hashlib.sha256(second.encode()).hexdigest(), "0" * 64))
         until(lambda: statuses(urls, second) == {401}, "the token that was taken back is known nowhere")
@@ -209,7 +209,7 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
             assert made.recv(65536).startswith(b"HTTP/1.1 201 ")
             get(waiting, "/v1/topics/t/partitions/0/records?from=latest&wait_ms=30000")
             cert.write_bytes(second[0].read_bytes())  # does not match the key: nothing may change
-            until(lambda: "changed files rejected" in node.errors, "the wrong pair is told of")
+            until(lambda: "changed files rejected" in node.errors, "the wrong pair is logged")
             assert certificates_seen(node.port) == {der(first[0])}
             install(second, cert, key)
             until(lambda: sees_only(second[0], node.port, 6), "only the new certificate is seen")

@@ -23,7 +23,7 @@ from tests.scenarios.event_source import EventSource, event_source
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 5
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 def call(url: str, method: str = "GET", body: object = None) -> Any:
@@ -34,9 +34,9 @@ def call(url: str, method: str = "GET", body: object = None) -> Any:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.05)
 
 

@@ -30,8 +30,8 @@ async def test_a_stop_under_load_loses_nothing_and_the_next_start_scans_nothing(
             begun = time.monotonic()
             assert await asyncio.to_thread(node.exit_code) == 0
             assert time.monotonic() - begun < PROMPT_S
-        assert ledger.refusals.keys() <= {"draining"}, ledger.refusals
-        assert ledger.breaks.total() <= 4, "nearly every client hears of the end in an answer, and not by a reset"
+        assert ledger.rejected.keys() <= {"draining"}, ledger.rejected
+        assert ledger.breaks.total() <= 4, "nearly every client gets an answer instead of a reset"
         assert "Traceback" not in node.errors
     with running_process(tmp_path, shards=shards) as node:
         assert await metric(node.url, "penstock_recovered_bytes") == 0

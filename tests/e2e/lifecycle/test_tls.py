@@ -56,7 +56,7 @@ def curl(certificate, *arguments):
     return *written.split(), body
 
 
-def test_the_url_that_a_node_tells_is_https(node):
+def test_the_url_that_a_node_prints_is_https(node):
     assert node.url == f"https://127.0.0.1:{node.port}"
 
 

@@ -136,7 +136,7 @@ async def test_a_read_that_is_under_way_ends_with_the_bytes_it_began_with(new_no
         assert segment._handle is None, "closed with the last reader"
 
 
-async def test_a_read_that_finds_its_segment_deleted_is_told_where_the_log_begins(tmp_path, clock):
+async def test_a_read_of_a_deleted_segment_gets_the_log_start(tmp_path, clock):
     is_opening, may_open = threading.Event(), threading.Event()
 
     def stay(_: str) -> None:

@@ -203,8 +203,8 @@ async def test_a_replaced_file_with_batches_of_another_log_is_kept(opened, caplo
         (copy,) = kept(scene)
         assert copy.name.startswith(f"{PER_SEGMENT:020d}.foreign-")
         assert copy.read_bytes() == foreign
-        (told,) = (one for one in caplog.records if getattr(one, "kept", None) == str(copy))
-        assert told.levelno == logging.ERROR
+        (logged,) = (one for one in caplog.records if getattr(one, "kept", None) == str(copy))
+        assert logged.levelno == logging.ERROR
         scene.log_file(1).write_bytes(foreign)
         await scene.scrub()
         assert kept(scene) == [copy]
@@ -347,9 +347,9 @@ async def test_a_partition_that_cannot_be_scrubbed_for_any_reason_keeps_nobody_f
         await asyncio.sleep(0)
     await scrubber.stop()
     assert scrubbed[:8] == [0, 1, 2, 3] * 2
-    told = [(record.levelname, record.message) for record in caplog.records][:3]
+    logged = [(record.levelname, record.message) for record in caplog.records][:3]
     not_scrubbed = "partition not scrubbed"
-    assert told == [("ERROR", "background task failed"), ("WARNING", not_scrubbed), ("INFO", not_scrubbed)]
+    assert logged == [("ERROR", "background task failed"), ("WARNING", not_scrubbed), ("INFO", not_scrubbed)]
 
 
 async def test_a_batch_that_is_taken_out_of_the_active_segment_costs_itself_only(tmp_path):

@@ -20,7 +20,7 @@ from engine.producers.append_validator import Appended
 from engine.runtime.disk import Disk
 from engine.shard.shard import Shard
 from replication.replica.acks import Acks
-from tests.engine.conftest import HandClock, Heard
+from tests.engine.conftest import EventHooks, HandClock
 
 DATA_DIR = "/srv/penstock"
 
@@ -54,12 +54,12 @@ class InlineExecutor(Executor):
 class InlineNode:
     """A shard with leaders, and the periodic work of its ticker."""
 
-    def __init__(self, shard: Shard, heard: Heard, clock: HandClock) -> None:
+    def __init__(self, shard: Shard, hooks: EventHooks, clock: HandClock) -> None:
         self.shard = shard
-        self.heard = heard
+        self.hooks = hooks
         self.clock = clock
         self.is_killed = False
-        self.leaders = heard.leaders
+        self.leaders = hooks.leaders
 
     def kill(self) -> None:
         """End this life without a stop, as kill -9 does."""
@@ -77,7 +77,7 @@ class InlineNode:
             directory.save_checkpoints(self.shard.log_manager._checkpoints_in(directory))
 
     async def expire(self, partition: Partition, tiered_end: int | None = None) -> None:
-        self.heard.tiered_end = lambda _: tiered_end
+        self.hooks.tiered_end = lambda _: tiered_end
         await self.shard.deletion.expire(partition)
 
     async def idle(self) -> None:
@@ -98,9 +98,9 @@ async def inline_node(disk: Disk, clock: HandClock, further: Sequence[str] = ())
             disk, [DATA_DIR, *further], node_id=1, cluster_id=None, boot_id=boot_id, new_id=ids.__next__
         )
         first, others = directories.first, directories.additional
-        heard = Heard()
-        shard = Shard(disk, first, clock, InlineExecutor(), ids.__next__, additional=others, events=heard.events())
-        node = InlineNode(shard, heard, clock)
+        hooks = EventHooks()
+        shard = Shard(disk, first, clock, InlineExecutor(), ids.__next__, additional=others, events=hooks.events())
+        node = InlineNode(shard, hooks, clock)
         await shard.start()
         try:
             yield node

@@ -74,7 +74,7 @@ class Ledger:
         return data
 
     def forget_lost(self, node: InlineNode) -> None:
-        """Continue from the node's state, all of which is durable now; offsets of lost records will be reused."""
+        """Continue from the node's state, which is all durable now; offsets of lost records will be reused."""
         log_end = node.shard.partition(self.topic, self.number).log_end
         self.sent = [data for data, b in zip(self.sent, self.batches(), strict=True) if b[1] <= log_end]
         self.promised_end = self.written_end = log_end

@@ -18,7 +18,7 @@ from tests.engine.crash.teller import Teller
 Steps = Callable[[Teller], Awaitable[None]]
 
 
-async def told(lives: tuple[Steps, ...], seed: int = 0, power_lost_after: int = 0) -> tuple[RecordingDisk, Teller]:
+async def play(lives: tuple[Steps, ...], seed: int = 0, power_lost_after: int = 0) -> tuple[RecordingDisk, Teller]:
     """Return the disk and the teller after all of a story, or at the power loss."""
     teller = Teller(seed)
     disk = RecordingDisk(teller.clock)
@@ -44,9 +44,9 @@ async def crash_points(
     lives: tuple[Steps, ...], seed: int = 0, every: int = 1
 ) -> AsyncIterator[tuple[int, RecordingDisk, Teller]]:
     """Yield the disk without power, and what was promised, for each operation or each n-th one."""
-    counted, _ = await told(lives, seed)
+    counted, _ = await play(lives, seed)
     for n in range(1 + seed % every, counted.operations + 1, every):
-        disk, teller = await told(lives, seed, n)
+        disk, teller = await play(lives, seed, n)
         yield n, disk, teller
 
 

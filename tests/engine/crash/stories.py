@@ -110,11 +110,11 @@ async def two_lives(teller: Teller) -> None:
 def under_os(story: Story) -> Story:
     """The same with durability=os, where acks=all promises no more than acks=1."""
 
-    async def told(teller: Teller) -> None:
+    async def with_os_durability(teller: Teller) -> None:
         teller.durability = "os"
         await story(teller)
 
-    return told
+    return with_os_durability
 
 
 async def whole_pages(teller: Teller) -> None:

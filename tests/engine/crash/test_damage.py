@@ -118,7 +118,7 @@ async def test_a_zero_tail_of_any_length_is_no_batch(killed):
         assert await log_end(killed.teller, killed.edited(path, size - zeros, bytes(zeros))) == base
 
 
-async def test_after_a_power_loss_a_hole_above_the_recovery_point_ends_the_log_there_and_is_told(killed):
+async def test_after_a_power_loss_a_gap_above_the_recovery_point_ends_the_log_there_and_is_logged(killed):
     path = killed.files(".log")[-1]
     batches = [b for b in killed.ledger.batches() if b[0] >= 17]
     last_at = len(read_file(killed.disk, path)) - len(batches[-1][2])
@@ -226,7 +226,7 @@ async def test_what_an_fsync_may_have_failed_for_is_written_again_before_it_is_t
     path = killed.files(".log")[-1]
     done = [call.operation for call in disk.calls if call.path == path and call.operation in ("pwritev", "fdatasync")]
     assert done == ["pwritev", "fdatasync"]
-    assert disk.count("pwritev", killed.files(".log")[0]) == 0, "that one lies below the recovery point"
+    assert disk.count("pwritev", killed.files(".log")[0]) == 0, "it is below the recovery point"
 
 
 async def test_a_wrong_bit_below_the_recovery_point_cuts_nothing_and_leads_no_reader_astray(killed):

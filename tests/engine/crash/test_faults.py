@@ -90,7 +90,7 @@ async def sequel(teller: FaultTeller) -> None:
     await teller.check_live()
 
 
-async def told(*rules: Rule) -> tuple[FaultyDisk, FaultTeller]:
+async def play(*rules: Rule) -> tuple[FaultyDisk, FaultTeller]:
     teller = FaultTeller()
     disk = FaultyDisk(RecordingDisk(teller.clock), rules)
     with suppress(OSError, EngineError):  # a start or a stop that fails ends the process with these
@@ -105,7 +105,7 @@ async def test_an_operation_that_fails_once_anywhere(operation, error):
     n = 0
     while True:
         n += 1
-        disk, teller = await told(Rule(operation, first=n, error=error))
+        disk, teller = await play(Rule(operation, first=n, error=error))
         if not disk.faults:
             break
         with telling(f"{operation} number {n} fails: {next(call for call in disk.calls if call.error)}"):
@@ -121,7 +121,7 @@ async def test_an_open_for_which_no_file_is_free_is_refused_and_takes_nothing_of
     n = 1
     while True:
         n += stride
-        disk, teller = await told(Rule("open", first=n, error=errno.EMFILE))
+        disk, teller = await play(Rule("open", first=n, error=errno.EMFILE))
         if not disk.faults:
             break
         with telling(f"open number {n} fails: {next(call for call in disk.calls if call.error)}"):
@@ -139,7 +139,7 @@ async def test_a_disk_that_dies_at_any_moment(operation):
     n = 0
     while True:
         n += 1
-        disk, teller = await told(Rule(operation, first=n, times=None, error=errno.EIO))
+        disk, teller = await play(Rule(operation, first=n, times=None, error=errno.EIO))
         if not disk.faults:
             return
         with telling(f"{operation} fails from number {n} on"):
@@ -152,7 +152,7 @@ async def test_short_writes_of_every_kind_leave_nothing():
         n = 0
         while True:
             n += 1
-            disk, teller = await told(Rule("pwritev", first=n, write_bytes=write_bytes))
+            disk, teller = await play(Rule("pwritev", first=n, write_bytes=write_bytes))
             if not disk.faults:
                 break
             with telling(f"write number {n} takes {write_bytes} bytes"):
@@ -173,7 +173,7 @@ def check_syncs(disk: FaultyDisk) -> None:
                 failed.add(call.path)
 
 
-async def test_after_a_failed_fsync_a_partition_is_offline_until_a_restart_and_the_others_go_on():
+async def test_after_a_failed_fsync_a_partition_is_offline_until_a_restart_and_the_others_continue():
     teller = FaultTeller()
     disk = FaultyDisk(RecordingDisk(teller.clock))
 

@@ -107,7 +107,7 @@ class Follower:
         await self.check(node, partition)
 
     async def copy(self, node, partition: Partition) -> None:
-        """Append a few batches of one epoch or two, some of which may be present already."""
+        """Append a few batches of one epoch or two; some may be present already."""
         made, offset = b"", self.twin.end
         again = b"".join(self.twin.batches[-self.random.randrange(1, 3) :]) if self.random.random() < 0.3 else b""
         for _ in range(self.random.randrange(1, 6)):
@@ -177,7 +177,7 @@ class Follower:
 @pytest.fixture(autouse=True)
 def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a leader without followers would commit everything at once."""
-    monkeypatch.setattr("tests.engine.conftest.Heard._lead", lambda *_: None)
+    monkeypatch.setattr("tests.engine.conftest.EventHooks._lead", lambda *_: None)
 
 
 @pytest.mark.parametrize("seed", range(12))

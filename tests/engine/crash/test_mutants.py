@@ -19,7 +19,7 @@ from engine.partition import writer
 from engine.runtime.disk import write_fully
 from engine.testing.recorded_file import PAGE_BYTES
 from tests.engine.crash import stories
-from tests.engine.crash.power_loss import check_states, crash_points, told
+from tests.engine.crash.power_loss import check_states, crash_points, play
 
 
 def sync_nothing(disk, work):
@@ -102,7 +102,7 @@ async def test_a_cut_that_is_not_synced_is_caught():
 
 async def tried_with_stale_bytes() -> None:
     """One life leaves a torn second batch and a whole third one; the next life overwrites the second one."""
-    disk, teller = await told((stories.whole_pages,))
+    disk, teller = await play((stories.whole_pages,))
     for state in disk.crash_states(400, Random(1)):
         survivor, log = teller.fork(), log_bytes(state)
         await survivor.check(state, go_on=True)

@@ -40,7 +40,7 @@ async def test_what_a_growth_that_was_cut_short_has_left_is_not_found_beside_the
         assert ends(node) == {0: 2, 1: 2, 2: 1, 3: 1}
 
 
-async def test_growing_makes_nothing_anew_that_is_missing(lives):
+async def test_growing_does_not_recreate_what_is_missing(lives):
     async with lives.life() as node:
         await make(node, partitions=2)
         (lost,) = lives.of(node, "b")

@@ -23,7 +23,7 @@ RECORD = TopicRecord("t", "id-of-t", 2, 3, hosted=(0, 1))
 @pytest.fixture(autouse=True)
 def nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     """A standalone leader would commit everything at once."""
-    monkeypatch.setattr("tests.engine.conftest.Heard._lead", lambda *_: None)
+    monkeypatch.setattr("tests.engine.conftest.EventHooks._lead", lambda *_: None)
 
 
 @pytest.fixture
@@ -70,14 +70,14 @@ async def test_it_is_saved_with_the_recovery_points(lives):
         assert load_high_watermarks(node.shard.disk, str(lives.path / "a")) == {"id-of-t/0": 6, "id-of-t/1": 6}
 
 
-@pytest.mark.parametrize(("told", "found"), [(None, 0), (0, 0), (5, 4), (7, 6), (10, 10), (99, 10)], ids=str)
-async def test_it_is_believed_as_far_as_the_log_goes_and_at_whole_batches(lives, told, found):
+@pytest.mark.parametrize(("stored", "found"), [(None, 0), (0, 0), (5, 4), (7, 6), (10, 10), (99, 10)], ids=str)
+async def test_it_is_believed_as_far_as_the_log_goes_and_at_whole_batches(lives, stored, found):
     async with lives.life("a") as node:
         await begun(node)
     data_dir = lives.path / "a"
     (data_dir / paths.HIGH_WATERMARKS).unlink()
-    if told is not None:
-        save_high_watermarks(RealDisk(), str(data_dir), None, {"id-of-t/0": told, "id-of-t/1": told})
+    if stored is not None:
+        save_high_watermarks(RealDisk(), str(data_dir), None, {"id-of-t/0": stored, "id-of-t/1": stored})
     async with lives.life("a") as node:
         assert watermarks(node) == [found, found]
         assert await read_to(node, 0) == found

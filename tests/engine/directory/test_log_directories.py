@@ -68,7 +68,7 @@ async def test_a_second_directory_may_come_later_and_only_new_topics_use_it(live
         await make(node, "new", 3)
         assert lives.of(node, "b", "new") == [0, 1, 2], "it has the fewest"
     assert topic.read_bytes() == before
-    assert json.loads(meta.read_text())["format"] == 2, "an older version must not make empty what lies in b"
+    assert json.loads(meta.read_text())["format"] == 2, "an older version must not empty directory b"
 
 
 async def test_one_directory_is_written_as_ever(lives):
@@ -177,7 +177,7 @@ async def test_a_partition_that_was_moved_is_found_and_scanned(lives):
     async with lives.life() as node:
         assert number in lives.of(node, "a")
         assert ends(node) == dict.fromkeys(range(PARTITIONS), 1)
-        assert node.shard.recovered.scanned_bytes > 0, "whoever moved it need not have synced it"
+        assert node.shard.recovered.scanned_bytes > 0, "the copy may not have been synced"
         await append(node)
     (lives.path / "b").rename(lives.path / "unplugged")
     async with lives.life() as node:
@@ -265,7 +265,7 @@ async def test_recovery_points_that_cannot_be_saved_stop_only_their_directory(li
     assert (lives.path / "a" / "recovery-points").exists()
 
 
-async def test_that_recovery_points_have_no_room_is_told_once(lives, caplog):
+async def test_a_full_disk_for_recovery_points_is_logged_once(lives, caplog):
     async with lives.life() as node:
         await make(node)
         lives.disk.rules.append(
@@ -290,7 +290,9 @@ async def test_a_topic_is_made_in_the_directories_that_take_it(lives, operation,
         await make(node)
         assert ends(node) == dict.fromkeys(range(PARTITIONS), 1)
         assert lives.of(node, "a") == list(range(PARTITIONS))
-        assert bool(node.shard.directories.additional[0].fault) == (error == errno.EIO), "a full disk is no broken one"
+        assert bool(node.shard.directories.additional[0].fault) == (error == errno.EIO), (
+            "a full disk is not a broken one"
+        )
         await make(node, "next", 1)
     async with lives.life() as node:
         assert ends(node) == dict.fromkeys(range(PARTITIONS), 1)
@@ -317,7 +319,7 @@ async def test_deleting_a_topic_is_finished_when_its_other_directory_is_back(liv
     assert [one.name.endswith(".deleted") for one in (lives.path / "a" / "topics" / "t").iterdir()] == [False]
 
 
-async def test_records_of_a_topic_that_the_first_directory_does_not_know_are_kept_and_told(lives, caplog):
+async def test_records_of_a_topic_that_the_first_directory_does_not_know_are_kept_and_logged(lives, caplog):
     async with lives.life() as node:
         await make(node)
     home = lives.home("b")

@@ -157,7 +157,7 @@ def test_any_bytes_in_place_of_records_are_one_definite_error(noise, count, code
 
 
 @given(st.integers(0, 300), st.integers(1, 255), st.sampled_from(Codec))
-def test_a_wrong_byte_among_the_records_is_refused_or_still_tells_the_truth(position, flip, codec):
+def test_a_wrong_byte_among_the_records_is_refused_or_harmless(position, flip, codec):
     good = b"".join(record(n, b"value", b"k%d" % n, [(b"h", b"x")], time_delta=-n) for n in range(10))
     bad = bytearray(good)
     bad[position % len(bad)] ^= flip

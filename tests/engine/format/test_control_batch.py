@@ -59,7 +59,7 @@ def test_types_of_others_are_read_and_mean_nothing():
 
 
 @pytest.mark.parametrize("key", [None, b"", bytes(2), bytes([0, 1, 3, 232]), bytes([0, 0, 3, 232, 0])])
-def test_what_is_no_control_record_is_told(key):
+def test_an_invalid_control_record_is_reported(key):
     made = batch.encode([(TIME_MS, key, b"", [])])
     batch.mark_control(made)
     with pytest.raises(InvalidBatch):

@@ -227,7 +227,7 @@ def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
     assert rows_as_text("penstock fenced 1", ["17 writer-7"]).decode() == EXAMPLES["fenced"]
 
 
-def test_replication_reads_and_writes_vouching_as_shown(tmp_path: Path) -> None:
+def test_replication_reads_and_writes_the_registration_state_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.REGISTRATION_STATE).write_text(EXAMPLES["vouching"])
     found = load_registration_state(RealDisk(), str(tmp_path), LastStop.CLEAN)
     assert found == RegistrationState(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")

@@ -32,7 +32,7 @@ def batch_of(rows: list[Row], codec: Codec, entry: KeyEntry | None = ENTRY, base
     return data
 
 
-def told(run: bytes) -> list[object]:
+def contents(run: bytes) -> list[object]:
     """Return everything but the bytes: gzip writes the time of day into them, and unused times may be left out."""
     found: list[object] = []
     for position, header in batch.walk(run):
@@ -65,7 +65,7 @@ def test_stored_batches_are_shown_as_if_they_had_never_had_a_key(before, rows, c
     assert has_keyed(run)
     if codec is Codec.NONE:
         assert shown(run) == plain + bare + plain
-    assert told(shown(run)) == told(plain + bare + plain)
+    assert contents(shown(run)) == contents(plain + bare + plain)
 
 
 def test_values_alone_take_an_entry_too():

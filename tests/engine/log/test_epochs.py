@@ -56,7 +56,7 @@ def test_records_of_an_older_epoch_replace_a_newer_one_that_left_none():
     assert assigned(KNOWN, 5, 20) == [*KNOWN[:2], EpochStart(5, 20)]
 
 
-def test_records_of_an_epoch_go_on_where_a_newer_one_left_none():
+def test_records_of_an_epoch_continue_where_a_newer_one_left_none():
     """Found by the simulator: the newer epoch's start was placed among records of another epoch."""
     assert assigned(KNOWN, 4, 20) == KNOWN[:2]
 

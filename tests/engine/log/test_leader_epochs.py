@@ -56,7 +56,7 @@ async def test_epoch_0_begins_where_the_log_does_when_no_scanned_segment_has_a_b
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
-@pytest.mark.parametrize("begin", [0, 10], ids=["cut back", "begun anew"])
+@pytest.mark.parametrize("begin", [0, 10], ids=["cut back", "reset"])
 async def test_epoch_0_begins_where_the_log_does_after_it_has_been_emptied(begin, kill):
     """The file exists and names no epoch. A leader that does not know epoch 0 would make its followers reset."""
     disk = RecordingDisk()
@@ -64,7 +64,7 @@ async def test_epoch_0_begins_where_the_log_does_after_it_has_been_emptied(begin
     disk = disk.snapshot()
     async with inline_node(disk, HandClock()) as node:
         partition = node.shard.partition("t", 0)
-        node.heard.follow(partition)  # it follows
+        node.hooks.follow(partition)  # it follows
         await (node.shard.reset_log(partition, begin, begin) if begin else node.shard.truncate(partition, 0))
         assert has_file_without_rows(disk, partition.log.directory)
         record_batch.stamp(copy := record_batch.encode_values([b"1"], 5), begin, 0)
@@ -96,7 +96,7 @@ def test_a_file_in_doubt_does_not_say_that_the_epoch_can_only_be_0():
         assert not can_only_be_0(disk, "/p")
 
 
-async def test_without_the_file_the_batches_tell():
+async def test_without_the_file_epochs_come_from_the_batches():
     disk = RecordingDisk()
     async with inline_node(disk, HandClock()) as node:
         await node.shard.create_topic("t", 1, 1, {})
@@ -106,7 +106,7 @@ async def test_without_the_file_the_batches_tell():
         node.kill()
     disk = disk.snapshot()
     assert await life(disk, epoch=None, kill=True) == 5
-    assert load_epochs(disk, directory) == [EpochStart(5, 0)], "what the batches told is kept"
+    assert load_epochs(disk, directory) == [EpochStart(5, 0)], "epochs from the batches are kept"
 
 
 def test_a_file_in_doubt_is_no_evidence():

@@ -86,7 +86,7 @@ def test_the_log_ends_at_the_batch_that_holds_the_offset(offset):
 
 
 @pytest.mark.parametrize("offset", [0, 5, 12, 13, 20])
-def test_it_goes_on_where_it_was_cut_and_opens_again(offset):
+def test_it_continues_where_it_was_cut_and_opens_again(offset):
     disk = RecordingDisk()
     log = grown(disk)
     truncate_to(log, offset)
@@ -139,7 +139,7 @@ def test_a_kill_in_the_middle_is_not_taken_for_corruption():
         assert "aabbccddeeffgghhiijj".startswith(values(opened(after_kill, recovery_point=2)))
 
 
-def test_a_log_begun_anew_has_nothing_and_goes_on_from_there():
+def test_a_log_reset_has_nothing_and_continues_from_there():
     disk = RecordingDisk()
     log = grown(disk)
     reset_to(log, 100, 101)

@@ -42,7 +42,7 @@ async def test_no_index_is_read_on_the_loop(tmp_path, clock, how):
         assert threading.main_thread().name not in readers
 
 
-async def test_a_segment_that_expires_while_it_is_opened_is_told_as_gone(tmp_path, clock):
+async def test_a_segment_that_expires_while_it_is_opened_is_reported_as_deleted(tmp_path, clock):
     async with running_node(tmp_path / "data", clock) as node:
         await fill(node)
     async with running_node(tmp_path / "data", clock) as node:

@@ -66,7 +66,7 @@ async def test_copies_are_stored_as_they_are_in_the_order_queued(node):
     assert partition.bytes_in == 0, "these are a leader's"
 
 
-async def test_who_wants_a_sync_is_told_of_durable_records(node):
+async def test_a_waiter_for_a_sync_is_notified_of_durable_records(node):
     assert await copy(node, batch("ab", 0), wants_sync=True) == 2
     assert node.shard.partition("t", 0).durable_end == 2
     assert await copy(node, batch("ab", 0), wants_sync=True) == 2, "there is nothing left to sync"

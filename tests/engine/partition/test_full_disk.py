@@ -106,7 +106,7 @@ async def test_a_topic_that_does_not_fit_is_refused_and_can_be_made_later(tmp_pa
         assert await produce(node, "t") == 0
 
 
-async def test_retention_goes_on_when_the_disk_is_full(tmp_path, clock):
+async def test_retention_continues_when_the_disk_is_full(tmp_path, clock):
     """Its checkpoint does not fit either: nothing is deleted then, and the next attempt finishes the deletion."""
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:

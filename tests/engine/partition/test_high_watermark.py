@@ -46,7 +46,7 @@ def ends() -> list[int]:
 def followed(node):
     """Return the partition of a follower; the test moves its high watermark."""
     partition = node.shard.partition("t", 0)
-    node.heard.follow(partition)
+    node.hooks.follow(partition)
     return partition
 
 
@@ -109,7 +109,7 @@ def would_block(*_):
 
 
 @pytest.mark.parametrize("failing", ["reading", "opening", "looking"])
-async def test_a_place_that_the_disk_does_not_tell_at_once_is_found_without_another_event(
+async def test_a_batch_position_that_the_disk_returns_late_is_found_without_another_event(
     new_node, monkeypatch, failing, caplog
 ):
     """Before the fix one failure left the high watermark unchanged: the leader sends each position only once."""
@@ -145,11 +145,11 @@ async def test_a_place_that_the_disk_does_not_tell_at_once_is_found_without_anot
 
 async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
     async with begun_again(new_node, batches()) as node:
-        partition, asked, may_tell = followed(node), [], threading.Event()
+        partition, looked_up, may_answer = followed(node), [], threading.Event()
 
         def place_found_slowly(log, position, read):
-            asked.append(position)
-            assert may_tell.wait(30)
+            looked_up.append(position)
+            assert may_answer.wait(30)
             return boundary_below(log, position, read)
 
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
@@ -157,12 +157,12 @@ async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
         for end in ends()[:-1]:
             partition.watermark.advance(end)
         waiting = partition.watermark.acks.wait_for(ends()[-2])
-        may_tell.set()
+        may_answer.set()
         await asyncio.wait_for(waiting, 30)
-        assert asked == [ends()[-2]]
+        assert looked_up == [ends()[-2]]
 
 
-async def test_a_stop_does_not_wait_for_a_disk_that_never_tells(new_node, monkeypatch):
+async def test_a_stop_does_not_wait_for_a_disk_that_never_returns(new_node, monkeypatch):
     async with asyncio.timeout(30), begun_again(new_node, batches()) as node:
         partition = followed(node)
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
@@ -177,12 +177,12 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
     """After an unclean election the announced high watermark may be above the log end."""
     async with begun_again(new_node, batches()) as node:
         partition, (*_, before_last, last) = followed(node), ends()
-        found, may_tell = threading.Event(), threading.Event()
+        found, may_answer = threading.Event(), threading.Event()
 
         def place_found_slowly(*args):
             place = boundary_below(*args)
             found.set()
-            assert may_tell.wait(30)
+            assert may_answer.wait(30)
             return place
 
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
@@ -192,7 +192,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
             partition.watermark.advance(before_last)
             assert await asyncio.to_thread(found.wait, 30)
             await node.shard.truncate(partition, ends()[2])
-            may_tell.set()
+            may_answer.set()
             await node.shard._finding.ended()
             partition.watermark.sought = last
             await node.shard.reader.find_watermark(partition, life)

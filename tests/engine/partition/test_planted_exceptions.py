@@ -51,7 +51,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("where", PLANTED)
-async def test_a_bug_in_one_partition_is_answered_and_the_others_go_on(new_node, where, caplog):
+async def test_a_bug_in_one_partition_is_answered_and_the_others_continue(new_node, where, caplog):
     async with new_node() as node:
         await node.shard.create_topic("t", 2, 1, {})
         committer = node.shard.committer
@@ -99,7 +99,7 @@ async def test_what_was_queued_when_a_partition_went_offline_is_no_longer_counte
         assert committer.queued_bytes == 0
 
 
-async def test_housekeeping_that_fails_for_one_partition_goes_on(new_node, caplog):
+async def test_housekeeping_that_fails_for_one_partition_continues(new_node, caplog):
     async with new_node() as node:
         await node.shard.create_topic("t", 2, 1, {})
         calls = []

@@ -102,7 +102,7 @@ async def test_thousands_that_are_reached_at_once_are_woken_in_slices():
     assert [future.result() for future in futures] == [1] * len(futures)
 
 
-async def test_what_was_reached_is_told_so_though_a_failure_comes_before_its_slice():
+async def test_a_reached_position_is_reported_although_a_failure_comes_before_its_slice():
     waiters = PositionWaiters(0)
     futures = [waiters.wait_for(1) for _ in range(2 * SLICE)]
     later = waiters.wait_for(2)

@@ -50,7 +50,7 @@ async def test_a_stalled_fsync_or_write_does_not_stop_the_loop(tmp_path, clock):
             assert max(lags) < LAG_S_MAX
 
 
-async def test_reads_from_memory_go_on_while_the_disk_stalls(tmp_path, clock):
+async def test_reads_from_memory_continue_while_the_disk_stalls(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         await node.shard.create_topic("t", 1, 1, {})

@@ -37,7 +37,7 @@ async def test_the_expected_end_counts_what_goes_before_in_the_same_group(node):
     assert node.shard.partition("t", 0).log_end == 4
 
 
-async def test_a_group_of_nothing_but_refusals_is_answered_and_leaves_no_trace(node):
+async def test_a_group_of_rejected_appends_is_answered_and_leaves_no_trace(node):
     partition = node.shard.partition("t", 0)
     await append(node, "a")
     before = partition.statistics(), len(partition.watermark.boundaries)
@@ -59,7 +59,7 @@ async def test_what_was_judged_by_a_plan_that_failed_shares_its_failure(node, mo
     assert await append(node, "c", end=0) == Appended(0, 1)
 
 
-async def test_a_repeat_in_the_same_group_is_told_the_positions_of_the_first(node):
+async def test_a_repeat_in_the_same_group_gets_the_positions_of_the_first(node):
     await append(node, "x")
     group = [append(node, "a", "b", sequence=0), append(node, "a", "b", sequence=0), append(node, "c", sequence=2)]
     assert await asyncio.gather(*group) == [Appended(1, 2), Appended(1, 2, 5, is_duplicate=True), Appended(3, 1)]
@@ -78,7 +78,7 @@ async def test_a_repeat_of_what_a_failed_plan_would_have_written_fails_with_it(n
     assert await append(node, "b", sequence=1) == Appended(1, 1)
 
 
-async def test_a_sequence_goes_on_across_groups_and_a_gap_in_one_holds_back_what_follows(node):
+async def test_a_sequence_continues_across_groups_and_a_gap_in_one_holds_back_later_ones(node):
     assert await append(node, "a", sequence=0) == Appended(0, 1)
     group = [append(node, "c", sequence=2), append(node, "d", sequence=3), append(node, "b", sequence=1)]
     gap, behind, second = await asyncio.gather(*group, return_exceptions=True)

@@ -41,7 +41,7 @@ def plain(node, *values: str) -> asyncio.Future[Appended]:
     return node.leaders["t", 0].append(data, Acks.LEADER)
 
 
-async def test_a_repeat_in_one_group_is_told_what_the_first_is_told(new_node):
+async def test_a_repeat_in_one_group_gets_the_answer_of_the_first(new_node):
     async with new_node() as node:
         await node.shard.create_topic("t", 1, 1, {})
         group = [plain(node, "a"), append(node, "k", "b", "c"), append(node, "k", "b", "c"), plain(node, "d")]

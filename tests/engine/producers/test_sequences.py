@@ -63,7 +63,7 @@ def test_batches_follow_each_other_by_the_number_of_their_records():
     assert [log.append(0, 3), log.append(3), log.append(4, 10), log.append(14)] == [0, 3, 4, 14]
 
 
-def test_each_of_the_last_batches_is_recognised_and_told_its_first_positions():
+def test_each_of_the_last_batches_is_recognised_and_gets_its_first_positions():
     log = Log()
     sent = [(n * 2, 2) for n in range(WINDOW_BATCHES)]
     for sequence, count in sent:
@@ -73,7 +73,7 @@ def test_each_of_the_last_batches_is_recognised_and_told_its_first_positions():
     assert log.end == 2 * WINDOW_BATCHES
 
 
-def test_the_batch_before_the_window_is_told_to_have_been_stored_for_certain():
+def test_the_batch_before_the_window_is_reported_as_stored():
     """Not a gap: a client that gets a retryable error would retry forever (Apache Fluss #2826)."""
     log = Log()
     for sequence in range(WINDOW_BATCHES + 1):
@@ -103,7 +103,7 @@ def test_records_sent_again_in_other_batches_are_refused(sequence, count):
     assert expected_of(log.append(sequence, count)) == 6
 
 
-def test_what_was_never_stored_is_not_told_as_stored():
+def test_a_batch_that_was_never_stored_is_not_reported_as_stored():
     """It is ahead of the next sequence, in a ring of 2^31, like sequences of the future."""
     log = Log()
     for sequence in range(WINDOW_BATCHES + 4):
@@ -130,7 +130,7 @@ def test_after_the_last_sequence_comes_0():
     assert following(SEQUENCE_MAX) == 0
 
 
-def test_an_old_epoch_is_shut_out_and_told_the_present_one():
+def test_an_old_epoch_is_fenced_and_gets_the_current_one():
     log = Log()
     log.append(0, epoch=3)
     judged = log.append(1, epoch=2)
@@ -221,7 +221,7 @@ def test_state_survives_its_bytes_in_the_order_of_use():
     assert back.append(1, producer=1, epoch=9) == 43
 
 
-def test_of_a_log_nothing_is_refused_and_what_does_not_join_begins_anew():
+def test_replay_accepts_every_batch_of_a_log():
     producers = Producers()
     for offset, (epoch, sequence) in enumerate([(0, 0), (0, 1), (0, 7), (2, 0), (1, 0)]):
         header = HEADER._replace(base_offset=offset, producer_id=7, producer_epoch=epoch, base_sequence=sequence)

@@ -198,7 +198,7 @@ async def test_what_remembers_what_is_committed_outlives_snapshots_of_what_is_cu
         await node.shard.create_topic("t", 1, 1, {})
         await send(node, 0, 2)
         partition = node.shard.partition("t", 0)
-        node.heard.follow(partition)
+        node.hooks.follow(partition)
         for n in range(3):
             if n:
                 await node.shard.committer.append(partition, batch.encode_values([b"x"], T), wants_sync=True)

@@ -56,7 +56,7 @@ def test_more_buffers_than_one_system_call_takes(disk, root):
     assert disk.pread(handle, 7000, 0) == bytes(5) + b"ab" * 3000
 
 
-def test_a_file_is_dated_as_it_is_told(disk, root):
+def test_a_file_gets_the_given_time(disk, root):
     disk.close(written(disk, f"{root}/f", b"abc"))
     disk.set_modified(f"{root}/f", 1_600_000_000_123)
     assert disk.stat(f"{root}/f").modified_ms == 1_600_000_000_123
@@ -192,7 +192,7 @@ def test_listing_is_sorted_and_an_absent_directory_is_empty(disk, root):
     assert disk.listdir(f"{root}/absent") == []
 
 
-def test_stat_tells_size_and_kind_or_nothing(disk, root):
+def test_stat_returns_size_and_kind_or_nothing(disk, root):
     disk.close(written(disk, f"{root}/f", b"abc"))
     assert disk.stat(f"{root}/f")[:2] == (3, False)
     assert disk.stat(root).is_dir
@@ -296,7 +296,7 @@ class Side:
 @settings(max_examples=200, deadline=None)
 @given(calls=st.lists(calls, max_size=40))
 @example(calls=[("lock", "a"), ("rename", "b", "a"), ("lock", "a")])  # a refused rename released the lock of its target
-def test_the_recording_disk_cannot_be_told_from_the_real_one_nor_a_pool_from_its_disk(files_max, calls):
+def test_recording_and_pooled_disks_behave_like_the_real_one(files_max, calls):
     recording: Disk = RecordingDisk()
     recording = recording if files_max is None else PooledDisk(recording, files_max)
     with tempfile.TemporaryDirectory() as directory:
@@ -317,7 +317,7 @@ def tree(disk: Disk, path: str) -> object:
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no tmpfs at hand")
-def test_a_file_system_that_cannot_tell_what_is_in_memory_is_read_in_a_thread():
+def test_a_file_system_without_mincore_is_read_in_a_thread():
     """tmpfs answers RWF_NOWAIT with EOPNOTSUPP; a reader that took that for a broken disk would never read there."""
     disk = RealDisk()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:

@@ -20,7 +20,7 @@ def no_failures_yet():
     failures.clear()
 
 
-def told(caplog):
+def logged(caplog):
     return [(record.doing, record.reason) for record in caplog.records if record.name == "penstock.background"]
 
 
@@ -29,15 +29,15 @@ async def fail(error):
 
 
 async def test_an_exception_that_ends_a_task_is_logged_counted_and_reported(caplog):
-    heard = []
-    task = in_background(fail(KeyError("x")), "testing", lambda: heard.append(1), of="t/0")
+    reported = []
+    task = in_background(fail(KeyError("x")), "testing", lambda: reported.append(1), of="t/0")
     await asyncio.wait([task])
     await asyncio.sleep(0)
-    assert told(caplog) == [("testing", "KeyError('x')")]
+    assert logged(caplog) == [("testing", "KeyError('x')")]
     assert caplog.records[0].of == "t/0"
     assert caplog.records[0].exc_info
     assert failures == {"testing": 1}
-    assert heard == [1]
+    assert reported == [1]
 
 
 async def test_a_cancel_is_no_failure_but_a_cancellation_from_within_is(caplog):
@@ -139,11 +139,11 @@ async def test_what_its_creator_awaits_raises_there_and_is_not_logged(caplog):
         await start_task(fail(KeyError("x")))
     with pytest.raises(StorageFull):
         await BackgroundTasks().finish(fail(StorageFull("full")), "testing")
-    assert told(caplog) == []
+    assert logged(caplog) == []
     assert failures.total() == 0
 
 
-async def test_work_goes_on_when_its_wait_is_cancelled_and_its_failure_is_logged_then(caplog):
+async def test_work_continues_when_its_wait_is_cancelled_and_its_failure_is_logged_then(caplog):
     tasks, go = BackgroundTasks(), asyncio.Event()
 
     async def work():

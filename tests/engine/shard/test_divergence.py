@@ -43,7 +43,7 @@ async def grown(node, settings: dict[str, object] | None = None):
     shard = node.shard
     await shard.create_topic("t", 1, 1, settings or {})
     partition = shard.partition("t", 0)
-    node.heard.follow(partition)
+    node.hooks.follow(partition)
     for at, value in enumerate(LETTERS):
         await copy(shard, value, 2 * at, 1 if at < 6 else 3, starts_segment=at in (4, 8))
     partition.watermark.advance(8)
@@ -85,7 +85,7 @@ async def test_epoch_0_begins_without_a_file(new_node):
 
 
 @pytest.mark.parametrize("offset", [8, 9, 11, 12, 15, 20])
-async def test_a_cut_leaves_whole_batches_and_the_log_goes_on_there(new_node, offset):
+async def test_a_cut_leaves_whole_batches_and_the_log_continues_there(new_node, offset):
     end = offset - offset % 2
     async with new_node() as node:
         partition = await grown(node)
@@ -102,7 +102,7 @@ async def test_a_cut_leaves_whole_batches_and_the_log_goes_on_there(new_node, of
         assert partition.log.epochs == node.shard.partition("t", 0).log.epochs
 
 
-async def test_what_waited_for_records_that_are_cut_off_is_told_so(node):
+async def test_waiters_for_truncated_records_fail(node):
     partition = node.shard.partition("t", 0)
     ack, poll = partition.watermark.acks.wait_for(14), partition.watermark.polls.wait_for(14)
     await node.shard.truncate(partition, 12)
@@ -149,14 +149,14 @@ async def test_sequences_and_keys_that_were_cut_off_are_not_known_any_more(node)
 
 
 @pytest.mark.parametrize("at", [0, 6, 40])
-async def test_a_log_begun_anew_has_nothing_and_goes_on_from_there(new_node, at):
+async def test_a_log_reset_has_nothing_and_continues_from_there(new_node, at):
     async with new_node() as node:
         partition = await grown(node)
         records = partition.log_end - partition.opened_at
         await node.shard.reset_log(partition, at, at)
         positions = partition.statistics()
         assert (positions.log_start, positions.log_end, positions.durable_end, positions.high_watermark) == (at,) * 4
-        assert partition.log_end - partition.opened_at == records, "what a counter tells does not go back"
+        assert partition.log_end - partition.opened_at == records, "a counter does not go back"
         await copy(node.shard, "z", at, 9)
         partition.watermark.advance(at + 2)
         assert bytes((await node.shard.reader.read(partition, at, 100)).data) == bytes(batch("z", at, 9))
@@ -215,7 +215,7 @@ async def test_a_cancel_gives_up_the_wait_and_not_the_cut(tmp_path, clock):
     assert disk.rules[0].applied == 1
 
 
-async def test_reads_of_what_is_committed_go_on_while_the_log_is_cut(tmp_path, clock):
+async def test_reads_of_what_is_committed_continue_while_the_log_is_cut(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await grown(node)

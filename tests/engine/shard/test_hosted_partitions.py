@@ -39,19 +39,19 @@ def directories(lives: Lives) -> list[str]:
     return sorted(path.name for path in lives.path.glob("*/topics/t/*/*") if path.is_dir())
 
 
-async def adopt(node, record: TopicRecord) -> TopicRecord:
-    adopted = await node.shard.catalog.apply(record)
+async def apply(node, record: TopicRecord) -> TopicRecord:
+    applied = await node.shard.catalog.apply(record)
     if record.name not in node.shard.topics:
-        await node.shard.open_topic(adopted)
+        await node.shard.open_topic(applied)
     else:
-        await node.shard.open_added(adopted)
-        node.shard.altered(adopted)
-    return adopted
+        await node.shard.open_added(applied)
+        node.shard.altered(applied)
+    return applied
 
 
 async def test_only_what_lies_here_is_made_and_opened_also_after_a_restart(lives, names):
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
         assert ends(node) == {1: 1, 3: 1}
     assert directories(lives) == ["1", "3"]
@@ -62,11 +62,11 @@ async def test_only_what_lies_here_is_made_and_opened_also_after_a_restart(lives
 
 async def test_partitions_that_are_moved_here_are_made_and_those_that_are_there_stay(lives, names):
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
-        await adopt(node, replace(RECORD, hosted=(1, 3, 5)))
+        await apply(node, replace(RECORD, hosted=(1, 3, 5)))
         assert ends(node) == {1: 1, 3: 1, 5: 0}
-        await adopt(node, replace(RECORD, partitions=8, hosted=(1, 3, 5, 7)))
+        await apply(node, replace(RECORD, partitions=8, hosted=(1, 3, 5, 7)))
         assert ends(node) == {1: 1, 3: 1, 5: 0, 7: 0}
     async with lives.life(*names) as node:
         assert ends(node) == {1: 1, 3: 1, 5: 0, 7: 0}
@@ -74,15 +74,15 @@ async def test_partitions_that_are_moved_here_are_made_and_those_that_are_there_
 
 async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(lives, names):
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
         left = []
-        node.heard.moved_away = lambda topic, partitions: left.extend(one.number for one in partitions)
-        without = await adopt(node, replace(RECORD, hosted=(3,)))
+        node.hooks.moved_away = lambda topic, partitions: left.extend(one.number for one in partitions)
+        without = await apply(node, replace(RECORD, hosted=(3,)))
         await node.shard.close_partitions("t", [1])
         await node.shard.catalog.remove_partitions(without, [1])
         assert (left, ends(node), directories(lives)) == ([1], {3: 1}, ["3"])
-        await adopt(node, replace(RECORD, hosted=(1, 3)))
+        await apply(node, replace(RECORD, hosted=(1, 3)))
         assert ends(node) == {1: 0, 3: 1}, "one that comes back begins with nothing"
     async with lives.life(*names) as node:
         assert ends(node) == {1: 0, 3: 1}
@@ -90,25 +90,25 @@ async def test_partitions_that_were_moved_away_are_closed_and_their_files_go(liv
 
 async def test_a_topic_of_which_nothing_lies_here_is_known_all_the_same(lives, names):
     async with lives.life(*names) as node:
-        await adopt(node, replace(RECORD, hosted=()))
+        await apply(node, replace(RECORD, hosted=()))
         assert node.shard.topic("t").partitions == {}
     async with lives.life(*names) as node:
         assert node.shard.topic("t").record.hosted == ()
 
 
-async def test_settings_are_taken_over_as_they_are_told(lives, names):
+async def test_settings_are_applied_as_they_arrive(lives, names):
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
-        await adopt(node, replace(RECORD, overrides={}))
+        await apply(node, RECORD)
+        await apply(node, replace(RECORD, overrides={}))
     async with lives.life(*names) as node:
         assert node.shard.topic("t").record.overrides == {}
 
 
 async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives, names):
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
-        await adopt(node, replace(RECORD, hosted=(3,)))
+        await apply(node, replace(RECORD, hosted=(3,)))
         await node.shard.close_partitions("t", [1])
     assert directories(lives) == ["1", "3"]
     async with lives.life(*names) as node:
@@ -119,10 +119,10 @@ async def test_what_an_interrupted_removal_has_left_goes_at_the_next_start(lives
 async def outdated_record(lives, names) -> None:
     """Leave a data directory whose `topic.json` is from before partition 1 was added."""
     async with lives.life(*names) as node:
-        await adopt(node, replace(RECORD, hosted=(3,)))
+        await apply(node, replace(RECORD, hosted=(3,)))
         (file,) = lives.path.glob("a/topics/t/*/topic.json")
         outdated = file.read_bytes()
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
         places = node.shard.catalog.records["t"].directory_ids
     if len(names) == 1:
@@ -139,13 +139,13 @@ async def test_an_outdated_topic_file_removes_no_partition_with_records(lives, n
         assert directories(lives) == ["1", "3"]
         assert "does not name it: its files stay" in caplog.text
         with pytest.raises(Corrupt, match="the file is outdated"):
-            await adopt(node, RECORD)
+            await apply(node, RECORD)
         assert [path.stat().st_size > 0 for path in lives.path.glob("*/topics/t/*/1/*.log")] == [True]
 
 
-async def test_a_move_that_was_marked_and_not_recorded_goes_on_later(lives, names):
+async def test_a_move_that_was_marked_and_not_recorded_continues_later(lives, names):
     async with lives.life(*names) as node:
-        record = await adopt(node, RECORD)
+        record = await apply(node, RECORD)
         await append(node)
         mark_moved_away(node.shard.directories.first.disk, node.shard.directories, record, [1])
     async with lives.life(*names) as node:
@@ -156,12 +156,12 @@ async def test_a_move_that_was_marked_and_not_recorded_goes_on_later(lives, name
 async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, names):
     """Neither its files nor its recovery point, which would make new data look damaged."""
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
         await node.shard.log_manager.save_checkpoints()
         saved = node.shard.directories.load_checkpoints()
         assert saved["id-of-t/1"].recovery_point == 1
-        await adopt(node, replace(RECORD, hosted=(3,)))
+        await apply(node, replace(RECORD, hosted=(3,)))
         await node.shard.close_partitions("t", [1])
         for directory in node.shard.directories:
             directory.save_checkpoints(saved)  # as a killed process might leave it
@@ -175,17 +175,17 @@ async def test_one_that_comes_back_finds_nothing_of_its_earlier_life(lives, name
 async def test_files_of_a_topic_that_was_not_known_for_a_while_are_kept(lives, names):
     """The store did not know it, so it was set aside."""
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
         await node.shard.close_topic("t")
         known = node.shard.catalog.records.pop("t")
-        await adopt(node, replace(RECORD, directory_ids=known.directory_ids))
+        await apply(node, replace(RECORD, directory_ids=known.directory_ids))
         assert ends(node) == {1: 1, 3: 1}
 
 
 async def test_partitions_leave_a_shard_that_never_rests(lives):
     async with lives.life("a") as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         leader, partition = node.leaders["t", 3], node.shard.partition("t", 3)
 
         async def busy() -> None:
@@ -202,7 +202,7 @@ async def test_partitions_leave_a_shard_that_never_rests(lives):
 async def test_a_topic_that_comes_back_is_recovered_as_nobody_knows_how_it_was_left(lives, names):
     """It was set aside, and the power may have failed meanwhile."""
     async with lives.life(*names) as node:
-        record = await adopt(node, RECORD)
+        record = await apply(node, RECORD)
         await append(node)
         log = node.shard.partition("t", 3).log
         path, whole_bytes = Path(log.active.path), log.size_bytes
@@ -233,7 +233,7 @@ def damage(path: Path) -> None:
 
 async def test_damage_in_what_was_fsynced_is_no_torn_tail_of_a_topic_that_comes_back(lives, names):
     async with lives.life(*names) as node:
-        record = await adopt(node, RECORD)
+        record = await apply(node, RECORD)
         first, *later = await sealed_segments(node)
         await node.shard.close_topic("t")
         damage(first)
@@ -244,14 +244,14 @@ async def test_damage_in_what_was_fsynced_is_no_torn_tail_of_a_topic_that_comes_
 
 
 async def given_up(node) -> None:
-    """Three records in one segment, two of which are deleted."""
+    """Three records in one segment; two are deleted."""
     await node.leaders["t", 3].produce(batch.encode_values([b"a", b"b", b"c"], 5), Acks.ALL, 5000)
     await node.shard.delete_before(node.shard.partition("t", 3), 2)
 
 
 async def test_what_was_deleted_of_a_topic_stays_so_when_it_comes_back(lives, names):
     async with lives.life(*names) as node:
-        record = await adopt(node, RECORD)
+        record = await apply(node, RECORD)
         await given_up(node)
         for _ in range(2):
             await node.shard.close_topic("t")
@@ -268,7 +268,7 @@ async def test_what_was_deleted_of_a_topic_stays_so_when_it_comes_back(lives, na
 async def test_a_process_that_starts_while_a_topic_is_set_aside_keeps_what_is_known_of_it(lives, names):
     """It gets the other topics only, and overwrites the saved points with its own."""
     async with lives.life(*names) as node:
-        record = await adopt(node, RECORD)
+        record = await apply(node, RECORD)
         await given_up(node)
         await node.shard.close_topic("t")
     for is_last in (False, True):
@@ -289,7 +289,7 @@ async def test_a_process_that_starts_while_a_topic_is_set_aside_keeps_what_is_kn
 async def test_points_go_with_the_topic(lives, names):
     async with lives.life(*names) as node:
         for is_served in (True, False):
-            record = await adopt(node, RECORD)
+            record = await apply(node, RECORD)
             await append(node)
             await node.shard.log_manager.save_checkpoints()
             if is_served:
@@ -307,7 +307,7 @@ async def test_points_go_with_the_topic(lives, names):
 async def test_points_of_topics_that_are_gone_go_at_the_next_start_of_the_node(lives, names):
     """A process that was killed had written them."""
     async with lives.life(*names) as node:
-        await adopt(node, RECORD)
+        await apply(node, RECORD)
         await append(node)
     directories = lives.opened(*names)
     for directory in directories:
@@ -323,31 +323,31 @@ async def test_a_topic_that_was_set_aside_comes_back_to_the_directories_in_which
     made = [replace(RECORD, name=name, topic_id=f"id-of-{name}", hosted=(1,)) for name in ("t", "u", "v")]
     async with lives.life("a", "b") as node:
         catalog = node.shard.catalog
-        adopted = [await adopt(node, record) for record in made]
-        assert {tuple(record.directory_ids) for record in adopted} == {(), ("1",)}, "they lie in both directories"
-        for record in adopted:
+        applied = [await apply(node, record) for record in made]
+        assert {tuple(record.directory_ids) for record in applied} == {(), ("1",)}, "they are in both directories"
+        for record in applied:
             await append(node, record.name)
             await node.shard.close_topic(record.name)
             catalog.move_aside(record)
-        for record in (adopted[1], adopted[0], adopted[2]):
+        for record in (applied[1], applied[0], applied[2]):
             known = catalog.find_record(record.name, record.topic_id)
-            assert await adopt(node, replace(record, directory_ids=known.directory_ids)) == record
+            assert await apply(node, replace(record, directory_ids=known.directory_ids)) == record
             assert ends(node, record.name) == {1: 1}
 
 
 async def test_a_topic_that_was_set_aside_and_a_new_one_of_its_name_are_both_there_at_the_next_start(lives, names):
     newer = replace(RECORD, topic_id="another", created_ms=6)
     async with lives.life(*names) as node:
-        old = await adopt(node, RECORD)
+        old = await apply(node, RECORD)
         await append(node)
         await node.shard.close_topic("t")
         node.shard.catalog.move_aside(old)
-        await adopt(node, newer)
+        await apply(node, newer)
     async with lives.life(*names) as node:
         catalog = node.shard.catalog
         assert (catalog.records["t"].topic_id, list(catalog.set_aside)) == ("another", ["id-of-t"])
         assert ends(node) == {1: 0, 3: 0}
         await node.shard.close_topic("t")
         catalog.move_aside(catalog.records["t"])
-        await adopt(node, old)
+        await apply(node, old)
         assert ends(node) == {1: 1, 3: 1}

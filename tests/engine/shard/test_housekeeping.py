@@ -28,17 +28,17 @@ LONG_S = 30.0
 class Keeper:
     """Fails this many times for each of these reasons, then saves."""
 
-    def __init__(self, refusals: list[OSError]) -> None:
-        self.refusals = refusals
+    def __init__(self, errors: list[OSError]) -> None:
+        self.errors = errors
         self.saved = asyncio.Event()
 
     async def save_checkpoints(self) -> None:
-        if self.refusals:
-            raise self.refusals.pop(0)
+        if self.errors:
+            raise self.errors.pop(0)
         self.saved.set()
 
 
-async def test_that_a_checkpoint_fails_is_told_once_for_each_reason(
+async def test_a_failing_checkpoint_is_logged_once_for_each_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
@@ -50,7 +50,7 @@ async def test_that_a_checkpoint_fails_is_told_once_for_each_reason(
     ticking = asyncio.create_task(keeping.run())
     async with asyncio.timeout(LONG_S):
         await log_manager.saved.wait()
-        log_manager.refusals, log_manager.saved = [full], asyncio.Event()
+        log_manager.errors, log_manager.saved = [full], asyncio.Event()
         await log_manager.saved.wait()
     ticking.cancel()
     reasons = [str(error) for error in (full, failing, full, full)]

@@ -61,7 +61,7 @@ async def test_a_sealed_segment_is_closed_once_it_is_durable(tmp_path, clock):
         assert await values_from(node, partition) == [b"%d" % number for number in range(20)]
 
 
-async def test_a_roll_without_a_free_file_is_refused_and_the_partition_goes_on(tmp_path, clock):
+async def test_a_roll_without_a_free_file_is_refused_and_the_partition_continues(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with node_on(tmp_path, clock, disk) as (node, leader, partition):
         await leader.produce(one(b"a"), Acks.ALL, WAIT_MS)

@@ -24,12 +24,12 @@ GIVEN_UP = 4
 
 
 @asynccontextmanager
-async def started(path, records, when_opened=lambda *_: None):
+async def started(path, records, on_opened=lambda *_: None):
     disk, ids = PooledDisk(RealDisk(), 64), (f"id{n}" for n in itertools.count())
     with ThreadPoolExecutor(2) as executor:
         how = {"node_id": 1, "cluster_id": None, "boot_id": "boot", "new_id": ids.__next__}
         directories = open_data_directories(disk, [str(path)], **how)
-        events = ShardEvents(opened=lambda shard, _, partition: when_opened(shard, partition))
+        events = ShardEvents(opened=lambda shard, _, partition: on_opened(shard, partition))
         shard = Shard(disk, directories.first, HandClock(), executor, ids.__next__, events=events)
         await shard.start(records)
         yield shard

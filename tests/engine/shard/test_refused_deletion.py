@@ -33,11 +33,11 @@ async def test_a_topic_that_the_disk_does_not_let_go_is_served_on(tmp_path, cloc
         await produce(node, "t", 0, "a")
         removed = []
         refuse_rename(disk)
-        closed, node.heard.closed = node.heard.closed, removed.append
+        closed, node.hooks.closed = node.hooks.closed, removed.append
         with pytest.raises(StorageFull):
             await node.shard.delete_topic("t")
         assert removed == [], "what the store has of it stays"
-        node.heard.closed = closed
+        node.hooks.closed = closed
         assert await produce(node, "t", 0, "b") == 1
         assert await read_all(node, "t", 0) == [(0, "a"), (1, "b")]
         await node.shard.delete_topic("t")
@@ -53,8 +53,8 @@ async def test_a_deletion_whose_sync_was_refused_is_finished_when_asked_for_agai
         await produce(node, "t", 0, "old")
         removed = []
         refuse_directory_sync(disk)
-        closed = node.heard.closed
-        node.heard.closed = lambda topic: (removed.append(topic.record.name), closed(topic))
+        closed = node.hooks.closed
+        node.hooks.closed = lambda topic: (removed.append(topic.record.name), closed(topic))
         with pytest.raises(TooManyOpenFiles):
             await node.shard.delete_topic("t")
         with pytest.raises(UnknownTopic):
@@ -70,23 +70,23 @@ async def test_a_deletion_whose_sync_was_refused_is_finished_when_asked_for_agai
 
 
 async def test_processes_of_a_node_serve_a_topic_on_that_the_disk_does_not_let_go(tmp_path, clock, disk):
-    told = []
+    calls = []
 
-    async def tell(change, _):
-        told.append(change)
+    async def record(change, _):
+        calls.append(change)
 
     async with running_node(tmp_path, clock, disk) as node:
         alone = Standalone(None)
-        alone._catalog, alone._processes = node.shard.catalog, SimpleNamespace(call_shards=tell, call_worker=tell)
+        alone._catalog, alone._processes = node.shard.catalog, SimpleNamespace(call_shards=record, call_worker=record)
         await alone.create_topic("t", 1, 1, {})
-        told.clear()
+        calls.clear()
         refuse_rename(disk)
         with pytest.raises(StorageFull):
             await alone.delete_topic("t")
         refuse_directory_sync(disk)
         with pytest.raises(TooManyOpenFiles):
             await alone.delete_topic("t")
-        assert told == ["close_topic", "open_topic", "close_topic"]
-        told.clear()
+        assert calls == ["close_topic", "open_topic", "close_topic"]
+        calls.clear()
         assert await alone.create_topic("t", 2, 1, {})
-        assert told == ["close_topic", "removed", "open_topic", "open_topic"]
+        assert calls == ["close_topic", "removed", "open_topic", "open_topic"]

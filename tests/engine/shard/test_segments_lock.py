@@ -91,7 +91,7 @@ async def test_the_same_partition_waits(tmp_path, clock):
         assert (stuck.log.log_start, stuck.log_end) == (20, 20)  # the batch that holds 25 begins at 20
 
 
-async def test_housekeeping_goes_on_while_files_of_one_partition_are_not_removed(monkeypatch):
+async def test_housekeeping_continues_while_files_of_one_partition_are_not_removed(monkeypatch):
     """Some at once, each partition once, with checkpoints meanwhile."""
     monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
 

@@ -76,7 +76,7 @@ async def test_full_segments_roll_by_themselves(new_node):
         assert [offset for offset, _ in await read_all(node, "t", 0)] == list(range(20))
 
 
-async def test_unknown_names_are_told(new_node):
+async def test_unknown_names_are_reported(new_node):
     async with new_node() as node:
         with pytest.raises(UnknownTopic):
             node.shard.topic("none")

@@ -21,8 +21,8 @@ LOST = "lost"  # executed, but the connection ends before the answer
 CUT = "cut"  # the answer's body ends half way
 FORBIDDEN = "forbidden"  # 403
 NO_BUCKET = "no bucket"  # 404 NoSuchBucket
-_REFUSALS = {CONFLICT: (409, "ConditionalRequestConflict"), SLOW_DOWN: (503, "SlowDown")}
-_REFUSALS |= {FORBIDDEN: (403, "AccessDenied"), NO_BUCKET: (404, "NoSuchBucket")}
+_ERRORS = {CONFLICT: (409, "ConditionalRequestConflict"), SLOW_DOWN: (503, "SlowDown")}
+_ERRORS |= {FORBIDDEN: (403, "AccessDenied"), NO_BUCKET: (404, "NoSuchBucket")}
 
 
 class FakeS3:
@@ -72,8 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
         with self.state.lock:
             self.state.requests.append(self.command)
             fault = self.state.faults.pop(0) if self.state.faults else None
-        if fault in _REFUSALS:
-            status, code = _REFUSALS[fault]
+        if fault in _ERRORS:
+            status, code = _ERRORS[fault]
             self._answer(status, f"<Error><Code>{code}</Code></Error>".encode())
             return None
         return unquote(urlsplit(self.path).path.removeprefix("/bucket").removeprefix("/")), body, fault
@@ -118,10 +118,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         else:
             body = self.state.objects[key][0]
-            if asked := self.headers.get("Range"):
-                first, last = asked.removeprefix("bytes=").split("-")
+            if requested := self.headers.get("Range"):
+                first, last = requested.removeprefix("bytes=").split("-")
                 body = body[int(first) : int(last) + 1 if last else None]
-            self._answer(206 if asked else 200, body, cut=fault == CUT)
+            self._answer(206 if requested else 200, body, cut=fault == CUT)
 
     def _list(self) -> None:
         query = parse_qs(urlsplit(self.path).query)

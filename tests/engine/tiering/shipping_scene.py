@@ -30,13 +30,13 @@ class Source:
     def __init__(self, local: LocalLog) -> None:
         self.local = local
         self.leader_epoch: int | None = 1
-        self.told: list[int] = []
+        self.reported: list[int] = []
 
     async def local_log(self, above: int) -> LocalLog:
         return replace(self.local, leader_epoch=self.leader_epoch)
 
     async def tiered(self, end_offset: int) -> None:
-        self.told.append(end_offset)
+        self.reported.append(end_offset)
 
     async def expired(self, end_offset: int) -> int:
         self.local = replace(self.local, log_start=end_offset)
@@ -117,8 +117,8 @@ def iter_ids() -> Callable[[], str]:
     return lambda: f"id-{next(numbers)}"
 
 
-def check_told(store: Watched, source: Source) -> None:
+def check_reported(store: Watched, source: Source) -> None:
     """Assert that the log was never given an end above that of a committed manifest."""
     found = load_newest(store.inner, PREFIX)
-    assert all(end <= (found.end_offset if found else 0) for end in source.told)
-    assert source.told == sorted(source.told)
+    assert all(end <= (found.end_offset if found else 0) for end in source.reported)
+    assert source.reported == sorted(source.reported)

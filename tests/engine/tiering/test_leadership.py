@@ -51,7 +51,7 @@ class Replica:
         self.leads: int | None = None
         self.partition = node.shard.partition("t", 0)
         self._leader = node.leaders["t", 0]
-        node.heard.leading_epoch = lambda _: self.leads
+        node.hooks.leading_epoch = lambda _: self.leads
 
     def begin(self, epoch: int) -> None:
         start_epoch(self.partition.log, epoch)
@@ -106,14 +106,14 @@ async def replica(path: Path, clock: HandClock, store: ObjectStore, name: str) -
                 RemoteLogs(store, node.shard.directory, threads, cache_bytes_max=1 << 30),
                 store.url,
             )
-            lead = node.heard.opened
+            lead = node.hooks.opened
 
             def opened(shard, topic, partition) -> None:
                 lead(shard, topic, partition)
                 tier.add(shard, topic.record, partition)
 
-            node.heard.opened, node.heard.sealed, node.heard.tiered_end = opened, tier.sealed, tier.tiered_end
-            node.heard.leading_epoch = lambda _: None
+            node.hooks.opened, node.hooks.sealed, node.hooks.tiered_end = opened, tier.sealed, tier.tiered_end
+            node.hooks.leading_epoch = lambda _: None
             await tier.start()
             await node.shard.create_topic("t", 1, 1, {"local_retention_bytes": 0})
             yield Replica(node, tier)
@@ -161,7 +161,9 @@ async def read_all(one: Replica) -> list[tuple[int, bytes]]:
     return found
 
 
-async def test_a_new_leader_goes_on_where_the_old_one_stopped_within_its_segment(pair, file_store: ObjectStore) -> None:
+async def test_a_new_leader_continues_where_the_old_one_stopped_within_its_segment(
+    pair, file_store: ObjectStore
+) -> None:
     a, b = pair
     a.begin(1)
     await a.produce(4)
@@ -204,7 +206,7 @@ async def test_a_zombie_that_uploads_in_parallel_is_refused_and_leaves_no_trace(
     assert a.tier.tiered_end(a.partition) == 12, "its other records are not in the store"
     named = {key for entry in manifest.entries for key in (entry.key, entry.aux_key)}
     left = {one.key for one in file_store.list(prefix_of(a)) if "/manifest/" not in one.key}
-    assert named < left, "the zombie's objects lie there, and nothing names them"
+    assert named < left, "the zombie's objects are in the store, and no manifest names them"
     later_ms = SystemClock().now_ms() + GRACE_MS + 60_000
     assert remove_orphans(file_store, manifest, later_ms) == len(left - named)
     check_history(file_store, b, [(1, 0), (2, 12)])
@@ -299,7 +301,7 @@ async def test_following_asks_the_store_only_while_it_could_let_something_go(
     await make(file_store, Source(local_log(segments))).ship_once()
     follower.clock.ms += 60_000  # type: ignore[attr-defined]
     await follower.ship_once()
-    assert source.told == [2 * WIDTH]
+    assert source.reported == [2 * WIDTH]
     calls = len(watched.calls)
     follower.clock.ms += 60_000  # type: ignore[attr-defined]
     await follower.ship_once()
@@ -307,7 +309,7 @@ async def test_following_asks_the_store_only_while_it_could_let_something_go(
     assert follower.statistics().state == "following"
 
 
-async def test_a_node_that_leads_again_goes_on_from_what_others_have_shipped(
+async def test_a_node_that_leads_again_continues_from_what_others_have_shipped(
     file_store: ObjectStore, tmp_path: Path, make: Make
 ) -> None:
     segments = sealed(tmp_path, 3)
@@ -336,7 +338,7 @@ async def test_records_that_an_unclean_election_put_in_place_of_shipped_ones_sta
     source.local = replace(local_log(others), epochs=(EpochStart(1, 0), EpochStart(2, WIDTH)))
     source.leader_epoch = leads
     await shipper.ship_once()
-    assert source.told[-1] == 0
+    assert source.reported[-1] == 0
     assert newest(file_store).end_offset == 2 * WIDTH
     if leads:
         assert "before 24 is of epoch 1 in the store, of 2 in the log" in str(shipper.statistics().last_error)

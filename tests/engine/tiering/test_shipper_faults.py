@@ -21,8 +21,8 @@ from tests.engine.tiering.shipping_scene import (
     WIDTH,
     Make,
     Source,
+    check_reported,
     check_store,
-    check_told,
     iter_ids,
     newest,
     sealed,
@@ -55,11 +55,11 @@ async def test_a_fault_at_any_call_neither_loses_nor_doubles(
             try:
                 await shipper.ship_once()
             except EngineError:
-                check_told(store, source)
+                check_reported(store, source)
                 shipper = make(store, source)
         await ship_through(shipper)
         check_store(store, segments)
-        check_told(store, source)
+        check_reported(store, source)
 
 
 async def test_a_failure_of_any_kind_is_reported_and_tried_again(
@@ -87,9 +87,9 @@ async def test_a_failure_of_any_kind_is_reported_and_tried_again(
     errors = [one.last_error for one in seen[1:4]]
     assert errors == ["KeyError: 'planted'", "OSError: planted", "KeyError: 'planted'"]
     assert [one.state for one in seen[1:4]] == ["backing off"] * 3
-    told = [record.message for record in caplog.records]
-    assert told.count("background task failed") == 2
-    assert told.count("shipping a partition failed and is retried") == 3
+    messages = [record.message for record in caplog.records]
+    assert messages.count("background task failed") == 2
+    assert messages.count("shipping a partition failed and is retried") == 3
 
 
 class Crash(BaseException):
@@ -110,7 +110,7 @@ async def test_a_crash_at_any_call_leaves_a_store_that_the_next_start_completes(
         with pytest.raises(Crash):
             await make(crashing, source).ship_once()
         before = load_newest(inner, PREFIX)
-        assert all(end <= (before.end_offset if before else 0) for end in source.told)
+        assert all(end <= (before.end_offset if before else 0) for end in source.reported)
         await make(inner, source, writer="after the crash").ship_once()
         check_store(inner, segments)
 
@@ -144,7 +144,7 @@ async def test_a_cancel_at_any_moment_is_harmless(file_store: ObjectStore, tmp_p
         await asyncio.gather(running, return_exceptions=True)
         await ship_through(shipper)
         check_store(store, segments)
-        assert source.told[-1] == 3 * WIDTH
+        assert source.reported[-1] == 3 * WIDTH
 
 
 async def test_a_random_storm_of_faults_ends_with_everything_shipped_once(
@@ -159,7 +159,7 @@ async def test_a_random_storm_of_faults_ends_with_everything_shipped_once(
         await ship_through(make(store, source), attempts=500)
         store.decide = lambda number, method, key: None
         check_store(store, segments)
-        check_told(store, source)
+        check_reported(store, source)
 
 
 # Several leaders
@@ -178,7 +178,7 @@ async def test_a_zombie_leader_is_fenced_and_stops(file_store: ObjectStore, tmp_
             await asyncio.sleep(0.01)
     running.cancel()
     assert "leader epoch 1 is over" in str(old.statistics().last_error)
-    assert old_source.told == [0, WIDTH]
+    assert old_source.reported == [0, WIDTH]
     check_store(file_store, segments[:2])
 
 
@@ -189,7 +189,7 @@ async def test_two_leaders_that_ship_in_parallel_leave_one_log(store: ObjectStor
     shippers = {epoch: make(store, source, epoch=epoch, writer=f"leader {epoch}") for epoch, source in sources.items()}
     running = {epoch: asyncio.ensure_future(shipper.run()) for epoch, shipper in shippers.items()}
     async with asyncio.timeout(60):
-        while not sources[2].told or sources[2].told[-1] < 8 * WIDTH:
+        while not sources[2].reported or sources[2].reported[-1] < 8 * WIDTH:
             await asyncio.sleep(0.01)
     for task in running.values():
         task.cancel()
@@ -197,7 +197,7 @@ async def test_two_leaders_that_ship_in_parallel_leave_one_log(store: ObjectStor
     check_store(store, segments)
     assert newest(store).leader_epoch == 2
     for source in sources.values():
-        assert source.told == sorted(source.told)
+        assert source.reported == sorted(source.reported)
 
 
 async def test_a_writer_of_the_same_epoch_only_costs_a_retry(
@@ -212,7 +212,7 @@ async def test_a_writer_of_the_same_epoch_only_costs_a_retry(
     check_store(file_store, segments)
 
 
-@pytest.mark.parametrize("error", [Busy("it starts"), LinkLost("it went away")])
+@pytest.mark.parametrize("error", [Busy("it starts"), LinkLost("it ended")])
 async def test_a_process_that_starts_or_stops_logs_nothing_for_each_partition(
     file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture, error: EngineError
 ) -> None:

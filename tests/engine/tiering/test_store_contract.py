@@ -58,7 +58,7 @@ def test_a_range_ends_before_its_end_and_is_cut_at_the_objects_end(store: Object
     assert store.get("some/key", 10, 20) == store.get("some/key", 99) == b""
 
 
-def test_an_absent_object_is_told(store: ObjectStore) -> None:
+def test_an_absent_object_is_reported(store: ObjectStore) -> None:
     store.put("a/b", b"")
     for key in ("a", "a/c", "a/b/c", "x/y/z"):
         with pytest.raises(NoSuchObject):

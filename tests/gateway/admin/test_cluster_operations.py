@@ -109,7 +109,7 @@ async def test_a_node_that_is_not_there_is_refused(operated, node_id):
     assert (status, problem["code"], problem["setting"]) == (400, "invalid_config", "node_id")
 
 
-async def test_a_plan_counts_the_bytes_on_the_disks_and_is_begun_when_told_to(operated):
+async def test_a_plan_counts_the_bytes_on_the_disks_and_starts_on_request(operated):
     replicas = await operated.create("orders", 6, 1)
     assert replicas[0] == replicas[3], "two on one node"
     await operated.fill("orders", 0, 3)

@@ -11,8 +11,8 @@ async def hold(room, size_bytes, until):
         await until.wait()
 
 
-async def settled(turns=5):
-    for _ in range(turns):
+async def settled(rounds=5):
+    for _ in range(rounds):
         await asyncio.sleep(0)
 
 

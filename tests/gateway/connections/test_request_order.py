@@ -23,27 +23,27 @@ class Line:
     """Requests of connections that record when they append."""
 
     def __init__(self) -> None:
-        self.turns = RequestOrder()
+        self.order = RequestOrder()
         self.appended: list[str] = []
         self.arrived: dict[OrderSlot, list[bool]] = {}
 
     def begin(self, connection: str = "a") -> OrderSlot:
         arrived = []
         content = SimpleNamespace(is_eof=lambda: bool(arrived))
-        slot = self.turns.begin(SimpleNamespace(remote=connection, content=content))
+        slot = self.order.begin(SimpleNamespace(remote=connection, content=content))
         self.arrived[slot] = arrived
         return slot
 
-    def read(self, turn: OrderSlot) -> None:
-        self.arrived[turn].append(True)
-        turn.body_received()
+    def read(self, slot: OrderSlot) -> None:
+        self.arrived[slot].append(True)
+        slot.body_received()
 
-    async def append(self, name: str, turn: OrderSlot) -> None:
-        self.read(turn)
-        if not turn.is_next:
-            await turn.wait()
+    async def append(self, name: str, slot: OrderSlot) -> None:
+        self.read(slot)
+        if not slot.is_next:
+            await slot.wait()
         self.appended.append(name)
-        turn.end()
+        slot.end()
 
 
 @pytest.fixture
@@ -57,26 +57,26 @@ async def until_quiet() -> None:
 
 
 async def test_who_is_alone_does_not_wait_and_leaves_nothing_behind(line):
-    turn = line.begin()
-    line.read(turn)
-    assert turn.is_next
-    turn.end()
-    turn.end()
-    assert line.turns._queues == {}
+    slot = line.begin()
+    line.read(slot)
+    assert slot.is_next
+    slot.end()
+    slot.end()
+    assert line.order._queues == {}
 
 
 async def test_a_later_one_waits_for_an_earlier_one_that_is_still_being_decoded(line):
     first, second, third = line.begin(), line.begin(), line.begin()
     line.read(first)
     line.arrived[second].append(True)
-    waiting = [asyncio.ensure_future(line.append(name, turn)) for name, turn in (("3", third), ("2", second))]
+    waiting = [asyncio.ensure_future(line.append(name, slot)) for name, slot in (("3", third), ("2", second))]
     await asyncio.sleep(0.05)
     assert line.appended == [], "the first has its body: however long it takes, it is waited for"
     line.appended.append("1")
     first.end()
     await asyncio.gather(*waiting)
     assert line.appended == ["1", "2", "3"]
-    assert line.turns._queues == {}
+    assert line.order._queues == {}
 
 
 async def test_a_body_that_arrived_and_is_not_read_yet_keeps_its_place(line):
@@ -97,12 +97,12 @@ async def test_a_body_that_does_not_come_loses_its_place_and_takes_another(line)
     line.read(third)
     waiting = [asyncio.ensure_future(line.append("slow", slow))]
     await until_quiet()
-    assert line.appended == ["2"], "it stands behind the third now, which has its body"
+    assert line.appended == ["2"], "it comes after the third now, which has its body"
     await line.append("3", third)
     await asyncio.gather(*waiting)
     await line.append("4", fourth)
     assert line.appended == ["2", "3", "slow", "4"]
-    assert line.turns._queues == {}
+    assert line.order._queues == {}
 
 
 async def test_many_that_do_not_come_are_not_waited_for(line):
@@ -110,9 +110,9 @@ async def test_many_that_do_not_come_are_not_waited_for(line):
     waiting = asyncio.ensure_future(line.append("last", line.begin()))
     await until_quiet()
     assert waiting.done()
-    for turn in slow:
-        turn.end()
-    assert line.turns._queues == {}
+    for slot in slow:
+        slot.end()
+    assert line.order._queues == {}
 
 
 async def test_one_that_fails_lets_the_next_one_through_but_not_past_those_before_it(line):
@@ -125,7 +125,7 @@ async def test_one_that_fails_lets_the_next_one_through_but_not_past_those_befor
     assert line.appended == []
     first.end()
     await waiting
-    assert line.turns._queues == {}
+    assert line.order._queues == {}
 
 
 async def test_who_leaves_while_waiting_holds_up_nobody(line):
@@ -160,7 +160,7 @@ def posting(app: web.Application, path: str, body: bytes, version: HttpVersion) 
     return asyncio.ensure_future(app._handle(request))
 
 
-async def overtaking(tmp_path, patience_s: float, version: HttpVersion = HTTP_2) -> list[object]:
+async def overtaking(tmp_path, wait_s: float, version: HttpVersion = HTTP_2) -> list[object]:
     """Return what is stored of a large body and a small one after it, if decoding waits for the small one's answer or a
     timeout.
     """
@@ -181,7 +181,7 @@ async def overtaking(tmp_path, patience_s: float, version: HttpVersion = HTTP_2)
             small = posting(app, path, b"2", version)
             while gateway.node.metrics.requests_in_flight.value < 2 and not small.done():
                 await asyncio.sleep(0.001)
-            await asyncio.wait([small], timeout=patience_s)
+            await asyncio.wait([small], timeout=wait_s)
             may_decode.set()
             assert {(await large).status, (await small).status} == {200}
         return [len(str(value)) for value in await topic.values()]

@@ -60,12 +60,12 @@ def test_small_responses_are_not_counted_nor_those_without_a_connection(node):
     assert not node.answers.connections
 
 
-def test_a_connection_with_much_out_is_told_to_read_first(node):
+def test_a_connection_that_reads_too_little_gets_429(node):
     one = connection()
     node.give(one, 10 * MIB)
-    with pytest.raises(Problem) as told:
+    with pytest.raises(Problem) as raised:
         node.give(one, MIB)
-    assert told.value.code == "too_many_requests"
+    assert raised.value.code == "too_many_requests"
     node.give(one, MIB, may_refuse=False)
     one.unsent_bytes = 0
     node.now += REFRESH_S
@@ -77,9 +77,9 @@ def test_all_connections_together_are_bounded_and_room_comes_back(node):
     clients = [connection() for _ in range(2)]
     for one in clients:
         node.give(one, 2 * MIB)
-    with pytest.raises(Problem) as told:
+    with pytest.raises(Problem) as raised:
         node.give(connection(), MIB)
-    assert told.value.code == "overloaded"
+    assert raised.value.code == "overloaded"
     for one in clients:
         one.unsent_bytes = 0
     node.now += REFRESH_S

@@ -32,7 +32,7 @@ class Sent(NamedTuple):
     body: bytes
 
 
-class Keeper(ThreadingHTTPServer):
+class Recorder(ThreadingHTTPServer):
     sent: Sent
 
 
@@ -43,15 +43,15 @@ class Keep(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        assert isinstance(self.server, Keeper)
+        assert isinstance(self.server, Recorder)
         self.server.sent = Sent(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, body)
         self.close_connection = True
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
 @pytest.fixture(scope="module")
-def keeper() -> Iterator[Keeper]:
-    server = Keeper(("127.0.0.1", 0), Keep)
+def recorder() -> Iterator[Recorder]:
+    server = Recorder(("127.0.0.1", 0), Keep)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -62,13 +62,13 @@ def keeper() -> Iterator[Keeper]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 @pytest.mark.parametrize("language", RUNNERS)
-def test_a_snippet_sends_its_example(example: Example, language: str, keeper: Keeper) -> None:
+def test_a_snippet_sends_its_example(example: Example, language: str, recorder: Recorder) -> None:
     command = RUNNERS[language]
-    code = snippets(example, f"http://127.0.0.1:{keeper.server_port}").get(language)
+    code = snippets(example, f"http://127.0.0.1:{recorder.server_port}").get(language)
     if code is None or shutil.which(command[0]) is None:
         pytest.skip("a script may not set this header" if code is None else f"there is no {command[0]}")
     subprocess.run([*command, code], check=True, capture_output=True, timeout=30)
-    sent = keeper.sent
+    sent = recorder.sent
     assert (sent.method, sent.path) == (example.method, example.path)
     for name, value in example.headers.items():
         assert sent.headers[name.lower()] == value

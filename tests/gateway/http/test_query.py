@@ -64,7 +64,7 @@ def test_bytes_that_are_not_utf8_are_refused_and_not_replaced(text):
     assert refused(f"?t={text}") == ("invalid_query", None)
 
 
-def test_other_refusals():
+def test_other_errors():
     assert refused("?w=c") == ("invalid_query", "w")
     assert refused("?w=") == ("invalid_query", "w")
     assert refused("?t=123456") == ("invalid_query", "t")

@@ -97,11 +97,11 @@ def test_a_name_stands_for_all_its_addresses_that_this_machine_has(both):
 
 
 @needs_ipv6
-@pytest.mark.parametrize("stranger", ["::1", "127.0.0.1"])
-def test_a_port_is_free_only_if_it_is_on_every_address(both, stranger):
-    family = socket.AF_INET6 if ":" in stranger else socket.AF_INET
+@pytest.mark.parametrize("address", ["::1", "127.0.0.1"])
+def test_a_port_is_free_only_if_it_is_on_every_address(both, address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     refused = pytest.raises(StartRefused, match="another program has the port")
-    with socket.create_server((stranger, 0), family=family) as taken, refused:
+    with socket.create_server((address, 0), family=family) as taken, refused:
         reserved_port(both, taken.getsockname()[1]).__enter__()
 
 
@@ -119,8 +119,8 @@ def test_a_reserved_port_goes_to_the_processes_of_the_node_and_to_nobody_else():
             (internal,) = bound_sockets("127.0.0.1", port)
             internal.listen()
             internal.close()
-            with socket.socket() as stranger, pytest.raises(OSError, match="already in use"):
-                stranger.bind(("127.0.0.1", port))
+            with socket.socket() as other, pytest.raises(OSError, match="already in use"):
+                other.bind(("127.0.0.1", port))
 
 
 @needs_ipv6

@@ -22,7 +22,7 @@ from gateway.links.internal_listener import InternalListener
 from gateway.links.link import LinkClient, LinkLost, LinkRejected, RemoteFailure
 
 OURS = Credentials("cluster-1", "a secret")
-STRANGERS = [replace(OURS, secret="another"), replace(OURS, secret=""), replace(OURS, cluster_id="cluster-2")]
+FOREIGN = [replace(OURS, secret="another"), replace(OURS, secret=""), replace(OURS, cluster_id="cluster-2")]
 
 
 async def echo(arguments: Any, payload: bytes) -> tuple[Any, bytes]:
@@ -80,26 +80,26 @@ async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(
     caller.close()
 
 
-@pytest.mark.parametrize("stranger", STRANGERS, ids=["wrong secret", "no secret", "another cluster"])
+@pytest.mark.parametrize("foreign", FOREIGN, ids=["wrong secret", "no secret", "another cluster"])
 async def test_a_stranger_gets_no_link_and_that_is_said_once(
-    node: Node, stranger: Credentials, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    node: Node, foreign: Credentials, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LinkClient, "RETRY_S_MAX", 0.01)
-    caller = node.caller(stranger)
+    caller = node.caller(foreign)
     with caplog.at_level(logging.ERROR), pytest.raises(LinkLost):
         await caller.connected(0.5)
-    told = [record for record in caplog.records if "refuses us" in record.message]
-    assert len(told) == 1
+    logged = [record for record in caplog.records if "refuses us" in record.message]
+    assert len(logged) == 1
     assert OURS.secret not in caplog.text
     caller.close()
 
 
-@pytest.mark.parametrize(("stranger", "status"), list(zip(STRANGERS, (401, 401, 403), strict=True)))
-async def test_a_stranger_may_not_fetch(node: Node, stranger: Credentials, status: int) -> None:
+@pytest.mark.parametrize(("foreign", "status"), list(zip(FOREIGN, (401, 401, 403), strict=True)))
+async def test_a_stranger_may_not_fetch(node: Node, foreign: Credentials, status: int) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
         for path in (FETCH_PATH, LINK_PATH, "/elsewhere"):
             method = "POST" if path == FETCH_PATH else "GET"
-            async with session.request(method, node.url + path, data=b"abc", headers=stranger.headers()) as answer:
+            async with session.request(method, node.url + path, data=b"abc", headers=foreign.headers()) as answer:
                 assert answer.status == status
         async with session.post(node.url + FETCH_PATH, data=b"abc", headers=OURS.headers()) as answer:
             assert (answer.status, await answer.read()) == (200, b"cba")

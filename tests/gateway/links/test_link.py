@@ -16,16 +16,16 @@ from gateway.links.link import Busy, Link, LinkClient, LinkLost, RemoteFailure, 
 from gateway.links.process_links import ProcessLinks
 
 
-class Other:
+class Peer:
     """The process at the other end: its received calls and its running ones."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.received: list[Any] = []
         self.cancelled = asyncio.Event()
-        self.go_on = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def echo(self, arguments: Any, payload: bytes) -> tuple[Any, bytes]:
-        self.asked.append(arguments)
+        self.received.append(arguments)
         return arguments, payload
 
     async def refuse(self, arguments: Any, payload: bytes) -> tuple[Any, bytes]:
@@ -39,7 +39,7 @@ class Other:
 
     async def wait(self, arguments: Any, payload: bytes) -> tuple[Any, bytes]:
         try:
-            await self.go_on.wait()
+            await self.released.wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -47,12 +47,12 @@ class Other:
 
 
 @pytest.fixture
-async def other() -> Other:
-    return Other()
+async def other() -> Peer:
+    return Peer()
 
 
 @pytest.fixture
-async def caller(other: Other, tmp_path: Path) -> AsyncIterator[LinkClient]:
+async def caller(other: Peer, tmp_path: Path) -> AsyncIterator[LinkClient]:
     path = str(tmp_path / "s")
     names = ("echo", "refuse", "object", "break_down", "wait")
     server = await listen(path, {name: getattr(other, name) for name in names})
@@ -72,17 +72,17 @@ async def test_arguments_and_payload_come_back_as_they_went(caller: LinkClient, 
 
 
 async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(
-    caller: LinkClient, other: Other
+    caller: LinkClient, other: Peer
 ) -> None:
     calls = [caller.link().begin("echo", n, b"x" * (n % 7) * 1000) for n in range(100)]
     await asyncio.gather(*calls)
-    assert other.asked == list(range(100))
+    assert other.received == list(range(100))
 
 
-async def test_a_slow_reply_delays_no_other(caller: LinkClient, other: Other) -> None:
+async def test_a_slow_reply_delays_no_other(caller: LinkClient, other: Peer) -> None:
     slow = caller.link().begin("wait", None)
     assert await caller.link().call("echo", 1, timeout_s=5) == (1, b"")
-    other.go_on.set()
+    other.released.set()
     assert await slow == ("done", b"")
 
 
@@ -99,21 +99,21 @@ async def test_a_problem_comes_back_as_one(caller: LinkClient) -> None:
     assert (failure.value.code, failure.value.retryable) == ("overloaded", True)
 
 
-async def test_a_bug_at_the_other_side_is_told_without_its_words(caller: LinkClient) -> None:
+async def test_a_bug_of_the_other_process_is_reported_without_its_message(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure) as failure:
         await caller.link().call("break_down", None, timeout_s=5)
     assert failure.value.code == "internal"
     assert "ZeroDivision" not in str(failure.value)
 
 
-async def test_a_caller_that_leaves_ends_the_work(caller: LinkClient, other: Other) -> None:
+async def test_a_caller_that_leaves_ends_the_work(caller: LinkClient, other: Peer) -> None:
     call = caller.link().begin("wait", None)
     await caller.link().call("echo", None, timeout_s=5)
     call.cancel()
     await asyncio.wait_for(other.cancelled.wait(), 5)
 
 
-async def test_a_deadline_is_kept(caller: LinkClient, other: Other) -> None:
+async def test_a_deadline_is_kept(caller: LinkClient, other: Peer) -> None:
     with pytest.raises(LinkLost):
         await caller.link().call("wait", None, timeout_s=0.01)
     await asyncio.wait_for(other.cancelled.wait(), 5)
@@ -141,14 +141,14 @@ async def test_bytes_under_way_are_bounded(caller: LinkClient, monkeypatch: pyte
 
 async def test_a_link_that_is_down_refuses_at_once(tmp_path: Path) -> None:
     with pytest.raises(Busy):
-        LinkClient(str(tmp_path / "nobody")).link()
+        LinkClient(str(tmp_path / "absent")).link()
     with pytest.raises(Busy):
         Link({}).begin("echo", None)
 
 
 async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp_path):
-    caller = LinkClient(str(tmp_path / "nobody.sock"))
-    with pytest.raises(LinkLost, match=r"no process answered at .*nobody\.sock"):
+    caller = LinkClient(str(tmp_path / "absent.sock"))
+    with pytest.raises(LinkLost, match=r"no process answered at .*absent\.sock"):
         await caller.connected(0.05)
     caller.close()
 

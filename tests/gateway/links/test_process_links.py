@@ -20,7 +20,7 @@ OURS = Credentials("cluster", "secret")
 OWN = 1
 
 
-async def nobody_fetches(_: bytes) -> list[bytes]:
+async def no_fetches(_: bytes) -> list[bytes]:
     raise AssertionError
 
 
@@ -28,7 +28,7 @@ class OtherNode:
     """One shard of another node."""
 
     def __init__(self, port: int) -> None:
-        self.listener = InternalListener(OURS, {"name": self.name, "stay": self.stay}, nobody_fetches)
+        self.listener = InternalListener(OURS, {"name": self.name, "stay": self.stay}, no_fetches)
         self.port = port
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -77,8 +77,8 @@ async def test_a_link_to_every_shard_of_every_other_node_is_made_before_anybody_
 ) -> None:
     register(links, node(2, 7, shards[0], shards[1]), node(3, 8, shards[2]))
     await up(links, 3)
-    asked = [await links.link(which).call("name", None, timeout_s=5) for which in ((2, 0), (2, 1), (3, 0))]
-    assert [port for port, _ in asked] == [shard.port for shard in shards]
+    answers = [await links.link(which).call("name", None, timeout_s=5) for which in ((2, 0), (2, 1), (3, 0))]
+    assert [port for port, _ in answers] == [shard.port for shard in shards]
 
 
 async def test_a_call_to_a_node_that_is_declared_dead_ends_at_once(

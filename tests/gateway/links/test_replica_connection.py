@@ -61,11 +61,11 @@ async def test_one_connection_takes_answers_of_every_size(node: Node) -> None:
     connection.close()
 
 
-async def told(pieces: list[bytes], *, is_closed: bool = True, is_asked: bool = True) -> ReplicaConnection:
+async def connected_to(pieces: list[bytes], *, is_closed: bool = True, has_request: bool = True) -> ReplicaConnection:
     """Connect to a server that sends exactly these pieces, and perhaps closes."""
 
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if is_asked:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if has_request:
             await reader.read(1)
         for piece in pieces:
             writer.write(piece)
@@ -74,7 +74,7 @@ async def told(pieces: list[bytes], *, is_closed: bool = True, is_asked: bool = 
         if is_closed:
             writer.close()
 
-    server = await asyncio.start_server(say, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
     connection = await connected(server.sockets[0].getsockname()[1])
     server.close()
     return connection
@@ -86,13 +86,13 @@ HEAD = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\n\r\n"
 @pytest.mark.parametrize("cut", [1, 10, len(HEAD) - 1, len(HEAD), len(HEAD) + 2])
 async def test_an_answer_may_come_in_pieces(cut: int) -> None:
     answer = HEAD + b"hello"
-    connection = await told([answer[:cut], answer[cut:]], is_closed=False)
+    connection = await connected_to([answer[:cut], answer[cut:]], is_closed=False)
     assert await asyncio.wait_for(connection.send(b"ask"), 10) == (200, b"hello")
     connection.close()
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [
         [b""],
         [HEAD],
@@ -104,15 +104,15 @@ async def test_an_answer_may_come_in_pieces(cut: int) -> None:
         [b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * replica_connection.HEAD_BYTES_MAX],
     ],
 )
-async def test_what_is_no_whole_answer_ends_the_connection_with_an_error(said: list[bytes]) -> None:
-    connection = await told(said)
+async def test_what_is_no_whole_answer_ends_the_connection_with_an_error(sent: list[bytes]) -> None:
+    connection = await connected_to(sent)
     with pytest.raises(OSError, match=r"no node writes|closed the connection|reset"):
         await asyncio.wait_for(connection.send(b"ask"), 10)
     assert not connection.is_idle
 
 
 async def test_what_nobody_has_asked_for_ends_the_connection() -> None:
-    connection = await told([HEAD + b"hello"], is_closed=False, is_asked=False)
+    connection = await connected_to([HEAD + b"hello"], is_closed=False, has_request=False)
     async with asyncio.timeout(10):
         while connection.is_idle:
             await asyncio.sleep(0.002)

@@ -22,8 +22,8 @@ class Leader:
         self.connections: set[object] = set()
         self.headers: list[dict[str, str]] = []
         self.status = 200
-        self.go_on = asyncio.Event()
-        self.go_on.set()
+        self.released = asyncio.Event()
+        self.released.set()
         self.url = ""
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
@@ -33,7 +33,7 @@ class Leader:
         answer = web.StreamResponse(status=self.status, headers={"Content-Length": str(2 * len(body))})
         await answer.prepare(request)
         await answer.write(body[:1])
-        await self.go_on.wait()
+        await self.released.wait()
         await answer.write((body + body)[1:])
         return answer
 
@@ -49,7 +49,7 @@ async def leader() -> AsyncIterator[Leader]:
     host, port = runner.addresses[0]
     found.url = f"http://{host}:{port}"
     yield found
-    found.go_on.set()
+    found.released.set()
     await runner.cleanup()
 
 
@@ -71,14 +71,14 @@ async def test_fetches_one_after_the_other_share_a_connection(leader: Leader, ex
 
 async def test_a_fetch_that_is_held_does_not_hold_up_the_next(leader: Leader, exchanges: ReplicaExchanges) -> None:
     exchange = exchanges.to(leader.url)
-    leader.go_on.clear()
+    leader.released.clear()
     held = asyncio.ensure_future(exchange(b"held"))
     while not leader.connections:
         await asyncio.sleep(0.002)
     second = asyncio.ensure_future(exchange(b"next"))
     while len(leader.connections) < 2:
         await asyncio.sleep(0.002)
-    leader.go_on.set()
+    leader.released.set()
     assert [await second, await held] == [b"nextnext", b"heldheld"]
 
 
@@ -86,16 +86,16 @@ async def test_a_leader_that_falls_silent_is_out_of_reach(
     leader: Leader, exchanges: ReplicaExchanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchanges, "_silence_s", 0.1)
-    leader.go_on.clear()
+    leader.released.clear()
     exchange = exchanges.to(leader.url)
     with pytest.raises(PeerUnreachable, match="no byte arrived"):
         await exchange(b"a")
-    leader.go_on.set()
+    leader.released.set()
     assert await exchange(b"b") == b"bb", "over another connection"
     assert len(leader.connections) == 2
 
 
-async def test_a_refusal_and_a_node_that_is_not_there_are_told(leader: Leader, exchanges: ReplicaExchanges) -> None:
+async def test_an_error_and_a_missing_node_are_reported(leader: Leader, exchanges: ReplicaExchanges) -> None:
     leader.status = 403
     with pytest.raises(PeerUnreachable, match="answers 403"):
         await exchanges.to(leader.url)(b"a")
@@ -107,13 +107,13 @@ async def test_a_fetch_that_is_called_off_leaves_no_answer_for_the_next(
     leader: Leader, exchanges: ReplicaExchanges
 ) -> None:
     exchange = exchanges.to(leader.url)
-    leader.go_on.clear()
+    leader.released.clear()
     given_up = asyncio.ensure_future(exchange(b"given up"))
     while not leader.connections:
         await asyncio.sleep(0.002)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    leader.go_on.set()
+    leader.released.set()
     assert await exchange(b"x") == b"xx"
 
 

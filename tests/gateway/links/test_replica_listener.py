@@ -31,7 +31,7 @@ class Answers:
 
     async def __call__(self, body: bytes) -> list[bytes | memoryview]:
         if body == b"nonsense":
-            raise Invalid("this is no fetch")
+            raise Invalid("this is not a fetch")
         if body == b"bug":
             raise ValueError
         try:
@@ -57,11 +57,11 @@ async def listener(answers: Answers) -> AsyncIterator[InternalListener]:
 
 
 def request(body: bytes, headers: str = HEADERS, length: str | None = None) -> bytes:
-    told = str(len(body)) if length is None else length
-    return f"POST {FETCH_PATH} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {told}\r\n\r\n".encode() + body
+    announced = str(len(body)) if length is None else length
+    return f"POST {FETCH_PATH} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {announced}\r\n\r\n".encode() + body
 
 
-async def said(listener: InternalListener, *sent: bytes) -> bytes:
+async def received(listener: InternalListener, *sent: bytes) -> bytes:
     """Return everything received until the other side closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     for one in sent:
@@ -88,26 +88,26 @@ async def test_requests_of_one_connection_are_answered_in_their_order_however_th
 ) -> None:
     data = request(b"first") + request(b"second") + request(b"nonsense")
     parts = [data[at : at + 7] for at in range(0, len(data), 7)]
-    answer = await said(listener, *parts)
+    answer = await received(listener, *parts)
     assert [answer.count(word) for word in (b" 200 OK", b" 400 Bad Request")] == [2, 1]
-    assert answer.index(b"first") < answer.index(b"second") < answer.index(b"this is no fetch")
+    assert answer.index(b"first") < answer.index(b"second") < answer.index(b"this is not a fetch")
 
 
 @pytest.mark.parametrize(
-    ("stranger", "status"),
+    ("foreign", "status"),
     [(replace(OURS, secret="another"), b" 401 "), (replace(OURS, cluster_id="cluster-2"), b" 403 ")],
 )
 async def test_a_stranger_is_refused_before_the_body(
-    listener: InternalListener, stranger: Credentials, status: bytes
+    listener: InternalListener, foreign: Credentials, status: bytes
 ) -> None:
-    headers = "".join(f"{name}: {value}\r\n" for name, value in stranger.headers().items())
-    answer = await said(listener, request(b"", headers, length="1000000"))
+    headers = "".join(f"{name}: {value}\r\n" for name, value in foreign.headers().items())
+    answer = await received(listener, request(b"", headers, length="1000000"))
     assert status in answer
     assert OURS.secret.encode() not in answer
 
 
 @pytest.mark.parametrize(
-    "told",
+    "announced",
     [
         request(b"", length="-1"),
         request(b"", length=""),
@@ -118,8 +118,8 @@ async def test_a_stranger_is_refused_before_the_body(
     ],
     ids=["negative", "empty", "no digit", "too long", "chunked", "a head without end"],
 )
-async def test_a_body_without_a_length_that_can_be_is_refused(listener: InternalListener, told: bytes) -> None:
-    assert b" 400 Bad Request" in await said(listener, told)
+async def test_a_body_without_a_length_that_can_be_is_refused(listener: InternalListener, announced: bytes) -> None:
+    assert b" 400 Bad Request" in await received(listener, announced)
 
 
 async def test_a_bug_is_an_answer_too(listener: InternalListener) -> None:
@@ -146,9 +146,9 @@ async def test_what_nobody_waits_for_any_more_is_given_up(listener: InternalList
 
 
 async def test_anything_else_is_handed_over_with_what_came_of_it(listener: InternalListener) -> None:
-    told = f"GET /elsewhere HTTP/1.1\r\nHost: x\r\n{HEADERS}Connection: close\r\n\r\n".encode()
-    assert b" 404 " in await said(listener, told[:1], told[1:30], told[30:])
-    assert b" 404 " in await said(listener, request(b"a fetch before"), told)
+    announced = f"GET /elsewhere HTTP/1.1\r\nHost: x\r\n{HEADERS}Connection: close\r\n\r\n".encode()
+    assert b" 404 " in await received(listener, announced[:1], announced[1:30], announced[30:])
+    assert b" 404 " in await received(listener, request(b"a fetch before"), announced)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ async def test_anything_else_is_handed_over_with_what_came_of_it(listener: Inter
 async def test_who_has_not_said_who_it_is_soon_is_closed(listener, monkeypatch, sent):
     monkeypatch.setattr(replica_listening, "HEAD_S", 0.05)
     with suppress(ConnectionResetError):
-        assert await said(listener, sent) == b""
+        assert await received(listener, sent) == b""
     assert not listener._fetches.connections
 
 
@@ -172,5 +172,5 @@ async def test_who_may_fetch_may_be_silent_afterwards(listener, monkeypatch):
 
 
 async def test_who_does_not_know_the_secret_is_closed_whatever_it_asks_for(listener):
-    answer = await said(listener, b"GET /internal/v1/link HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = await received(listener, b"GET /internal/v1/link HTTP/1.1\r\nHost: x\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 401")

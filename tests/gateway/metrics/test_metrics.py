@@ -32,7 +32,7 @@ async def gateway(tmp_path):
         yield gateway
 
 
-async def test_traffic_and_size_are_told_by_topic_and_the_rest_together(gateway):
+async def test_traffic_and_size_are_counted_by_topic_and_the_rest_together(gateway):
     topics = [await gateway.create(f"t{n}", 2) for n in range(4)]
     for n, topic in enumerate(topics, 1):
         await topic.post_lines(*["1"] * n, to=1)
@@ -47,7 +47,7 @@ async def test_traffic_and_size_are_told_by_topic_and_the_rest_together(gateway)
     assert found["penstock_topic_bytes_out_total", ("topic", "t1")] == 0
 
 
-async def test_what_waits_for_the_store_is_told_until_it_is_there(gateway, monkeypatch):
+async def test_unshipped_records_are_counted_until_they_are_in_the_store(gateway, monkeypatch):
     topic = await gateway.create("t")
     await topic.post_lines("1", "2")
     with monkeypatch.context() as nothing_tiered:
@@ -82,7 +82,7 @@ async def test_each_stage_of_a_produce_is_counted(gateway):
     assert found["penstock_request_duration_seconds_count", ("operation", "produce")] == 4
 
 
-async def test_what_is_under_way_and_what_waits_is_told(gateway):
+async def test_requests_in_flight_and_waiting_are_counted(gateway):
     topic = await gateway.create("t")
     poll = asyncio.create_task(topic.fetch(offset=0, wait_ms=60_000))
     while not (found := await scrape(gateway))["penstock_long_polls",]:
@@ -94,7 +94,7 @@ async def test_what_is_under_way_and_what_waits_is_told(gateway):
     assert (found["penstock_requests_in_flight",], found["penstock_delayed_produces",]) == (1, 0)
 
 
-async def test_the_process_and_its_loop_are_told_of(gateway):
+async def test_the_process_and_its_loop_are_measured(gateway):
     watching = asyncio.create_task(gateway.node.loop_watch.run())
     while not gateway.node.loop_watch.lag.cumulative()[-1]:
         await asyncio.sleep(0.05)

@@ -18,11 +18,11 @@ def test_one_success_is_enough_for_an_answer():
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "told"),
+    ("outcomes", "expected"),
     [([FULL, UNKNOWN], FULL), ([FULL, TIMEOUT], TIMEOUT), ([TIMEOUT, FULL], TIMEOUT), ([UNKNOWN, HALF, FULL], HALF)],
 )
-def test_when_all_failed_what_may_have_been_stored_is_told_first(outcomes, told):
+def test_when_all_failed_an_indeterminate_outcome_is_reported_first(outcomes, expected):
     """A producer that reads no_side_effects may retry the complete request."""
     with pytest.raises(Problem) as raised:
         check_one_success(outcomes)
-    assert raised.value is told
+    assert raised.value is expected

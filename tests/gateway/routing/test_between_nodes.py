@@ -31,7 +31,7 @@ async def test_any_node_takes_records_and_gives_them_back(cluster):
     assert (await topics[1].fetch(0)).headers["Penstock-Leader-Epoch"] == "1"
 
 
-async def test_who_goes_straight_is_told_where(cluster):
+async def test_a_direct_request_gets_the_leaders_url(cluster):
     topics = await cluster.create("t", leader=2)
     straight = {"Penstock-Forward": "never"}
     refused = await topics[1].post(b"1", NDJSON, straight)
@@ -55,7 +55,7 @@ async def test_a_produce_waits_for_a_leader(cluster):
     assert await topics[2].values() == [1]
 
 
-async def test_what_nobody_took_in_time_is_told_as_not_stored(cluster):
+async def test_an_append_that_no_leader_took_in_time_is_reported_as_not_stored(cluster):
     topics = await cluster.create("t", leader=2)
     cluster.world.lead(0, None)
     for acks in ("0", "1", "all"):
@@ -70,19 +70,19 @@ async def test_what_nobody_took_in_time_is_told_as_not_stored(cluster):
 async def test_records_that_waited_are_stored_in_the_order_in_which_they_came(cluster):
     """For any outcome of their attempts; a later request is stored after those that wait."""
     topics = await cluster.create("t", leader=2)
-    leader, handover = cluster.members[2].leader("t"), cluster.members[1].node.failover
+    leader, failover = cluster.members[2].leader("t"), cluster.members[1].node.failover
     leader.rejection = NotEnoughReplicas("one of two")
     waiting = []
     for value in range(20):
         waiting.append(asyncio.ensure_future(topics[1].post_lines(str(value))))
-        await until(lambda count=value: handover.retries > count)
-    await until(lambda: leader.asked > 8)  # by the queue, not by each request
+        await until(lambda count=value: failover.retries > count)
+    await until(lambda: leader.lookups > 8)  # by the queue, not by each request
     leader.rejection = None
     late = asyncio.ensure_future(topics[1].post_lines("20"))
     answers = await asyncio.gather(*waiting, late)
     assert {answer.status for answer in answers} == {200}
     assert await topics[2].values() == list(range(21))
-    assert repr(handover).startswith("LeaderFailover(lines=0")
+    assert repr(failover).startswith("LeaderFailover(lines=0")
     assert await topics[1].gateway.metric("penstock_failover_waiting_batches") == 0
     assert await topics[1].gateway.metric("penstock_failover_retries_total") >= 20
 
@@ -143,7 +143,7 @@ async def test_a_doubt_is_not_answered_with_a_refusal(cluster):
     assert_problem(await sent, "ack_timeout", no_side_effects=False)
 
 
-async def test_a_long_poll_goes_on_at_the_next_leader(cluster):
+async def test_a_long_poll_continues_at_the_next_leader(cluster):
     topics = await cluster.create("t", leader=2)
     for value in ("1", "2"):
         await topics[1].post_lines(value)
@@ -160,7 +160,7 @@ async def test_a_long_poll_goes_on_at_the_next_leader(cluster):
         assert [one["value"] for one in (await poll).json["records"]] == [5]
 
 
-async def test_a_poll_over_many_partitions_goes_on_at_the_next_leaders(cluster):
+async def test_a_poll_over_many_partitions_continues_at_the_next_leaders(cluster):
     topics = await cluster.create("t", partitions=2, leader=2)
     entry = '{"topic":"t","partition":%d,"offset":0}'
     entries = f'{{"partitions":[{entry % 0},{entry % 1}],"wait_ms":20000}}'.encode()
@@ -256,7 +256,7 @@ async def test_what_is_done_to_partitions_is_done_at_their_leaders(cluster):
     assert [row["log_end"] for row in described["partitions"]] == [3, 2]
 
 
-async def test_an_event_stream_goes_on_at_the_next_leader(cluster):
+async def test_an_event_stream_continues_at_the_next_leader(cluster):
     topics = await cluster.create("t", leader=2)
     await topics[1].post_lines("1")
     client = topics[1].gateway._client
@@ -305,7 +305,7 @@ async def test_a_reader_is_served_by_a_follower_in_its_rack_as_far_as_that_one_k
     assert_problem(await topics[1].gateway.send("GET", path, b"", {"Penstock-Rack": ""}), "invalid_header")
 
 
-async def test_a_long_poll_at_a_follower_goes_on_at_the_leader_when_it_leaves_the_set(cluster):
+async def test_a_long_poll_at_a_follower_continues_at_the_leader_when_it_leaves_the_set(cluster):
     topics = await cluster.create("t", leader=2)
     path = f"{topics[1].path}/partitions/0/records?offset=0&wait_ms=20000"
     poll = asyncio.ensure_future(topics[1].gateway.send("GET", path, b"", {"Penstock-Rack": "rack 1"}))

@@ -10,39 +10,39 @@ from gateway.routing.leader_failover import PAUSE_S, PAUSE_S_MAX, LeaderFailover
 from replication.errors import NoLeader
 from replication.replica.acks import Acks
 
-NEWS = [False] * 6 + [True] + [False] * 3
+CHANGES = [False] * 6 + [True] + [False] * 3
 
 
 class Pauses:
     """A stub of Peers: records the requested pauses, and returns whether leaders have changed meanwhile."""
 
     def __init__(self) -> None:
-        self.asked: list[float] = []
+        self.waits: list[float] = []
         self.is_over = asyncio.Event()
 
     async def wait_leader_change(self, seconds: float) -> bool:
-        if len(self.asked) == len(NEWS):
+        if len(self.waits) == len(CHANGES):
             self.is_over.set()
             await asyncio.Event().wait()
-        self.asked.append(seconds)
-        return NEWS[len(self.asked) - 1]
+        self.waits.append(seconds)
+        return CHANGES[len(self.waits) - 1]
 
 
-def nobody() -> None:
-    raise NoLeader("t/0: nobody leads")
+def no_leader() -> None:
+    raise NoLeader("t/0: no node leads")
 
 
-async def test_after_news_a_line_asks_as_quickly_as_at_first():
+async def test_after_a_change_a_queue_retries_as_quickly_as_at_first():
     """A node learns of a leader before that leader has started."""
     pauses = Pauses()
-    handover = LeaderFailover(pauses, Random(1))
+    failover = LeaderFailover(pauses, Random(1))
     deadline = asyncio.get_running_loop().time() + 60
     waiting = asyncio.ensure_future(
-        handover.begin(PendingProduce("t", 0, encode_values([b"1"], 5), Acks.ALL, None, deadline, nobody))
+        failover.begin(PendingProduce("t", 0, encode_values([b"1"], 5), Acks.ALL, None, deadline, no_leader))
     )
     await pauses.is_over.wait()
     most = [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S, PAUSE_S_MAX, PAUSE_S_MAX, PAUSE_S_MAX]
     most += [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S]
-    assert all(pause <= one for pause, one in zip(pauses.asked, most, strict=True)), pauses.asked
-    assert pauses.asked[6] > PAUSE_S
+    assert all(pause <= one for pause, one in zip(pauses.waits, most, strict=True)), pauses.waits
+    assert pauses.waits[6] > PAUSE_S
     waiting.cancel()

@@ -26,10 +26,10 @@ class HostOfReplaced(HostOfOne):
     def __init__(self) -> None:
         super().__init__(2)
         self.confirms_it = False
-        self.asked = 0
+        self.lookups = 0
 
     async def confirms(self, replica: Replica, leader_epoch: int) -> bool:
-        self.asked += 1
+        self.lookups += 1
         await asyncio.sleep(0)
         return self.confirms_it
 
@@ -70,7 +70,7 @@ async def test_a_position_above_the_watermark_is_refused_for_good_only_by_a_conf
     assert_passes(await fetch_many(topics[node], ABOVE))
     path = f"{topics[node].path}/partitions/0/records"
     assert_passes(await topics[node].gateway.send("DELETE", path, before=ABOVE))
-    assert host.asked >= 3
+    assert host.lookups >= 3
     host.confirms_it = True
     assert_problem(await topics[node].fetch(ABOVE), "offset_above_high_watermark")
     assert_problem(await fetch_many(topics[node], ABOVE), "offset_above_high_watermark")
@@ -83,7 +83,7 @@ async def test_reads_below_the_watermark_ask_nobody(topics, host):
     assert (await topics[1].fetch(0)).json["records"][0]["value"] == 1
     assert (await fetch_many(topics[1], 0)).status == 200
     assert (await topics[1].fetch(1)).json["records"] == []
-    assert host.asked == 0
+    assert host.lookups == 0
 
 
 async def test_the_end_is_not_reported_without_contact_to_the_store(topics, host):
@@ -99,7 +99,7 @@ async def test_the_end_is_not_reported_without_contact_to_the_store(topics, host
 async def test_a_leader_without_contact_refuses_at_once_and_does_not_ask(topics, host):
     host.has_contact, host.confirms_it = False, True
     assert_passes(await topics[1].fetch(ABOVE))
-    assert host.asked == 0
+    assert host.lookups == 0
 
 
 async def test_an_expected_end_is_compared_for_good_only_by_a_confirmed_leader(topics, host):

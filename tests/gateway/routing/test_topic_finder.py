@@ -16,17 +16,17 @@ NDJSON = "application/x-ndjson"
 async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_there_is_none(cluster):
     """For every operation; each rejection follows a store query that was sent after its request."""
     topics = await cluster.create("t", leader=2)
-    node, asked = cluster.members[1].node, []
+    node, lookups = cluster.members[1].node, []
     record = node.shard.topics.stop_serving("t")  # as if this node did not know it yet
 
-    async def ask(name: str) -> bool:
-        asked.append(name)
+    async def exists(name: str) -> bool:
+        lookups.append(name)
         await asyncio.sleep(0.01)
         if name == "t":
             node.shard.topics.serve({"t": record})
         return name == "t"
 
-    node.topics._finder, node.topics.is_standalone = TopicFinder(ask), False
+    node.topics._finder, node.topics.is_standalone = TopicFinder(exists), False
     entry = b'{"partitions":[{"topic":"t","partition":0,"offset":0}]}'
     json = {"Content-Type": "application/json"}
     line = b'{"topic":"t","value":1}'
@@ -38,27 +38,27 @@ async def test_a_topic_that_another_node_has_just_made_is_looked_for_before_ther
         topics[1].gateway.send("GET", topics[1].path),
     )
     assert [answer.status for answer in answers] == [200] * 5
-    assert set(asked) == {"t"}
-    assert len(asked) <= 2
-    asked.clear()
+    assert set(lookups) == {"t"}
+    assert len(lookups) <= 2
+    lookups.clear()
     for path in ("/v1/topics/other", "/v1/topics/other", "/v1/topics/a+b"):
         assert_problem(await topics[1].gateway.send("GET", path), "unknown_topic")
-    assert asked == ["other", "other"]
+    assert lookups == ["other", "other"]
 
 
 async def test_a_partition_that_another_node_has_just_added_is_looked_for_before_there_is_none(cluster):
     """For every way to name it: a path, records, entries of a fetch, the position of a resumed stream."""
     topics = await cluster.create("t", partitions=3, leader=2)
-    node, asked = cluster.members[1].node, []
+    node, lookups = cluster.members[1].node, []
     grown = node.shard.topics["t"].record
     before = replace(grown, partitions=1)
 
-    async def ask(name: str) -> bool:
-        asked.append(name)
+    async def exists(name: str) -> bool:
+        lookups.append(name)
         node.shard.topics["t"].record = grown
         return True
 
-    node.topics._finder, node.topics.is_standalone = TopicFinder(ask), False
+    node.topics._finder, node.topics.is_standalone = TopicFinder(exists), False
     await topics[2].post_lines("1", to=2)
     json, path = {"Content-Type": "application/json"}, topics[1].path
     line = b'{"topic":"t","partition":2,"value":1}'
@@ -78,10 +78,10 @@ async def test_a_partition_that_another_node_has_just_added_is_looked_for_before
         answer = await topics[1].gateway.send(*request)
         assert answer.status == 200, (request, answer)
         assert b"problem" not in answer.body, request
-        assert asked == ["t"], request
-        asked.clear()
+        assert lookups == ["t"], request
+        lookups.clear()
     assert_problem(await topics[1].post_lines("1", to=3), "unknown_partition")
-    assert asked == ["t"], "the final refusal was confirmed"
+    assert lookups == ["t"], "the final refusal was confirmed"
     node.topics._finder, node.topics.is_standalone = TopicFinder(silent), False
     assert_problem(await topics[1].post_lines("1", to=3), StoreTimeout.code)
 
@@ -113,12 +113,12 @@ async def test_names_that_nobody_asks_for_are_forgotten_and_a_slow_answer_holds_
     monkeypatch.setattr("gateway.routing.topic_finder.NAMES_MAX", 10)
     slow = asyncio.Event()
 
-    async def ask(name: str) -> bool:
+    async def exists(name: str) -> bool:
         if name == "slow":
             await slow.wait()
         return name == "slow"
 
-    finder = TopicFinder(ask)
+    finder = TopicFinder(exists)
     waiting = asyncio.ensure_future(finder.find("slow"))
     await asyncio.sleep(0)
     for number in range(100):
@@ -135,7 +135,7 @@ async def test_names_that_are_all_different_are_bounded_too():
     """Both concurrent queries and cached names are limited; requests beyond that are asked to retry."""
     now = most = 0
 
-    async def ask(_: str) -> bool:
+    async def exists(_: str) -> bool:
         nonlocal now, most
         now += 1
         most = max(most, now)
@@ -143,7 +143,7 @@ async def test_names_that_are_all_different_are_bounded_too():
         now -= 1
         return False
 
-    finder = TopicFinder(ask)
+    finder = TopicFinder(exists)
     names = [f"t{number}" for number in range(2 * NAMES_MAX)]
     answers = await asyncio.gather(*map(finder.find, names), return_exceptions=True)
     assert most <= LOOKUPS_MAX

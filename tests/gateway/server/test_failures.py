@@ -107,7 +107,7 @@ async def test_an_acknowledgement_that_does_not_come_in_time_is_504_and_may_have
     assert [r["value"] for r in await topic.records(offset=0, wait_ms=5000)] == [1]
 
 
-async def test_a_long_poll_at_a_partition_that_fails_is_told(gateway, topic, monkeypatch):
+async def test_a_long_poll_at_a_partition_that_fails_is_reported(gateway, topic, monkeypatch):
     poll = asyncio.create_task(topic.fetch(offset=0, wait_ms=30_000))
     async with asyncio.timeout(5):
         while await gateway.metric("penstock_long_polls") == 0:

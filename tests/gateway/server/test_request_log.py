@@ -53,7 +53,7 @@ async def test_nothing_is_said_of_requests_that_went_well_or_were_wrong(tmp_path
     assert lines() == []
 
 
-async def test_failures_of_the_node_are_told_once_a_second_with_how_many_were_not(tmp_path, lines, monkeypatch):
+async def test_failures_of_the_node_are_logged_once_a_second_with_the_number_suppressed(tmp_path, lines, monkeypatch):
     def fail(*_args):
         raise OSError(errno.ENOSPC, "planted")
 
@@ -72,7 +72,7 @@ async def test_failures_of_the_node_are_told_once_a_second_with_how_many_were_no
     assert second.silenced == 2
 
 
-async def test_slow_requests_are_told_and_long_polls_are_not_slow(tmp_path, lines):
+async def test_slow_requests_are_logged_and_long_polls_are_not(tmp_path, lines):
     async with in_process(tmp_path, slow_request_ms=1) as gateway:
         topic = await gateway.create("t", 20)
         await topic.fetch(offset=0, wait_ms=30)

@@ -66,7 +66,7 @@ async def test_the_router_is_asked_once_for_a_path(app: web.Application, monkeyp
     await ask(routes, app, "GET", "/t/a")
 
     async def refuse(request: web.Request) -> web.StreamResponse:
-        raise AssertionError("asked again")
+        raise AssertionError("looked up twice")
 
     monkeypatch.setattr(app, "_handle", refuse)
     assert (await ask(routes, app, "GET", "/t/a")).text == "read a"

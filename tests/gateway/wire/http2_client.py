@@ -37,7 +37,7 @@ class Client:
             if not there and not back:
                 return self
 
-    def ask(self, *headers, method="GET", path="/", body=None, ends=True):
+    def send_request(self, *headers, method="GET", path="/", body=None, ends=True):
         stream_id = self.h2.get_next_available_stream_id()
         pseudo = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "h")]
         self.h2.send_headers(stream_id, [*pseudo, *headers], end_stream=body is None and ends)

@@ -219,14 +219,14 @@ async def test_a_client_of_small_pieces_leaves_turns_of_the_loop_to_others(flood
     client.setblocking(False)
     await loop.sock_sendall(client, flood)
     await until(lambda: served.server.connections)
-    parsed, turns = [], 0
+    parsed, rounds = [], 0
     connection = served.connection
     await until(lambda: connection._core is not None and connection._core.held_bytes)
-    while (held := connection._core.held_bytes) > 0 and turns < 20:
+    while (held := connection._core.held_bytes) > 0 and rounds < 20:
         await asyncio.sleep(0)
-        turns += 1
+        rounds += 1
         parsed.append(held - connection._core.held_bytes)
-    assert turns > 5, "one portion in a turn"
+    assert rounds > 5, "one portion in a turn"
     assert max(parsed) <= 64 * 1024
     client.close()
     await served.server.close(0.0)

@@ -22,10 +22,10 @@ OK = [("Content-Length", "2")]
 @given(st.permutations([POST, CHUNKED, UPGRADE, GET]), CUTS)
 def test_requests_are_the_same_whatever_pieces_they_come_in(requests, cuts):
     data = b"".join(requests)
-    whole = summary(fed(Http1(LIMITS), data))
-    assert summary(fed(Http1(LIMITS), data, cuts)) == whole
-    assert len(whole) == 4
-    assert all(one[5] == "whole" for one in whole.values())
+    complete = summary(fed(Http1(LIMITS), data))
+    assert summary(fed(Http1(LIMITS), data, cuts)) == complete
+    assert len(complete) == 4
+    assert all(one[5] == "whole" for one in complete.values())
 
 
 def test_paths_and_queries_come_as_they_were_sent():
@@ -65,7 +65,7 @@ def test_an_upgrade_is_declined_and_its_request_answered():
         (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n", 431),
     ],
 )
-def test_what_is_no_request_is_told_a_status_and_nothing_follows_it(data, status):
+def test_an_invalid_request_gets_a_status_and_ends_the_connection(data, status):
     for cuts in ([], list(range(1, len(data), 7))):
         core = Http1(LIMITS)
         assert summary(fed(core, data, cuts)) == {1: (status,)}
@@ -124,7 +124,7 @@ def test_an_answer_in_pieces_is_chunked():
     assert sent(core) == b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
 
 
-def test_who_waits_for_100_is_told_once_and_not_when_it_has_begun():
+def test_100_continue_is_sent_once_and_not_after_the_body_has_begun():
     head = b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     core = Http1(LIMITS)
     fed(core, head)
@@ -138,7 +138,7 @@ def test_who_waits_for_100_is_told_once_and_not_when_it_has_begun():
     core = Http1(LIMITS)
     fed(core, head)
     core.answer(1, 413, OK, b"ab")
-    assert core.is_closing, "the client may send its body or not: nobody can tell what follows"
+    assert core.is_closing, "the client may send its body or not, so the next bytes are ambiguous"
 
 
 def test_an_early_answer_leaves_the_connection_open_until_the_rest_is_not_wanted():

@@ -28,10 +28,10 @@ def test_requests_are_the_same_whatever_pieces_they_come_in(requests, cuts):
         client.send_data(stream_id, body[:1000])
         client.send_data(stream_id, body[1000:], end_stream=True)
     data = client.data_to_send()
-    whole = summary(fed(Http2(LIMITS), data))
-    assert summary(fed(Http2(LIMITS), data, cuts)) == whole
-    assert [one[4:] for one in whole.values()] == [(body, "whole") for body, _ in requests]
-    assert [one[1] for one in whole.values()] == [path.partition("?")[0] for _, path in requests]
+    complete = summary(fed(Http2(LIMITS), data))
+    assert summary(fed(Http2(LIMITS), data, cuts)) == complete
+    assert [one[4:] for one in complete.values()] == [(body, "whole") for body, _ in requests]
+    assert [one[1] for one in complete.values()] == [path.partition("?")[0] for _, path in requests]
 
 
 @given(st.binary(max_size=300), CUTS)
@@ -66,7 +66,7 @@ def test_frames_of_any_kind_never_raise_and_streams_end_once(sequence, cuts):
 
 def test_an_answer_reaches_the_client():
     client = Client()
-    stream_id = client.ask(("x", "y"), method="POST", path="/a%2Fb", body=b"abc")
+    stream_id = client.send_request(("x", "y"), method="POST", path="/a%2Fb", body=b"abc")
     assert summary(client.events)[stream_id] == ("POST", "/a%2Fb", "", (("x", "y"),), b"abc", "whole")
     client.core.answer(stream_id, 201, [("Content-Type", "text/plain")], b"hello")
     client.exchange()
@@ -80,16 +80,16 @@ def test_an_answer_reaches_the_client():
 
 def test_requests_with_the_same_head_share_it():
     client = Client()
-    first, second, third = (client.ask(("x", "y")) for _ in range(3))
+    first, second, third = (client.send_request(("x", "y")) for _ in range(3))
     heads = {event.stream_id: event.head for event in client.events if type(event).__name__ == "RequestBegan"}
     assert heads[second] is heads[third]
-    client.ask(("x", "z"))
+    client.send_request(("x", "z"))
     assert heads[first].headers == heads[second].headers == (("x", "y"),)
 
 
 def test_trailers_are_let_go():
     client = Client()
-    stream_id = client.ask(method="POST", body=b"abc", ends=False)
+    stream_id = client.send_request(method="POST", body=b"abc", ends=False)
     client.h2.send_headers(stream_id, [("x-sum", "1")], end_stream=True)
     client.exchange()
     assert summary(client.events)[stream_id][4:] == (b"abc", "whole")
@@ -98,7 +98,7 @@ def test_trailers_are_let_go():
 @pytest.mark.parametrize("announced", ["4", "2"])
 def test_a_body_that_is_not_as_long_as_announced_resets_its_stream(announced):
     client = Client()
-    stream_id = client.ask(("content-length", "3"), method="POST", ends=False)
+    stream_id = client.send_request(("content-length", "3"), method="POST", ends=False)
     wrong = b"x" * int(announced)
     fed_events = fed(client.core, frame(frames.DATA, frames.END_STREAM, stream_id, wrong))
     assert summary_end(fed_events) == "StreamReset"
@@ -107,7 +107,7 @@ def test_a_body_that_is_not_as_long_as_announced_resets_its_stream(announced):
 
 def test_an_early_answer_is_whole_and_then_its_stream_is_reset_without_an_error():
     client = Client()
-    stream_id = client.ask(method="POST", body=b"abc", ends=False)
+    stream_id = client.send_request(method="POST", body=b"abc", ends=False)
     client.core.answer(stream_id, 413, [], b"too large")
     client.core.stop_body(stream_id)
     client.exchange()
@@ -119,12 +119,12 @@ def test_an_early_answer_is_whole_and_then_its_stream_is_reset_without_an_error(
     assert goaway_code(core) is None
 
 
-def test_a_client_that_is_told_to_leave_has_its_answers_first():
+def test_goaway_comes_after_the_answers_in_flight():
     """The h2 library accepts nothing after a GOAWAY, so the core leaves when no stream is open."""
     client = Client()
-    stream_id = client.ask()
+    stream_id = client.send_request()
     client.core.announce_leave()
-    other = client.ask()
+    other = client.send_request()
     for one in (stream_id, other):
         client.core.answer(one, 200, [], b"x")
         client.exchange()
@@ -167,7 +167,7 @@ def test_a_connection_ends_although_its_client_answers_no_ping():
     assert goaway_code(core) == frames.NO_ERROR
 
 
-def test_an_idle_client_is_told_to_leave_and_what_it_asks_meanwhile_is_answered():
+def test_an_idle_client_gets_goaway_and_its_late_requests_are_answered():
     client = Client()
     client.core.announce_leave()
     assert goaway_code(client.core) == frames.NO_ERROR
@@ -178,13 +178,13 @@ def test_a_smaller_table_of_the_client_is_acknowledged_in_the_next_block():
     client = Client()
     client.h2.update_settings({frames.HEADER_TABLE_SIZE: 0})
     client.exchange()
-    stream_id = client.ask()
+    stream_id = client.send_request()
     client.core.answer(stream_id, 200, [("X", "y")], b"")
     client.exchange()
     assert any(isinstance(event, ResponseReceived) for event in client.answers)
 
 
-def test_a_preface_that_is_none_is_told_so():
+def test_a_wrong_preface_gets_an_error():
     core = Http2(LIMITS)
     fed(core, PREFACE[:-1] + b"x")
     assert goaway_code(core) == frames.PROTOCOL_ERROR
@@ -193,7 +193,7 @@ def test_a_preface_that_is_none_is_told_so():
 
 def test_connection_faults_reset_what_is_under_way():
     client = Client()
-    stream_id = client.ask()
+    stream_id = client.send_request()
     events = fed(client.core, frame(frames.PUSH_PROMISE, 0, 1))
     assert [(type(event).__name__, event.stream_id) for event in events] == [("StreamReset", stream_id)]
     client.answers += client.h2.receive_data(sent(client.core))

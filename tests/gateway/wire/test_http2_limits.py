@@ -68,9 +68,9 @@ def test_a_header_block_without_end_ends_the_connection():
         assert goaway_code(core) == frames.ENHANCE_YOUR_CALM
 
 
-def test_streams_past_the_bound_are_refused_and_requests_in_hand_count():
+def test_streams_beyond_the_limit_are_refused_and_requests_in_flight_count():
     client = Client(LIMITS._replace(streams_max=2))
-    first, _second = client.ask(), client.ask()
+    first, _second = client.send_request(), client.send_request()
     third = fed(client.core, frame(frames.HEADERS, HEADERS_END, 5, GET_BLOCK))
     assert third == []
     assert sent(client.core) == frames.reset(5, frames.REFUSED_STREAM)
@@ -80,17 +80,17 @@ def test_streams_past_the_bound_are_refused_and_requests_in_hand_count():
     assert len(fed(client.core, frame(frames.HEADERS, HEADERS_END, 9, GET_BLOCK))) == 1
 
 
-def test_headers_that_are_too_large_are_told_431_and_the_connection_goes_on():
+def test_headers_that_are_too_large_get_431_and_the_connection_stays_open():
     client = Client()
     many = [(f"x-{number}", "x" * 1000) for number in range(30)]
     for body in ({}, {"body": b"abc", "ends": False}):
-        refused = client.ask(*many, **body)
+        refused = client.send_request(*many, **body)
         assert HeadRejected(refused, 431) in client.events
         client.core.answer(refused, 431, [], b"too large")
         client.exchange()
         assert client.body_of(refused) == b"too large"
         assert client.is_whole(refused)
-    stream_id = client.ask(("x", "y"))
+    stream_id = client.send_request(("x", "y"))
     assert summary(client.events[-1:])[stream_id][3] == (("x", "y"),)
     assert len(client.core._open) == 1
 
@@ -111,7 +111,7 @@ def test_a_head_of_many_fields_is_not_remembered():
 
 
 def with_headers(client, count, value_bytes):
-    return client.ask(*((f"x-{number}", "v" * value_bytes) for number in range(count)))
+    return client.send_request(*((f"x-{number}", "v" * value_bytes) for number in range(count)))
 
 
 def test_the_heads_of_requests_under_way_are_bounded_together():

@@ -13,7 +13,7 @@ from tests.gateway.wire.http2_client import GET_BLOCK, HEADERS_END, HELLO, POST_
 def test_a_large_answer_waits_for_windows_and_streams_take_turns():
     client = Client()
     body = bytes(range(256)) * 1024
-    streams = [client.ask() for _ in range(3)]
+    streams = [client.send_request() for _ in range(3)]
     for stream_id in streams:
         client.core.answer(stream_id, 200, [], body)
     client.exchange()
@@ -32,7 +32,7 @@ def test_a_large_answer_waits_for_windows_and_streams_take_turns():
 
 def test_windows_are_given_back_as_bodies_are_read():
     client = Client()
-    stream_id = client.ask(method="POST", ends=False, body=b"")
+    stream_id = client.send_request(method="POST", ends=False, body=b"")
     total = 0
     while client.h2.local_flow_control_window(stream_id) > 0:
         piece = min(client.h2.local_flow_control_window(stream_id), 16_384)

@@ -21,7 +21,7 @@ def test_threads_that_wait_do_not_count():
     assert sum(WORKING.values()) == 10
 
 
-def test_a_wait_for_the_gil_is_told_apart_from_a_wait_for_work():
+def test_a_wait_for_the_gil_differs_from_a_wait_for_work():
     assert folded.waiting_for_gil(STACKS) == 4
 
 

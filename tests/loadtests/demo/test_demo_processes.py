@@ -29,7 +29,7 @@ def is_alive(pid: int, place: Path) -> bool:
         return False
 
 
-async def test_a_command_that_fails_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+async def test_a_command_that_fails_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     with pytest.raises(DemoFailed, match=r"script ended with 3\n  no such thing"):
         await run_to_end(shell("echo no such thing >&2; exit 3", tmp_path))
 
@@ -116,14 +116,14 @@ def test_java_17_and_later_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("version", ["1.8.0_412", "11.0.2"])
-def test_an_old_java_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_an_old_java_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{a_java(tmp_path, version).parent}:{os.environ['PATH']}")
     with pytest.raises(DemoFailed, match=r"^Spark needs Java 17 or newer and .*java is (8|11): install[^\n]*$"):
         require_java()
 
 
-def test_a_missing_java_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(DemoFailed, match=r"^Spark needs Java and JAVA_HOME is [^\n]*$"):
         require_java()

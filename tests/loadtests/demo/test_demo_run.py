@@ -73,10 +73,10 @@ async def test_records_that_nobody_meant_to_send_are_seen(place: Path) -> None:
 @pytest.mark.e2e
 def test_without_java_it_says_so_in_one_line_and_touches_nothing(place: Path) -> None:
     demo = start(place, JAVA_HOME=str(place))
-    _, told = demo.communicate(timeout=60)
+    _, output = demo.communicate(timeout=60)
     assert demo.returncode == 1
-    assert told.startswith("demo: Spark needs Java")
-    assert told.count("\n") == 1
+    assert output.startswith("demo: Spark needs Java")
+    assert output.count("\n") == 1
     assert list(place.iterdir()) == []
 
 
@@ -90,9 +90,9 @@ def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: si
     started = psutil.Process(demo.pid).children(recursive=True)
     assert started
     demo.send_signal(number)
-    _, told = demo.communicate(timeout=60)
+    _, output = demo.communicate(timeout=60)
     assert demo.returncode == 130
-    assert told.splitlines()[-1].startswith("demo: interrupted")
+    assert output.splitlines()[-1].startswith("demo: interrupted")
     assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
     assert list(place.iterdir()) == []
 
@@ -107,8 +107,8 @@ def test_the_whole_job_agrees_in_all_its_counts_and_leaves_three_things(place: P
     left_by_an_earlier_run.parent.mkdir(parents=True)
     left_by_an_earlier_run.write_text("no Parquet at all")
     demo = start(place)
-    screen, told = demo.communicate(timeout=380)
-    assert demo.returncode == 0, told
+    screen, output = demo.communicate(timeout=380)
+    assert demo.returncode == 0, output
     assert screen.count("✓") == 5
     assert screen.count(f"{FLIGHTS:,}") == 5  # four steps and the title
     assert sorted(path.name for path in output.iterdir()) == ["flights.png", "lake", "screen.txt"]

@@ -92,7 +92,7 @@ def test_every_flight_once_under_its_key_without_a_gap_has_no_faults() -> None:
         ([ALL_SEEN[2]], ["2 missing", "1 gaps in the offsets"]),
     ],
 )
-def test_each_fault_of_the_log_is_told(seen: list[Seen], faults: list[str]) -> None:
+def test_each_fault_of_the_log_is_reported(seen: list[Seen], faults: list[str]) -> None:
     assert checked(seen).faults() == faults
 
 

@@ -34,11 +34,11 @@ def test_totals_are_read():
     assert (printed.seconds, printed.total, printed.good, printed.answer_bytes) == (6.94, 20000, 20000, 2668890)
 
 
-def test_a_run_of_milliseconds_is_told_in_seconds():
+def test_a_run_of_milliseconds_is_reported_in_seconds():
     assert parse_printed(REFUSED).seconds == pytest.approx(0.01346)
 
 
-def test_bad_answers_are_told_apart():
+def test_kinds_of_bad_answers_are_counted():
     printed = parse_printed(REFUSED)
     assert printed.total - printed.good == 17
     assert "17 4xx" in printed.statuses

@@ -11,7 +11,7 @@ def test_a_percentile_is_the_smallest_sample_that_covers_its_share():
     assert percentile(list(range(1, 1001)), 99.9) == 999
 
 
-def test_a_percentile_without_a_sample_above_it_is_not_told():
+def test_a_percentile_without_a_sample_above_it_is_not_reported():
     assert percentile([], 50) is None
     assert percentile([7], 50) is None
     assert percentile(list(range(99)), 99) is None
@@ -32,7 +32,7 @@ def test_a_percentile_is_a_sample_that_as_many_as_it_says_do_not_exceed(samples,
     assert below / len(ascending) < percent / 100
 
 
-def test_latency_is_told_in_milliseconds_and_takes_any_order():
+def test_latency_is_in_milliseconds_and_takes_any_order():
     latency = latency_of([3000, 1000, 2000, 4000])
     assert (latency.count, latency.p50_ms, latency.p99_ms, latency.max_ms) == (4, 2.0, None, 4.0)
 

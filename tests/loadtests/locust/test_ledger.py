@@ -40,7 +40,7 @@ def test_a_repeated_offset_is_found():
     assert "offset 0 came where 1 was due" in faults_of(record(0), record(0, sequence=1), next_offset=1)[0]
 
 
-def test_a_lost_record_is_found_though_the_offsets_go_on():
+def test_a_lost_record_is_found_though_the_offsets_continue():
     assert faults_of(record(0), record(1, sequence=2)) == ["partition 0: a: number 2 came too early, 1 was due"]
 
 

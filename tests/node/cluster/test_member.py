@@ -45,7 +45,7 @@ async def supervised(tmp_path: Path, agent: ClusterAgent, shards: int = 1) -> As
         server.close()
 
 
-async def test_a_shard_whose_disk_failed_a_partition_is_heard(tmp_path, cluster):
+async def test_a_shard_reports_a_partition_whose_disk_failed(tmp_path, cluster):
     one, two = await cluster.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 2, 2, {})
     async with supervised(tmp_path, one) as (_, link):
@@ -58,7 +58,7 @@ async def test_the_session_ends_when_no_shard_takes_appends_any_more(tmp_path, c
     async with supervised(tmp_path, one, shards=2) as (member, link):
         await link.call("left", 0, timeout_s=10.0)
         await link.call("left", 1, timeout_s=10.0)
-        assert one.member is not None, "a process that was told to end by somebody else comes back"
+        assert one.member is not None, "a process that was stopped from outside is restarted"
         await member.leave()
         first = link.begin("left", 0)
         await two.session.get("/fence")

@@ -32,13 +32,13 @@ TOPIC = TopicEntry("t", "id-1", 3, 2, {"flush_ms": 7}, 5)
 EVERYWHERE = ((OWN, OTHER),) * 3
 
 
-class Told:
+class Processes:
     """The processes of the node; records their messages."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, Any]] = []
         self.refused: list[str] = []
-        self.error: Exception = Busy("a shard that cannot be told now")
+        self.error: Exception = Busy("a busy shard")
 
     async def call_shards(self, change: str, arguments: Any) -> None:
         self.calls.append(("shards", change, arguments))
@@ -54,7 +54,7 @@ class Told:
 
     def taken(self) -> list[tuple[str, str]]:
         calls, self.calls = self.calls, []
-        return [(who, change) for who, change, _ in calls]
+        return [(receiver, change) for receiver, change, _ in calls]
 
 
 class Life:
@@ -64,19 +64,19 @@ class Life:
         async def is_deleted(topic_id: str) -> bool:
             return topic_id in deleted
 
-        self.told = Told()
+        self.processes = Processes()
         self.catalog = catalog
-        self.topics = TopicSync(catalog, view, OWN, self.told, is_deleted)
+        self.topics = TopicSync(catalog, view, OWN, self.processes, is_deleted)
 
     async def settled(self) -> list[tuple[str, str]]:
         await self.topics.until(lambda: self.topics.is_up_to_date)
-        return self.told.taken()
+        return self.processes.taken()
 
 
 class Cluster:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.further: list[Path] = []
+        self.further_directories: list[Path] = []
         self.view = ClusterView()
         self.deleted: set[str] = set()
         self.disk = FaultyDisk(RealDisk(), ())
@@ -91,7 +91,7 @@ class Cluster:
         ids = (f"new-{n}" for n in itertools.count())
         directories = open_data_directories(
             self.disk,
-            [str(self.path), *map(str, self.further)],
+            [str(self.path), *map(str, self.further_directories)],
             node_id=OWN,
             cluster_id="c",
             boot_id="b",
@@ -145,8 +145,8 @@ async def test_what_changes_while_the_node_runs_or_is_away_is_followed(cluster: 
         await life.settled()
         cluster.put(TOPIC, ((OTHER,), (OWN,), (OTHER,)), epoch=1)
         life.topics.states_changed((*key, found) for key, found in cluster.view.states.items())
-        told = await life.settled()
-        assert told == [("shards", "open_added"), *ALTERED, ("shards", "close_partitions")]
+        calls = await life.settled()
+        assert calls == [("shards", "open_added"), *ALTERED, ("shards", "close_partitions")]
         assert cluster.directories() == ["1"]
     grown = replace(TOPIC, partitions=4, config={})
     cluster.put(grown, (*EVERYWHERE, (OTHER,)), epoch=2)
@@ -165,7 +165,7 @@ async def test_states_that_change_nothing_here_cost_nothing(cluster: Cluster) ->
         assert life.topics.is_up_to_date
 
 
-async def test_a_partition_of_which_nothing_has_been_heard_stays(cluster: Cluster) -> None:
+async def test_a_partition_without_a_known_state_stays(cluster: Cluster) -> None:
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         await life.settled()
@@ -211,7 +211,7 @@ async def test_a_topic_that_nobody_knows_is_set_aside_and_its_files_stay(
 async def test_a_topic_that_was_set_aside_comes_back_to_where_it_lies(
     cluster: Cluster, tmp_path: Path, is_restarted: bool
 ) -> None:
-    cluster.further = [tmp_path / "further"]
+    cluster.further_directories = [tmp_path / "further"]
 
     def lying() -> list[str]:
         return sorted(str(one.relative_to(tmp_path)) for one in tmp_path.glob("*/topics/*/*/*") if one.is_dir())
@@ -265,7 +265,7 @@ async def test_a_topic_that_was_set_aside_outlives_starts_beside_a_new_one_of_it
     assert (cluster.directories("id-1"), cluster.directories("id-2")) == ([], ["0", "1", "2"])
 
 
-async def test_a_topic_made_anew_under_its_name_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
+async def test_a_topic_made_again_under_its_name_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         await life.settled()
@@ -293,39 +293,39 @@ async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> N
     cluster.put(TOPIC, EVERYWHERE)
     async with cluster.life() as life:
         seen = []
-        tell = life.told.call_shards
+        notify = life.processes.call_shards
 
-        async def tell_slowly(change: str, arguments: Any) -> None:
+        async def notify_slowly(change: str, arguments: Any) -> None:
             seen.append((life.topics.has(TOPIC), TOPIC.name in life.catalog.records))
-            await tell(change, arguments)
+            await notify(change, arguments)
 
-        life.told.call_shards = tell_slowly  # type: ignore[method-assign]
+        life.processes.call_shards = notify_slowly  # type: ignore[method-assign]
         assert await life.settled() == OPENED
         assert seen == [(False, True)]
         assert life.topics.has(TOPIC)
 
 
-@pytest.mark.parametrize("error", [Busy("a shard that cannot be told now"), KeyError("a bug")])
-async def test_what_a_process_did_not_take_is_told_again(
+@pytest.mark.parametrize("error", [Busy("a busy shard"), KeyError("a bug")])
+async def test_a_change_that_a_process_rejected_is_sent_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(hosted_topics, "RETRY_S", 0.01)
     cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
     async with cluster.life() as life, asyncio.timeout(10):
 
-        async def told_twice(refused: str, *last: tuple[str, str]) -> None:
-            told: list[tuple[str, str]] = []
-            while told.count(("shards", refused)) < 2 or told[-len(last) :] != list(last):
+        async def sent_twice(refused: str, *last: tuple[str, str]) -> None:
+            calls: list[tuple[str, str]] = []
+            while calls.count(("shards", refused)) < 2 or calls[-len(last) :] != list(last):
                 await asyncio.sleep(0.01)
-                told += life.told.taken()
+                calls += life.processes.taken()
 
-        life.told.error = error
-        life.told.refused = ["open_topic"]
-        await told_twice("open_topic", *OPENED)
+        life.processes.error = error
+        life.processes.refused = ["open_topic"]
+        await sent_twice("open_topic", *OPENED)
         for epoch, refused in enumerate(("open_added", "close_partitions"), 1):
             cluster.put(TOPIC, ((OTHER,), (OWN,), (OTHER,)) if epoch == 1 else ((OWN,), (OTHER,), (OTHER,)), epoch)
-            life.told.refused = [refused]
+            life.processes.refused = [refused]
             life.topics.changed(["t"])
-            await told_twice(refused, ("shards", "open_added"), *ALTERED, ("shards", "close_partitions"))
+            await sent_twice(refused, ("shards", "open_added"), *ALTERED, ("shards", "close_partitions"))
             while cluster.directories() != [str(epoch % 2)]:
                 await asyncio.sleep(0.01)

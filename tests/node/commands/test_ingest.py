@@ -39,10 +39,10 @@ def penstock(*arguments: object) -> Result:
     import click
 
     @click.command()
-    def whole() -> None:
+    def all_commands() -> None:
         raise SystemExit(main([str(one) for one in arguments]))
 
-    return CliRunner().invoke(whole)
+    return CliRunner().invoke(all_commands)
 
 
 def test_status_shows_positions_and_what_is_to_do(lake: Lake) -> None:
@@ -51,11 +51,11 @@ def test_status_shows_positions_and_what_is_to_do(lake: Lake) -> None:
     shown = penstock("ingest", "status", "--store", lake.store_path, "--output", lake.output_path)
     assert shown.exit_code == 0
     assert shown.stdout.splitlines()[-1].split() == ["flights", "0", "0", "30", "35", "5", "4"]
-    told = penstock("ingest", "status", "--store", lake.store_path, "--output", lake.output_path, "--json")
-    assert json.loads(told.stdout)["lag_records"] == 5
+    ran = penstock("ingest", "status", "--store", lake.store_path, "--output", lake.output_path, "--json")
+    assert json.loads(ran.stdout)["lag_records"] == 5
 
 
-def test_status_tells_of_a_plan_that_is_not_committed(lake: Lake) -> None:
+def test_status_reports_a_plan_that_is_not_committed(lake: Lake) -> None:
     with pytest.raises(Killed):
         run_job(lake.store, KillingStore(lake.output, 4, is_after=True))
     shown = penstock("ingest", "status", "--store", lake.store_path, "--output", lake.output_path)
@@ -82,7 +82,7 @@ def test_abandon_gives_up_a_plan_once(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--topics", "("], "'('"),
         (["--topics", "a", "--job", "../x"], "'../x'"),
@@ -90,15 +90,15 @@ def test_abandon_gives_up_a_plan_once(lake: Lake) -> None:
         (["--topics", "a", "--cluster", "other"], "no cluster 'other'"),
     ],
 )
-def test_a_wrong_option_is_refused_in_one_line(lake: Lake, arguments: list[str], told: str) -> None:
+def test_a_wrong_option_is_refused_in_one_line(lake: Lake, arguments: list[str], message: str) -> None:
     where = ["--store", lake.store_path, "--output", lake.output_path]
     refused = penstock("ingest", "run", *where, *arguments)
     assert refused.exit_code == 2
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_a_missing_java_is_told_in_one_line_before_anything_is_done(
+def test_a_missing_java_is_reported_in_one_line_before_anything_is_done(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -14,7 +14,7 @@ from tests.penstock.cli.conftest import Run
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    """Write three batches: two plain records, two with zstd of which one is a tombstone, one of bytes."""
+    """Write three batches: two plain records, two with zstd, one of them a tombstone, one of bytes."""
     batches = [
         (encode([Row(1_000, b"k", b'{"n":1}', [("h", b"v")]), Row(2_000, None, b'{"n":2}', [])]), 0, 0),
         (encode([Row(3_000, b"k", None, []), Row(4_000, b"l", b'"x"', [])], Codec.ZSTD), 2, 0),
@@ -79,7 +79,7 @@ def test_a_changed_byte_is_a_bad_crc(run: Run, segment: Path) -> None:
     assert ran.err == f"penstock: {segment}: the batch at byte 0 fails its CRC\n"
 
 
-def test_a_torn_tail_is_told_beside_other_damage(run: Run, segment: Path) -> None:
+def test_a_torn_tail_is_reported_beside_other_damage(run: Run, segment: Path) -> None:
     data = bytearray(segment.read_bytes())[:-3]
     data[65] ^= 1
     segment.write_bytes(data)
@@ -91,7 +91,7 @@ def test_a_torn_tail_is_told_beside_other_damage(run: Run, segment: Path) -> Non
     assert end["damage"][1].endswith("bytes are an incomplete batch")
 
 
-def test_records_that_cannot_be_decoded_are_told(run: Run, segment: Path) -> None:
+def test_records_that_cannot_be_decoded_are_reported(run: Run, segment: Path) -> None:
     data = bytearray(segment.read_bytes())
     data[61] = 0x7F  # the first record's length
     segment.write_bytes(data)
@@ -127,5 +127,5 @@ def test_control_batches_are_shown_and_their_records_not_counted(run: Run, tmp_p
     assert "(no fencing token)" in ran.out
     assert ran.out.splitlines()[-1] == "3 batches, 1 record, all sound"
     lines = [orjson.loads(line) for line in run("segment", "dump", "--records", "--json", path).out.splitlines()]
-    told = [(line["offset"], line["type"], line["value"]) for line in lines if line["kind"] == "control"]
-    assert told == [(0, 1000, "writer-1"), (2, 1000, "")]
+    shown = [(line["offset"], line["type"], line["value"]) for line in lines if line["kind"] == "control"]
+    assert shown == [(0, 1000, "writer-1"), (2, 1000, "")]

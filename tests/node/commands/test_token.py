@@ -65,7 +65,7 @@ def test_a_token_that_cannot_be_is_refused_and_the_file_stays(run, tmp_path, arg
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_not_there_is_told_in_one_line(run, tmp_path):
+def test_a_file_that_is_not_there_is_reported_in_one_line(run, tmp_path):
     ended = run("token", "list", "--tokens-file", tmp_path / "none")
     assert ended.code == 1
     assert "No such file" in ended.err

@@ -15,7 +15,7 @@ from node.child_processes import Child
 from node.processes.liveness_watchdog import CHECKS, HEARTBEAT, kill_if_silent
 
 SILENT_MS = 1000
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 async def never(_: object, __: bytes) -> tuple[None, bytes]:
@@ -29,7 +29,7 @@ async def child_that(tmp_path: Path, answers: Handler) -> AsyncIterator[tuple[Ch
     server, caller = await listen(path, {"heartbeat": answers}), LinkClient(path)
     process = await asyncio.create_subprocess_exec("sleep", "600")
     try:
-        yield Child(0, process, await caller.connected(PATIENCE_S), is_ready=True), process
+        yield Child(0, process, await caller.connected(TIMEOUT_S), is_ready=True), process
     finally:
         caller.close()
         server.close()
@@ -39,7 +39,7 @@ async def child_that(tmp_path: Path, answers: Handler) -> AsyncIterator[tuple[Ch
 
 
 async def test_one_that_serves_and_is_silent_is_killed(tmp_path: Path) -> None:
-    async with child_that(tmp_path, never) as (child, process), asyncio.timeout(PATIENCE_S):
+    async with child_that(tmp_path, never) as (child, process), asyncio.timeout(TIMEOUT_S):
         await kill_if_silent(child, SILENT_MS)
         assert await process.wait() == -signal.SIGKILL
 
@@ -52,7 +52,7 @@ async def test_one_that_answers_is_left_alone(tmp_path: Path) -> None:
         answered += 1
         return await HEARTBEAT["heartbeat"](arguments, payload)
 
-    async with child_that(tmp_path, counted) as (child, process), asyncio.timeout(PATIENCE_S):
+    async with child_that(tmp_path, counted) as (child, process), asyncio.timeout(TIMEOUT_S):
         watch = asyncio.create_task(kill_if_silent(child, SILENT_MS))
         while answered < 2 * CHECKS:
             await asyncio.sleep(0.01)

@@ -78,7 +78,7 @@ async def test_a_start_that_fails_for_whatever_reason_ends_the_processes(tmp_pat
         assert still_running(made) == []
 
 
-async def test_a_start_that_waits_for_others_ends_when_the_node_is_told_to_stop(tmp_path: Path) -> None:
+async def test_a_start_that_waits_for_others_ends_when_the_node_is_stopped(tmp_path: Path) -> None:
     async with supervisor(tmp_path) as (made, member):
         stop = asyncio.Event()
         starting = asyncio.create_task(unless_stopped(stop, made.start()))
@@ -99,7 +99,7 @@ async def test_a_stop_ends_the_processes_though_leaving_fails(tmp_path: Path) ->
         assert still_running(made) == []
 
 
-async def test_work_that_is_done_before_the_node_is_told_to_stop_counts() -> None:
+async def test_work_that_is_done_before_the_node_is_stopped_counts() -> None:
     async def work() -> int:
         return 7
 
@@ -120,13 +120,13 @@ async def test_a_process_that_hangs_is_killed_and_the_others_end_by_themselves()
     assert [child.process.returncode for child in children if child.process] == [-signal.SIGKILL, -signal.SIGTERM]
 
 
-async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> None:
+async def test_a_hung_process_does_not_keep_others_from_being_notified(tmp_path: Path) -> None:
     """For example of a new certificate: the files are not read again until they change again."""
-    told: list[int] = []
+    notified: list[int] = []
 
     async def server_of(index: int) -> tuple[asyncio.AbstractServer, LinkClient]:
         async def take(_: object, __: bytes) -> tuple[None, bytes]:
-            told.append(index)
+            notified.append(index)
             if index == 0:
                 await asyncio.Event().wait()
             return None, b""
@@ -139,7 +139,7 @@ async def test_one_that_hangs_keeps_no_other_from_being_told(tmp_path: Path) -> 
     with pytest.raises(LinkLost):
         await call_sequentially(links, "renew_tls", None, SOON_S)
     async with asyncio.timeout(30):
-        while told != [0, 1, 2]:
+        while notified != [0, 1, 2]:
             await asyncio.sleep(SOON_S)
     for server, caller in made:
         caller.close()

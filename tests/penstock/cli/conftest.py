@@ -49,7 +49,7 @@ def node_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def ask(run: Run, node_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+def on_node(run: Run, node_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run as `run` does, with the node's URL in the environment."""
     monkeypatch.setenv("PENSTOCK_URL", node_url)
     return run

@@ -72,7 +72,7 @@ def test_tables_fit_80_columns(busy: str, node_url: str, command: str) -> None:
 
 
 def test_times_are_local_on_a_terminal_and_utc_in_a_pipe(
-    ask: Run, node_url: str, monkeypatch: pytest.MonkeyPatch
+    on_node: Run, node_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.sync import Client
 
@@ -82,21 +82,21 @@ def test_times_are_local_on_a_terminal_and_utc_in_a_pipe(
         with client.producer() as producer:
             producer.send("timed", 1, timestamp=1_000)
     assert on_terminal("consume", "timed", "--output", "{time}", url=node_url).strip() == "1970-01-01 09:00:01.000"
-    assert ask("consume", "timed", "--output", "{time}").out.strip() == "1970-01-01 00:00:01.000"
+    assert on_node("consume", "timed", "--output", "{time}").out.strip() == "1970-01-01 00:00:01.000"
 
 
-def test_a_pipe_gets_whole_words_and_no_colours(ask: Run, busy: str) -> None:
-    assert busy in ask("topic", "list").out
-    assert "\x1b" not in ask("topic", "describe", busy).out
+def test_a_pipe_gets_whole_words_and_no_colours(on_node: Run, busy: str) -> None:
+    assert busy in on_node("topic", "list").out
+    assert "\x1b" not in on_node("topic", "describe", busy).out
 
 
-def test_progress_is_shown_on_a_terminal_only(ask: Run, node_url: str, tmp_path: Path) -> None:
-    ask("topic", "create", "progressing")
+def test_progress_is_shown_on_a_terminal_only(on_node: Run, node_url: str, tmp_path: Path) -> None:
+    on_node("topic", "create", "progressing")
     path = tmp_path / "some"
     path.write_bytes(b'{"n":1}\n' * 100_000)
     written = on_terminal("produce", "progressing", str(path), url=node_url)
     assert re.search(r"records, [\d.]+ KiB of 781 KiB", ESCAPES.sub("", written))
-    assert ask("produce", "progressing", path).err == ""
+    assert on_node("produce", "progressing", path).err == ""
 
 
 @pytest.mark.parametrize("command", ["topic list", "cluster status", "tier status"])

@@ -19,8 +19,8 @@ SHELLS = ("bash", "zsh", "fish")
 def completed(line: str, url: str, shell: str = "bash") -> list[str]:
     """Return the command's answer to this shell's script, with the cursor at the end of the line."""
     words = line.split(" ")
-    asked = {"COMP_WORDS": line, "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1)}
-    environment = {**os.environ, **asked, "_PENSTOCK_COMPLETE": f"{shell}_complete", "PENSTOCK_URL": url}
+    variables = {"COMP_WORDS": line, "COMP_CWORD": words[-1] if shell == "fish" else str(len(words) - 1)}
+    environment = {**os.environ, **variables, "_PENSTOCK_COMPLETE": f"{shell}_complete", "PENSTOCK_URL": url}
     command = [sys.executable, "-m", "penstock.cli.main"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return ran.stdout.split()
@@ -41,7 +41,7 @@ def test_topics_are_completed_by_asking_the_node(topics: None, node_url: str, co
 
 
 def test_the_node_is_the_one_that_the_line_names(topics: None, node_url: str) -> None:
-    assert completed("penstock consume compl", "http://127.0.0.1:1") == [], "no node is no error"
+    assert completed("penstock consume compl", "http://127.0.0.1:1") == [], "an absent node is not an error"
     assert completed(f"penstock --url {node_url} consume completed.b", "http://127.0.0.1:1") == ["plain,completed.b"]
 
 
@@ -76,11 +76,11 @@ def test_bash_completes_with_the_script(run: Run, topics: None, node_url: str, t
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock.cli.main "$@"\n')
     (tmp_path / "bin" / "penstock").chmod(0o755)
-    asked = (
+    variables = (
         "compopt() { :; }; "  # allowed within a completion only
         f". '{script}'; COMP_WORDS=(penstock consume compl); COMP_CWORD=2; _penstock_completion penstock; "
         'echo "${COMPREPLY[@]}"'
     )
     environment = {**os.environ, "PENSTOCK_URL": node_url, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    ran = subprocess.run(["bash", "-c", asked], env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(["bash", "-c", variables], env=environment, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("completed.a completed.b\n", "")

@@ -68,31 +68,31 @@ def test_no_node_ends_with_3_at_once(run: Run, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["topic describe", "topic roll", "tier status", "consume", "produce"])
-def test_a_refusal_ends_with_4_and_tells_the_code(ask: Run, lines_file: Path, command: str) -> None:
+def test_a_refusal_ends_with_4_and_prints_the_code(on_node: Run, lines_file: Path, command: str) -> None:
     files = [lines_file] if command == "produce" else []
-    ran = ask(*command.split(), "nowhere", *files)
+    ran = on_node(*command.split(), "nowhere", *files)
     assert ran.code == ExitCode.REFUSED
     assert "[unknown_topic]" in one_line(ran.err)
 
 
-def test_advice_names_commands_and_flags(ask: Run, tmp_path: Path) -> None:
+def test_advice_names_commands_and_flags(on_node: Run, tmp_path: Path) -> None:
     """A node gives its advice in terms of HTTP."""
     file = tmp_path / "lines"
     file.write_text('{"a":1}\n')
-    assert ask("topic", "create", "advised").code == ExitCode.OK
+    assert on_node("topic", "create", "advised").code == ExitCode.OK
     for arguments, advice in (
         (("consume", "nowhere"), "(create it with penstock topic create nowhere)"),
         (("topic", "create", "advised", "--partitions", 3), "alter it with penstock topic alter"),
         (("produce", "advised", file, "--key-field", "b"), "record 0 has nothing at --key-pointer /b"),
     ):
-        ran = ask(*arguments)
+        ran = on_node(*arguments)
         assert ran.code == ExitCode.REFUSED
         assert advice in one_line(ran.err)
         assert not {"PUT", "PATCH", "key_pointer"} & set(ran.err.split())
 
 
-def test_a_file_that_cannot_be_read_ends_with_1(ask: Run, tmp_path: Path) -> None:
-    ran = ask("produce", "t", tmp_path / "none")
+def test_a_file_that_cannot_be_read_ends_with_1(on_node: Run, tmp_path: Path) -> None:
+    ran = on_node("produce", "t", tmp_path / "none")
     assert ran.code == ExitCode.FAILED
     assert one_line(ran.err) == f"penstock: {tmp_path / 'none'}: no such file or directory\n"
 
@@ -138,10 +138,10 @@ def penstock(*arguments: str, url: str, **how: object) -> subprocess.Popen[bytes
     return subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload, no-any-return]
 
 
-def test_a_reader_that_goes_away_is_no_error(ask: Run, node_url: str, lines_file: Path) -> None:
-    ask("topic", "create", "piped")
+def test_a_reader_that_goes_away_is_no_error(on_node: Run, node_url: str, lines_file: Path) -> None:
+    on_node("topic", "create", "piped")
     for _ in range(20):  # more than a pipe holds
-        assert ask("produce", "piped", lines_file).code == 0
+        assert on_node("produce", "piped", lines_file).code == 0
     process = penstock("consume", "piped", url=node_url)
     assert process.stdout is not None
     process.stdout.readline()
@@ -152,18 +152,20 @@ def test_a_reader_that_goes_away_is_no_error(ask: Run, node_url: str, lines_file
     process.stderr.close()
 
 
-def test_unbuffered_output_is_whole(ask: Run, node_url: str, lines_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unbuffered_output_is_whole(
+    on_node: Run, node_url: str, lines_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-    ask("topic", "create", "unbuffered")
+    on_node("topic", "create", "unbuffered")
     for _ in range(20):
-        ask("produce", "unbuffered", lines_file)
+        on_node("produce", "unbuffered", lines_file)
     out, _ = penstock("consume", "unbuffered", "--format", "values", url=node_url).communicate(timeout=20)
     assert out == lines_file.read_bytes() * 20
 
 
-def test_an_interrupt_ends_quietly_with_130(ask: Run, node_url: str, lines_file: Path) -> None:
-    ask("topic", "create", "watched")
-    ask("produce", "watched", lines_file)
+def test_an_interrupt_ends_quietly_with_130(on_node: Run, node_url: str, lines_file: Path) -> None:
+    on_node("topic", "create", "watched")
+    on_node("produce", "watched", lines_file)
     process = penstock("consume", "watched", "--follow", url=node_url)
     assert process.stdout is not None
     for _ in range(1000):
@@ -173,14 +175,14 @@ def test_an_interrupt_ends_quietly_with_130(ask: Run, node_url: str, lines_file:
     assert (process.returncode, out, err) == (ExitCode.INTERRUPTED, b"", b"")
 
 
-def test_an_interrupted_produce_says_how_far_it_came(ask: Run, node_url: str) -> None:
-    ask("topic", "create", "fed")
+def test_an_interrupted_produce_says_how_far_it_came(on_node: Run, node_url: str) -> None:
+    on_node("topic", "create", "fed")
     process = penstock("produce", "fed", url=node_url, stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(b"1\n2\n")
     process.stdin.flush()
     deadline = time.monotonic() + 20
-    while ask("consume", "fed", "--format", "values").out != "1\n2\n":
+    while on_node("consume", "fed", "--format", "values").out != "1\n2\n":
         assert time.monotonic() < deadline
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == ExitCode.INTERRUPTED  # while its input is still open

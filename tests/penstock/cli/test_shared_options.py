@@ -40,14 +40,14 @@ def test_an_option_before_a_command_that_does_not_take_it_is_refused(run: Run, n
     assert "--json is not an option of token" in run("--json", "token", "list").err
 
 
-def test_usual_names_of_commands_work_and_help_shows_one_of_them(ask: Run) -> None:
-    assert ask("topic", "new", "aliased").code == 0
-    assert ask("topic", "ls") == ask("topic", "list")
-    assert ask("topic", "show", "aliased") == ask("topic", "describe", "aliased")
-    assert ask("topic", "rm", "aliased", "--yes").out == "Deleted topic aliased.\n"
-    assert ask("cluster", "ls").code == 0
-    assert "\n  ls" not in ask("topic", "--help").out
-    assert "see penstock topic describe --help" in ask("topic", "show").err
+def test_usual_names_of_commands_work_and_help_shows_one_of_them(on_node: Run) -> None:
+    assert on_node("topic", "new", "aliased").code == 0
+    assert on_node("topic", "ls") == on_node("topic", "list")
+    assert on_node("topic", "show", "aliased") == on_node("topic", "describe", "aliased")
+    assert on_node("topic", "rm", "aliased", "--yes").out == "Deleted topic aliased.\n"
+    assert on_node("cluster", "ls").code == 0
+    assert "\n  ls" not in on_node("topic", "--help").out
+    assert "see penstock topic describe --help" in on_node("topic", "show").err
 
 
 def test_contexts_name_nodes(run: Run, node_url: str, home: Path) -> None:

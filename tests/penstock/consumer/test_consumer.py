@@ -183,7 +183,7 @@ async def test_closing_ends_the_long_polls(client: Client, fake: FakeNode) -> No
         await consumer.poll()
 
 
-async def test_an_answer_that_no_node_gives_is_told(client: Client, fake: FakeNode) -> None:
+async def test_an_answer_that_no_node_sends_is_reported(client: Client, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
     fill(partition, 1)
     nonsense = answering(lambda: web.Response(text="hi", headers={"Penstock-Next-Offset": "1"}))

@@ -65,7 +65,7 @@ def test_a_changed_byte_under_the_checksum_is_a_mismatch() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 60, 70])
-def test_a_cut_answer_is_told(cut: int) -> None:
+def test_a_cut_answer_is_reported(cut: int) -> None:
     with pytest.raises(ClientError, match=r"cut off|ends within a batch"):
         decode_stored(batch_of(b"value" * 10)[:cut], "t", 0, 0)
 
@@ -80,7 +80,7 @@ def test_a_sound_batch_that_nobody_can_read_is_one_record_without_a_value() -> N
         _ = record.value
 
 
-async def test_a_consumer_that_met_a_mismatch_does_not_go_on_behind_it(client: Client, fake: FakeNode) -> None:
+async def test_a_consumer_that_met_a_mismatch_does_not_continue_behind_it(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")[0].records.extend([None] * 9)  # type: ignore[list-item]
     body = bytearray(batch_of(b"1"))
     body[-1] ^= 1

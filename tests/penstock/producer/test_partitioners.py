@@ -47,7 +47,7 @@ async def test_a_function_gets_the_stored_key_and_may_leave_the_choice(client: C
     assert {record.value for record in partitions[1].records} >= {b"1", b"2", b"4"}
 
 
-async def test_a_partition_that_is_none_is_told_by_send(client: Client, fake: FakeNode) -> None:
+async def test_a_partition_that_is_none_is_reported_by_send(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t", 2)
     async with client.producer(partitioner=lambda topic, key, partitions: 2) as producer:
         with pytest.raises(ValueError, match="chose partition 2 of t, which has 2"):

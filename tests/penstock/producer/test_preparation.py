@@ -102,7 +102,7 @@ async def test_a_serializer_of_another_package_is_found_by_its_entry_point(clien
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_serializer_that_nobody_brings_is_told_with_those_there_are() -> None:
+def test_an_unknown_serializer_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no serializer 'avro'; available: bytes, framed, json, string"):
         load_serializer("avro")
 
@@ -112,13 +112,13 @@ class Recorder:
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
-        self.told: list[tuple[Any, Any]] = []
+        self.results: list[tuple[Any, Any]] = []
 
     def before_send(self, record: OutgoingRecord) -> OutgoingRecord:
         return record._replace(value=f"{record.value}{self.mark}", headers={"seen-by": self.mark})
 
     def on_delivery(self, record: OutgoingRecord, result: Any) -> None:
-        self.told.append((record.value, result))
+        self.results.append((record.value, result))
 
 
 async def test_interceptors_change_records_in_turn_and_learn_their_positions(client: Client, fake: FakeNode) -> None:
@@ -129,7 +129,7 @@ async def test_interceptors_change_records_in_turn_and_learn_their_positions(cli
             await producer.send("t", n)
     assert [record.value for record in partition.records] == [b'"0ab"', b'"1ab"', b'"2ab"']
     assert partition.records[0].headers == {"seen-by": "b"}
-    assert first.told == second.told == [(f"{n}ab", RecordPosition("t", 0, n, NOW_MS)) for n in range(3)]
+    assert first.results == second.results == [(f"{n}ab", RecordPosition("t", 0, n, NOW_MS)) for n in range(3)]
 
 
 async def test_interceptors_learn_of_each_failure_also_in_a_batch_that_is_cut(client: Client, fake: FakeNode) -> None:
@@ -140,10 +140,10 @@ async def test_interceptors_learn_of_each_failure_also_in_a_batch_that_is_cut(cl
     await producer.send_many("t", range(3))
     with pytest.raises(ProblemError):
         await producer.flush()
-    told = dict(recorder.told)
-    assert isinstance(told["1"], ProblemError)
-    assert (told["0"].offset, told["2"].offset) == (0, 1)
-    assert len(recorder.told) == 3
+    results = dict(recorder.results)
+    assert isinstance(results["1"], ProblemError)
+    assert (results["0"].offset, results["2"].offset) == (0, 1)
+    assert len(recorder.results) == 3
 
 
 async def test_an_interceptor_may_refuse_a_record(client: Client, fake: FakeNode) -> None:
@@ -166,7 +166,7 @@ def test_an_interceptor_that_fails_costs_the_others_nothing() -> None:
     after = Recorder("")
     raised = Preparation(None, None, [Failing(""), after]).notify(OutgoingRecord("t", 1), "stored")
     assert [type(error) for error in raised] == [KeyError]
-    assert after.told == [(1, "stored")]
+    assert after.results == [(1, "stored")]
 
 
 def test_the_sync_producer_prepares_records_too(url: str, fake: FakeNode) -> None:
@@ -180,7 +180,7 @@ def test_the_sync_producer_prepares_records_too(url: str, fake: FakeNode) -> Non
         with pytest.raises(TypeError):
             client.producer(value_serializer="string").send("t", 1)
     assert [record.value for record in partition.records] == [b"a!", b"b!"]
-    assert [value for value, _ in recorder.told] == ["a!", "b!"]
+    assert [value for value, _ in recorder.results] == ["a!", "b!"]
 
 
 async def test_records_are_not_kept_without_interceptors(client: Client, fake: FakeNode) -> None:

@@ -70,13 +70,13 @@ async def test_keyless_records_fill_whole_batches_and_use_all_partitions(client:
     assert len(set(positions)) == 450
 
 
-async def test_an_unknown_topic_is_told_by_send(client: Client) -> None:
+async def test_an_unknown_topic_is_reported_by_send(client: Client) -> None:
     with pytest.raises(ProblemError) as caught:
         await client.producer().send("nowhere", 1)
     assert (caught.value.code, caught.value.status) == ("unknown_topic", 404)
 
 
-async def test_an_unknown_partition_is_told_by_the_delivery(client: Client, fake: FakeNode) -> None:
+async def test_an_unknown_partition_is_reported_by_the_delivery(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
     producer = client.producer()
     delivery = await producer.send("t", 1, partition=7)
@@ -151,7 +151,7 @@ async def test_without_retry_ambiguous_a_reset_is_reported(client: Client, fake:
     assert len(fake.topics["t"][0].records) == 1
 
 
-async def test_delivery_timeout_ends_retries_and_tells_the_last_failure(client: Client, fake: FakeNode) -> None:
+async def test_delivery_timeout_ends_retries_and_reports_the_last_failure(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
     for _ in range(100):
         fake.fail(answering(lambda: problem(503, "overloaded", "later", retryable=True)))
@@ -290,7 +290,7 @@ async def test_a_node_that_is_not_there_is_no_side_effect(unused_tcp_port: int) 
     assert caught.value.no_side_effects
 
 
-async def test_an_answer_that_is_no_node_is_told(client: Client, fake: FakeNode) -> None:
+async def test_an_answer_that_is_no_node_is_reported(client: Client, fake: FakeNode) -> None:
     from aiohttp import web
 
     fake.fail(answering(lambda: web.Response(text="<html>hello</html>")), method="GET", path="/v1/topics")

@@ -86,7 +86,7 @@ async def test_a_batch_that_comes_too_early_is_sent_again_in_its_turn(client: Cl
     assert producer.statistics().epochs_raised == 0
 
 
-async def test_a_lost_answer_is_asked_for_again_and_tells_the_first_position(client: Client, fake: FakeNode) -> None:
+async def test_a_lost_answer_is_retried_and_returns_the_first_position(client: Client, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
     producer = await opened(client)
     fake.fail(reset, after=True)
@@ -121,7 +121,7 @@ async def test_only_the_record_to_blame_fails_also_with_others_behind_it(client:
     assert values(partition) == [value for value in range(60) if value != 3]
 
 
-async def test_after_a_delivery_timeout_what_may_be_stored_is_told_and_nothing_is_stored_twice(
+async def test_after_a_delivery_timeout_the_outcome_is_indeterminate_and_nothing_is_stored_twice(
     client: Client, fake: FakeNode
 ) -> None:
     (partition,) = fake.add_topic("t")
@@ -225,7 +225,7 @@ async def test_a_node_that_takes_no_number_at_all_is_asked_with_pauses_until_the
     await producer.abort()
 
 
-async def test_a_node_without_producer_ids_is_told_or_done_without(client: Client, fake: FakeNode) -> None:
+async def test_a_node_without_producer_ids_is_an_error_or_sequences_are_off(client: Client, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
     fake.gives_ids = False
     producer = client.producer()

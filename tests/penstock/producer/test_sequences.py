@@ -107,7 +107,7 @@ class Story:
         elif verdict.code == "sequence_gap":
             self.pipeline.on_gap(sent)
         else:
-            raise AssertionError(f"{sent} met {verdict}: nobody else has this id")
+            raise AssertionError(f"{sent} met {verdict}: no other producer has this id")
 
     def fail(self, sent: Sent[Item], *, is_ambiguous: bool) -> None:
         may_be_stored = is_ambiguous or sent.is_ambiguous
@@ -155,7 +155,7 @@ class Story:
         assert len(self.log) == len(set(self.log)), "stored twice"
         kept = [name for name in range(self.names) if name not in self.refused | self.unsure | self.lost_by_node]
         assert [name for name in self.log if name in set(kept)] == kept, "lost, or out of order"
-        assert not self.refused & set(self.log), "told as refused, and stored"
+        assert not self.refused & set(self.log), "reported as refused, but stored"
         assert self.under_way_most <= self.in_flight_max
 
 
@@ -256,7 +256,7 @@ def test_a_gap_before_which_nothing_is_under_way_raises_the_epoch() -> None:
     assert not pipeline.can_take()
 
 
-def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_anew() -> None:
+def test_a_failure_waits_for_the_fate_of_those_behind_it_and_numbers_them_again() -> None:
     pipeline = open_pipeline()
     a, b, c = (pipeline.take(name, 1) for name in "abc")
     pipeline.on_held(c, is_ambiguous=True)

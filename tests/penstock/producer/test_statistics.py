@@ -63,10 +63,10 @@ def test_a_quantile_is_never_too_small_and_a_fifth_too_large_at_most(durations_m
     assert shown.count == len(ordered)
     assert shown.max_ms == ordered[-1]
     assert shown.mean_ms == pytest.approx(sum(ordered) / len(ordered))
-    for quantile, told_ms in ((0.5, shown.p50_ms), (0.99, shown.p99_ms)):
+    for quantile, reported_ms in ((0.5, shown.p50_ms), (0.99, shown.p99_ms)):
         exact_ms = ordered[math.ceil(quantile * len(ordered)) - 1]
-        assert exact_ms <= told_ms * (1 + 1e-9)
-        assert told_ms <= exact_ms * 1.2
+        assert exact_ms <= reported_ms * (1 + 1e-9)
+        assert reported_ms <= exact_ms * 1.2
 
 
 def test_what_never_happened_took_no_time() -> None:

@@ -22,11 +22,11 @@ PATH = "/v1/topics/t/partitions/0/records"
 
 def test_an_address_is_taken_only_as_far_as_the_caller_allows() -> None:
     given = ["http://a:8080", "https://b"]
-    told = ["http://a:9001/", "https://b:9001", "http://b:9001", "http://c:8080", "http://me:pw@a:1", "ftp://a"]
+    urls = ["http://a:9001/", "https://b:9001", "http://b:9001", "http://c:8080", "http://me:pw@a:1", "ftp://a"]
     taken = {}
     for policy in ("given_hosts", "any", "off"):
         taken[policy] = []
-        for url in told:
+        for url in urls:
             leaders = LeaderCache(given, policy)
             leaders.on_leader_header(PATH, url)
             taken[policy].append(leaders.url_of(PATH))
@@ -53,7 +53,7 @@ def telling(node: object, url: str):
     return act
 
 
-async def test_once_told_a_client_goes_straight_and_comes_back_when_that_fails() -> None:
+async def test_a_client_uses_a_known_leader_and_falls_back_when_that_fails() -> None:
     async with two_nodes() as (first, second, server, other):
         first.add_topic("t")
         async with Client(both(server), options=QUICK, token="secret") as client:
@@ -95,7 +95,7 @@ async def test_a_node_that_knows_no_leader_is_left_for_another(code: str) -> Non
             assert client.statistics().node_changes == 1
 
 
-async def test_a_consumer_tells_the_newest_leader_epoch_that_it_knows() -> None:
+async def test_a_consumer_reports_the_newest_leader_epoch_that_it_knows() -> None:
     async with two_nodes() as (first, _, server, _other):
         partition = first.add_topic("t")[0]
         seen = []

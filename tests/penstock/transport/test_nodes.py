@@ -111,7 +111,7 @@ async def test_a_node_that_is_not_there_is_passed_over_even_by_a_call_that_is_ma
             assert caught.value.no_side_effects
 
 
-async def test_producing_and_consuming_go_on_at_another_node() -> None:
+async def test_producing_and_consuming_continue_at_another_node() -> None:
     async with two_nodes() as (first, second, server, other):
         first.add_topic("t")
         options = replace(QUICK, linger_ms=0, batch_bytes=30)

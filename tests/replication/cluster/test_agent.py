@@ -36,15 +36,19 @@ async def test_a_node_that_dies_is_followed_up_and_comes_back(cluster):
     assert set(leaders(again, topic)) == {2, 3}, "it is not in sync yet"
 
 
-async def test_a_session_that_expires_is_told_first_and_the_node_registers_anew(cluster):
+async def test_an_expired_session_is_reported_first_and_the_node_registers_again(cluster):
     one, two = await cluster.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 2, 2, {})
     old = one.member
     await cluster.expire(1)
     await cluster.until(lambda: one.member not in (None, old))
-    heard = cluster.heard[1]
-    assert [event for event in heard.events if event in ("registered", "lost")] == ["registered", "lost", "registered"]
-    assert heard.members == [old, one.member]
+    listener = cluster.listeners[1]
+    assert [event for event in listener.events if event in ("registered", "lost")] == [
+        "registered",
+        "lost",
+        "registered",
+    ]
+    assert listener.members == [old, one.member]
     await cluster.until(
         lambda: all(
             m.broker_epoch == agent.member.broker_epoch
@@ -53,11 +57,11 @@ async def test_a_session_that_expires_is_told_first_and_the_node_registers_anew(
             if (m := s.leader) and m.node_id == agent.own.node_id
         )
     )
-    await cluster.until(lambda: None not in leaders(one, topic) and len(heard.states) == 2)
+    await cluster.until(lambda: None not in leaders(one, topic) and len(listener.states) == 2)
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_a_registration_that_a_dead_life_has_taken_is_made_anew(cluster, is_replaced):
+async def test_a_registration_that_a_dead_life_has_taken_is_made_again(cluster, is_replaced):
     """A commit of an earlier life arrives late, and the version that it names is also that of the new key."""
     one, two = await cluster.start_all(1, 2)
     old = one.member
@@ -70,11 +74,11 @@ async def test_a_registration_that_a_dead_life_has_taken_is_made_anew(cluster, i
     await two._now.session.commit(late)
     await cluster.until(lambda: one.member not in (None, old))
     await cluster.until(lambda: 1 in two.view.nodes and two.view.nodes[1].broker_epoch == one.member.broker_epoch)
-    told = [event for event in cluster.heard[1].events if event in ("registered", "lost")]
-    assert told[-2:] == ["lost", "registered"]
+    events = [event for event in cluster.listeners[1].events if event in ("registered", "lost")]
+    assert events[-2:] == ["lost", "registered"]
 
 
-async def test_the_office_of_the_controller_goes_on(cluster):
+async def test_another_node_becomes_controller(cluster):
     await cluster.start_all(1, 2, 3)
     await cluster.until(cluster.controller)
     first = cluster.controller()
@@ -119,7 +123,7 @@ async def test_of_two_proposals_that_follow_the_same_state_one_is_refused(cluste
         assert isinstance(outcome, Rejected)
         assert outcome.found.state == smaller
     await cluster.until(lambda: states_of(two, topic)[0] == smaller)
-    assert cluster.heard[2].states[topic.topic_id, 0] == smaller
+    assert cluster.listeners[2].states[topic.topic_id, 0] == smaller
 
 
 async def test_proposals_of_two_nodes_for_one_block_are_both_taken(alone):
@@ -155,16 +159,16 @@ async def test_three_hundred_partitions_fail_over_in_a_handful_of_commits(cluste
     assert blocks.commits - before <= 4
 
 
-async def test_a_controller_whose_store_has_no_room_goes_on_when_there_is_some(alone, monkeypatch):
+async def test_a_controller_whose_store_has_no_room_continues_when_there_is_some(alone, monkeypatch):
     monkeypatch.setattr(controller, "FAILED_S", 0.01)
     one, _ = await alone.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 4, 2, {})
     session = alone.sessions[1][-1]
-    commit, refusals = session.commit, []
+    commit, commits = session.commit, []
 
     async def refused(*operations):
-        if any(operation.key.startswith("/states/") for operation in operations) and len(refusals) < 3:
-            refusals.append(operations)
+        if any(operation.key.startswith("/states/") for operation in operations) and len(commits) < 3:
+            commits.append(operations)
             raise StorageFull("coordination: no space is left")
         await commit(*operations)
 
@@ -172,7 +176,7 @@ async def test_a_controller_whose_store_has_no_room_goes_on_when_there_is_some(a
     monkeypatch.setattr(session, "commit", refused)
     await alone.end(2)
     await alone.until(lambda: leaders(one, topic) == [1] * 4)
-    assert len(refusals) == 3
+    assert len(commits) == 3
 
 
 async def test_a_number_that_another_node_has_is_refused_and_ours_is_replaced(alone):
@@ -200,11 +204,11 @@ async def test_topics_are_made_changed_grown_and_deleted_from_any_node(cluster):
     grown = await two.alter_topic("orders", {"retention_ms": None}, BLOCK_PARTITIONS + 5)
     assert (grown.partitions, grown.config) == (105, {"retention_ms": None})
     await cluster.until(lambda: len(states_of(one, grown)) == 105)
-    assert cluster.heard[1].topics["orders"] == grown
+    assert cluster.listeners[1].topics["orders"] == grown
     await one.delete_topic("orders")
     assert await one.is_deleted(topic.topic_id)
     assert not await one.is_deleted("unknown")
-    await cluster.until(lambda: cluster.heard[2].deleted == ["orders"])
+    await cluster.until(lambda: cluster.listeners[2].deleted == ["orders"])
     assert two.view.states == {}
     with pytest.raises(UnknownTopic):
         await two.alter_topic("orders", {}, 7)
@@ -259,7 +263,7 @@ async def test_who_leaves_gives_away_what_others_can_lead(cluster):
     await one.create_topic("own", 2, 1, {})
     await one.leave(20.0)
     assert leaders(one, shared) == [2, 2, 2, 2]
-    assert cluster.heard[1].events.count("lost") == 0, "it still takes part"
+    assert cluster.listeners[1].events.count("lost") == 0, "it still takes part"
 
 
 async def test_a_partition_that_a_disk_has_failed_is_led_by_another(alone):
@@ -289,7 +293,7 @@ async def test_a_process_that_died_makes_its_node_another_broker_epoch(alone):
     old = one.member
     one.reregister()
     await alone.until(lambda: one.member not in (None, old))
-    assert alone.heard[1].members == [old, one.member]
+    assert alone.listeners[1].members == [old, one.member]
 
 
 async def test_the_first_node_makes_the_cluster_and_all_have_its_secret(cluster):
@@ -329,14 +333,14 @@ async def test_a_store_restored_while_the_node_runs_is_refused_again_and_again(a
     session, key = await alone.coordination.session(), f"{STATES}/{topic.topic_id}.0"
     backup = await session.get(key)
     await alone.expire(1)
-    await alone.until(lambda: len(alone.heard[1].members) == 2 and states_of(one, topic)[0].leader_epoch == 2)
+    await alone.until(lambda: len(alone.listeners[1].members) == 2 and states_of(one, topic)[0].leader_epoch == 2)
     newest = await session.get(key)
     await session.commit(Put(key, backup.value, newest.version))
     await alone.expire(1)
     await alone.until(lambda: sum("cannot register" in line.message for line in caplog.records) >= 3)
-    assert len(alone.heard[1].members) == 2
+    assert len(alone.listeners[1].members) == 2
     await session.commit(Put(key, newest.value, newest.version + 1))
-    await alone.until(lambda: len(alone.heard[1].members) == 3)
+    await alone.until(lambda: len(alone.listeners[1].members) == 3)
 
 
 async def test_what_this_version_does_not_understand_it_does_not_act_upon(alone):
@@ -346,7 +350,7 @@ async def test_what_this_version_does_not_understand_it_does_not_act_upon(alone)
     key = f"{STATES}/{topic.topic_id}.0"
     seen = await session.get(key)
     await session.commit(Put(key, b'{"0":"of a newer version"}', seen.version))
-    await alone.until(lambda: "lost" in alone.heard[1].events and "lost" in alone.heard[2].events)
+    await alone.until(lambda: "lost" in alone.listeners[1].events and "lost" in alone.listeners[2].events)
     await session.commit(Delete(key, seen.version + 1))
 
 

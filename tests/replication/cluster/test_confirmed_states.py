@@ -13,7 +13,7 @@ from tests.replication.clusters import propose, states_of
 from tests.scale.count import SCALE
 
 
-async def test_a_confirmed_state_is_that_of_the_store_though_no_change_was_heard_of(cluster):
+async def test_a_confirmed_state_comes_from_the_store_even_without_a_watch_event(cluster):
     one, two = await cluster.start_all(1, 2)
     topic, _ = await one.create_topic("orders", 2, 2, {})
     await cluster.until(lambda: len(states_of(two, topic)) == 2)
@@ -56,8 +56,8 @@ async def test_many_confirmations_at_once_cost_a_few_commits(alone, monkeypatch)
         await commit(*operations)
 
     monkeypatch.setattr(session, "commit", counted)
-    asked = [one.confirmed_state(topic.topic_id, n % 3) for n in range(SCALE // 5) for topic in topics]
-    found = await asyncio.gather(*asked)
+    reads = [one.confirmed_state(topic.topic_id, n % 3) for n in range(SCALE // 5) for topic in topics]
+    found = await asyncio.gather(*reads)
     assert None not in found
     assert len(commits) <= 3, commits
     assert max(commits) <= len(topics)
@@ -66,9 +66,9 @@ async def test_many_confirmations_at_once_cost_a_few_commits(alone, monkeypatch)
 async def test_contacts_are_reported_with_the_time_at_which_they_were_sent(cluster):
     """At the registration and then repeatedly, and never with a time in the future."""
     one, _ = await cluster.start_all(1, 2)
-    heard = cluster.heard[1]
-    await cluster.until(lambda: len(heard.contacts) > 2)
-    assert heard.contacts == sorted(heard.contacts)
-    assert heard.contacts[-1] == one.contact_at <= one.clock.boottime()
+    listener = cluster.listeners[1]
+    await cluster.until(lambda: len(listener.contacts) > 2)
+    assert listener.contacts == sorted(listener.contacts)
+    assert listener.contacts[-1] == one.contact_at <= one.clock.boottime()
     await cluster.expire(1)
-    await cluster.until(lambda: heard.events.count("registered") == 2)
+    await cluster.until(lambda: listener.events.count("registered") == 2)

@@ -123,12 +123,12 @@ async def test_a_topic_for_which_a_dead_node_is_missing_is_to_be_asked_for_again
     await one.create_topic("orders", 1, 2, {})
     await alone.end(2)
     await alone.until(lambda: list(one.view.nodes) == [1])
-    for ask in (
+    for call in (
         lambda: one.create_topic("more", 1, 2, {}),
         lambda: one.alter_topic("orders", {}, 2),
     ):
         with pytest.raises(NodesAbsent, match="1 node can hold a replica; absent: 2") as refused:
-            await ask()
+            await call()
         assert (refused.value.retryable, refused.value.no_side_effects) == (True, True)
     with pytest.raises(InvalidConfig, match="replication_factor is 3"):
         await one.create_topic("more", 1, 3, {})
@@ -142,7 +142,7 @@ def test_absent_nodes_are_those_that_may_come_back():
     view = ClusterView()
     view.put_nodes({1: NODE, 2: NODE, 3: NODE})
     view.put_nodes({1: NODE}, drained=[3])
-    assert view.absent_nodes() == [2], "a drained one was emptied for good"
+    assert view.absent_nodes() == [2], "a drained node was emptied on purpose"
     state = initial_state((1, 7), view.registrations)
     view.put_states([("id", 0, VersionedState(state, 0))])
     assert view.absent_nodes() == [2, 7], "one that has replicas was there before this process was"

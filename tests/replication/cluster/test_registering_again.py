@@ -54,12 +54,12 @@ async def test_a_node_whose_disk_is_full_registers_when_there_is_room(alone, cap
     await alone.until(lambda: set(leaders(two, topic)) == {1, 2})
 
 
-async def test_a_node_that_has_no_news_for_its_disk_does_not_ask_it(alone):
+async def test_a_node_without_changes_does_not_write_its_registration_state(alone):
     (one,) = await alone.start_all(1)
     disk = Disk()
     one.own.save_registration_state = disk.keep
     await alone.expire(1)
-    await alone.until(lambda: len(alone.heard[1].members) == 2)
+    await alone.until(lambda: len(alone.listeners[1].members) == 2)
     assert disk.refused == 0
 
 
@@ -75,11 +75,11 @@ async def test_a_session_that_cannot_be_closed_is_followed_by_another(alone, mon
 
     monkeypatch.setattr(session, "close", full)
     one.reregister()
-    await alone.until(lambda: len(alone.heard[1].members) == 2)
-    assert len(refused) == 2, "by who wanted it over, and at the end of that life"
+    await alone.until(lambda: len(alone.listeners[1].members) == 2)
+    assert len(refused) == 2, "by the caller, and at the end of that session"
 
 
-async def test_a_fault_that_nobody_thought_of_is_told_and_tried_again(alone, monkeypatch, caplog):
+async def test_an_unexpected_fault_is_logged_and_retried(alone, monkeypatch, caplog):
     (one,) = await alone.start_all(1)
     opened = one._open_session
     faults = [KeyError("a bug"), KeyError("a bug")]
@@ -91,11 +91,11 @@ async def test_a_fault_that_nobody_thought_of_is_told_and_tried_again(alone, mon
 
     monkeypatch.setattr(one, "_open_session", faulty)
     await alone.expire(1)
-    await alone.until(lambda: len(alone.heard[1].members) == 2)
+    await alone.until(lambda: len(alone.listeners[1].members) == 2)
     assert [line.exc_info[0] for line in caplog.records if line.exc_info] == [KeyError, KeyError]
 
 
-async def test_a_controller_that_ends_by_a_bug_is_told_and_ends_the_life(alone, monkeypatch, caplog):
+async def test_a_controller_that_ends_by_a_bug_is_logged_and_ends_the_session(alone, monkeypatch, caplog):
     run, bugs = ControllerCandidate.run, [KeyError("a bug")]
 
     async def buggy(self: ControllerCandidate) -> None:
@@ -105,7 +105,7 @@ async def test_a_controller_that_ends_by_a_bug_is_told_and_ends_the_life(alone, 
 
     monkeypatch.setattr(ControllerCandidate, "run", buggy)
     (one,) = await alone.start_all(1)
-    await alone.until(lambda: len(alone.heard[1].members) == 2 and one.is_controller)
-    (told,) = (line for line in caplog.records if line.levelno == logging.ERROR)
-    assert told.doing == "running for controller"
-    assert told.exc_info[0] is KeyError
+    await alone.until(lambda: len(alone.listeners[1].members) == 2 and one.is_controller)
+    (logged,) = (line for line in caplog.records if line.levelno == logging.ERROR)
+    assert logged.doing == "running for controller"
+    assert logged.exc_info[0] is KeyError

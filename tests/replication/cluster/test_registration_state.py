@@ -16,7 +16,7 @@ def disk_with(registration_state: RegistrationState) -> RecordingDisk:
     return disk
 
 
-def test_a_new_disk_vouches_from_its_first_registration_on():
+def test_a_new_disk_is_trusted_from_its_first_registration_on():
     disk = RecordingDisk()
     disk.mkdir(DATA)
     found = load_registration_state(disk, DATA, LastStop.CLEAN)
@@ -41,7 +41,7 @@ def test_a_power_loss_is_remembered_through_a_kill_before_registering():
     assert load_registration_state(disk.snapshot(), DATA, LastStop.KILLED).registered(9) == RegistrationState(3, 9)
 
 
-def test_a_file_in_doubt_vouches_for_nothing():
+def test_a_doubtful_file_is_not_trusted():
     disk = disk_with(RegistrationState(3, 5))
     handle = disk.open(f"{DATA}/vouching", writable=True)
     disk.pwritev(handle, [b"x"], 3)

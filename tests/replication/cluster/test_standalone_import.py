@@ -37,24 +37,26 @@ def new_id() -> str:
     return "5" * 32
 
 
-async def adopt(session: Session, topics: list[TopicRecord] = TOPICS_OF_1, until: str = "the end") -> StandaloneImport:
-    adoption = StandaloneImport(session, "blue")
-    await adoption.claim(new_id)
+async def import_topics(
+    session: Session, topics: list[TopicRecord] = TOPICS_OF_1, until: str = "the end"
+) -> StandaloneImport:
+    imported = StandaloneImport(session, "blue")
+    await imported.claim(new_id)
     if until != "the claim":
-        await adoption.write(1, topics, EPOCHS, 3000)
+        await imported.write(1, topics, EPOCHS, 3000)
     if until == "the end":
-        await adoption.finish()
-    return adoption
+        await imported.finish()
+    return imported
 
 
 async def test_the_topics_are_there_and_are_led_by_the_node_that_brought_them(cluster):
     session = await cluster.coordination.session()
     assert await can_import(session, "blue", True)
     assert not await can_import(session, "blue", False), "it was in a cluster: the store was wiped"
-    adoption = await adopt(session)
+    imported = await import_topics(session)
     assert not await can_import(session, "blue", True)
     one = cluster.agents[1] = cluster.agent(1)
-    one.own.registration_state = RegistrationState(adoption.broker_epoch, adoption.broker_epoch, "directory 1")
+    one.own.registration_state = RegistrationState(imported.broker_epoch, imported.broker_epoch, "directory 1")
     assert (await one.join_cluster("blue", "blue")).cluster_id == "blue"
     await one.start(EPOCHS)
     big, small = await one.find_topic("big"), await one.find_topic("t")
@@ -65,7 +67,7 @@ async def test_the_topics_are_there_and_are_led_by_the_node_that_brought_them(cl
 
 
 async def test_another_disk_than_the_one_that_was_adopted_does_not_lead(cluster):
-    await adopt(await cluster.coordination.session())
+    await import_topics(await cluster.coordination.session())
     one = await cluster.start(1)
     topic = await one.find_topic("t")
     await cluster.until(lambda: states_of(one, topic)[0].in_sync == ())
@@ -76,7 +78,7 @@ async def test_another_disk_than_the_one_that_was_adopted_does_not_lead(cluster)
 async def test_what_was_interrupted_is_done_again_by_its_directory_alone(cluster, until, monkeypatch):
     monkeypatch.setattr(membership, "IMPORT_S", 0.05)
     session = await cluster.coordination.session()
-    first = await adopt(session, until=until)
+    first = await import_topics(session, until=until)
     with pytest.raises(StartRefused, match="into cluster blue was not finished"):
         await cluster.agent(2).join_cluster()
     with pytest.raises(StartRefused, match="is that of cluster blue"):
@@ -89,7 +91,7 @@ async def test_what_was_interrupted_is_done_again_by_its_directory_alone(cluster
     assert not await can_import(session, "blue", False, noted + 1), "it has been in another cluster since"
     assert not await can_import(session, "red", True)
     meanwhile = [TopicRecord("t", "b" * 32, 1, overrides=SETTINGS), TopicRecord("new", "c" * 32, 1)]
-    again = await adopt(session, meanwhile)
+    again = await import_topics(session, meanwhile)
     assert again.broker_epoch == first.broker_epoch
     assert await session.children(TOPICS) == ["new", "t"]
     two = await cluster.start(2)
@@ -99,11 +101,11 @@ async def test_what_was_interrupted_is_done_again_by_its_directory_alone(cluster
 
 async def test_who_comes_meanwhile_waits_for_the_end(cluster):
     session = await cluster.coordination.session()
-    adoption = await adopt(session, until="the writing")
+    imported = await import_topics(session, until="the writing")
     joining = asyncio.create_task(cluster.agent(2).join_cluster())
     await asyncio.sleep(0.05)
     assert not joining.done()
-    await adoption.finish()
+    await imported.finish()
     assert (await joining).cluster_id == "blue"
     await cluster.coordination.expire(cluster.sessions[2][0])
 
@@ -112,7 +114,7 @@ async def test_a_store_that_was_wiped_in_part_is_left_alone(cluster):
     session = await cluster.coordination.session()
     await session.commit(Create(topic_key("t"), b"{}"))
     with pytest.raises(StartRefused, match="topics and no cluster"):
-        await adopt(session)
+        await import_topics(session)
     assert await session.get(CLUSTER) is None
 
 
@@ -125,6 +127,6 @@ async def test_a_commit_whose_answer_was_lost_is_looked_for(cluster, monkeypatch
         raise CommitUnknown("the answer was lost")
 
     monkeypatch.setattr(session, "commit", forgetful)
-    await adopt(session)
+    await import_topics(session)
     assert await session.children(TOPICS) == ["big", "t"]
     assert not await can_import(session, "blue", True)

@@ -15,7 +15,7 @@ SILENT_S = 0.05
 LONG_S = 30.0
 
 
-class Told:
+class ScriptedSession:
     """A scripted session state; records whether a call was made."""
 
     def __init__(self, state: State = State.CONNECTED) -> None:
@@ -38,45 +38,45 @@ class Told:
         self.begun.set()
         return await self.answer
 
-    def asked(self, silent_s: float = SILENT_S, **how: Any) -> Coroutine[Any, Any, str]:
+    def call(self, silent_s: float = SILENT_S, **how: Any) -> Coroutine[Any, Any, str]:
         return with_store_timeout(cast(Session, self), self.work, silent_s=silent_s, **how)
 
 
 async def test_nothing_is_begun_while_nobody_answers_and_that_is_said():
-    session = Told(State.SUSPENDED)
+    session = ScriptedSession(State.SUSPENDED)
     with pytest.raises(StoreTimeout) as refused:
         async with asyncio.timeout(LONG_S):
-            await session.asked()
+            await session.call()
     assert not session.begun.is_set()
     assert refused.value.no_side_effects
     assert refused.value.retryable
 
 
 async def test_of_what_was_begun_before_the_store_fell_silent_nobody_knows():
-    session = Told()
-    asking = asyncio.create_task(session.asked())
+    session = ScriptedSession()
+    calling = asyncio.create_task(session.call())
     await session.begun.wait()
     session.become(State.SUSPENDED)
     with pytest.raises(CommitUnknown) as refused:
         async with asyncio.timeout(LONG_S):
-            await asking
+            await calling
     assert not refused.value.no_side_effects
     assert session.answer.cancelled()
 
 
 async def test_a_question_that_changes_nothing_has_done_nothing():
-    session = Told()
-    asking = asyncio.create_task(session.asked(changes=False))
+    session = ScriptedSession()
+    calling = asyncio.create_task(session.call(changes=False))
     await session.begun.wait()
     session.become(State.SUSPENDED)
     with pytest.raises(StoreTimeout):
         async with asyncio.timeout(LONG_S):
-            await asking
+            await calling
 
 
 async def test_a_store_that_is_back_soon_is_a_pause():
-    session = Told(State.SUSPENDED)
-    asking = asyncio.create_task(session.asked(LONG_S))
+    session = ScriptedSession(State.SUSPENDED)
+    calling = asyncio.create_task(session.call(LONG_S))
     await asyncio.sleep(SILENT_S)
     assert not session.begun.is_set()
     session.become(State.CONNECTED)
@@ -85,33 +85,33 @@ async def test_a_store_that_is_back_soon_is_a_pause():
     await asyncio.sleep(SILENT_S)
     session.become(State.CONNECTED)
     session.answer.set_result("done")
-    assert await asking == "done"
+    assert await calling == "done"
 
 
 async def test_work_that_takes_long_is_left_to_work_while_the_store_answers():
-    session = Told()
-    asking = asyncio.create_task(session.asked(0.01))
+    session = ScriptedSession()
+    calling = asyncio.create_task(session.call(0.01))
     await asyncio.sleep(0.2)
     session.answer.set_result("done")
-    assert await asking == "done"
+    assert await calling == "done"
 
 
 @pytest.mark.parametrize("before", [State.CONNECTED, State.LOST])
-async def test_that_the_session_is_over_the_work_itself_tells(before: State):
-    session = Told(before)
-    asking = asyncio.create_task(session.asked())
+async def test_the_end_of_a_session_is_raised_by_the_work_itself(before: State):
+    session = ScriptedSession(before)
+    calling = asyncio.create_task(session.call())
     await session.begun.wait()
     session.become(State.LOST)
     session.answer.set_exception(SessionLost("over"))
     with pytest.raises(SessionLost):
-        await asking
+        await calling
 
 
 async def test_who_gives_up_leaves_nobody_waiting():
-    before, told = asyncio.all_tasks(), Told(State.SUSPENDED)
-    asking = asyncio.create_task(told.asked(3600))
+    before, session = asyncio.all_tasks(), ScriptedSession(State.SUSPENDED)
+    calling = asyncio.create_task(session.call(3600))
     await asyncio.sleep(0.01)
-    asking.cancel()
-    await asyncio.wait([asking])
+    calling.cancel()
+    await asyncio.wait([calling])
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before

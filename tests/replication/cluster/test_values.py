@@ -110,7 +110,7 @@ def test_a_cluster_of_a_newer_version_is_refused():
         identity_from_bytes("/cluster", b'{"cluster_id":"c","secret":"s","format":2}')
 
 
-def test_a_registration_that_says_nothing_of_its_past_vouches_from_itself_on():
+def test_a_registration_without_a_past_is_trusted_from_then_on():
     fresh = NodeInfo(1, 42, "")
     assert (fresh.registration.survives_from, fresh.registration.disk_from) == (42, 42)
     assert (NODE.registration.survives_from, NODE.registration.disk_from) == (5, 4)
@@ -162,7 +162,7 @@ def test_a_leader_is_found_in_the_life_in_which_it_was_elected():
     assert view.leader_of("t", 2) is None
 
 
-def test_an_older_state_is_no_news():
+def test_an_older_state_is_ignored():
     view = a_view()
     older = VersionedState(PartitionState((3,), None, 9, ()), 3)
     assert view.put_states([("t", 0, older)]) == []

@@ -176,7 +176,7 @@ async def test_what_one_session_commits_the_others_wait_for(coordination):
     assert await in_time(waiting) is None
 
 
-async def test_a_change_that_came_before_the_wait_is_told_at_once(session):
+async def test_a_change_before_the_wait_is_returned_at_once(session):
     await session.commit(Create("/a", b"1"))
     seen = await session.get("/a")
     await session.commit(Put("/a", b"2", 0))
@@ -209,14 +209,14 @@ async def test_a_registration_is_there_for_all_until_its_session_ends(coordinati
     assert (await other.get("/nodes/1")).created > first.created
 
 
-async def test_a_session_that_was_ended_is_told_and_can_do_nothing_more(coordination):
+async def test_an_ended_session_is_reported_and_unusable(coordination):
     session, other = await coordination.session(), await coordination.session()
     await session.commit(Create("/r", b"", is_ephemeral=True))
     assert session.state is State.CONNECTED
-    told = asyncio.create_task(lost(session))
+    ended = asyncio.create_task(lost(session))
     watching = asyncio.create_task(session.wait_for_change("/r", await session.get("/r")))
     await coordination.expire(session)
-    await in_time(told)
+    await in_time(ended)
     assert session.state is State.LOST
     for call in (session.get("/r"), session.children("/r"), session.commit(Create("/x", b"")), watching):
         with pytest.raises(SessionLost):
@@ -230,7 +230,7 @@ async def test_closing_twice_is_fine(session):
     await session.close()
 
 
-async def test_an_office_has_one_holder_and_each_holder_an_epoch(coordination):
+async def test_an_election_has_one_winner_and_each_winner_an_epoch(coordination):
     one, other = await coordination.session(), await coordination.session()
     first, second = Latch(one, "/controller", "1"), Latch(other, "/controller", "2")
     assert await in_time(first.acquire()) == 1

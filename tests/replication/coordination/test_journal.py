@@ -214,7 +214,7 @@ async def test_a_reader_that_cuts_at_any_damage_is_caught():
         await test_a_changed_byte_never_gives_an_id_twice()
 
 
-async def test_what_is_left_of_a_change_that_nobody_was_told_of_is_cut_off():
+async def test_the_rest_of_an_unacknowledged_change_is_truncated():
     data = await three_blocks()
     begun = encode_change(4, {KEY: Entry(b"4000", 3, 1)})
     for left in (*(begun[:length] for length in range(1, len(begun))), bytes(100), begun[:-1] + b"\0"):
@@ -229,12 +229,12 @@ def test_a_journal_without_its_beginning_is_refused(data):
 
 
 def test_frames_out_of_turn_are_refused():
-    whole = encode_full(0, {})
+    full = encode_full(0, {})
     change = encode_change(1, {})
     for data in (
-        whole + encode_change(2, {}) + encode_confirmation(2),
-        whole + change + encode_change(2, {}) + encode_confirmation(2),
-        whole + change + encode_confirmation(1) + encode_confirmation(1),
+        full + encode_change(2, {}) + encode_confirmation(2),
+        full + change + encode_change(2, {}) + encode_confirmation(2),
+        full + change + encode_confirmation(1) + encode_confirmation(1),
     ):
         with pytest.raises(Corrupt):
             opened(data)
@@ -293,8 +293,8 @@ async def test_after_a_failing_disk_nothing_is_written_any_more(rule):
     assert disk.count("pwritev") == written, "tried once"
 
 
-@pytest.mark.parametrize(("operation", "goes_on"), [("fdatasync", True), ("rename", False), ("fsync_dir", False)])
-async def test_a_journal_that_cannot_be_written_afresh_goes_on_or_stops(operation, goes_on):
+@pytest.mark.parametrize(("operation", "continues"), [("fdatasync", True), ("rename", False), ("fsync_dir", False)])
+async def test_a_journal_that_cannot_be_rewritten_continues_or_stops(operation, continues):
     disk = FaultyDisk(new_disk())
     session = (await open_store(disk)).session()
     await session.commit(Create("/k", b""))
@@ -306,13 +306,13 @@ async def test_a_journal_that_cannot_be_written_afresh_goes_on_or_stops(operatio
         stopped = False
     except StorageFailed:
         stopped = True
-    assert stopped == (not goes_on)
+    assert stopped == (not continues)
     assert disk.faults == 1
     found = await (await open_store(disk.disk.snapshot())).session().get("/k")
     assert found.version in (version, version + 1)
 
 
-async def test_a_commit_goes_on_without_the_caller_who_left():
+async def test_a_commit_continues_without_the_caller_who_left():
     disk = new_disk()
     with ThreadPoolExecutor(1) as executor:
         store = await EmbeddedStore.open(disk, PATH, executor)

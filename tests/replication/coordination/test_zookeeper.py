@@ -151,7 +151,7 @@ async def test_a_session_that_does_not_look_whether_it_happened_is_caught(lossy,
         await test_a_commit_whose_answer_or_request_was_lost_happens_once(lossy, "answer")
 
 
-async def test_where_it_cannot_be_seen_whether_a_commit_happened_that_is_told(lossy):
+async def test_an_unknown_outcome_of_a_commit_is_raised(lossy):
     made, session = lossy
     await session.commit(Create("/n", b""))
     made.loses_next = "answer"
@@ -160,7 +160,7 @@ async def test_where_it_cannot_be_seen_whether_a_commit_happened_that_is_told(lo
     assert await session.get("/n") is None
 
 
-async def test_while_nobody_answers_calls_wait_and_a_session_that_goes_on_has_lost_nothing(lossy):
+async def test_without_a_store_calls_wait_and_a_session_that_continues_has_lost_nothing(lossy):
     made, session = lossy
     await session.commit(Create("/node", b"", is_ephemeral=True), Create("/n", b"0"))
     seen = await session.get("/n")

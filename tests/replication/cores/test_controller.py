@@ -59,7 +59,7 @@ def test_a_share_of_leaders_may_be_elsewhere(percent, is_too_much):
     """One of the four that node 1 is the preferred leader of."""
     states = [state(), state(), state(), state(leader=2)]
     assert is_unbalanced(states, {1, 2, 3}, percent) is is_too_much
-    assert not is_unbalanced(states, {2, 3}, percent), "who is not there is given nothing"
+    assert not is_unbalanced(states, {2, 3}, percent), "absent nodes get nothing"
 
 
 def test_a_node_leads_only_in_the_life_that_was_elected():

@@ -50,7 +50,7 @@ def test_an_unclean_election_is_counted_and_forgets_who_was_eligible():
     assert found == state(leader=3, in_sync=(3,), epoch=2, unclean_elections=1)
 
 
-def test_a_leader_that_was_born_again_is_elected_anew():
+def test_a_restarted_leader_is_elected_again():
     nodes = {**alive(2, 3), 1: Registration(9, 0)}
     found = after(state(), nodes)
     assert found.leader == Member(1, 9)

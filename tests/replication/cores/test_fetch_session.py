@@ -25,7 +25,7 @@ def test_a_round_that_was_lost_or_comes_twice_does_not_follow():
     assert not made.follows("another", 1)
 
 
-def test_what_is_asked_is_looked_at_once_and_then_only_upon_news():
+def test_a_requested_partition_is_read_once_and_then_only_after_changes():
     made = session("a", "b")
     assert list(made.ready) == ["a", "b"]
     made.mark_unchanged("a")
@@ -33,11 +33,11 @@ def test_what_is_asked_is_looked_at_once_and_then_only_upon_news():
     made.on_fetch(1, [], [])
     assert not made.ready
     assert made.on_change("b")
-    assert not made.on_change("nobody asked for it")
+    assert not made.on_change("not requested")
     assert list(made.ready) == ["b"]
 
 
-def test_a_watermark_or_a_log_start_is_told_once_and_the_follower_goes_on_waiting():
+def test_a_watermark_or_a_log_start_is_sent_once_and_the_follower_waits_on():
     made = session("a")
     assert not made.has_changes("a", Send(5, 5, 0))
     for answer in (Send(5, 6, 0), Send(5, 6, 3)):
@@ -60,13 +60,13 @@ def test_who_was_sent_something_to_do_asks_again():
 def test_what_is_forgotten_is_not_waited_for():
     made = session("a", "b")
     made.acknowledge("a", is_acknowledged=False)
-    made.on_fetch(1, [], ["a", "never asked"])
+    made.on_fetch(1, [], ["a", "not requested"])
     assert not made.on_change("a")
     assert not made.unacknowledged
     assert made.on_change("b")
 
 
-def test_an_allowance_fills_with_time_up_to_a_second_and_may_be_overdrawn_by_a_batch():
+def test_a_token_bucket_fills_up_to_a_second_and_may_be_overdrawn_by_a_batch():
     made = TokenBucket(100, now=10.0)
     assert made.left(10.0) == 100
     made.take(150)
@@ -76,6 +76,6 @@ def test_an_allowance_fills_with_time_up_to_a_second_and_may_be_overdrawn_by_a_b
     assert made.left(99.0) == 100, "no more than a second's worth"
 
 
-def test_no_bound_is_no_allowance():
+def test_no_limit_has_no_token_bucket():
     assert TokenBucket(0, now=0.0).left(1.0) is None
     assert TokenBucket(0, now=0.0).wait_s() == 0.0

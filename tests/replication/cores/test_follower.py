@@ -19,11 +19,11 @@ from replication.cores.follower import (
 )
 
 HERE = FollowerPosition(5, 2, 4, 20, 18, 15, (EpochStart(2, 0), EpochStart(4, 10)))
-ASKED = next_fetch(2, 7, HERE)
+REQUEST = next_fetch(2, 7, HERE)
 
 
 def test_a_fetch_says_where_it_stands():
-    assert (ASKED.log_end, ASKED.durable_end, ASKED.last_epoch, ASKED.leader_epoch) == (20, 18, 4, 5)
+    assert (REQUEST.log_end, REQUEST.durable_end, REQUEST.last_epoch, REQUEST.leader_epoch) == (20, 18, 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_fetch_says_where_it_stands():
     ],
 )
 def test_an_answer_and_its_effect(answer, effect):
-    assert on_answer(HERE, ASKED, answer) == effect
+    assert on_answer(HERE, REQUEST, answer) == effect
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_an_answer_and_its_effect(answer, effect):
     ids=["another epoch", "another end", "other records up to the same end"],
 )
 def test_an_answer_to_another_question_has_no_effect(now):
-    assert on_answer(now, ASKED, Send(20, 19, 3)) is None
-    assert on_answer(now, ASKED, Diverging(EpochEnd(4, 12))) is None
+    assert on_answer(now, REQUEST, Send(20, 19, 3)) is None
+    assert on_answer(now, REQUEST, Diverging(EpochEnd(4, 12))) is None
 
 
 def test_what_a_follower_shows_never_goes_back():
@@ -70,15 +70,15 @@ def test_what_a_follower_shows_never_goes_back():
 
 def test_a_store_that_was_set_back_makes_nobody_cut_its_log():
     later = FollowerPosition(3, 2, 4, 20, 18, 15, HERE.epochs)
-    asked = next_fetch(2, 7, later)
-    assert on_answer(later, asked, OutOfRange(30, 40, 25)) == Backoff()
+    request = next_fetch(2, 7, later)
+    assert on_answer(later, request, OutOfRange(30, 40, 25)) == Backoff()
 
 
 AHEAD = next_fetch(2, 7, HERE, BatchesEnd(30, 5))  # while 20 to 30 is being written
 WRITTEN = FollowerPosition(5, 2, 4, 30, 18, 15, (*HERE.epochs, EpochStart(5, 22)))
 
 
-def test_who_asks_ahead_tells_of_what_is_in_the_log():
+def test_a_fetch_ahead_sends_the_end_of_the_log():
     assert (AHEAD.log_end, AHEAD.durable_end, AHEAD.last_epoch, AHEAD.wanted) == (20, 18, 4, 30)
 
 

@@ -45,7 +45,7 @@ def fetch(
 
 
 @pytest.mark.parametrize(
-    ("asked", "answer"),
+    ("fetched", "answer"),
     [
         (fetch(epoch=2), FetchError.FENCED_LEADER_EPOCH),
         (fetch(epoch=4), FetchError.UNKNOWN_LEADER_EPOCH),
@@ -59,10 +59,10 @@ def fetch(
         (fetch(log_end=2, last_epoch=None), Send(2, 2, 2)),
     ],
 )
-def test_a_fetch_is_answered_in_this_order(asked, answer):
+def test_a_fetch_is_answered_in_this_order(fetched, answer):
     made = leader(log_start=2, watermark=2)
-    assert made.answer_to(asked) == answer
-    assert (made.on_fetch(asked, 1.0)[1] == []) or isinstance(answer, Send)
+    assert made.answer_to(fetched) == answer
+    assert (made.on_fetch(fetched, 1.0)[1] == []) or isinstance(answer, Send)
 
 
 def test_who_asks_ahead_is_sent_what_follows_and_acknowledges_nothing_of_it():
@@ -178,7 +178,7 @@ def test_too_few_in_sync_stop_the_watermark_and_refuse_produces():
     assert committed.ack_verdict(12) is AckVerdict.TOO_FEW_AFTER_APPEND
 
 
-def test_the_end_is_told_once_this_epoch_has_begun_to_be_committed():
+def test_the_end_is_known_once_this_epoch_has_a_committed_offset():
     made = leader(watermark=9)
     assert made.latest_offset is None
     made.on_fetch(fetch(2, log_end=10), 1.0)
@@ -204,7 +204,7 @@ def test_who_had_all_before_an_idle_partition_is_written_to_again_is_caught_up_a
     assert node_ids(proposal.state.in_sync) == {1, 2}, "3 was behind before"
     made.on_proposal_rejected()
     (late,) = made.on_tick(3600.0 + LAG_S + 0.1)
-    assert node_ids(late.state.in_sync) == {1}, "an hour at the end does not help who falls behind now"
+    assert node_ids(late.state.in_sync) == {1}, "an hour at the end does not keep a follower that falls behind now"
 
 
 def test_who_could_not_join_for_another_change_joins_without_fetching_again():
@@ -234,26 +234,26 @@ def test_whose_disk_has_failed_the_partition_does_not_join():
     assert made.on_tick(1.1) == []
 
 
-def test_what_has_left_the_disk_is_not_sent_and_its_start_is_told_apart_from_the_logs():
+def test_a_fetch_below_the_local_log_start_gets_it_beside_the_log_start():
     made = leader(log_start=0, watermark=12)
     made.on_log_start(2, 6)
     assert made.answer_to(fetch(log_end=5, last_epoch=1)) == OutOfRange(6, 12, 2)
     assert made.answer_to(fetch(log_end=6, last_epoch=1)) == Send(6, 12, 2)
 
 
-def test_who_began_in_the_middle_cannot_tell_where_an_older_epoch_ended():
+def test_a_log_that_began_in_the_middle_does_not_know_the_end_of_an_older_epoch():
     """A follower of epoch 2 with records up to 11 may differ from this log from any offset before 10."""
     epochs = (EpochStart(3, 10),)
-    asked = fetch(log_end=11, last_epoch=2)
-    assert position_verdict(epochs, LogBounds(0, 10, 12), asked) == OutOfRange(10, 12, 0)
-    assert position_verdict(epochs, LogBounds(10, 10, 12), asked) == Diverging(EpochEnd(2, 10)), "the rest is deleted"
+    request = fetch(log_end=11, last_epoch=2)
+    assert position_verdict(epochs, LogBounds(0, 10, 12), request) == OutOfRange(10, 12, 0)
+    assert position_verdict(epochs, LogBounds(10, 10, 12), request) == Diverging(EpochEnd(2, 10)), "the rest is deleted"
 
 
 def test_a_lowered_minimum_moves_the_watermark_once_nobody_else_is_eligible():
     made = leader(state(epoch=3, in_sync=(1,), eligible=(2, 3)))
     assert made.on_written(13, 1.0) == []
     made.rules = replace(OS, min_insync_replicas=1)
-    assert made.on_written(14, 2.0) == [], "2 may still be elected, and has nothing of this"
+    assert made.on_written(14, 2.0) == [], "2 may still be elected, and does not have these records"
     assert made.on_state(versioned(state(epoch=3, in_sync=(1,)), 1), 3.0) == [AdvanceWatermark(14)]
 
 
@@ -261,5 +261,5 @@ def test_a_partition_that_gains_replicas_is_written_while_they_copy():
     made = leader(with_reassignment(state(in_sync=(1,), replicas=(1,), epoch=3), (1, 2, 3), (1, 2, 3)))
     assert (made.min_in_sync, made.has_enough_replicas) == (1, True)
     assert made.on_written(13, 1.0) == [AdvanceWatermark(13)]
-    whole = leader(state(in_sync=(1,), epoch=3))
-    assert (whole.min_in_sync, whole.has_enough_replicas) == (2, False)
+    leading = leader(state(in_sync=(1,), epoch=3))
+    assert (leading.min_in_sync, leading.has_enough_replicas) == (2, False)

@@ -1,4 +1,4 @@
-"""Three replicas of one partition, of which node 1 leads."""
+"""Three replicas of one partition; node 1 leads."""
 
 from __future__ import annotations
 

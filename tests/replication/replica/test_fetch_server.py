@@ -29,13 +29,13 @@ class Played:
         self.log_end = self.high_watermark = 5
         self.in_sync = True
         self.refusal: FetchAnswer | None = None
-        self.heard: list[int] = []
+        self.fetched_ends: list[int] = []
         self.hides: asyncio.Event | None = None
         self.damaged_end: int | None = None
 
     def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
         if self.refusal is None:
-            self.heard.append(fetch.log_end)
+            self.fetched_ends.append(fetch.log_end)
         return self.answer_to(fetch)
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
@@ -68,7 +68,7 @@ class Follower:
         self.session_epoch = -1
 
     async def fetch(
-        self, asked: dict[str, int], *, wait_ms: int = LONG_MS, forgotten: tuple[str, ...] = (), bytes_max: int = 100
+        self, ends: dict[str, int], *, wait_ms: int = LONG_MS, forgotten: tuple[str, ...] = (), bytes_max: int = 100
     ) -> FetchReply:
         self.session_epoch += 1
         request = FetchRequest(
@@ -81,9 +81,7 @@ class Follower:
             bytes_min=1,
             bytes_max=bytes_max,
             wait_ms=wait_ms,
-            partitions=[
-                as_fetch_partition(key, FollowerFetch(2, 1, 1, end, end, 1, end)) for key, end in asked.items()
-            ],
+            partitions=[as_fetch_partition(key, FollowerFetch(2, 1, 1, end, end, 1, end)) for key, end in ends.items()],
             forgotten=list(forgotten),
         )
         reply, self.data = decode_reply(b"".join(await self._server.fetch(encode_request(request))))
@@ -109,7 +107,7 @@ def keys(answered: list[PartitionResponse]) -> list[str]:
     return [one.key for one in answered]
 
 
-async def test_a_fetch_is_held_until_there_is_news_and_only_that_is_answered(parts, server, follower):
+async def test_a_fetch_waits_for_changes_and_returns_only_those(parts, server, follower):
     held = asyncio.ensure_future(follower.fetch({"a": 5, "b": 5}))
     await asyncio.sleep(0.01)
     assert not held.done()
@@ -120,11 +118,11 @@ async def test_a_fetch_is_held_until_there_is_news_and_only_that_is_answered(par
     assert [bytes(data) for data in follower.data] == [b"r"]
 
 
-async def test_without_news_there_is_an_empty_answer_at_the_end(parts, server, follower):
+async def test_without_changes_the_answer_at_the_deadline_is_empty(parts, server, follower):
     assert (await follower.fetch({"a": 5}, wait_ms=1)).responses == []
 
 
-async def test_a_watermark_alone_goes_a_little_later_and_is_not_told_twice(parts, server, follower):
+async def test_a_watermark_alone_is_sent_a_little_later_and_once(parts, server, follower):
     held = asyncio.ensure_future(follower.fetch({"a": 5}))
     await asyncio.sleep(0)
     parts["a"].log_end, parts["a"].high_watermark = 5, 6
@@ -152,7 +150,7 @@ async def test_what_was_read_for_a_fetch_that_is_over_is_given_to_the_next(parts
     assert keys((await second).responses) == ["a"]
 
 
-async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(parts, server, follower):
+async def test_a_change_of_a_partition_during_the_read_of_another_is_not_lost(parts, server, follower):
     parts["a"].high_watermark, parts["b"].log_end, parts["b"].hides = 6, 6, asyncio.Event()
     first = asyncio.ensure_future(follower.fetch({"a": 5, "b": 5}))
     await asyncio.sleep(0)
@@ -165,13 +163,13 @@ async def test_news_of_a_partition_that_come_while_another_is_read_are_not_lost(
     assert follower.data[0] == b"r"
 
 
-async def test_a_session_that_is_not_known_or_lost_a_round_is_told_so(parts, server, follower):
+async def test_an_unknown_session_or_a_wrong_session_epoch_gets_an_error(parts, server, follower):
     await follower.fetch({"a": 5}, wait_ms=1)
     follower.session_epoch += 1
     assert not (await follower.fetch({}, wait_ms=1)).is_session_known
-    stranger = Follower(server, "another")
-    stranger.session_epoch = 3
-    assert not (await stranger.fetch({}, wait_ms=1)).is_session_known
+    other = Follower(server, "another")
+    other.session_epoch = 3
+    assert not (await other.fetch({}, wait_ms=1)).is_session_known
 
 
 async def test_a_new_session_takes_the_place_of_the_old_one(parts, server, follower):
@@ -185,7 +183,7 @@ async def test_a_new_session_takes_the_place_of_the_old_one(parts, server, follo
     assert keys((await held).responses) == ["a"]
 
 
-async def test_who_asks_before_leadership_begins_is_held_and_heard_then(parts, server, follower):
+async def test_a_fetch_before_the_leader_is_ready_waits_and_counts_afterwards(parts, server, follower):
     parts["a"].refusal = FetchError.UNKNOWN_LEADER_EPOCH
     held = asyncio.ensure_future(follower.fetch({"a": 5}))
     await asyncio.sleep(0.01)
@@ -193,7 +191,7 @@ async def test_who_asks_before_leadership_begins_is_held_and_heard_then(parts, s
     parts["a"].refusal, parts["a"].high_watermark = None, 6
     server.on_change("a")
     assert keys((await held).responses) == ["a"]
-    assert parts["a"].heard == [5]
+    assert parts["a"].fetched_ends == [5]
 
 
 async def test_a_refusal_goes_at_once_and_is_not_repeated(parts, server, follower):
@@ -217,7 +215,7 @@ async def test_replicas_in_sync_come_first_and_the_others_with_the_next_round(pa
     assert keys((await follower.fetch({}, bytes_max=40)).responses) == ["a"]
 
 
-async def test_catching_up_has_an_allowance_and_goes_on_when_it_is_filled(parts):
+async def test_catching_up_is_throttled_and_continues_when_the_bucket_is_filled(parts):
     server = FetchServer(parts.get, catchup_bytes_per_second=100)
     parts["a"].in_sync, parts["a"].log_end = False, 1000
     follower = Follower(server)
@@ -225,7 +223,9 @@ async def test_catching_up_has_an_allowance_and_goes_on_when_it_is_filled(parts)
     (later,) = (await follower.fetch({"a": 105}, bytes_max=1000)).responses
     assert 1 <= later.size_bytes < 100
     parts["b"].log_end = 500
-    assert keys((await follower.fetch({"b": 5}, bytes_max=1000)).responses) == ["b"], "who is in sync has no bound"
+    assert keys((await follower.fetch({"b": 5}, bytes_max=1000)).responses) == ["b"], (
+        "in-sync followers are not throttled"
+    )
 
 
 async def test_what_is_forgotten_is_not_answered(parts, server, follower):

@@ -68,7 +68,7 @@ def test_strangers_bytes_are_refused(body: bytes) -> None:
             continue
 
 
-def test_an_answer_that_is_cut_off_or_goes_on_is_refused() -> None:
+def test_an_answer_that_is_cut_off_or_continues_is_refused() -> None:
     pieces = fetch_wire.encode_reply(FetchReply(True, [as_partition_response("a", Send(0, 1, 0), 4)]), [b"1234"])
     body = b"".join(pieces)
     fetch_wire.decode_reply(body)

@@ -31,7 +31,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Hosts]:
         yield cluster
 
 
-class Listening:
+class RecordedFetches:
     """Compares the fetches of node 2 to node 1 with its log at that moment."""
 
     def __init__(self, cluster: Hosts) -> None:
@@ -39,9 +39,9 @@ class Listening:
         self.untrue: list[FetchPartition] = []
         self._follower = cluster[2].partition()
         self._fetch = cluster[1].host.server.fetch
-        cluster[1].host.server.fetch = self._heard  # type: ignore[method-assign]
+        cluster[1].host.server.fetch = self._record  # type: ignore[method-assign]
 
-    async def _heard(self, body: Buffer) -> list[Buffer]:
+    async def _record(self, body: Buffer) -> list[Buffer]:
         for one in decode_request(body).partitions:
             self.partitions.append(one)
             if one.log_end > self._follower.log_end or one.durable_end > self._follower.durable_end:
@@ -60,20 +60,20 @@ def write_at_once(cluster: Hosts) -> None:
 
 
 async def test_the_next_batches_come_while_the_last_are_written(two: Hosts) -> None:
-    heard, follower = Listening(two), two[2].partition()
+    recorded, follower = RecordedFetches(two), two[2].partition()
     async with two[2].shard.committer.paused(follower):
         write_at_once(two)
-        await until(lambda: heard.ahead)
-        assert (heard.ahead[0].log_end, heard.ahead[0].ahead) == (1, (2, 1))
+        await until(lambda: recorded.ahead)
+        assert (recorded.ahead[0].log_end, recorded.ahead[0].ahead) == (1, (2, 1))
         assert two[1].partition().high_watermark == 1, "what is on its way is not acknowledged"
     await until(lambda: two[1].partition().high_watermark == follower.log_end == 1 + BATCHES)
     assert two[2].stored_bytes() == two[1].stored_bytes()
-    assert len(heard.ahead) > 2
-    assert heard.untrue == []
+    assert len(recorded.ahead) > 2
+    assert recorded.untrue == []
 
 
 async def test_a_failed_write_drops_what_was_asked_for_behind_it(two: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, follower, write, failed = Listening(two), two[2].partition(), RealDisk.pwritev, []
+    recorded, follower, write, failed = RecordedFetches(two), two[2].partition(), RealDisk.pwritev, []
 
     def full_once(self: RealDisk, handle: int, buffers: Sequence[Buffer], position: int) -> int:
         if not failed and handle == follower.log.segments[-1].handle:
@@ -84,30 +84,32 @@ async def test_a_failed_write_drops_what_was_asked_for_behind_it(two: Hosts, mon
     monkeypatch.setattr(RealDisk, "pwritev", full_once)
     monkeypatch.setattr(following, "AFTER_ERROR_S", 3600)
     write_at_once(two)
-    await until(lambda: failed and heard.ahead)
+    await until(lambda: failed and recorded.ahead)
     (fetcher,) = two[2].host._fetchers.values()
     taken = fetcher.rounds
     await until(lambda: fetcher.rounds >= taken + 3)
-    assert (len(heard.ahead), follower.log_end) == (1, 1), "what came from ahead is not written, and nothing asked for"
+    assert (len(recorded.ahead), follower.log_end) == (1, 1), (
+        "what came from ahead is not written, and nothing asked for"
+    )
     two.elect(1)  # ends the wait
     await until(lambda: two[1].partition().high_watermark == follower.log_end == 1 + BATCHES)
     assert two[2].stored_bytes() == two[1].stored_bytes()
-    assert heard.untrue == []
+    assert recorded.untrue == []
 
 
 async def test_another_leader_is_asked_from_where_the_log_ends(two: Hosts) -> None:
-    heard, follower = Listening(two), two[2].partition()
+    recorded, follower = RecordedFetches(two), two[2].partition()
     async with two[2].shard.committer.paused(follower):
         write_at_once(two)
-        await until(lambda: heard.ahead)
-        begin = len(heard.partitions)
+        await until(lambda: recorded.ahead)
+        begin = len(recorded.partitions)
         two.elect(1)
         await until(lambda: two[1].replica().is_leading)
     await two[1].produce(b"of the next epoch", acks=Acks.ALL)
-    of_next_epoch = [one for one in heard.partitions[begin:] if one.leader_epoch == 2]
+    of_next_epoch = [one for one in recorded.partitions[begin:] if one.leader_epoch == 2]
     assert of_next_epoch[0].ahead is None
     assert two[2].stored_bytes() == two[1].stored_bytes()
-    assert heard.untrue == []
+    assert recorded.untrue == []
 
 
 async def test_what_is_written_is_acknowledged_at_once_though_a_leader_gathers_more(tmp_path: Path) -> None:
@@ -116,10 +118,10 @@ async def test_what_is_written_is_acknowledged_at_once_though_a_leader_gathers_m
         await cluster.create_topic()
         cluster.elect(1)
         await until(lambda: cluster[1].replica().is_leading)
-        heard = Listening(cluster)
+        recorded = RecordedFetches(cluster)
         # the first is larger than the distance of index entries
         for value in (b"%020000d" % 1, b"%0200000d" % 2, b"small"):
             cluster[1].replica().append_nowait(batch_of(value))
         await until(lambda: cluster[1].partition().high_watermark == 3)
-        assert heard.ahead
-        assert heard.untrue == []
+        assert recorded.ahead
+        assert recorded.untrue == []

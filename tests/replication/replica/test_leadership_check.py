@@ -64,7 +64,7 @@ async def test_a_leader_is_confirmed_by_what_the_store_says_now(three: Hosts) ->
         await three[2].replica().confirm_leading()
 
 
-async def test_a_leader_that_has_not_heard_of_its_successor_is_not_confirmed(three: Hosts) -> None:
+async def test_a_leader_that_does_not_know_its_successor_is_not_confirmed(three: Hosts) -> None:
     """Its session is alive and its clock has not moved: the controller has given its leadership away."""
     replica, host = three[1].replica(), three[1].host
     del three.store.nodes[1]  # no message arrives
@@ -98,7 +98,7 @@ async def test_a_store_that_does_not_answer_confirms_nothing(three: Hosts, monke
 # Coalescer
 
 
-class Asked:
+class Queries:
     """A pending store query that the test completes."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Asked:
         self.answering = asyncio.Event()
         self.error: BaseException | None = None
 
-    async def ask(self, keys: Sequence[str]) -> dict[str, str]:
+    async def confirm(self, keys: Sequence[str]) -> dict[str, str]:
         self.questions.append(sorted(keys))
         await self.answering.wait()
         if self.error is not None:
@@ -115,54 +115,54 @@ class Asked:
 
 
 async def test_an_answer_comes_from_a_question_that_was_sent_later() -> None:
-    asked = Asked()
-    gathering = Coalescer(asked.ask)
-    first = asyncio.ensure_future(gathering.answer("a"))
+    queries = Queries()
+    coalescer = Coalescer(queries.confirm)
+    first = asyncio.ensure_future(coalescer.answer("a"))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    later = [asyncio.ensure_future(gathering.answer(key)) for key in ("a", "b", "gone", "b")]
+    later = [asyncio.ensure_future(coalescer.answer(key)) for key in ("a", "b", "gone", "b")]
     await asyncio.sleep(0)
-    asked.answering.set()
+    queries.answering.set()
     assert await first == "a of question 1"
     answers = ["a of question 2", "b of question 2", None, "b of question 2"]
     assert await asyncio.gather(*later) == answers
-    assert asked.questions == [["a"], ["a", "b", "gone"]]
+    assert queries.questions == [["a"], ["a", "b", "gone"]]
 
 
 async def test_ten_thousand_who_ask_at_once_cost_one_question() -> None:
-    asked = Asked()
-    gathering = Coalescer(asked.ask)
-    asked.answering.set()
-    await asyncio.gather(*(gathering.answer("a") for _ in range(10_000)))
-    assert asked.questions == [["a"]]
+    queries = Queries()
+    coalescer = Coalescer(queries.confirm)
+    queries.answering.set()
+    await asyncio.gather(*(coalescer.answer("a") for _ in range(10_000)))
+    assert queries.questions == [["a"]]
 
 
 async def test_a_failed_question_fails_those_who_asked_and_nobody_else() -> None:
-    asked = Asked()
-    gathering = Coalescer(asked.ask)
-    asked.answering.set()
-    asked.error = OSError("no answer")
-    left = asyncio.ensure_future(gathering.answer("a"))
+    queries = Queries()
+    coalescer = Coalescer(queries.confirm)
+    queries.answering.set()
+    queries.error = OSError("no answer")
+    left = asyncio.ensure_future(coalescer.answer("a"))
     with pytest.raises(OSError, match="no answer"):
-        await gathering.answer("a")
+        await coalescer.answer("a")
     left.cancel()
-    asked.error = None
-    assert await gathering.answer("a") == "a of question 2"
+    queries.error = None
+    assert await coalescer.answer("a") == "a of question 2"
 
 
 async def test_a_question_that_is_cancelled_leaves_nobody_waiting() -> None:
     """Cancelled by the query itself."""
-    asked = Asked()
-    gathering = Coalescer(asked.ask)
-    asked.error = asyncio.CancelledError()
-    first = asyncio.ensure_future(gathering.answer("a"))
-    await until(lambda: asked.questions == [["a"]])
-    later = asyncio.ensure_future(gathering.answer("b"))
+    queries = Queries()
+    coalescer = Coalescer(queries.confirm)
+    queries.error = asyncio.CancelledError()
+    first = asyncio.ensure_future(coalescer.answer("a"))
+    await until(lambda: queries.questions == [["a"]])
+    later = asyncio.ensure_future(coalescer.answer("b"))
     await asyncio.sleep(0)
-    asked.answering.set()
+    queries.answering.set()
     _, unanswered = await asyncio.wait((first, later), timeout=5)
     assert not unanswered
     assert isinstance(first.exception(), StoreTimeout)
     assert isinstance(later.exception(), StoreTimeout)
-    asked.error = None
-    assert await gathering.answer("a") == "a of question 2"
+    queries.error = None
+    assert await coalescer.answer("a") == "a of question 2"

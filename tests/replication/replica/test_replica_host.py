@@ -170,7 +170,7 @@ async def test_a_lost_session_ends_leading_before_anything_else(three: Hosts) ->
         three[1].replica().append_nowait(batch_of(b"x"))
 
 
-async def test_a_follower_that_was_restarted_goes_on_and_is_in_sync_again(three: Hosts) -> None:
+async def test_a_follower_that_was_restarted_continues_and_is_in_sync_again(three: Hosts) -> None:
     await three[1].produce(b"a")
     await three.stop(3)
     three.leave_out(3)
@@ -208,7 +208,7 @@ async def test_a_follower_behind_the_leaders_log_start_begins_there(three: Hosts
     assert three[3].values() == [b"e", b"f"]
 
 
-async def test_a_beginning_anew_that_was_cut_short_is_begun_once_more_and_loses_nothing(
+async def test_an_interrupted_reset_is_repeated_and_loses_nothing(
     three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await three[1].produce(b"a")
@@ -254,7 +254,7 @@ async def test_a_leader_whose_disk_fails_steps_down_and_says_so(three: Hosts) ->
     with pytest.raises(NotLeader):
         three[1].replica().append(batch_of(b"x"), Acks.LEADER)
     three[1].register()
-    assert three[1].offline == [(three.topic_id, 0)] * 2, "a new registration knows nothing of it"
+    assert three[1].offline == [(three.topic_id, 0)] * 2, "a new registration starts without it"
 
 
 async def test_who_cannot_begin_to_lead_lets_another(three: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +300,7 @@ async def test_who_has_no_room_to_begin_leads_once_there_is_some(
     assert await three[2].produce(b"a") == 0
 
 
-async def test_a_follower_that_has_no_room_tells_it_once_and_when_it_follows_again(
+async def test_a_follower_with_a_full_disk_logs_it_once_and_when_it_follows_again(
     three: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(following, "AFTER_ERROR_S", 0.01)
@@ -314,16 +314,16 @@ async def test_a_follower_that_has_no_room_tells_it_once_and_when_it_follows_aga
             raise StorageFull("no space is left")
         return append(*arguments, **how)
 
-    def told(message: str) -> int:
+    def logged_count(message: str) -> int:
         return sum(line.message == message for line in caplog.records)
 
     monkeypatch.setattr(three[2].shard.committer, "append_as_follower", full)
     await three[1].produce(b"a", acks=Acks.LEADER)
     await until(lambda: tries >= 5)
-    assert (told("following failed"), told("following resumed")) == (1, 0)
+    assert (logged_count("following failed"), logged_count("follows again")) == (1, 0)
     is_full = False
     await until(lambda: three[2].partition().log_end == three[1].partition().log_end)
-    await until(lambda: told("following resumed") == 1)
+    await until(lambda: logged_count("follows again") == 1)
 
 
 async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:

@@ -123,7 +123,7 @@ async def test_who_follows_the_topic_comes_back_and_misses_nothing_of_a_new_part
     assert sorted(event.json["value"] for event in seen) == [1, 2, 3]
 
 
-async def test_produces_go_on_while_the_topic_grows(new_topic):
+async def test_produces_continue_while_the_topic_grows(new_topic):
     topic = await new_topic(1)
     answers = []
 

@@ -48,7 +48,7 @@ async def test_the_address_alone_leads_to_the_page_and_v1_to_the_paths(gateway):
     assert set(links.values()) <= set(contract)
 
 
-async def test_options_of_the_node_as_a_whole_tells_every_method(gateway):
+async def test_options_of_the_node_lists_every_method(gateway):
     answer = await options_of_all(gateway)
     assert (answer.status, answer.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
 
@@ -57,8 +57,8 @@ async def options_of_all(gateway):
     """Send `OPTIONS *`, which most HTTP/1.1 client libraries cannot send."""
     if isinstance(gateway, OverHttp2):
         return await gateway.send("OPTIONS", "*")
-    ask = partial(exchange, gateway.port, request_head("OPTIONS", "*"))
-    head, _, body = (await asyncio.get_running_loop().run_in_executor(None, ask)).partition(b"\r\n\r\n")
+    send = partial(exchange, gateway.port, request_head("OPTIONS", "*"))
+    head, _, body = (await asyncio.get_running_loop().run_in_executor(None, send)).partition(b"\r\n\r\n")
     status, *fields = head.decode().split("\r\n")
     return Answer(int(status.split()[1]), dict(field.split(": ", 1) for field in fields), body)
 

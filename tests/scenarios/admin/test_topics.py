@@ -222,7 +222,7 @@ async def test_a_deleted_topic_is_gone_for_every_request(topic):
     assert topic.name not in names
 
 
-async def test_a_topic_created_anew_serves_nothing_of_the_old_one(topic):
+async def test_a_topic_created_again_serves_nothing_of_the_old_one(topic):
     await topic.post_lines('"old"', '"older"')
     await topic.roll()
     await topic.post_lines('"old too"')
@@ -265,7 +265,7 @@ async def test_deleting_and_creating_under_load_never_mixes_lives(topic):
     assert set(await topic.values()) <= {life, life - 1}
 
 
-async def test_topics_are_made_on_the_spot_where_the_node_is_told_so(start_gateway):
+async def test_a_produce_creates_topics_with_auto_create_topics(start_gateway):
     gateway = await start_gateway(auto_create_topics=True, default_partitions=3)
     topic = Topic(gateway, "on-the-spot")
     answers = await asyncio.gather(*(topic.post_lines("1") for _ in range(5)))

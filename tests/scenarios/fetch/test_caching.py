@@ -22,7 +22,7 @@ async def sealed(new_topic):
     return topic
 
 
-async def ask(topic, offset=0, accept="application/json", tag=None, method="GET", **query):
+async def fetch(topic, offset=0, accept="application/json", tag=None, method="GET", **query):
     headers = {"Accept": accept, **({} if tag is None else {"If-None-Match": tag})}
     path = f"{topic.path}/partitions/0/records"
     return await topic.gateway.send(method, path, b"", headers, offset=offset, **query)
@@ -30,37 +30,37 @@ async def ask(topic, offset=0, accept="application/json", tag=None, method="GET"
 
 @pytest.mark.parametrize("accept", FORMS)
 async def test_a_sealed_range_may_be_kept_and_asked_about(sealed, accept):
-    answer = await ask(sealed, accept=accept)
+    answer = await fetch(sealed, accept=accept)
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "max-age=60")
     assert {"Accept", "Accept-Encoding"} <= set(", ".join(answer.headers.getall("Vary")).split(", "))
     tag = answer.headers["ETag"]
     assert tag.startswith("W/") == (accept != RECORD_BATCH)
     for known in (tag, f'"other", {tag}', "*", tag.removeprefix("W/")):
-        again = await ask(sealed, accept=accept, tag=known)
+        again = await fetch(sealed, accept=accept, tag=known)
         assert (again.status, again.body, again.headers["ETag"]) == (304, b"", tag)
         assert again.headers["Cache-Control"] == "max-age=60"
         assert again.headers["Penstock-High-Watermark"] == "6"
-    other = await ask(sealed, accept=accept, tag='"other"')
+    other = await fetch(sealed, accept=accept, tag='"other"')
     assert (other.status, other.body) == (200, answer.body)
-    assert (await ask(sealed, accept=accept, tag=tag, method="HEAD")).status == 304
+    assert (await fetch(sealed, accept=accept, tag=tag, method="HEAD")).status == 304
 
 
 async def test_each_answer_has_its_own_tag(sealed):
-    answers = [await ask(sealed, accept=accept) for accept in FORMS]
-    answers += [await ask(sealed, offset=1), await ask(sealed, max_records=1), await ask(sealed, value="base64")]
-    answers += [await ask(sealed, accept=NDJSON, ndjson="values")]
+    answers = [await fetch(sealed, accept=accept) for accept in FORMS]
+    answers += [await fetch(sealed, offset=1), await fetch(sealed, max_records=1), await fetch(sealed, value="base64")]
+    answers += [await fetch(sealed, accept=NDJSON, ndjson="values")]
     assert len({answer.headers["ETag"] for answer in answers}) == len(answers)
 
 
 async def test_what_is_not_sealed_is_not_kept(sealed):
-    tag = (await ask(sealed)).headers["ETag"]
+    tag = (await fetch(sealed)).headers["ETag"]
     for answer in (
-        await ask(sealed, offset=4),
-        await ask(sealed, offset=6),
-        await ask(sealed, offset=4, tag="*"),
+        await fetch(sealed, offset=4),
+        await fetch(sealed, offset=6),
+        await fetch(sealed, offset=4, tag="*"),
         await sealed.fetch(),
         await sealed.fetch(timestamp=0),
-        await ask(sealed, offset=7, tag=tag),
+        await fetch(sealed, offset=7, tag=tag),
         await sealed.gateway.send("GET", "/v1/topics/none"),
     ):
         assert answer.headers["Cache-Control"] == "no-store"
@@ -69,16 +69,16 @@ async def test_what_is_not_sealed_is_not_kept(sealed):
 
 
 async def test_a_tag_outlives_what_comes_later(sealed):
-    tag = (await ask(sealed)).headers["ETag"]
+    tag = (await fetch(sealed)).headers["ETag"]
     await sealed.post_lines("6")
     await sealed.roll()
-    assert (await ask(sealed, tag=tag)).status == 304
+    assert (await fetch(sealed, tag=tag)).status == 304
 
 
 async def test_deleted_records_are_gone_whatever_the_client_has(sealed):
-    tag = (await ask(sealed)).headers["ETag"]
+    tag = (await fetch(sealed)).headers["ETag"]
     await sealed.gateway.send("DELETE", f"{sealed.path}/partitions/0/records", before=2)
-    assert_problem(await ask(sealed, tag=tag), "offset_below_log_start")
+    assert_problem(await fetch(sealed, tag=tag), "offset_below_log_start")
 
 
 async def test_a_topic_made_again_has_other_tags(new_topic):
@@ -88,7 +88,7 @@ async def test_a_topic_made_again_has_other_tags(new_topic):
         await topic.gateway.send("PUT", topic.path, b'{"partitions":1}', {"Content-Type": "application/json"})
         await topic.post_lines("1")
         await topic.roll()
-        tags.append((await ask(topic)).headers["ETag"])
+        tags.append((await fetch(topic)).headers["ETag"])
         await topic.gateway.send("DELETE", topic.path)
     assert tags[0] != tags[1]
 
@@ -99,7 +99,7 @@ async def test_what_cannot_be_decoded_is_not_kept(new_topic):
     await topic.post(batch(record(0), 2), RECORD_BATCH)
     await topic.roll()
     for accept in FORMS:
-        answer = await ask(topic, accept=accept)
+        answer = await fetch(topic, accept=accept)
         assert (answer.status, "ETag" in answer.headers) == (200, accept == RECORD_BATCH), (
             "batches are given as they are"
         )

@@ -22,7 +22,7 @@ async def large(new_topic):
     return topic
 
 
-async def ask(topic, encoding, accept=JSON, method="GET", **query):
+async def fetch(topic, encoding, accept=JSON, method="GET", **query):
     headers = {"Accept": accept, "Accept-Encoding": encoding}
     return await topic.gateway.send(method, f"{topic.path}/partitions/0/records", b"", headers, offset=0, **query)
 
@@ -57,17 +57,17 @@ async def test_a_fetch_over_many_partitions_too(large, encoding):
 
 
 async def test_stored_batches_and_small_answers_are_given_as_they_are(large, new_topic):
-    assert "Content-Encoding" not in (await ask(large, "gzip", RECORD_BATCH)).headers
-    assert "Content-Encoding" not in (await ask(large, "gzip", max_records=10)).headers
-    assert "Content-Encoding" not in (await ask(large, "gzip;q=0, br, *")).headers
+    assert "Content-Encoding" not in (await fetch(large, "gzip", RECORD_BATCH)).headers
+    assert "Content-Encoding" not in (await fetch(large, "gzip", max_records=10)).headers
+    assert "Content-Encoding" not in (await fetch(large, "gzip;q=0, br, *")).headers
 
 
 @sharded_only
-async def test_a_head_tells_the_same(large):
+async def test_head_has_the_headers_of_get(large):
     head = await raw_answer(large, "zstd", JSON, "HEAD")
-    whole = await raw_answer(large, "zstd", JSON)
+    full = await raw_answer(large, "zstd", JSON)
     for name in ("Content-Encoding", "Vary", "Content-Type"):
-        assert head.headers[name] == whole.headers[name]
+        assert head.headers[name] == full.headers[name]
 
 
 @http2_only

@@ -42,7 +42,7 @@ async def test_a_tail_gives_what_is_there_and_then_what_comes(topic, follow):
         assert stream.status == 200
         old = await stream.take(2)
         assert [event.json["value"] for event in old] == ["old", {"n": 1}]
-        assert [event.id for event in old] == ["1", "2"], "an id is where to go on"
+        assert [event.id for event in old] == ["1", "2"], "an id is the next position"
         for number in range(3):
             await topic.post_lines(str(number))
             (event,) = await stream.take(1)
@@ -150,7 +150,7 @@ async def test_what_is_wrong_at_the_beginning_is_a_problem_document(topic, follo
         assert problem["status"] == stream.status
 
 
-async def test_wrong_positions_in_the_query_are_told(topic, follow):
+async def test_wrong_positions_in_the_query_are_reported(topic, follow):
     for positions in ("x", "1-2", "", "9" * 19):
         async with follow(topic, f"?positions={positions}") as stream:
             assert (await stream.problem())["code"] == "invalid_query"
@@ -317,14 +317,14 @@ async def test_streams_that_nobody_reads_hold_a_bounded_amount_of_large_batches(
         assert budget.size_bytes < 2 * 2 * sum(map(len, batch)), "one has found room, the others wait"
         await asyncio.sleep(0.05)
 
-    async def whole(reader):
+    async def all_values(reader):
         body = b""
         while body.count(b"data: ") < 14:
             body += await reader.read(2**20)
         return [number.decode() for number in re.findall(rb'"value":"([0-9])', body)]
 
     async with asyncio.timeout(6 * PROMPT_S):
-        assert await asyncio.gather(*(whole(reader) for reader, _ in clients)) == [list("0123456" * 2)] * 5
+        assert await asyncio.gather(*(all_values(reader) for reader, _ in clients)) == [list("0123456" * 2)] * 5
     for _, writer in clients:
         writer.close()
     await until(topic, "penstock_event_streams", 0)

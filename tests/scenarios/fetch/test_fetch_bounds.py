@@ -43,7 +43,7 @@ async def test_max_records_bounds_an_answer_to_the_record(numbered, max_records)
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 700, 10_000, 2_147_483_647])
-async def test_whatever_max_bytes_is_reading_goes_on_and_misses_nothing(numbered, max_bytes):
+async def test_whatever_max_bytes_is_reading_continues_and_misses_nothing(numbered, max_bytes):
     records, fetches = await read_through(numbered, max_bytes=max_bytes)
     assert [record["value"] for record in records] == list(range(100))
     assert fetches == 1 or max_bytes < 10_000

@@ -84,7 +84,7 @@ async def test_at_the_end_there_is_nothing_in_any_form(mixed):
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", "application/xml, text/plain"])
-async def test_a_form_that_cannot_be_given_is_told(mixed, accept):
+async def test_a_form_that_cannot_be_given_is_reported(mixed, accept):
     assert_problem(await mixed.fetch(accept=accept), "not_acceptable")
 
 

@@ -78,10 +78,10 @@ async def test_a_produce_to_any_of_them_wakes_the_poll_at_once(new_topic, acks):
     for partition in range(4):
         poll = await waiting(topic.gateway, *((topic.name, number, 0) for number in range(4)))
         begun = time.monotonic()
-        await topic.post_lines(f'"news of {partition}"', to=partition, acks=acks)
+        await topic.post_lines(f'"record of {partition}"', to=partition, acks=acks)
         answer = await poll
         assert time.monotonic() - begun < PROMPT_S
-        assert values(answer)[partition] == [f"news of {partition}"]
+        assert values(answer)[partition] == [f"record of {partition}"]
         topic = await new_topic(4)
 
 
@@ -126,7 +126,7 @@ async def test_a_partition_that_cannot_be_read_does_not_keep_the_others_from_it(
     wanted = ((topic.name, 0, 0), ("no-such-topic", 0, 0), (topic.name, 7, 0), (topic.name, 1, 5))
     begun = time.monotonic()
     answer = await fetch_many(topic.gateway, *wanted, wait_ms=LONG_MS, min_bytes=1_000_000)
-    assert time.monotonic() - begun < PROMPT_S, "a problem is told at once, whatever there is to wait for"
+    assert time.monotonic() - begun < PROMPT_S, "a problem is returned at once, also with wait_ms"
     assert answer.status == 207
     assert values(answer) == [[1], [], [], []]
     problems = [entry.get("problem", {}) for entry in answer.json["partitions"]]
@@ -143,7 +143,7 @@ async def test_when_none_can_be_read_the_answer_is_the_first_problem_with_all_of
     assert codes == ["offset_above_high_watermark", "unknown_topic"]
 
 
-async def test_a_deleted_topic_ends_the_poll_and_is_told(new_topic):
+async def test_a_deleted_topic_ends_the_poll_with_a_problem(new_topic):
     stays, goes = await new_topic(), await new_topic()
     poll = await waiting(stays.gateway, (stays.name, 0, 0), (goes.name, 0, 0))
     await goes.gateway.send("DELETE", goes.path)

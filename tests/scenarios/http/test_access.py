@@ -25,8 +25,10 @@ class Guarded:
         self.gateway = gateway
         self.tokens = tokens
 
-    async def ask(self, who: str | None, method: str, path: str, document: Any = None, **query: object) -> Answer:
-        headers = {} if who is None else bearer(self.tokens[who])
+    async def send(
+        self, token_name: str | None, method: str, path: str, document: Any = None, **query: object
+    ) -> Answer:
+        headers = {} if token_name is None else bearer(self.tokens[token_name])
         body = b""
         if document is not None:
             headers["Content-Type"] = JSON
@@ -75,11 +77,11 @@ async def guarded(form, process_of, start_gateway, tokens_file):
             gateway = await stack.enter_async_context(over_http2(process_of(form).port))
         guarded = Guarded(gateway, tokens)
         for topic in TOPICS:
-            await guarded.ask("boss", "DELETE", f"/v1/topics/{topic}")
-            assert (await guarded.ask("boss", "PUT", f"/v1/topics/{topic}", {"partitions": 2})).status == 201
+            await guarded.send("boss", "DELETE", f"/v1/topics/{topic}")
+            assert (await guarded.send("boss", "PUT", f"/v1/topics/{topic}", {"partitions": 2})).status == 201
             for partition in (0, 1):
                 where = f"/v1/topics/{topic}/partitions/{partition}/records"
-                assert (await guarded.ask("boss", "POST", where, {"records": [{"value": 1}]})).status == 200
+                assert (await guarded.send("boss", "POST", where, {"records": [{"value": 1}]})).status == 200
         yield guarded
 
 
@@ -104,28 +106,28 @@ ABOUT_A_TOPIC = [
 async def test_each_right_allows_what_it_says_for_its_prefix_and_nothing_else(guarded):
     rights = {"reader": "read", "writer": "write", "admin": "admin", "scraper": "none"}
     for method, below, document, query, right in ABOUT_A_TOPIC:
-        for who, has in rights.items():
+        for token_name, has in rights.items():
             for topic in ("a.one", "b.one", "a-one", "b.no-such-topic"):
-                answer = await guarded.ask(who, method, f"/v1/topics/{topic}{below}", document, **query)
-                case = (who, method, topic, below, answer.body)
+                answer = await guarded.send(token_name, method, f"/v1/topics/{topic}{below}", document, **query)
+                case = (token_name, method, topic, below, answer.body)
                 if topic == "a.one" and has != "none" and right in (has, "any"):
                     assert answer.status in (200, 201, 204), case
                 else:
                     missing = "read" if right == "any" else right
                     problem = assert_problem(answer, "forbidden", right=missing, topic=topic)
-                    assert who in problem["detail"], case
+                    assert token_name in problem["detail"], case
 
 
 async def test_producer_ids_take_the_right_to_write_to_any_topic(guarded):
-    for who in ("boss", "writer", "mixed"):
-        assert (await guarded.ask(who, "POST", "/v1/producers")).status == 201, who
-    for who in ("reader", "admin", "scraper"):
-        assert_problem(await guarded.ask(who, "POST", "/v1/producers"), "forbidden", right="write")
+    for token_name in ("boss", "writer", "mixed"):
+        assert (await guarded.send(token_name, "POST", "/v1/producers")).status == 201, token_name
+    for token_name in ("reader", "admin", "scraper"):
+        assert_problem(await guarded.send(token_name, "POST", "/v1/producers"), "forbidden", right="write")
 
 
 async def test_without_a_token_that_is_known_there_is_nothing_but_health_and_the_contract(guarded):
     for path in ("/healthz", "/readyz", "/openapi.json", "/docs"):
-        assert (await guarded.ask(None, "GET", path)).status == 200, path
+        assert (await guarded.send(None, "GET", path)).status == 200, path
     good = guarded.tokens["boss"]
     given = {
         None: "Bearer",
@@ -151,10 +153,10 @@ async def test_without_a_token_that_is_known_there_is_nothing_but_health_and_the
     for scheme in ("bearer ", "BEARER ", "Bearer  "):
         assert (await guarded.gateway.send("GET", "/v1/topics", b"", {"Authorization": scheme + good})).status == 200
     for path in ("/v1/cluster", "/metrics"):
-        assert (await guarded.ask("scraper", "GET", path)).status == 200
-    assert (await guarded.ask("mixed", "GET", "/v1/cluster")).status == 200
-    for who in ("boss", "mixed"):  # metrics cover all topics: a right to single topics does not include them
-        assert_problem(await guarded.ask(who, "GET", "/metrics"), "forbidden", right="metrics")
+        assert (await guarded.send("scraper", "GET", path)).status == 200
+    assert (await guarded.send("mixed", "GET", "/v1/cluster")).status == 200
+    for token_name in ("boss", "mixed"):  # metrics cover all topics: a right to single topics does not include them
+        assert_problem(await guarded.send(token_name, "GET", "/metrics"), "forbidden", right="metrics")
 
 
 async def test_a_query_or_another_header_is_no_token(guarded):
@@ -167,36 +169,36 @@ async def test_a_query_or_another_header_is_no_token(guarded):
 
 
 async def test_the_list_has_the_topics_that_may_be_read(guarded):
-    for who, topics in {
+    for token_name, topics in {
         "boss": TOPICS,
         "reader": TOPICS[:2],
         "mixed": ("a.one", "b.one"),
         "writer": (),
         "admin": (),
     }.items():
-        found = (await guarded.ask(who, "GET", "/v1/topics")).json["topics"]
-        assert tuple(topic["topic"] for topic in found) == topics, who
+        found = (await guarded.send(token_name, "GET", "/v1/topics")).json["topics"]
+        assert tuple(topic["topic"] for topic in found) == topics, token_name
 
 
 async def test_fetch_many_checks_each_topic(guarded):
     def wish(*names: str) -> dict[str, Any]:
         return {"partitions": [{"topic": name, "partition": n, "offset": 0} for name in names for n in (0, 1)]}
 
-    assert (await guarded.ask("reader", "POST", "/v1/fetch", wish("a.one", "a.two"))).status == 200
-    answer = await guarded.ask("reader", "POST", "/v1/fetch", {**wish("a.one", "b.one", "b.none"), "wait_ms": 60_000})
+    assert (await guarded.send("reader", "POST", "/v1/fetch", wish("a.one", "a.two"))).status == 200
+    answer = await guarded.send("reader", "POST", "/v1/fetch", {**wish("a.one", "b.one", "b.none"), "wait_ms": 60_000})
     assert answer.status == 207
     problems = [part.get("problem", {}) for part in answer.json["partitions"]]
     assert [(one.get("code"), one.get("right"), one.get("topic")) for one in problems] == [
         *[(None, None, None)] * 2, *[("forbidden", "read", "b.one")] * 2, *[("forbidden", "read", "b.none")] * 2,
     ]  # fmt: skip
     assert [len(part["records"]) for part in answer.json["partitions"][:2]] == [1, 1]
-    for who in ("writer", "admin", "scraper"):
-        assert_problem(await guarded.ask(who, "POST", "/v1/fetch", wish("a.one")), "forbidden", right="read")
+    for token_name in ("writer", "admin", "scraper"):
+        assert_problem(await guarded.send(token_name, "POST", "/v1/fetch", wish("a.one")), "forbidden", right="read")
 
 
 async def test_produce_many_checks_each_topic(guarded):
     records = {"records": [{"topic": topic, "value": 2, "partition": 1} for topic in (*TOPICS, "c.none")]}
-    answer = await guarded.ask("mixed", "POST", "/v1/records", records)
+    answer = await guarded.send("mixed", "POST", "/v1/records", records)
     assert answer.status == 207
     results = {one["topic"]: one.get("problem", {}) for one in answer.json["results"]}
     assert {topic: (one.get("code"), one.get("right")) for topic, one in results.items()} == {
@@ -204,25 +206,25 @@ async def test_produce_many_checks_each_topic(guarded):
     }  # fmt: skip
     for topic, ends in {"a.one": 1, "a.two": 2, "b.one": 2}.items():
         path = f"/v1/topics/{topic}/partitions/1/offsets"
-        assert (await guarded.ask("boss", "GET", path)).json["log_end"] == ends
-    assert_problem(await guarded.ask("reader", "POST", "/v1/records", records), "forbidden", right="write")
+        assert (await guarded.send("boss", "GET", path)).json["log_end"] == ends
+    assert_problem(await guarded.send("reader", "POST", "/v1/records", records), "forbidden", right="write")
 
 
 async def test_whom_a_shard_forwards_for_is_checked_where_the_request_arrived(guarded):
     """Each process has its own port: the answer is the same for any port and any partition."""
-    described = (await guarded.ask("boss", "GET", "/v1/topics/a.one")).json
+    described = (await guarded.send("boss", "GET", "/v1/topics/a.one")).json
     assert {part["partition"] for part in described["partitions"]} == {0, 1}
     for part in (0, 1):
         path = f"/v1/topics/a.one/partitions/{part}/records"
-        assert (await guarded.ask("reader", "GET", path, offset=0)).status == 200
-        assert_problem(await guarded.ask("writer", "GET", path, offset=0), "forbidden")
-        assert (await guarded.ask(None, "GET", path, offset=0)).status == 401
+        assert (await guarded.send("reader", "GET", path, offset=0)).status == 200
+        assert_problem(await guarded.send("writer", "GET", path, offset=0), "forbidden")
+        assert (await guarded.send(None, "GET", path, offset=0)).status == 401
 
 
 @pytest.mark.parametrize("where", ["/v1/topics/{}/records", "/v1/topics/{}/partitions/0/records"])
 async def test_a_tail_takes_the_right_to_read(guarded, where):
-    for who, topic, status in (("reader", "a.one", 200), ("reader", "b.one", 403), ("writer", "a.one", 403)):
-        headers = bearer(guarded.tokens[who])
+    for token_name, topic, status in (("reader", "a.one", 200), ("reader", "b.one", 403), ("writer", "a.one", 403)):
+        headers = bearer(guarded.tokens[token_name])
         async with event_source(guarded.gateway.port, where.format(topic), headers) as stream:
             assert stream.status == status
 
@@ -243,10 +245,10 @@ async def test_who_may_write_makes_topics_by_writing_where_the_node_does_that(st
     path, tokens = tokens_file
     node = Guarded(await start_gateway(tokens_file=path, auto_create_topics=True), tokens)
     records = {"records": [{"value": 1}]}
-    assert (await node.ask("writer", "POST", "/v1/topics/a.new/records", records)).status == 200
-    assert_problem(await node.ask("writer", "POST", "/v1/topics/b.new/records", records), "forbidden")
-    assert_problem(await node.ask("writer", "PUT", "/v1/topics/a.other"), "forbidden", right="admin")
+    assert (await node.send("writer", "POST", "/v1/topics/a.new/records", records)).status == 200
+    assert_problem(await node.send("writer", "POST", "/v1/topics/b.new/records", records), "forbidden")
+    assert_problem(await node.send("writer", "PUT", "/v1/topics/a.other"), "forbidden", right="admin")
     many = {"records": [{"topic": name, "value": 1} for name in ("a.more", "b.more")]}
-    assert (await node.ask("writer", "POST", "/v1/records", many)).status == 207
-    found = (await node.ask("boss", "GET", "/v1/topics")).json["topics"]
+    assert (await node.send("writer", "POST", "/v1/records", many)).status == 207
+    found = (await node.send("boss", "GET", "/v1/topics")).json["topics"]
     assert [topic["topic"] for topic in found] == ["a.more", "a.new"]

@@ -33,7 +33,7 @@ async def test_a_body_shorter_than_announced_is_not_stored(topic, announced):
 
 
 @ANNOUNCED
-async def test_a_client_whose_upload_ended_early_is_not_told_200(topic, announced):
+async def test_an_upload_that_ended_early_does_not_get_200(topic, announced):
     head = request_head("POST", f"{topic.path}/records", f"Content-Length: {announced}")
     answer = await in_thread(exchange, topic.gateway.port, head, b"12345", ends_sending=True)
     assert not answer or answer.startswith(b"HTTP/1.1 400 ")

@@ -98,14 +98,14 @@ def test_a_refusal_reaches_a_client_that_still_sends(
 
 @PROTOCOLS
 @pytest.mark.parametrize("is_announced", [True, False])
-def test_a_body_over_the_limit_is_told_413_and_its_limit(small_process, large_body, protocol, is_announced):
+def test_a_body_over_the_limit_gets_413_and_its_limit(small_process, large_body, protocol, is_announced):
     """Detected by the declared length, or while reading."""
     assert_too_large(small_process.url + "/v1/topics/t/records", large_body, protocol, is_announced, limit=2**20)
 
 
 @PROTOCOLS
 @pytest.mark.parametrize("is_announced", [True, False])
-def test_a_body_far_over_the_limit_of_a_plain_start_is_told_413(
+def test_a_body_far_over_the_limit_of_a_plain_start_gets_413(
     shared_process, topic_path, larger_body, protocol, is_announced
 ):
     """The node has to discard more than one limit of body bytes."""
@@ -168,7 +168,7 @@ def test_a_body_announced_too_large_is_answered_before_any_of_it_is_sent(small_p
 
 
 @pytest.mark.parametrize("size", [500_000, 4_000_000])
-def test_a_slow_sender_reads_its_refusal_and_goes_on_with_the_connection(shared_process, size):
+def test_a_slow_sender_reads_its_refusal_and_keeps_the_connection(shared_process, size):
     """It reads nothing before it has sent everything, as many HTTP/1.1 libraries do."""
     client = http.client.HTTPConnection("127.0.0.1", shared_process.port, timeout=10)
     client.putrequest("POST", "/v1/topics/no-such-topic/records")

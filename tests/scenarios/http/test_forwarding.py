@@ -11,7 +11,7 @@ STRAIGHT = {"Penstock-Forward": "never"}
 PARTITIONS = 8  # with this many, each of two shards owns some, for any topic id
 
 
-async def test_what_must_not_be_passed_on_is_served_here_or_told_where(new_topic, form):
+async def test_a_request_that_must_not_be_forwarded_is_served_here_or_gets_the_leader(new_topic, form):
     topic = await new_topic(PARTITIONS)
     elsewhere = {}
     for number in range(PARTITIONS):
@@ -33,7 +33,7 @@ async def test_what_must_not_be_passed_on_is_served_here_or_told_where(new_topic
     ) - elsewhere.keys()
 
 
-async def test_a_whole_topic_and_a_batch_for_several_are_told_the_same(new_topic, form):
+async def test_requests_for_a_topic_and_for_several_get_the_same(new_topic, form):
     topic = await new_topic(PARTITIONS)
     events = await topic.gateway.send("HEAD", f"{topic.path}/records", b"", {"Accept": "text/event-stream", **STRAIGHT})
     lines = "".join(f'{{"topic":"{topic.name}","partition":{number},"value":1}}\n' for number in range(PARTITIONS))

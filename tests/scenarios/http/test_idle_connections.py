@@ -45,7 +45,7 @@ def http2_hello():
     return connection
 
 
-def ask(connection, method, path, *headers, ends=True):
+def send_request(connection, method, path, *headers, ends=True):
     stream = connection.get_next_available_stream_id()
     pseudo = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "127.0.0.1")]
     connection.send_headers(stream, [*pseudo, *headers], end_stream=ends)
@@ -67,11 +67,11 @@ def body_of(events):
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"PRI * HTTP/2", b"GET /healthz HT"], ids=["nothing", "half-preface", "half-head"]
+    "sent", [b"", b"PRI * HTTP/2", b"GET /healthz HT"], ids=["nothing", "half-preface", "half-head"]
 )
-async def test_who_says_nothing_whole_is_hung_up_on(process, said):
+async def test_a_client_without_a_complete_request_is_disconnected(process, sent):
     reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
-    writer.write(said)
+    writer.write(sent)
     assert await rest_of(reader) == b""
     writer.close()
 
@@ -87,7 +87,7 @@ async def test_an_http2_connection_without_a_request_is_closed(process):
 async def test_an_http2_connection_is_closed_when_it_is_idle_though_it_answers_pings(process):
     reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
     connection = http2_hello()
-    ask(connection, "GET", "/healthz")
+    send_request(connection, "GET", "/healthz")
     writer.write(connection.data_to_send())
     events = await events_until_hung_up(reader, writer, connection)
     assert body_of(events), "its request was answered"
@@ -123,7 +123,7 @@ async def test_a_long_poll_is_not_idle(process, topic_path):
         http1.append((reader, writer))
         reader, writer = await asyncio.open_connection("127.0.0.1", process.port)
         connection = http2_hello()
-        ask(connection, "GET", path)
+        send_request(connection, "GET", path)
         writer.write(connection.data_to_send())
         http2.append((reader, writer, connection))
     for answer in await asyncio.gather(*(rest_of(reader) for reader, _ in http1)):
@@ -151,7 +151,7 @@ async def test_a_slow_body_is_not_idle(process, topic_path):
     writer.write(request_head("POST", f"{topic_path}/records", "Content-Length: 10"))
     reader2, writer2 = await asyncio.open_connection("127.0.0.1", process.port)
     connection = http2_hello()
-    stream = ask(connection, "POST", f"{topic_path}/records", ends=False)
+    stream = send_request(connection, "POST", f"{topic_path}/records", ends=False)
     for number in range(10):
         writer.write(b"x")
         connection.send_data(stream, b"x", end_stream=number == 9)

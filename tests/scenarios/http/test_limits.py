@@ -158,7 +158,7 @@ async def test_headers_over_http2_are_bounded(start_gateway):
 
 
 @http2_only
-async def test_streams_of_a_connection_are_bounded_and_others_are_told_to_try_again(start_gateway):
+async def test_streams_of_a_connection_are_limited_and_further_ones_are_retryable(start_gateway):
     gateway = await start_gateway(http2_streams_max=3)
     topic = await gateway.create("streams")
     client = await Http2Client.open("127.0.0.1", gateway.port)
@@ -180,20 +180,20 @@ async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
     """None is rejected: they stay in the kernel's queue, where they cost the node nothing."""
     gateway = await start_gateway(connections_max=16)
     held = [await asyncio.open_connection("127.0.0.1", gateway.port) for _ in range(15)]
-    ask = request_head("GET", "/healthz")
-    asked = asyncio.create_task(in_thread(exchange, gateway.port, ask))
-    late, _ = await asyncio.wait({asked}, timeout=0.3)
+    request = request_head("GET", "/healthz")
+    answer = asyncio.create_task(in_thread(exchange, gateway.port, request))
+    late, _ = await asyncio.wait({answer}, timeout=0.3)
     assert not late, "sixteen are open, with the one of this test"
     for _, writer in held[:2]:
         writer.close()
     async with asyncio.timeout(20):
-        assert (await asked).startswith(b"HTTP/1.1 200 ")
+        assert (await answer).startswith(b"HTTP/1.1 200 ")
     for _, writer in held[2:]:
         writer.close()
 
 
 @http2_only
-async def test_bodies_under_way_are_bounded_in_total_and_reads_go_on(start_gateway):
+async def test_bodies_under_way_are_bounded_in_total_and_reads_continue(start_gateway):
     """Three clients hold almost 4 MiB without finishing; a fourth is rejected at once, and served after they have
     left.
     """
@@ -252,9 +252,9 @@ async def hold(gateway, topic, size):
     return writer
 
 
-async def until(ask, status):
+async def until(request, status):
     """Poll until this is the answer; a node that never gives it fails the test."""
     async with asyncio.timeout(20):
-        while (answer := await ask()).status != status:
+        while (answer := await request()).status != status:
             await asyncio.sleep(0.02)
     return answer

@@ -113,7 +113,7 @@ async def test_a_preflight_is_answered_for_what_the_path_takes(start_gateway):
     assert_problem(await gateway.send("OPTIONS", "/nowhere", headers=preflight("GET")), "not_found")
 
 
-async def test_options_tells_the_methods_of_a_path(gateway):
+async def test_options_lists_the_methods_of_a_path(gateway):
     answer = await gateway.send("OPTIONS", "/v1/topics/t")
     assert (answer.status, answer.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, PUT")
 

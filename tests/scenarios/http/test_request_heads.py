@@ -17,7 +17,7 @@ CHUNKED = b"1\r\n6\r\n0\r\n\r\n"
 HOST = "Host: 127.0.0.1"
 
 
-async def ask(port, line, *headers, body=b""):
+async def send(port, line, *headers, body=b""):
     """Return status and body of one HTTP/1.1 exchange; the head is sent unchanged."""
     head = "\r\n".join([line, *headers, "Connection: close", "", ""]).encode("latin-1")
     answer = await asyncio.get_running_loop().run_in_executor(None, exchange, port, head + body)
@@ -26,7 +26,7 @@ async def ask(port, line, *headers, body=b""):
 
 
 async def refusal(port, line, *headers, body=b""):
-    status, problem = await ask(port, line, *headers, body=body)
+    status, problem = await send(port, line, *headers, body=body)
     return status, json.loads(problem)["code"]
 
 
@@ -42,13 +42,13 @@ async def test_a_host_that_is_missing_repeated_or_malformed_is_400(gateway, host
 
 async def test_http10_may_leave_the_host_out(gateway):
     """Health checks of old load balancers send none; a page in a browser cannot omit it."""
-    assert (await ask(gateway.port, "GET /healthz HTTP/1.0"))[0] == 200
+    assert (await send(gateway.port, "GET /healthz HTTP/1.0"))[0] == 200
     assert await refusal(gateway.port, "GET /healthz HTTP/1.0", "Host: a.example") == (421, "host_not_allowed")
 
 
 async def test_the_host_of_an_absolute_target_counts(gateway):
     """RFC 9112 3.2.2."""
-    assert (await ask(gateway.port, "GET http://127.0.0.1/healthz HTTP/1.1", "Host: a.example"))[0] == 200
+    assert (await send(gateway.port, "GET http://127.0.0.1/healthz HTTP/1.1", "Host: a.example"))[0] == 200
     foreign = await refusal(gateway.port, "GET http://a.example/healthz HTTP/1.1", HOST)
     assert foreign == (421, "host_not_allowed")
 
@@ -84,7 +84,7 @@ async def test_headers_that_are_lists_may_be_repeated(topic):
         "X-Forwarded-For: a",
         "X-Forwarded-For: b",
     ]
-    assert (await ask(topic.gateway.port, f"GET {topic.path} HTTP/1.1", HOST, *lists))[0] == 200
+    assert (await send(topic.gateway.port, f"GET {topic.path} HTTP/1.1", HOST, *lists))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ async def test_a_transfer_coding_that_is_not_undone_is_refused(topic, codings, s
     line = f"POST {topic.path}/records HTTP/1.1"
     assert await refusal(topic.gateway.port, line, HOST, *headers, body=CHUNKED) == (status, code)
     assert await topic.records() == []
-    assert (await ask(topic.gateway.port, line, HOST, "Transfer-Encoding: Chunked", body=CHUNKED))[0] == 200
+    assert (await send(topic.gateway.port, line, HOST, "Transfer-Encoding: Chunked", body=CHUNKED))[0] == 200
 
 
 @pytest.mark.parametrize("coding", ["gzip", "chunked, gzip", "identity", "chunked, chunked"])
@@ -119,7 +119,7 @@ async def test_trailers_over_http1_are_ignored(topic, declared):
     line = f"POST {topic.path}/records HTTP/1.1"
     head = [HOST, *declared, "Content-Type: text/plain", "Transfer-Encoding: chunked"]
     sent = b"1\r\n6\r\n0\r\nX-Sum: 1\r\n\r\n"
-    assert (await ask(topic.gateway.port, line, *head, body=sent))[0] == 200
+    assert (await send(topic.gateway.port, line, *head, body=sent))[0] == 200
     assert await topic.values() == ["6"]
 
 
@@ -137,7 +137,7 @@ async def test_trailers_over_http2_are_ignored(topic):
 
 
 async def test_options_of_the_node_as_a_whole_over_http1(gateway):
-    assert await ask(gateway.port, "OPTIONS * HTTP/1.1", HOST) == (204, b"")
+    assert await send(gateway.port, "OPTIONS * HTTP/1.1", HOST) == (204, b"")
     assert await refusal(gateway.port, "GET * HTTP/1.1", HOST) == (404, "not_found")
 
 

@@ -196,7 +196,7 @@ WRONG = {
     "no media type": ({**REQUIRED, "datacontenttype": "json"}, "datacontenttype"),
     "both kinds of data": ({**REQUIRED, "data": 1, "data_base64": "AA=="}, "data_base64"),
     "no base64": ({**REQUIRED, "data_base64": "%"}, "data_base64"),
-    "data that is no text": ({**REQUIRED, "datacontenttype": "text/plain", "data": {"a": 1}}, "data"),
+    "data that is not text": ({**REQUIRED, "datacontenttype": "text/plain", "data": {"a": 1}}, "data"),
 }
 
 

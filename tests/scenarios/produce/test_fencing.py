@@ -97,12 +97,12 @@ async def test_every_kind_of_body_and_acks_is_held_to_the_token(topic):
         assert_shut_out(await append(topic, "b", body, content_type=content_type), "a")
         assert (await append(topic, "a", body, content_type=content_type)).status == 200
     assert_shut_out(await append(topic, "b", acks="1"), "a")
-    assert (await append(topic, "b", acks="0")).status == 202, "nobody waits to be told"
+    assert (await append(topic, "b", acks="0")).status == 202, "acks=0 returns no outcome"
     assert (await append(topic, "a", b"6")).status == 200
     assert len(await topic.records()) == len(ONE_RECORD) + 1
 
 
-async def test_a_request_for_several_partitions_tells_which_one_refused(both):
+async def test_a_request_for_several_partitions_reports_which_one_refused(both):
     await set_fence(both, "a", 1)
     answer = await both.post_records({"value": 1, "partition": 0}, {"value": 2, "partition": 1})
     assert answer.status == 207
@@ -160,7 +160,7 @@ async def test_with_an_expected_end_both_must_hold(topic):
     assert_shut_out(await topic.post(b"2", NDJSON, headers | {"Penstock-Fencing-Token": "b"}, to=0), "a")
 
 
-async def test_no_form_of_reading_gives_the_token_and_all_go_on_behind_it(topic):
+async def test_no_form_of_reading_gives_the_token_and_all_continue_behind_it(topic):
     """The token is between records, before the first and after the last one; also when a reader starts at it."""
     await set_fence(topic, "secret-1")
     await append(topic, "secret-1", b'"one"')
@@ -200,7 +200,7 @@ async def test_who_waits_for_records_is_not_woken_by_a_token(topic):
     assert [record["value"] for record in (await waiting).json["records"]] == [5]
 
 
-async def test_a_fetch_that_meets_only_tokens_goes_on_to_the_records_behind_them(topic):
+async def test_a_fetch_that_meets_only_tokens_continues_to_the_records_behind_them(topic):
     for n in range(5):
         await set_fence(topic, f"token-{n}")
     await append(topic, "token-4", b"7")

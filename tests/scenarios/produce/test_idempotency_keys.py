@@ -147,7 +147,7 @@ async def test_records_without_a_key_go_to_the_partition_of_the_requests(new_top
     assert len(used) > 1
 
 
-async def test_no_consumer_sees_what_tells_a_repeat(new_topic):
+async def test_consumers_do_not_see_idempotency_keys(new_topic):
     topic = await new_topic(compression="gzip")
     plain = await new_topic(compression="gzip")
     for _ in range(2):
@@ -252,17 +252,17 @@ async def test_a_key_is_free_again_after_the_window(new_topic):
 
 
 @in_process_only
-async def test_keys_beyond_the_bound_go_and_the_window_tells(new_topic):
+async def test_keys_beyond_the_limit_are_dropped_and_the_window_shrinks(new_topic):
     topic = await new_topic(idempotency_keys_max=8)
-    told = [int((await post(topic, records(n), f"k{n}")).headers[WINDOW]) for n in range(30)]
-    assert told[0] >= 899
-    assert told[-1] < 60
+    windows = [int((await post(topic, records(n), f"k{n}")).headers[WINDOW]) for n in range(30)]
+    assert windows[0] >= 899
+    assert windows[-1] < 60
     assert "Penstock-Duplicate" not in (await post(topic, records(0), "k0")).headers
     assert (await post(topic, records(29), "k29")).headers["Penstock-Duplicate"] == "true"
 
 
 @in_process_only
-async def test_metrics_tell_how_many_keys_there_are_and_what_they_did(start_gateway):
+async def test_metrics_count_keys_and_their_outcomes(start_gateway):
     topic = await (await start_gateway()).create("t")
     for body in (records(1), records(1), records(2)):
         await post(topic, body, "one")

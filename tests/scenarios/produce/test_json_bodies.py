@@ -144,7 +144,7 @@ async def test_a_field_of_the_envelope_given_twice_is_refused(topic, body):
         (b'{"records":[{"value":01}]}', 1, 23),
     ],
 )
-async def test_malformed_json_is_told_by_line_and_column(topic, body, line, column):
+async def test_malformed_json_is_reported_by_line_and_column(topic, body, line, column):
     assert_problem(await topic.post(body, JSON), "malformed_json", line=line, column=column)
     assert await topic.records() == []
 
@@ -161,7 +161,7 @@ async def test_nesting_without_end_is_refused_and_harms_nobody(topic):
     assert await topic.records() == []
 
 
-async def test_text_that_is_not_utf8_is_told_by_its_byte(topic):
+async def test_invalid_utf8_is_reported_by_its_byte(topic):
     body = b'{"records":[{"value":"\xff"}]}'
     assert_problem(await topic.post(body, JSON), "invalid_utf8", byte=22)
     assert await topic.records() == []

@@ -12,7 +12,7 @@ SMALL, LARGE = 10, 600_000  # LARGE is decoded in a thread
 @pytest.mark.parametrize("acks", ["1", "all"])
 async def test_requests_sent_one_behind_the_other_keep_their_order(new_topic, acks):
     tries = [await offsets_of_a_run(await new_topic(2), acks) for _ in range(3)]
-    assert [n // 2 for n in range(60)] in tries, "a machine that stands still may let one through, but not each time"
+    assert [n // 2 for n in range(60)] in tries, "a stalled machine may let one through, but not each time"
 
 
 async def offsets_of_a_run(topic, acks: str) -> list[int]:

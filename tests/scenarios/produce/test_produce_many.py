@@ -76,7 +76,7 @@ async def test_keys_lead_where_they_lead_in_a_produce_to_one_topic(gateway, new_
     ("acks", "status", "durability"),
     [("0", 202, ("none", "none")), ("1", 200, ("page_cache", "page_cache")), ("all", 200, ("fsync", "page_cache"))],
 )
-async def test_acks_and_what_was_waited_for_are_told_for_each_topic(gateway, new_topic, acks, status, durability):
+async def test_acks_and_durability_are_reported_for_each_topic(gateway, new_topic, acks, status, durability):
     group, os = await new_topic(), await new_topic(durability="os")
     answer = await post(gateway, *({"topic": topic.name, "value": 1} for topic in (group, os)), acks=acks)
     assert (answer.status, answer.json["acks"]) == (status, acks)
@@ -97,7 +97,7 @@ async def test_a_topic_that_does_not_exist_fails_alone(gateway, topic, new_name)
     assert await topic.values() == [2, 2]
 
 
-async def test_when_everything_fails_the_answer_is_a_problem_that_tells_of_all(gateway, topic, new_name):
+async def test_when_everything_fails_the_problem_lists_all(gateway, topic, new_name):
     unknown = sorted([new_name(), new_name()])
     records = [{"topic": name, "value": 1} for name in unknown]
     problem = assert_problem(await post(gateway, *records), "unknown_topic", no_side_effects=True)
@@ -122,7 +122,7 @@ async def test_the_records_of_a_partition_stand_or_fall_together(gateway, new_to
 
 
 @in_process_only
-async def test_a_topic_is_made_on_the_spot_where_that_is_wanted(start_gateway):
+async def test_a_produce_to_many_topics_creates_them_with_auto_create_topics(start_gateway):
     gateway = await start_gateway(auto_create_topics=True)
     assert (await post(gateway, {"topic": "new", "value": 1})).status == 200
     refused = await post(gateway, {"topic": "new", "value": 2}, {"topic": "no name!", "value": 3})
@@ -134,7 +134,7 @@ async def test_a_topic_is_made_on_the_spot_where_that_is_wanted(start_gateway):
     [
         pytest.param(b'{"records":[{"topic":"a","value":1},]}', "malformed_json", id="no JSON"),
         pytest.param(b'{"records":[{"value":1}]}', "invalid_body", id="without a topic"),
-        pytest.param(b'{"records":[{"topic":1,"value":1}]}', "invalid_body", id="a topic that is no name"),
+        pytest.param(b'{"records":[{"topic":1,"value":1}]}', "invalid_body", id="a topic that is not a string"),
         pytest.param(b'{"records":[{"topic":"a"}]}', "invalid_body", id="without a value"),
         pytest.param(b'{"records":[{"topic":"a","topic":"b","value":1}]}', "invalid_body", id="two topics"),
         pytest.param(b'{"records":[{"topic":"a","value":1,"offset":1}]}', "unknown_field", id="an offset"),

@@ -97,7 +97,7 @@ def patched(at: int, form: str, value: int) -> bytes:
         pytest.param(patched(MAX_TIMESTAMP_AT, ">q", 2**62), "invalid_body", id="from the far future"),
     ],
 )
-async def test_a_batch_that_does_not_tell_the_truth_is_refused(topic, body, code):
+async def test_a_batch_with_wrong_header_fields_is_refused(topic, body, code):
     assert_problem(await topic.post(body, RECORD_BATCH), code, no_side_effects=True)
     assert await topic.records() == []
 

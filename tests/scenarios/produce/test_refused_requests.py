@@ -65,7 +65,7 @@ async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, 
 
 
 @pytest.mark.parametrize("operation", [one for one in BUILT if "{topic}" in one.path], **IDS)
-async def test_an_unknown_topic_is_told_everywhere(gateway, operation):
+async def test_an_unknown_topic_is_reported_by_every_route(gateway, operation):
     if operation.operation_id == "create_topic":
         return
     body = {"PATCH": b'{"config":{}}', "PUT": b'{"token":"a"}', "POST": b"1"}.get(operation.method, b"")
@@ -103,7 +103,7 @@ async def test_a_planned_body_is_refused_and_not_taken_for_another(topic, media_
         ("TRACE", "/v1/topics/{topic}"),
     ],
 )
-async def test_a_wrong_method_is_told_which_are_right(gateway, method, path):
+async def test_a_wrong_method_gets_405_with_the_allowed_ones(gateway, method, path):
     allowed = {operation.method for operation in [*BUILT, *PLANNED] if operation.path == path}
     path = path.replace("{topic}", "t").replace("{partition}", "0")
     answer = await gateway.send(method, path, b"x" if method == "PUT" else b"")

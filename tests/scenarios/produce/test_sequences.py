@@ -78,7 +78,7 @@ async def test_what_is_stored_says_whose_it_is_and_keeps_a_right_checksum(new_to
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-async def test_a_gap_is_refused_and_tells_what_is_expected(both, partition):
+async def test_a_gap_is_refused_with_the_expected_sequence(both, partition):
     producer = await new_producer(both, partition)
     await producer.send(0, b"1\n2")
     gap = await producer.send(5)
@@ -100,7 +100,7 @@ async def test_a_newer_epoch_shuts_out_the_older_one(both, partition):
     assert fenced.headers["Producer-Epoch"] == "2"
 
 
-async def test_one_of_the_last_16_is_answered_and_an_older_one_is_told_as_stored(topic):
+async def test_one_of_the_last_16_is_answered_and_an_older_one_is_reported_as_stored(topic):
     producer = await new_producer(topic)
     for seq in range(17):
         await producer.send(seq)

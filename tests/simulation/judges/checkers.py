@@ -48,13 +48,13 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
         found += lost_writes(history.produced, leaders, history.deleted_below)
         full_reads = [poll for poll in history.polled if poll.is_full_read]
         found += unseen(history.produced, full_reads, history.deleted_below)
-        found += deleted_by_nobody(logs, history.deleted_below)
+        found += unexplained_deletions(logs, history.deleted_below)
         found += out_of_real_time_order(history.produced)
         found += history.cuts_below_watermark
     if guarantee.keeps_what_was_read:
         found += dirty_reads(history.polled, leaders, history.deleted_below)
         found += ends_going_back(history.latest)
-        found += wrong_refusals(history)
+        found += wrong_rejections(history)
     found += aborted_reads(history.produced, history.polled, leaders.values())
     found += duplicates(leaders.values())
     found += out_of_sequence(history.produced, leaders.values())
@@ -95,11 +95,11 @@ def unseen(produced: Iterable[Produced], polled: Iterable[Polled], deleted_below
     return found
 
 
-def deleted_by_nobody(logs: Iterable[FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
+def unexplained_deletions(logs: Iterable[FinalLog], deleted_below: Mapping[str, int]) -> list[str]:
     """log_start is raised only by retention and by delete requests."""
     return [
-        f"C1 deleted by nobody: {log.partition} of node {log.node_id} starts at {log.log_start}, "
-        f"deleted was what lies below {deleted_below.get(log.partition, 0)}"
+        f"C1 unexplained deletion: {log.partition} of node {log.node_id} starts at {log.log_start}, "
+        f"records were deleted below {deleted_below.get(log.partition, 0)}"
         for log in logs
         if log.log_start > deleted_below.get(log.partition, 0)
     ]
@@ -180,13 +180,13 @@ def skipping_polls(polled: Iterable[Polled]) -> list[str]:
 def ends_going_back(latest: Iterable[Latest]) -> list[str]:
     """C6, KIP-207: no leader reports an end below one that this client has read up to."""
     return [
-        f"C6 end went back: {one.client} had read {one.partition} to {one.seen}, then was told {one.offset}"
+        f"C6 end went back: {one.client} had read {one.partition} to {one.seen}, then got {one.offset}"
         for one in latest
         if one.offset < one.seen
     ]
 
 
-def wrong_refusals(history: History) -> list[str]:
+def wrong_rejections(history: History) -> list[str]:
     """C15: no node permanently rejects a position that was acknowledged or read as committed before the request."""
     committed: dict[str, list[tuple[float, int]]] = {}
     for one in history.produced:
@@ -198,7 +198,7 @@ def wrong_refusals(history: History) -> list[str]:
     for one in history.refused:
         end = max((end for at, end in committed.get(one.partition, []) if at < one.asked_at), default=0)
         if one.position <= end:
-            text = f"{one.client} was refused for good at {one.partition} {one.position} by node {one.node_id}"
+            text = f"{one.client} was refused permanently at {one.partition} {one.position} by node {one.node_id}"
             found.append(f"C15 wrong refusal: {text}, asked at {one.asked_at:.4f}; committed was {end}")
     return found
 

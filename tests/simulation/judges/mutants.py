@@ -219,29 +219,29 @@ MUTANTS = {
         fault_every_s=0.3,
     ),
     "shrink counts at once": Mutant(
-        "who is to leave is not waited for, though the store may still elect it",
+        "a replica to be removed is not waited for, though the store may still elect it",
         _patched(in_sync_set, "maximal", lambda committed, proposed: {m.node_id for m in proposed or committed}),
     ),
     "growth counts when confirmed": Mutant(
-        "who is to join is not waited for, though the store may know it already",
+        "a replica to be added is not waited for, though the store may already list it",
         _growth_not_waited_for,
         kinds=("cut_one_way", "cut_one_way", "kill", "expire_session"),
         fault_every_s=0.3,
     ),
     "power loss forgotten": Mutant(
-        "a node whose page cache is gone still vouches for it",
+        "a node whose page cache is lost still counts as trusted",
         _patched(election, "is_log_intact", lambda member, registrations, rules: True),
         rules=OS,
         kinds=("lose_power", "cut_two_ways", "kill", "slow_disk"),
     ),
     "lost disk forgotten": Mutant(
-        "a node with a new disk still vouches for the old one",
+        "a node with a new disk still counts as trusted for the old one",
         _patched(election, "is_log_intact", lambda member, registrations, rules: True),
         rules=GROUP,
         kinds=("lose_disk", "kill", "pause", "expire_session"),
     ),
     "unclean by mistake": Mutant(
-        "when nobody in sync is alive, whoever is alive leads",
+        "without a live in-sync replica any live replica leads",
         _unclean_by_mistake,
         rules=GROUP,
         kinds=("kill", "isolate", "pause", "leave"),
@@ -250,19 +250,19 @@ MUTANTS = {
         "an election keeps the epoch", _patched(controller, "reconciled", _same_epoch)
     ),
     "a restarted leader leads on": Mutant(
-        "who led before a restart leads on in the same epoch", _patched(hosted, "role_of", _leads_again)
+        "a leader keeps its epoch over a restart", _patched(hosted, "role_of", _leads_again)
     ),
     "version not checked": Mutant(
         "the store takes a change of a state that has changed since",
         _version_not_checked,
     ),
     "answers of other positions": Mutant(
-        "a follower does as it is told, whenever it had asked",
+        "a follower applies answers to outdated fetches",
         _patched(follower, "on_answer", _whatever_was_asked),
         kinds=("bad_weather", "kill", "expire_session", "pause"),
     ),
     "what is on its way counts": Mutant(
-        "who asks ahead says that it has what it has not written yet",
+        "a fetch ahead acknowledges records that are not written yet",
         _patched(follower, "next_fetch", _ahead_counts),
         kinds=("kill", "lose_power", "expire_session"),
         reads_ahead=True,
@@ -286,7 +286,7 @@ MUTANTS = {
         kinds=("bad_weather", "kill", "expire_session"),
     ),
     "idle partitions lose their followers": Mutant(
-        "whoever has all before an idle partition is written to again has until then been behind",
+        "a follower that had all of an idle partition counts as behind until the next write",
         _patched(progress.Progress, "leader_moves_on", lambda self, leader_end, now: None),
         kinds=("idle",),
         fault_every_s=0.3,
@@ -302,19 +302,19 @@ MUTANTS = {
         _patched(tier.Tier, "end_that_may_go", lambda self: self._hosted.log.log.sealed_end),
     ),
     "a disk's start taken for the log's": Mutant(
-        "who begins where its leader's disk does forgets what the store has before",
+        "a follower that starts at its leader's local log start forgets the records in the store",
         _patched(ReplicaLog, "restart", _restart_at_its_own_start),
         kinds=("lose_disk", "kill", "lose_power", "reassign", "isolate"),
         fault_every_s=0.3,
     ),
-    "final refusals by the clock": Mutant(
-        "a leader with contact to the store refuses for good a position above its high watermark, and does not ask",
+    "permanent refusals by the clock": Mutant(
+        "a leader in contact with the store refuses a position above its high watermark permanently, without a check",
         _patched(hosted.Hosted, "_refuse_above", _refuse_by_the_clock),
         kinds=("pause", "expire_session", "drain", "late_news"),
         fault_every_s=0.3,
     ),
-    "end told too early": Mutant(
-        "a new leader tells its high watermark before it knows what was read (KIP-207)",
+    "end reported too early": Mutant(
+        "a new leader reports its high watermark before it knows what was read (KIP-207)",
         lambda: patch.object(leader.Leader, "latest_offset", property(lambda self: self.high_watermark)),
     ),
 }

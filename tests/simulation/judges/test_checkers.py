@@ -65,7 +65,7 @@ def plant_unseen(history, states, logs):
     history.polled[1] = replace(history.polled[1], records=tuple(enumerate(VALUES))[:2])
 
 
-def plant_deleted_by_nobody(history, states, logs):
+def plant_unexplained_deletion(history, states, logs):
     logs[1].log_start = 1
 
 
@@ -140,7 +140,7 @@ def plant_cut_below_watermark(history, states, logs):
     [
         (plant_lost, "C1"),
         (plant_unseen, "C2"),
-        (plant_deleted_by_nobody, "C1 deleted by nobody"),
+        (plant_unexplained_deletion, "C1 unexplained deletion"),
         (plant_aborted_read, "C3"),
         (plant_duplicate, "C4"),
         (plant_inconsistent, "C5"),

@@ -27,8 +27,8 @@ FIRST_SEED = {
     "unclean by mistake": 33,
     "answers of other positions": 64,
     "idle partitions lose their followers": 4,
-    "end told too early": 10,
-    "final refusals by the clock": 140,
+    "end reported too early": 10,
+    "permanent refusals by the clock": 140,
     "rules 2 and 3: epoch not checked": 49,
     "power loss forgotten": 106,
     "a restarted leader leads on": 2,
@@ -42,7 +42,7 @@ FIRST_SEED = {
 def test_a_planted_bug_is_found(name):
     first = FIRST_SEED[name]
     found = found_by_seed(name, range(first, first + TRIES))
-    assert found is not None, f"no seed from {first} on finds it: `python -m tests.simulation --mutants` looks anew"
+    assert found is not None, f"no seed from {first} on finds it: `python -m tests.simulation --mutants` searches again"
 
 
 def test_every_planted_bug_has_its_seed_and_is_found_soon():

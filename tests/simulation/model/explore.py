@@ -27,7 +27,7 @@ class Finding:
         return "\n  ".join([f"{what}, {self.states} states{' in all' if self.is_complete else ''}", *self.path])
 
 
-def told(names: tuple[str, ...], rules: Rules, bounds: Bounds) -> State:
+def state_after(names: tuple[str, ...], rules: Rules, bounds: Bounds) -> State:
     """Return the state after these steps: the start of an exploration that would take long to get there."""
     state = initial(rules)
     for name in names:
@@ -40,7 +40,7 @@ def told(names: tuple[str, ...], rules: Rules, bounds: Bounds) -> State:
 
 def explore(rules: Rules, bounds: Bounds, states_max: int, story: tuple[str, ...] = ()) -> Finding:
     """Explore breadth first from the end of these steps, up to a number of states."""
-    first = told(story, rules, bounds)
+    first = state_after(story, rules, bounds)
     came_from: dict[State, tuple[State, str] | None] = {first: None}
     to_do = deque([first])
     while to_do:

@@ -135,7 +135,7 @@ def test_without_rule_4_who_lacks_committed_records_joins():
     assert "2 takes 3 in" in found.path
 
 
-def test_a_power_loss_that_nobody_is_told_of_loses_what_was_acknowledged():
+def test_an_undetected_power_loss_loses_acknowledged_records():
     bounds = replace(NARROW, power_losses=1)
     assert explore(Rules(), bounds, STATES, A_RECORD_IN_PAGE_CACHES).invariant is None
     with patch.object(election, "is_log_intact", lambda *_: True):

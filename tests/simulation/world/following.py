@@ -115,7 +115,7 @@ class FollowerDriver:
     def _append(self, data: bytes, watermark: int, log_start: int) -> None:
         hosted = self._hosted
         if data and hosted.log.append_as_follower(data, hosted.life.clock.steady_ms()):
-            hosted.life.tell("%s: copied to %d", hosted.partition, hosted.log.log.log_end)
+            hosted.life.log("%s: copied to %d", hosted.partition, hosted.log.log.log_end)
             hosted.sync_soon()
         log_end = hosted.log.log.log_end
         hosted.high_watermark = follower.follower_watermark(hosted.high_watermark, watermark, log_end)
@@ -125,7 +125,7 @@ class FollowerDriver:
     def _truncated(self, to: int, is_below_watermark: bool) -> None:
         hosted = self._hosted
         hosted.life.world.count("truncations")
-        hosted.life.tell("%s: truncates %d to %d", hosted.partition, hosted.log.log.log_end, to)
+        hosted.life.log("%s: truncates %d to %d", hosted.partition, hosted.log.log.log_end, to)
         if is_below_watermark:
             hosted.life.node.truncated_below_watermark(hosted.partition, to, hosted.high_watermark)
 

@@ -117,7 +117,7 @@ class Hosted:
         self._end_leading()
         self.role = role
         self.following.forget()
-        self.life.tell("%s: %s", self.partition, role)
+        self.life.log("%s: %s", self.partition, role)
         if self.log.offline or isinstance(role, Wait | Leave):
             return
         if isinstance(role, Follow):
@@ -196,7 +196,7 @@ class Hosted:
             return
         if base_offset < before:
             self.life.world.count("repeats recognised")
-        self.life.tell("%s: appended %d..%d acks=%s", self.partition, base_offset, base_offset + count, acks)
+        self.life.log("%s: appended %d..%d acks=%s", self.partition, base_offset, base_offset + count, acks)
         if acks == "1":
             reply("ok", base_offset)
         else:
@@ -213,15 +213,15 @@ class Hosted:
             return
         if self.log.offline:
             return
-        answer = self._heard(leader, fetch)
-        if isinstance(answer, Send) and not self._has_news(fetch):
+        answer = self._record_fetch(leader, fetch)
+        if isinstance(answer, Send) and not self._has_changes(fetch):
             held = Held(fetch, reply)
             self._held[fetch.node_id] = held
             self.life.after(FETCH_WAIT_S, self._serve, held)
             return
         self._answer(fetch, leader.answer_to(fetch) if self.leader is leader else FetchError.NOT_LEADER, reply)
 
-    def _heard(self, leader: Leader, fetch: FollowerFetch) -> FetchAnswer:
+    def _record_fetch(self, leader: Leader, fetch: FollowerFetch) -> FetchAnswer:
         """Record fetch positions. A fetch of a session contains only the partitions that have changed."""
         if fetch == self._fetched.get(fetch.node_id):
             return leader.answer_to(fetch)
@@ -258,7 +258,7 @@ class Hosted:
             return
         if self.leader is not None:
             self.leader.on_log_start(log.log_start, log.local_log_start)
-        self.life.tell("%s: log_start=%d, local from %d", self.partition, log.log_start, log.local_log_start)
+        self.life.log("%s: log_start=%d, local from %d", self.partition, log.log_start, log.local_log_start)
 
     def read(self, offset: int, reply: Reply) -> None:
         """Answer a consumer's fetch, as the leader or an in-sync follower: committed records only."""
@@ -288,7 +288,7 @@ class Hosted:
 
         def confirmed(found: VersionedState) -> None:
             if self.leader is not leader or role_of(life.member, found.state) != Lead(leader.leader_epoch):
-                life.world.count("final refusals withheld")
+                life.world.count("permanent refusals withheld")
                 reply("not_leader", b"", 0, 0, 0)
             else:
                 is_above = offset > self.high_watermark
@@ -314,14 +314,14 @@ class Hosted:
     def _is_in_sync(self) -> bool:
         return self.known is not None and self.known.state.is_in_sync(self.life.node_id)
 
-    def _has_news(self, fetch: FollowerFetch) -> bool:
+    def _has_changes(self, fetch: FollowerFetch) -> bool:
         return self.leader is not None and (
             self.leader.log_end > fetch.wanted or self.leader.high_watermark > fetch.high_watermark
         )
 
     def _serve_held(self) -> None:
         for held in list(self._held.values()):
-            if self._has_news(held.fetch):
+            if self._has_changes(held.fetch):
                 self._serve(held)
 
     def _serve(self, held: Held) -> None:
@@ -360,7 +360,7 @@ class Hosted:
                     self._answer_waiters()
                     self._serve_held()
                 case Propose(state, partition_epoch):
-                    self.life.tell("%s: proposes in_sync %s", self.partition, [m.node_id for m in state.in_sync])
+                    self.life.log("%s: proposes in_sync %s", self.partition, [m.node_id for m in state.in_sync])
                     self.life.propose(self.partition, partition_epoch, state)
 
     def _committed(self, position: int) -> None:
@@ -393,7 +393,7 @@ class Hosted:
     def went_offline(self, error: Exception) -> None:
         """The disk has failed this partition: register that, so that another replica becomes leader."""
         self.log.offline = self.log.offline or error  # type: ignore[assignment]
-        self.life.tell("%s: offline: %s", self.partition, error)
+        self.life.log("%s: offline: %s", self.partition, error)
         self.life.world.count("partitions offline")
         self._end_leading()
         self.life.register()

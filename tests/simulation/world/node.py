@@ -79,9 +79,9 @@ class Node:
         bucket: Bucket,
         rack: str,
         options: NodeOptions,
-        when_watermark: Callable[[str, int, int, int], None],
-        when_cut_below: Callable[[int, str, int, int], None],
-        when_deleted: Callable[[str, int], None],
+        on_watermark: Callable[[str, int, int, int], None],
+        on_truncate_below: Callable[[int, str, int, int], None],
+        on_delete: Callable[[str, int], None],
     ) -> None:
         self.node_id = node_id
         self.name = f"node {node_id}"
@@ -93,9 +93,9 @@ class Node:
         self.peers: dict[int, Node] = {}
         self.slow_until = 0.0
         self.paused_until = 0.0
-        self._when_watermark = when_watermark
-        self._when_cut_below = when_cut_below
-        self.deleted = when_deleted
+        self._on_watermark = on_watermark
+        self._on_truncate_below = on_truncate_below
+        self.deleted = on_delete
 
     def start(self) -> None:
         if self.life is None:
@@ -104,35 +104,35 @@ class Node:
             try:
                 self.life.begin()
             except OSError as error:  # the process ends, and its supervisor restarts it
-                self.tell("cannot start: %s", error)
+                self.log("cannot start: %s", error)
                 self.kill()
                 self.world.after(0.5, self.start)
 
     def kill(self) -> None:
         if self.life is not None:
-            self.tell("killed")
+            self.log("killed")
             self.life, self.disk = None, self.disk.after_kill()
             self.paused_until = 0.0
 
     def lose_power(self) -> None:
-        self.tell("loses power")
+        self.log("loses power")
         self.world.count("power losses")
         self.life, self.disk = None, self.disk.after_power_loss(self.world.random)
         self.paused_until = 0.0
 
     def lose_disk(self) -> None:
-        self.tell("loses its disk")
+        self.log("loses its disk")
         self.world.count("disks lost")
         self.life, self.disk = None, SimDisk(self.clock, boots=self.disk.boots + 1)
 
     def pause(self, seconds: float) -> None:
-        self.tell("pauses for %.1f s", seconds)
+        self.log("pauses for %.1f s", seconds)
         self.paused_until = self.world.now + seconds
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.paused_until = 0.0
         if self.life is not None:
-            self.life.go_on()
+            self.life.resume()
 
     def keep(self, retention_bytes: int | None, local_retention_bytes: int | None) -> None:
         """Change settings of the topic, for hosted and future partitions."""
@@ -154,14 +154,14 @@ class Node:
     def hosted(self, partition: str) -> Hosted | None:
         return self.life.partitions.get(partition) if self.life else None
 
-    def tell(self, text: str, *args: Any) -> None:
-        self.world.tell(self.name, text, *args)
+    def log(self, text: str, *args: Any) -> None:
+        self.world.log(self.name, text, *args)
 
     def saw_watermark(self, partition: str, leader_epoch: int, position: int) -> None:
-        self._when_watermark(partition, self.node_id, leader_epoch, position)
+        self._on_watermark(partition, self.node_id, leader_epoch, position)
 
     def truncated_below_watermark(self, partition: str, to: int, watermark: int) -> None:
-        self._when_cut_below(self.node_id, partition, to, watermark)
+        self._on_truncate_below(self.node_id, partition, to, watermark)
 
     def deliver(self, call: str, *args: Any) -> None:
         """Deliver a request from the network; without a process there is no answer."""
@@ -188,21 +188,21 @@ class Life(StoreClient):
         )
         self.registration_state = load_registration_state(disk, DATA_DIR, self.data.last_stop)
         self._points = dict(self.data.load_checkpoints())
-        self.tell("starts (%s)", self.data.last_stop.value)
+        self.log("starts (%s)", self.data.last_stop.value)
         for name in disk.listdir(f"{DATA_DIR}/topics"):
             self._host(name)
         self.data.mark_recovered()
         self.begin_session()
         self._tick()
 
-    def tell(self, text: str, *args: Any) -> None:
-        self.node.tell(text, *args)
+    def log(self, text: str, *args: Any) -> None:
+        self.node.log(text, *args)
 
     def _host(self, name: str) -> None:
         log = ReplicaLog(self.data, name, self.settings(), self.clock.steady_ms(), self._points)
         self.world.counts["holes after power losses"] += log.report.mid_log_truncations
         self.partitions[name] = Hosted(self, name, log)
-        self.tell("%s", repr(log))
+        self.log("%s", repr(log))
 
     def settings(self) -> TopicSettings:
         return TopicSettings(
@@ -225,15 +225,15 @@ class Life(StoreClient):
         if self._late or self.node.paused_until > self.world.now:
             self._late.append((call, args))
             if len(self._late) == 1:
-                self.world.after(self.node.paused_until - self.world.now, self.go_on)
+                self.world.after(self.node.paused_until - self.world.now, self.resume)
             return
         self._run(call, args)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Run what arrived during a pause, in order: a connection is a stream."""
         while self._late and self.node.life is self:
             if self.node.paused_until > self.world.now:
-                self.world.after(self.node.paused_until - self.world.now, self.go_on)
+                self.world.after(self.node.paused_until - self.world.now, self.resume)
                 return
             self._run(*self._late.popleft())
 

@@ -81,7 +81,7 @@ class ReplicaLog:
         """
         is_keyed = record_batch.read_header(batch).producer_id == KEYED_PRODUCER
         conditions = AppendConditions(key=read_entry(batch)) if is_keyed else None
-        append = Append(batch, None, False, conditions)  # type: ignore[arg-type] # nobody waits for this future
+        append = Append(batch, None, False, conditions)  # type: ignore[arg-type] # no task waits for this future
         if not self.validator.admit([append], self.log.log_end, now_ms):
             if isinstance(append.verdict, Appended):
                 return append.verdict.base_offset

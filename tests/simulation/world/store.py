@@ -75,7 +75,7 @@ class Session:
     node_id: int
     number: int
     timeout_s: float
-    heard_at: float
+    contact_at: float
     connection: Connection
     is_expired: bool = False
 
@@ -111,7 +111,7 @@ class Store:
             session = Session(node_id, self._sequence, self.timeout_s, self.world.now, connection)
             self.sessions.append(session)
         session.connection = connection
-        session.heard_at = self.world.now
+        session.contact_at = self.world.now
         connection.session = session
         connection.back.send(connection.receive, "connected", session.number, self.snapshot)
 
@@ -120,7 +120,7 @@ class Store:
         if self.is_down or session is None or session.connection is not connection or session.is_expired:
             connection.there.is_broken = connection.back.is_broken = True
             return
-        session.heard_at = self.world.now
+        session.contact_at = self.world.now
         getattr(self, f"_on_{what}")(session, *args)
 
     def expire(self, session: Session) -> None:
@@ -129,7 +129,7 @@ class Store:
         session.is_expired = True
         self.sessions.remove(session)
         self.world.count("sessions expired")
-        self.world.tell(STORE, "session %d of node %d expired", session.number, session.node_id)
+        self.world.log(STORE, "session %d of node %d expired", session.number, session.node_id)
         session.connection.back.send(session.connection.receive, "expired")
         if self.tree.ended(session.number):
             self._changed()
@@ -231,7 +231,7 @@ class Store:
         self.world.counts["unclean elections"] += state.unclean_elections - before.unclean_elections
         self.world.counts["in-sync shrinks"] += len(state.in_sync) < len(before.in_sync)
         self.world.counts["in-sync expands"] += len(state.in_sync) > len(before.in_sync)
-        self.world.tell(STORE, "%s v%d %s", partition, written.partition_epoch, _brief(state))
+        self.world.log(STORE, "%s v%d %s", partition, written.partition_epoch, _brief(state))
 
     def _answer(self, session: Session, *message: Any) -> None:
         session.connection.back.send(session.connection.receive, *message)
@@ -239,7 +239,7 @@ class Store:
     def _sweep(self) -> None:
         if not self.is_down:
             for session in list(self.sessions):
-                if self.world.now - session.heard_at > session.timeout_s:
+                if self.world.now - session.contact_at > session.timeout_s:
                     self.expire(session)
         self.world.after(self.timeout_s / 10, self._sweep)
 

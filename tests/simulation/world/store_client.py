@@ -67,7 +67,7 @@ class StoreClient:
     def ping(self) -> None:
         """Ping as kazoo does: no answer for a third of the timeout means that the connection is dead."""
         now = self.node.world.now
-        if now - self._heard_at > self._timeout_s / 3:
+        if now - self._contact_at > self._timeout_s / 3:
             self.session.on(SessionEvent.DISCONNECTED, now)
             self._connect()
         elif self._number is not None:
@@ -84,7 +84,7 @@ class StoreClient:
 
         connection = Connection(there, back, receive)
         self._connection = connection
-        self._heard_at = world.now
+        self._contact_at = world.now
         there.send(self.node.store.connect, connection, self.node.node_id, self._number)
 
     def _receive(self, generation: int, what: str, args: tuple[Any, ...]) -> None:
@@ -97,12 +97,12 @@ class StoreClient:
         connection.there.send(self.node.store.request, connection, what, *args)
 
     def _on_pong(self, sent_at: float) -> None:
-        self._heard_at = self.node.world.now
+        self._contact_at = self.node.world.now
         self.session.on(SessionEvent.ANSWERED, sent_at)
 
     def _on_connected(self, number: int, snapshot: Snapshot) -> None:
         now = self.node.world.now
-        self._heard_at = now
+        self._contact_at = now
         is_new = self._number is None
         self._number = number
         self._blocks.forget()
@@ -122,7 +122,7 @@ class StoreClient:
         self._on_changed(snapshot)
 
     def _on_expired(self) -> None:
-        self.node.tell("session lost")
+        self.node.log("session lost")
         self.session.on(SessionEvent.EXPIRED, self.node.world.now)
         self.controller, self._number, self.member = None, None, Member(self.node.node_id, 0)
         for hosted in self.partitions.values():
@@ -170,7 +170,7 @@ class StoreClient:
     # Messages of the store.
 
     def _on_changed(self, snapshot: Snapshot) -> None:
-        self._heard_at = self.node.world.now
+        self._contact_at = self.node.world.now
         self.node_snapshot = snapshot
         own = snapshot.nodes.get(self.node.node_id)
         if own is None or own.nonce != self._nonce:
@@ -179,7 +179,7 @@ class StoreClient:
         if self.member.broker_epoch != own.broker_epoch:
             for hosted in self.partitions.values() if self.member.broker_epoch else ():
                 hosted.resign()
-            self.node.tell("registered as broker_epoch %d", own.broker_epoch)
+            self.node.log("registered as broker_epoch %d", own.broker_epoch)
             self.member = Member(self.node.node_id, own.broker_epoch)
             self.on_registered(own.broker_epoch)  # type: ignore[attr-defined]
         self.registrations = dict(snapshot.registrations)
@@ -188,7 +188,7 @@ class StoreClient:
         if snapshot.controller is None:
             self._latch(snapshot)
         elif snapshot.controller == self.member.broker_epoch and self.controller is None:
-            self._take_office(snapshot)
+            self._become_controller(snapshot)
         elif self.controller is not None:
             self._control(snapshot)
 
@@ -225,8 +225,8 @@ class StoreClient:
         counted = Create(EPOCH, b"1") if epoch is None else Put(EPOCH, b"%d" % (int(epoch.value) + 1), epoch.version)
         self.commit([Create(HOLDER, name, is_ephemeral=True), counted], LATCH_TAG)
 
-    def _take_office(self, snapshot: Snapshot) -> None:
-        self.node.tell("is the controller, epoch %d", snapshot.controller_epoch)
+    def _become_controller(self, snapshot: Snapshot) -> None:
+        self.node.log("is the controller, epoch %d", snapshot.controller_epoch)
         self.controller = Controller(snapshot.controller_epoch)
         self._control(snapshot)
 
@@ -248,7 +248,7 @@ class StoreClient:
         wanted = Wanted(partition, partition_epoch, state, self.partitions[partition].leader)
         self._blocks.write(wanted, self.node_snapshot)
 
-    def ask_to_move(self, partition: str, state: PartitionState) -> None:
+    def request_move(self, partition: str, state: PartitionState) -> None:
         """Send an administrator's move request to the controller."""
         assert self.controller is not None
         found = self.node_snapshot.partitions[partition]

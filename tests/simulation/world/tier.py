@@ -130,7 +130,7 @@ class Tier:
 
     async def tiered(self, end_offset: int) -> None:
         self.tiered_end = end_offset
-        self._hosted.life.tell("%s: the store has all below %d", self._hosted.partition, end_offset)
+        self._hosted.life.log("%s: the store has all below %d", self._hosted.partition, end_offset)
 
     async def expired(self, end_offset: int) -> int:
         hosted = self._hosted

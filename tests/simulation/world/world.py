@@ -12,22 +12,22 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-TOLD_EVENTS = 40  # of each node, printed at a failure unless more are requested
+LOGGED_EVENTS = 40  # of each node, printed at a failure unless more are requested
 
 
 class World:
     """The scheduler, the randomness of a run, and its event log."""
 
-    def __init__(self, seed: int, told_events: int = TOLD_EVENTS) -> None:
+    def __init__(self, seed: int, logged_events: int = LOGGED_EVENTS) -> None:
         self.seed = seed
         self.random = Random(seed)
         self.now = 0.0
         self.depth = 0  # of nested waits
-        self._told_events = told_events
+        self._logged_events = logged_events
         self.counts: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
-        self._told: dict[str, deque[tuple[float, str, tuple[Any, ...]]]] = {}
+        self._log: dict[str, deque[tuple[float, str, tuple[Any, ...]]]] = {}
 
     def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
         self._sequence += 1
@@ -51,11 +51,11 @@ class World:
         finally:
             self.depth -= 1
 
-    def tell(self, who: str, text: str, *args: Any) -> None:
+    def log(self, source: str, text: str, *args: Any) -> None:
         """Remember a line for the event log. It is formatted only if the run fails."""
-        lines = self._told.get(who)
+        lines = self._log.get(source)
         if lines is None:
-            lines = self._told[who] = deque(maxlen=self._told_events)
+            lines = self._log[source] = deque(maxlen=self._logged_events)
         lines.append((self.now, text, args))
 
     def count(self, what: str) -> None:
@@ -64,7 +64,7 @@ class World:
     def story(self) -> str:
         """Return the last events of every node, each with its time."""
         parts = []
-        for who in sorted(self._told):
-            parts.append(f"--- {who}")
-            parts += [f"{at:9.4f} {text % args if args else text}" for at, text, args in self._told[who]]
+        for source in sorted(self._log):
+            parts.append(f"--- {source}")
+            parts += [f"{at:9.4f} {text % args if args else text}" for at, text, args in self._log[source]]
         return "\n".join(parts)

@@ -92,7 +92,7 @@ def test_a_block_comes_out_as_its_values_do_one_by_one(objects: list[dict[str, o
 
 @given(st.lists(OBJECTS, min_size=1, max_size=4))
 @settings(deadline=None)
-def test_leftovers_tell_the_next_schema_enough_to_fit(objects: list[dict[str, object]]) -> None:
+def test_leftovers_are_enough_for_the_next_schema(objects: list[dict[str, object]]) -> None:
     values = [json.dumps(one).encode() for one in objects]
     members = evolve([], leftover_members(JsonRows([]).decode(values), 100))
     seen = merge_all(map(infer, objects))

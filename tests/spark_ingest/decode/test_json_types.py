@@ -71,7 +71,7 @@ def test_a_published_column_keeps_its_name_place_and_scalar_type(values: list[di
 
 
 @given(st.lists(OBJECTS, max_size=4))
-def test_columns_have_names_that_spark_tells_apart(values: list[dict[str, object]]) -> None:
+def test_column_names_differ_for_spark(values: list[dict[str, object]]) -> None:
     names = [name.lower() for name, _ in columns(evolve([], members_of(*values)))]
     assert len(set(names)) == len(names)
     assert not set(names) & {*STANDARD_COLUMNS, "dt", "hr", ""}

@@ -29,7 +29,7 @@ def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
     return open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
 
 
-def asked(command: str, *stores: ObjectStore, more: tuple[str, ...] = ()) -> tuple[Result, dict[str, Any]]:
+def run(command: str, *stores: ObjectStore, more: tuple[str, ...] = ()) -> tuple[Result, dict[str, Any]]:
     names = ("--output", "--store")
     given = [part for name, store in zip(names, stores, strict=False) for part in (name, store.url)]
     result = CliRunner().invoke(ingest, [command, *given, "--json", *more])
@@ -53,11 +53,11 @@ def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
     delete(source)
     assert not any(one.key.startswith(f"{CLUSTER}/flights/") for one in source.list(""))
 
-    told = r"12 records or more .* partition 0: 5 records, offsets 20 to 24 .* partition 1: 7"
-    with pytest.raises(LostRecords, match=told):
+    message = r"12 records or more .* partition 0: 5 records, offsets 20 to 24 .* partition 1: 7"
+    with pytest.raises(LostRecords, match=message):
         run_job(source, output)
     for command, given in (("status", (output, source)), ("verify", (output, source))):
-        result, document = asked(command, *given)
+        result, document = run(command, *given)
         assert result.exit_code == ExitCode.LOST
         assert document["lost_records"] == 12
         assert [(one["topic"], one["partition"], one["records"]) for one in document["lost"]] == [
@@ -68,12 +68,12 @@ def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
     ran = run_job(source, output, on_lost="skip")
     assert [(one.partition, one.start, one.end) for one in ran.commits[0].lost] == [(0, 20, 25), (1, 0, 7)]
     assert run_job(source, output).commits == []
-    result, document = asked("status", output, source)
+    result, document = run("status", output, source)
     assert (result.exit_code, document["lost"], document["skipped_records"]) == (0, [], 12)
     assert [(one["partition"], one["start"], one["records"]) for one in document["skipped"]] == [(0, 20, 5), (1, 0, 7)]
-    told = CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output
-    assert "skipped: flights partition 1: 7 records from offset 0 on" in told
-    result, document = asked("verify", output)
+    message = CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output
+    assert "skipped: flights partition 1: 7 records from offset 0 on" in message
+    result, document = run("verify", output)
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 12, [])
     assert len(table_rows(output)) == 20
 
@@ -85,8 +85,8 @@ def test_a_deleted_topic_that_was_ingested_whole_is_no_loss(stores: tuple[Object
     run_job(source, output)
     delete(source)
     assert run_job(source, output).commits == []
-    assert asked("status", output, source)[0].exit_code == 0
-    assert asked("verify", output, source)[0].exit_code == 0
+    assert run("status", output, source)[0].exit_code == 0
+    assert run("verify", output, source)[0].exit_code == 0
 
 
 def test_a_topic_deleted_without_a_marker_lost_nobody_knows_how_much(stores: tuple[ObjectStore, ObjectStore]) -> None:
@@ -111,11 +111,11 @@ def test_what_retention_took_is_in_status_and_verify(stores: tuple[ObjectStore, 
     run_job(source, output)
     log.add(0, json_rows(20, first=20))
     log.raise_log_start(0, 33)
-    result, document = asked("status", output, source)
+    result, document = run("status", output, source)
     assert (result.exit_code, document["lost_records"]) == (ExitCode.LOST, 13)
     assert document["lost"][0]["reason"] == "retention"
     assert run_job(source, output, on_lost="skip").rows == 7
-    result, document = asked("verify", output, source)
+    result, document = run("verify", output, source)
     assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 13, [])
     assert "what was ingested is sound" in CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
 
@@ -134,7 +134,7 @@ def test_status_names_the_losses_of_all_commits_and_reads_few(
     read: list[int] = []
     real = History.commit
     monkeypatch.setattr(History, "commit", lambda self, number: read.append(number) or real(self, number))
-    _, document = asked("status", output, source)
+    _, document = run("status", output, source)
     assert [(one["start"], one["end"]) for one in document["skipped"]] == [(20, 23), (90, 93)]
     assert document["skipped_records"] == 6
     assert len(read) < 12, "of 16 commits"

@@ -126,7 +126,7 @@ def test_a_commit_that_contradicts_itself_is_found(
     assert [one for one in problems(output) if problem in one]
 
 
-def rewritten(output: MemoryStore, key: str, change: Callable[[list[dict]], list[dict]], *, is_told: bool) -> None:
+def rewritten(output: MemoryStore, key: str, change: Callable[[list[dict]], list[dict]], *, is_committed: bool) -> None:
     """Change the rows of a file; with `is_told`, also commit the change."""
     import hashlib
 
@@ -134,7 +134,7 @@ def rewritten(output: MemoryStore, key: str, change: Callable[[list[dict]], list
     changed = io.BytesIO()
     pq.write_table(type(table).from_pylist(change(table.to_pylist()), schema=table.schema), changed)
     output.objects[key] = changed.getvalue()
-    if not is_told:
+    if not is_committed:
         return
     for number in (1, 2):
         commit_key = names.commit_key("default", number)
@@ -160,7 +160,7 @@ def rewritten(output: MemoryStore, key: str, change: Callable[[list[dict]], list
 def test_a_file_with_other_rows_is_found_by_reading_it(
     output: MemoryStore, change: Callable[[list[dict]], list[dict]], problem: str
 ) -> None:
-    rewritten(output, listed_files(output)[0], change, is_told=True)
+    rewritten(output, listed_files(output)[0], change, is_committed=True)
     assert [one for one in problems(output, is_deep=True) if problem in one]
 
 
@@ -203,7 +203,7 @@ def test_an_abandoned_plan_is_no_problem(source: MemoryStore, output: MemoryStor
     assert problems(output, is_deep=True) == []
 
 
-def test_status_tells_positions_and_lag(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
+def test_status_reports_positions_and_lag(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
     log.add(1, [row(b'{"id":1}', at) for at in range(5)])
     found = status(source, output, "default", lambda topic: True, None)
     assert (found["head"], found["pending_plan"], found["lag_records"]) == (2, None, 5)

@@ -91,7 +91,7 @@ def test_an_object_that_ends_before_its_manifest_says_is_corrupt() -> None:
         values(log, [Slice(0, one.key, one.size_bytes, 0, 30, 0, 30)])
 
 
-def test_a_batch_that_lies_about_its_records_is_told_and_not_decoded() -> None:
+def test_a_batch_that_lies_about_its_records_is_reported_and_not_decoded() -> None:
     batch = encode(json_rows(5))
     struct.pack_into(">i", batch, 23, 6)  # last offset delta: the header says seven records, the batch has five
     struct.pack_into(">i", batch, 57, 7)

@@ -110,7 +110,7 @@ def test_a_batch_that_cannot_be_decoded_fails_the_read_unless_it_is_to_be_skippe
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "one of 'topic' and 'topics'"),
         ({"store": "x", "topic": "a", "topics": "b"}, "one of 'topic' and 'topics'"),
@@ -123,6 +123,6 @@ def test_a_batch_that_cannot_be_decoded_fails_the_read_unless_it_is_to_be_skippe
         ({"store": "x", "topic": "a", "undecodable": "maybe"}, "undecodable='maybe'"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(IngestRefused, match=told):
+def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(IngestRefused, match=message):
         parse_options(options)

@@ -44,7 +44,7 @@ def test_no_pyspark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         require_spark({"JAVA_HOME": str(java_home(tmp_path / "java", "17"))})
 
 
-def test_the_job_is_planned_and_told_of_without_importing_spark() -> None:
+def test_the_job_is_planned_and_printed_without_importing_spark() -> None:
     """A rerun without work must not load Spark, and a missing Java must be reported before that."""
     import subprocess
 

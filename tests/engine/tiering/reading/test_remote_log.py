@@ -107,9 +107,9 @@ async def test_a_partition_without_a_manifest_is_empty(
 async def test_what_is_given_up_is_out_of_range(remote: RemoteLog, shipped: Watched) -> None:
     manifest = take_over(shipped, PREFIX, 1, "writer", 0)
     commit(shipped, raise_log_start(successor(manifest, 1, "writer"), WIDTH + 3))
-    with pytest.raises(OffsetBelowLogStart) as told:
+    with pytest.raises(OffsetBelowLogStart) as raised:
         await remote.read(WIDTH + 2, 100)
-    assert told.value.members["log_start"] == WIDTH + 3
+    assert raised.value.members["log_start"] == WIDTH + 3
     ((_, header),) = walk(await remote.read(WIDTH + 3, 1))
     assert header.base_offset == WIDTH
     assert await remote.offset_for_timestamp(0) == WIDTH + 3
@@ -226,7 +226,7 @@ async def test_a_disk_that_takes_no_copy_does_not_end_reading(remote: RemoteLog,
     assert remote.statistics().direct_reads > 0
 
 
-async def test_a_corrupt_object_is_told_and_not_kept(remote: RemoteLog, shipped: Watched, tmp_path: Path) -> None:
+async def test_a_corrupt_object_is_reported_and_not_kept(remote: RemoteLog, shipped: Watched, tmp_path: Path) -> None:
     key = next(one.key for one in shipped.list(PREFIX) if one.key.endswith(".log"))
     spoiled = bytearray(shipped.get(key))
     spoiled[-1] ^= 1
@@ -337,7 +337,7 @@ async def test_an_object_that_the_manifest_names_but_is_gone_is_corruption(remot
         await remote.read(0, 1)
 
 
-async def test_a_store_that_is_away_is_told_to_every_reader_and_then_forgotten(
+async def test_an_unavailable_store_is_reported_to_every_reader_and_not_cached(
     remote: RemoteLog, shipped: Watched
 ) -> None:
     await remote.read(WIDTH, 1)

@@ -70,7 +70,7 @@ def expired(store: ObjectStore, manifest: Manifest, local: LocalLog, now_ms: int
     expiry = StoreExpiry(store)
     assert expiry.is_due(manifest, local)
     found = expiry.expired_end(manifest, local, lambda: now_ms)
-    assert expiry.expired_end(manifest, local, lambda: now_ms) == found, "the same when asked again"
+    assert expiry.expired_end(manifest, local, lambda: now_ms) == found, "a second call returns the same"
     return found
 
 
@@ -80,7 +80,7 @@ def test_by_age_since_the_upload(now_ms, end):
     assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000), now_ms) == end
 
 
-def test_a_store_that_does_not_tell_its_time_expires_nothing_by_age():
+def test_a_store_without_a_clock_expires_nothing_by_age():
     manifest = manifest_of(4)
     assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000), None) is None
     assert expired(filled(manifest), manifest, log_without(40, retention_ms=1000, retention_bytes=1500), None) == 20
@@ -137,7 +137,7 @@ def test_a_folded_range_expires_entry_by_entry(new_id):
     begun = raise_log_start(manifest, 60)
     assert expired(store, begun, local, 5 * 100 + 1001) is None
     by_size = log_without(count * 10, retention_bytes=(count - 7) * SEGMENT_BYTES)
-    assert expired(store, begun, by_size) == 70, "what lies below log_start already does not count"
+    assert expired(store, begun, by_size) == 70, "records below log_start do not count"
     assert expired(store, begun, local, FOLD_ENTRIES * 100 + 1001) == (FOLD_ENTRIES + 1) * 10
 
 
@@ -157,7 +157,7 @@ def test_a_quiet_partition_asks_the_store_nothing(new_id):
     assert watched.calls == []
 
 
-def test_the_stores_time_goes_on_with_monotonic_time_and_is_asked_for_again_after_a_day():
+def test_the_stores_time_advances_with_monotonic_time_and_is_read_again_after_a_day():
     store, clock = MemoryStore(5_000), HandClock()
     time = StoreTime(store, clock)
     assert time.now_ms(PREFIX, 1) == 5_000
@@ -187,7 +187,7 @@ async def test_the_manifest_follows_and_objects_go_after_their_grace(tmp_path: P
     await shipper.ship_once()
     assert source.local.log_start == newest(store).log_start == 2 * WIDTH
     assert [one.key for one in newest(store).entries] == keys[2:]
-    assert all(store.head(key) for key in keys), "whoever has read the manifest before may read them yet"
+    assert all(store.head(key) for key in keys), "readers of the earlier manifest may still need them"
 
     source.local = replace(source.local, retention_ms=None)
     clock.ms += 3 * GRACE_MS
@@ -225,7 +225,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             ends: list[int] = [0]
             source = _Source(shard, partition, ends.append)
             shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
-            node.heard.tiered_end = lambda _: ends[-1]
+            node.hooks.tiered_end = lambda _: ends[-1]
             for _ in range(3):
                 data = record_batch.encode_values([b"x"] * 10, 5)
                 await leader.acknowledged(leader.append(data, Acks.ALL), Acks.ALL, 5000)
@@ -244,7 +244,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             clock.pass_ms(DAY_MS // 6)
             store.now_ms += DAY_MS // 6
             await shard.deletion.expire(partition)
-            assert partition.log.log_start == 0, "the disk knows nothing of it any more"
+            assert partition.log.log_start == 0, "the disk has lost its log start"
             await shipper.ship_once()
             assert partition.log.log_start == newest(store).log_start == 10
             with pytest.raises(OffsetBelowLogStart):
@@ -254,4 +254,4 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
                 await remote.read(0, 1)
             assert await remote.read(10, 1)
             points = shard.directory.load_checkpoints()
-            assert [point.log_start for point in points.values()] == [10], "durable before the manifest says so"
+            assert [point.log_start for point in points.values()] == [10], "durable before the manifest has it"

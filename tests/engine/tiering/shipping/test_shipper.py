@@ -31,7 +31,7 @@ async def test_what_is_sealed_and_committed_is_shipped(store: ObjectStore, tmp_p
     shipper = make(store, source)
     await shipper.ship_once()
     check_store(store, segments[:2])
-    assert source.told == [0, WIDTH, 2 * WIDTH]
+    assert source.reported == [0, WIDTH, 2 * WIDTH]
     source.local = local_log(segments)
     await shipper.ship_once()
     check_store(store, segments)
@@ -40,7 +40,9 @@ async def test_what_is_sealed_and_committed_is_shipped(store: ObjectStore, tmp_p
     assert found.tiered_bytes == found.shipped_bytes == sum(one.size_bytes for one in segments)
 
 
-async def test_a_pass_without_news_asks_the_store_nothing(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_pass_without_changes_does_not_call_the_store(
+    file_store: ObjectStore, tmp_path: Path, make: Make
+) -> None:
     watched = Watched(file_store)
     quiet = make(watched, Source(local_log([])))
     await quiet.ship_once()
@@ -62,11 +64,11 @@ async def test_after_a_restart_nothing_is_shipped_again(file_store: ObjectStore,
     before = [*file_store.list("")]
     await again.ship_once()
     assert [*file_store.list("")] == before
-    assert source.told == [3 * WIDTH], "the log learns after a restart what it may delete"
+    assert source.reported == [3 * WIDTH], "the log learns after a restart what it may delete"
     assert again.statistics().shipped_segments == 0
 
 
-async def test_a_new_leader_goes_on_inside_a_segment(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_new_leader_continues_inside_a_segment(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
     """Replicas roll at different offsets: the new leader's segment overlaps what the old one shipped."""
     await make(file_store, Source(local_log(sealed(tmp_path, 1)))).ship_once()
     whole = write_segment(tmp_path, segment_bytes(0, batches=7, size=300))
@@ -89,7 +91,7 @@ async def test_a_log_whose_batches_lie_otherwise_than_the_stores_is_halted(
     ("first", "positions", "reason"),
     [(2, {"log_start": 0}, "the local log begins at 24"), (0, {"log_end": 6}, "the store ends at 12, the log at 6")],
 )
-async def test_a_halt_is_told_and_ends_when_it_is_mended(
+async def test_a_halt_is_reported_and_ends_after_the_repair(
     file_store: ObjectStore,
     tmp_path: Path,
     make: Make,
@@ -110,7 +112,7 @@ async def test_a_halt_is_told_and_ends_when_it_is_mended(
     assert found.state == "halted"
     assert found.last_error is not None
     assert reason in found.last_error
-    assert source.told == ([WIDTH] if first else []), "what a lost log never had is not reported to it"
+    assert source.reported == ([WIDTH] if first else []), "what a lost log never had is not reported to it"
     source.local = local_log(segments)
     await shipper.ship_once()
     assert (shipper.statistics().state, shipper.statistics().last_error) == ("idle", None)
@@ -162,7 +164,7 @@ async def test_run_ships_on_a_wake_and_outlives_failures(file_store: ObjectStore
     shipper = make(store, source, options=replace(QUICK, idle_seconds=1000))
     running = asyncio.ensure_future(shipper.run())
     async with asyncio.timeout(60):
-        while not source.told or source.told[-1] < WIDTH:
+        while not source.reported or source.reported[-1] < WIDTH:
             await asyncio.sleep(0.001)
         source.local = local_log(segments)
         store.decide = lambda number, method, key: FAILS
@@ -174,7 +176,7 @@ async def test_run_ships_on_a_wake_and_outlives_failures(file_store: ObjectStore
         assert "fails by design" in str(found.last_error)
         assert (found.pending_segments, found.pending_bytes) == (1, segments[1].size_bytes)
         store.decide = lambda number, method, key: None
-        while source.told[-1] < 2 * WIDTH:
+        while source.reported[-1] < 2 * WIDTH:
             await asyncio.sleep(0.001)
     assert shipper.statistics().failures == 0
     running.cancel()
@@ -183,7 +185,7 @@ async def test_run_ships_on_a_wake_and_outlives_failures(file_store: ObjectStore
     check_store(file_store, segments)
 
 
-async def test_a_segment_that_vanished_is_planned_anew(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+async def test_a_segment_that_vanished_is_planned_again(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
     segments = sealed(tmp_path, 2)
     Path(segments[0].path).unlink()
     source = Source(local_log(segments))

@@ -60,7 +60,7 @@ def test_a_conflict_is_sent_again(fake: FakeS3, door: S3Store, tmp_path: Path) -
     assert fake.objects["k"][0] == b"23456"
 
 
-def test_a_conflict_that_stays_is_told(fake: FakeS3, door: S3Store) -> None:
+def test_a_conflict_that_stays_is_reported(fake: FakeS3, door: S3Store) -> None:
     fake.faults = [CONFLICT] * s3._CONFLICT_ATTEMPTS_MAX
     with pytest.raises(StoreUnavailable, match="409"):
         door.put("k", b"", if_absent=True)
@@ -104,13 +104,13 @@ def test_a_missing_bucket_and_missing_rights_are_not_a_missing_object(fake: Fake
         door.get("k")
 
 
-def test_an_absent_server_is_told_by_probe(new_id: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_server_is_reported_by_probe(new_id: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
     with pytest.raises(StoreUnusable, match="check the endpoint"):
         open_store("s3://bucket?endpoint=http://127.0.0.1:1", new_id=new_id).probe()
 
 
-def test_a_local_file_that_is_too_short_is_told_and_does_not_hang(door: S3Store, tmp_path: Path) -> None:
+def test_a_local_file_that_is_too_short_is_reported_and_does_not_hang(door: S3Store, tmp_path: Path) -> None:
     source = tmp_path / "file"
     source.write_bytes(b"short")
     with pytest.raises((OSError, StoreUnavailable)):

@@ -31,10 +31,10 @@ from engine.tiering.store.store import NoSuchObject, ObjectStore, StoreUnavailab
     ],
 )
 def test_an_url_that_is_no_store_is_refused_with_a_hint(url: str) -> None:
-    with pytest.raises(StoreUnusable) as told:
+    with pytest.raises(StoreUnusable) as raised:
         open_store(url)
-    assert told.value.hint
-    assert "\n" not in str(told.value)
+    assert raised.value.hint
+    assert "\n" not in str(raised.value)
 
 
 def test_an_url_may_have_escaped_characters(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_links_inside_the_root_are_neither_followed_nor_listed(file_store: Objec
 def test_temporary_files_are_not_objects_and_abandoned_ones_go(tmp_path: Path, new_id: Callable[[], str]) -> None:
     temporary = tmp_path / TEMPORARY
     temporary.mkdir()
-    young, foreign = "a" * 32, "notes of somebody else"
+    young, foreign = "a" * 32, "notes of another program"
     for name, age_seconds in {"b" * 32: 25 * 3600, young: 3600, foreign: 25 * 3600}.items():
         (temporary / name).write_bytes(b"")
         moment = (temporary / name).stat().st_mtime - age_seconds
@@ -159,7 +159,7 @@ def test_deleting_the_last_object_removes_its_directories(file_store: ObjectStor
     assert file_store.get("a/b/c/d") == b"again"
 
 
-def test_a_root_that_cannot_be_made_is_told_by_probe(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_created_is_reported_by_probe(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for url in (f"file://{tmp_path}/file", f"file://{tmp_path}/file/below"):
         with pytest.raises(StoreUnusable, match="must be writable"):

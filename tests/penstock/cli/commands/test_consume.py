@@ -34,79 +34,79 @@ def values(run: Run, *arguments: object, topic: str = "filled") -> list[int]:
     return [int(line) for line in ran.out.splitlines()]
 
 
-def test_all_partitions_from_the_earliest(ask: Run, filled: str) -> None:
-    assert sorted(values(ask)) == list(range(150))
+def test_all_partitions_from_the_earliest(on_node: Run, filled: str) -> None:
+    assert sorted(values(on_node)) == list(range(150))
 
 
-def test_one_partition_in_order(ask: Run, filled: str) -> None:
-    assert values(ask, "--partition", 1) == list(range(100, 150))
+def test_one_partition_in_order(on_node: Run, filled: str) -> None:
+    assert values(on_node, "--partition", 1) == list(range(100, 150))
 
 
-def test_from_an_offset_of_one_partition(ask: Run, filled: str) -> None:
-    assert values(ask, "--partition", 0, "--from", 97) == [97, 98, 99]
-    assert values(ask, "--partition", 0, "--from", 100) == []
+def test_from_an_offset_of_one_partition(on_node: Run, filled: str) -> None:
+    assert values(on_node, "--partition", 0, "--from", 97) == [97, 98, 99]
+    assert values(on_node, "--partition", 0, "--from", 100) == []
 
 
-def test_an_offset_for_several_partitions_is_refused(ask: Run, filled: str) -> None:
-    ran = ask("consume", "filled", "--from", 97)
+def test_an_offset_for_several_partitions_is_refused(on_node: Run, filled: str) -> None:
+    ran = on_node("consume", "filled", "--from", 97)
     assert ran.code == 2
     assert "an offset needs one --partition, and filled has 2" in ran.err
 
 
-def test_an_offset_beyond_the_end_is_refused(ask: Run, filled: str) -> None:
-    ran = ask("consume", "filled", "--from", 1000, "--partition", 0)
+def test_an_offset_beyond_the_end_is_refused(on_node: Run, filled: str) -> None:
+    ran = on_node("consume", "filled", "--from", 1000, "--partition", 0)
     assert ran.code == 4
     assert "[offset_above_high_watermark]" in ran.err
 
 
-def test_from_a_time(ask: Run, filled: str) -> None:
-    assert sorted(values(ask, "--from", "1970-01-01T00:00:01.098Z")) == [98, 99, *range(100, 150)]
-    assert values(ask, "--from", "1970-01-01T01:00:01.148+01:00") == [148, 149]
-    assert values(ask, "--from", "2100-01-01T00:00:00Z") == []
+def test_from_a_time(on_node: Run, filled: str) -> None:
+    assert sorted(values(on_node, "--from", "1970-01-01T00:00:01.098Z")) == [98, 99, *range(100, 150)]
+    assert values(on_node, "--from", "1970-01-01T01:00:01.148+01:00") == [148, 149]
+    assert values(on_node, "--from", "2100-01-01T00:00:00Z") == []
 
 
-def test_a_time_is_what_the_node_takes_for_one(ask: Run, filled: str) -> None:
+def test_a_time_is_what_the_node_takes_for_one(on_node: Run, filled: str) -> None:
     """RFC 3339 including small letters and leap seconds, and no other form of ISO 8601."""
-    assert values(ask, "--from", "1970-01-01t00:00:01.148z") == [148, 149]
-    assert values(ask, "--from", "2016-12-31T23:59:60Z") == []
+    assert values(on_node, "--from", "1970-01-01t00:00:01.148z") == [148, 149]
+    assert values(on_node, "--from", "2016-12-31T23:59:60Z") == []
     for text in ("yesterday", "2013-01-01", "2013-W01-2T00:00:00Z", "20130101T000000Z", "2013-01-01T00:00:00", ""):
-        ran = ask("consume", "filled", "--from", text)
+        ran = on_node("consume", "filled", "--from", text)
         assert ran.code == ExitCode.REFUSED, ran
         assert f"--from is {text!r}; give earliest, latest, an offset, or a time with a zone such as" in ran.err, ran
-    ran = ask("consume", "filled", "--until", "2013-01-01")
+    ran = on_node("consume", "filled", "--until", "2013-01-01")
     assert ran.code == ExitCode.REFUSED, ran
     assert "--until is '2013-01-01'; give an offset, or a time with a zone such as" in ran.err, ran
 
 
-def test_from_the_latest_is_nothing_without_follow(ask: Run, filled: str) -> None:
-    assert values(ask, "--from", "latest") == []
+def test_from_the_latest_is_nothing_without_follow(on_node: Run, filled: str) -> None:
+    assert values(on_node, "--from", "latest") == []
 
 
 @pytest.mark.parametrize("form", ["ndjson-records", "values", "lines"])
-def test_count_is_exact(ask: Run, filled: str, form: str) -> None:
-    assert ask("consume", "filled", "--format", form, "--count", 120).out.count("\n") == 120
-    assert ask("consume", "filled", "--format", form, "-n", 1000).out.count("\n") == 150
+def test_count_is_exact(on_node: Run, filled: str, form: str) -> None:
+    assert on_node("consume", "filled", "--format", form, "--count", 120).out.count("\n") == 120
+    assert on_node("consume", "filled", "--format", form, "-n", 1000).out.count("\n") == 150
 
 
-def test_json_means_record_objects(ask: Run, filled: str) -> None:
-    first = orjson.loads(ask("consume", "filled", "--partition", 1, "-n", 1, "--json").out)
+def test_json_means_record_objects(on_node: Run, filled: str) -> None:
+    first = orjson.loads(on_node("consume", "filled", "--partition", 1, "-n", 1, "--json").out)
     assert (first["offset"], first["value"], first["timestamp"], first["key"]) == (0, 100, 1_100, None)
 
 
-def test_follow_prints_what_comes_and_stops_at_the_count(ask: Run, node_url: str, lines_file: Path) -> None:
-    ask("topic", "create", "followed")
+def test_follow_prints_what_comes_and_stops_at_the_count(on_node: Run, node_url: str, lines_file: Path) -> None:
+    on_node("topic", "create", "followed")
     process = penstock("consume", "followed", "-f", "-n", "1500", "--format", "values", url=node_url)
     time.sleep(0.2)
-    ask("produce", "followed", lines_file)
-    ask("produce", "followed", lines_file)
+    on_node("produce", "followed", lines_file)
+    on_node("produce", "followed", lines_file)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, b"")
     assert out == (lines_file.read_bytes() * 2)[: len(out)]
     assert out.count(b"\n") == 1500
 
 
-def test_slow_input_is_passed_on_at_once(ask: Run, node_url: str) -> None:
-    ask("topic", "create", "slow")
+def test_slow_input_is_passed_on_at_once(on_node: Run, node_url: str) -> None:
+    on_node("topic", "create", "slow")
     reader = penstock("consume", "slow", "-f", "-n", "3", "--format", "values", url=node_url)
     writer = penstock("produce", "slow", url=node_url, stdin=subprocess.PIPE)
     assert writer.stdin is not None
@@ -125,29 +125,31 @@ def test_a_cut_keeps_whole_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> N
     assert capfdbinary.readouterr().out == b"[1,\r2]\n3\n"
 
 
-def test_every_record_names_its_partition(ask: Run, filled: str) -> None:
-    lines = [orjson.loads(line) for line in ask("consume", filled).out.splitlines()]
+def test_every_record_names_its_partition(on_node: Run, filled: str) -> None:
+    lines = [orjson.loads(line) for line in on_node("consume", filled).out.splitlines()]
     assert {line["partition"]: line["value"] >= 100 for line in lines} == {0: False, 1: True}
     assert list(lines[0])[:2] == ["partition", "offset"]
 
 
-def test_records_that_are_piped_into_a_smaller_topic_are_placed_by_it(ask: Run, filled: str, tmp_path: Path) -> None:
+def test_records_that_are_piped_into_a_smaller_topic_are_placed_by_it(
+    on_node: Run, filled: str, tmp_path: Path
+) -> None:
     """They carry their partition and offset, and keep neither."""
-    assert ask("topic", "create", "smaller").code == 0
+    assert on_node("topic", "create", "smaller").code == 0
     copy = tmp_path / "copy.ndjson"
-    copy.write_text(ask("consume", filled).out)
-    assert ask("produce", "smaller", copy, "--format", "records").code == 0
-    assert sorted(values(ask, topic="smaller")) == list(range(150))
+    copy.write_text(on_node("consume", filled).out)
+    assert on_node("produce", "smaller", copy, "--format", "records").code == 0
+    assert sorted(values(on_node, topic="smaller")) == list(range(150))
 
 
-def test_a_text_looks_the_same_as_record_as_value_and_in_the_api(ask: Run, node_url: str) -> None:
-    assert ask("topic", "create", "texts").code == 0
+def test_a_text_looks_the_same_as_record_as_value_and_in_the_api(on_node: Run, node_url: str) -> None:
+    assert on_node("topic", "create", "texts").code == 0
     with Client(node_url) as client, client.producer() as producer:
         producer.send("texts", "plain é", headers={"content-type": "text/plain"})
     stored = urlopen(f"{node_url}/v1/topics/texts/partitions/0/records?from=earliest").read()
     expected = orjson.loads(stored)["records"][0]["value"]
-    assert orjson.loads(ask("consume", "texts").out)["value"] == expected
-    assert orjson.loads(ask("consume", "texts", "--format", "values").out) == expected
+    assert orjson.loads(on_node("consume", "texts").out)["value"] == expected
+    assert orjson.loads(on_node("consume", "texts", "--format", "values").out) == expected
 
 
 def test_several_nodes_may_be_named_of_which_one_answers(run: Run, node_url: str, filled: str) -> None:
@@ -158,35 +160,35 @@ def test_several_nodes_may_be_named_of_which_one_answers(run: Run, node_url: str
     assert run("topic", "list", "--url", dead).code == ExitCode.UNREACHABLE
 
 
-def test_errors_speak_of_flags(ask: Run, filled: str, tmp_path: Path) -> None:
+def test_errors_speak_of_flags(on_node: Run, filled: str, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     lines.write_text("1\n")
-    ran = ask("produce", filled, lines, "--key-pointer", "user")
+    ran = on_node("produce", filled, lines, "--key-pointer", "user")
     assert "--key-pointer 'user' is not a JSON pointer" in ran.err
 
 
-def test_the_tail_of_each_partition(ask: Run, filled: str) -> None:
-    assert sorted(values(ask, "--tail", 2)) == [98, 99, 148, 149]
-    assert len(values(ask, "--tail", 1000)) == 150
-    assert ask("consume", "filled", "--tail", 1, "--from", "latest").code == 2
+def test_the_tail_of_each_partition(on_node: Run, filled: str) -> None:
+    assert sorted(values(on_node, "--tail", 2)) == [98, 99, 148, 149]
+    assert len(values(on_node, "--tail", 1000)) == 150
+    assert on_node("consume", "filled", "--tail", 1, "--from", "latest").code == 2
 
 
-def test_until_an_offset_or_a_time(ask: Run, filled: str) -> None:
-    assert values(ask, "--partition", 0, "--until", 3) == [0, 1, 2]
-    assert values(ask, "--partition", 0, "--until", 3, "--from", 2) == [2]
-    assert values(ask, "--partition", 0, "--until", 3, "--from", 5) == []
-    assert values(ask, "--partition", 0, "--until", 5000, "--tail", 1) == [99]
-    assert sorted(values(ask, "--until", "1970-01-01T00:00:01.002Z")) == [0, 1]
-    assert len(values(ask, "--until", "2100-01-01T00:00:00Z")) == 150
+def test_until_an_offset_or_a_time(on_node: Run, filled: str) -> None:
+    assert values(on_node, "--partition", 0, "--until", 3) == [0, 1, 2]
+    assert values(on_node, "--partition", 0, "--until", 3, "--from", 2) == [2]
+    assert values(on_node, "--partition", 0, "--until", 3, "--from", 5) == []
+    assert values(on_node, "--partition", 0, "--until", 5000, "--tail", 1) == [99]
+    assert sorted(values(on_node, "--until", "1970-01-01T00:00:01.002Z")) == [0, 1]
+    assert len(values(on_node, "--until", "2100-01-01T00:00:00Z")) == 150
     for more in (
         ["--until", 3],
         ["--until", 3, "--partition", 0, "--follow"],
         ["--until", 3, "--partition", 0, "--partition", 1],
     ):
-        assert ask("consume", "filled", *more).code == 2
+        assert on_node("consume", "filled", *more).code == 2
 
 
-def test_grep_looks_into_values_and_keys(ask: Run, node_url: str, tmp_path: Path) -> None:
+def test_grep_looks_into_values_and_keys(on_node: Run, node_url: str, tmp_path: Path) -> None:
     with Client(node_url) as client:
         client.create_topic("searched")
         with client.producer() as producer:
@@ -194,7 +196,7 @@ def test_grep_looks_into_values_and_keys(ask: Run, node_url: str, tmp_path: Path
                 producer.send("searched", value, key=key)
 
     def printed(*arguments: object) -> str:
-        ran = ask("consume", "searched", *arguments)
+        ran = on_node("consume", "searched", *arguments)
         assert (ran.code, ran.err) == (0, "")
         return ran.out
 
@@ -207,16 +209,16 @@ def test_grep_looks_into_values_and_keys(ask: Run, node_url: str, tmp_path: Path
     (same,) = [line for line in printed().splitlines() if '"a3"' in line]
     assert found == same, "a record object is as without --grep"
     assert '"value_base64"' in printed("--grep", "^a3", "--format", "values")
-    assert ask("consume", "searched", "--grep", "(").code == 2
+    assert on_node("consume", "searched", "--grep", "(").code == 2
 
 
-def test_output_by_a_template(ask: Run, node_url: str) -> None:
+def test_output_by_a_template(on_node: Run, node_url: str) -> None:
     with Client(node_url) as client:
         client.create_topic("templated")
         with client.producer() as producer:
             producer.send("templated", {"n": 1}, key="k", timestamp=1_000, headers={"h": "1"})
             producer.send("templated", None, timestamp=2_001)
-    ran = ask(
+    ran = on_node(
         "consume",
         "templated",
         "--output",
@@ -226,7 +228,7 @@ def test_output_by_a_template(ask: Run, node_url: str) -> None:
         'templated/0@0\t1970-01-01 00:00:01.000 1000 k={"n":1} h=1 {}',
         "templated/0@1\t1970-01-01 00:00:02.001 2001 =  {}",
     ]
-    wrong = ask("consume", "templated", "--output", "{partitions}")
+    wrong = on_node("consume", "templated", "--output", "{partitions}")
     assert (wrong.code, "no field {partitions}; there are topic, partition," in wrong.err) == (2, True)
-    assert ask("consume", "templated", "--output", "{", "--count", 1).code == 2
-    assert ask("consume", "templated", "--output", "{key}", "--format", "lines").code == 2
+    assert on_node("consume", "templated", "--output", "{", "--count", 1).code == 2
+    assert on_node("consume", "templated", "--output", "{key}", "--format", "lines").code == 2

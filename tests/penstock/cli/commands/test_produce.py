@@ -21,75 +21,75 @@ from tests.penstock.cli.conftest import Run
 
 
 @pytest.fixture
-def topic(ask: Run, request: pytest.FixtureRequest) -> str:
+def topic(on_node: Run, request: pytest.FixtureRequest) -> str:
     name = re.sub(r"[^A-Za-z0-9]", "-", request.node.name)
-    assert ask("topic", "create", name).code == 0
+    assert on_node("topic", "create", name).code == 0
     return name
 
 
-def records(ask: Run, topic: str) -> list[dict[str, object]]:
-    return [orjson.loads(line) for line in ask("consume", topic).out.split("\n") if line]
+def records(on_node: Run, topic: str) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in on_node("consume", topic).out.split("\n") if line]
 
 
-def test_ndjson_is_stored_as_it_is(ask: Run, topic: str, lines_file: Path) -> None:
-    ran = ask("produce", topic, lines_file)
+def test_ndjson_is_stored_as_it_is(on_node: Run, topic: str, lines_file: Path) -> None:
+    ran = on_node("produce", topic, lines_file)
     assert re.fullmatch(r"1,000 records, 21\.\d KiB in [\d.]+ s \([\d,]+ records/s, [\d.]+ \w+/s\)\n", ran.out)
     assert (ran.code, ran.err) == (0, "")
-    assert ask("consume", topic, "--format", "values").out.encode() == lines_file.read_bytes()
+    assert on_node("consume", topic, "--format", "values").out.encode() == lines_file.read_bytes()
 
 
-def test_small_bodies_keep_the_order(ask: Run, topic: str, lines_file: Path) -> None:
-    assert ask("produce", topic, lines_file, "--batch-bytes", 100).code == 0
-    assert ask("consume", topic, "--format", "values").out.encode() == lines_file.read_bytes()
+def test_small_bodies_keep_the_order(on_node: Run, topic: str, lines_file: Path) -> None:
+    assert on_node("produce", topic, lines_file, "--batch-bytes", 100).code == 0
+    assert on_node("consume", topic, "--format", "values").out.encode() == lines_file.read_bytes()
 
 
-def test_more_short_lines_than_a_node_takes_at_once(ask: Run, topic: str, tmp_path: Path) -> None:
+def test_more_short_lines_than_a_node_takes_at_once(on_node: Run, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "short"
     path.write_bytes(b"1\n" * 300_000)
-    assert ask("produce", topic, path).code == 0
-    assert ask("consume", topic, "--format", "values").out == "1\n" * 300_000
+    assert on_node("produce", topic, path).code == 0
+    assert on_node("consume", topic, "--format", "values").out == "1\n" * 300_000
 
 
 @pytest.mark.parametrize("flags", [["--key-field", "tail"], ["--key-pointer", "/tail"]])
-def test_keys_come_from_the_values(ask: Run, topic: str, lines_file: Path, flags: list[str]) -> None:
-    assert ask("produce", topic, lines_file, *flags).code == 0
-    assert [record["key"] for record in records(ask, topic)] == [f"N{n % 7}" for n in range(1000)]
+def test_keys_come_from_the_values(on_node: Run, topic: str, lines_file: Path, flags: list[str]) -> None:
+    assert on_node("produce", topic, lines_file, *flags).code == 0
+    assert [record["key"] for record in records(on_node, topic)] == [f"N{n % 7}" for n in range(1000)]
 
 
-def test_a_key_field_may_have_any_name(ask: Run, topic: str, tmp_path: Path) -> None:
+def test_a_key_field_may_have_any_name(on_node: Run, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "odd"
     path.write_text('{"a/b~c":"k"}\n')
-    assert ask("produce", topic, path, "--key-field", "a/b~c").code == 0
-    assert records(ask, topic)[0]["key"] == "k"
+    assert on_node("produce", topic, path, "--key-field", "a/b~c").code == 0
+    assert records(on_node, topic)[0]["key"] == "k"
 
 
-def test_a_key_for_all(ask: Run, topic: str, lines_file: Path) -> None:
-    assert ask("produce", topic, lines_file, "--key", "k").code == 0
-    assert {record["key"] for record in records(ask, topic)} == {"k"}
+def test_a_key_for_all(on_node: Run, topic: str, lines_file: Path) -> None:
+    assert on_node("produce", topic, lines_file, "--key", "k").code == 0
+    assert {record["key"] for record in records(on_node, topic)} == {"k"}
 
 
-def test_lines_of_text_come_back_as_they_were(ask: Run, topic: str, tmp_path: Path) -> None:
+def test_lines_of_text_come_back_as_they_were(on_node: Run, topic: str, tmp_path: Path) -> None:
     text = "one\n\n{not json\ntwö\u2028\r\n".encode() + b"\xff\n"
     path = tmp_path / "text"
     path.write_bytes(text)
-    assert ask("produce", topic, path, "--format", "lines", "--key", "k", "--batch-bytes", 50).code == 0
+    assert on_node("produce", topic, path, "--format", "lines", "--key", "k", "--batch-bytes", 50).code == 0
     consumed = subprocess.run(
         penstock("consume", topic, "--format", "lines"), cwd=ROOT, capture_output=True, check=True
     )
     assert consumed.stdout == text
-    assert {record["key"] for record in records(ask, topic)} == {"k"}
+    assert {record["key"] for record in records(on_node, topic)} == {"k"}
 
 
-def test_a_file_can_be_one_record(ask: Run, topic: str, tmp_path: Path) -> None:
+def test_a_file_can_be_one_record(on_node: Run, topic: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 100
     path = tmp_path / "binary"
     path.write_bytes(data)
-    assert ask("produce", topic, path, path, "--format", "raw").out.startswith("2 records, ")
+    assert on_node("produce", topic, path, path, "--format", "raw").out.startswith("2 records, ")
     consumed = subprocess.run(penstock("consume", topic, "--format", "raw"), cwd=ROOT, capture_output=True, check=True)
     assert consumed.stdout == data + data
 
 
-def test_what_consume_prints_can_be_produced(ask: Run, topic: str, tmp_path: Path) -> None:
+def test_what_consume_prints_can_be_produced(on_node: Run, topic: str, tmp_path: Path) -> None:
     lines = [
         b'{"key":"a","value":{"x":[1, 2]},"headers":{"h":["1",null]},"timestamp":5}',
         b'{"key_base64":"/w==","value_base64":"/w=="}',
@@ -98,52 +98,52 @@ def test_what_consume_prints_can_be_produced(ask: Run, topic: str, tmp_path: Pat
     ]
     path, again = tmp_path / "records", tmp_path / "again"
     path.write_bytes(b"\n".join(lines))
-    assert ask("produce", topic, path, "--format", "records").code == 0
-    printed = ask("consume", topic).out
+    assert on_node("produce", topic, path, "--format", "records").code == 0
+    printed = on_node("consume", topic).out
     again.write_text(printed)
-    ask("topic", "create", f"{topic}-2")
-    assert ask("produce", f"{topic}-2", again, "--format", "records").code == 0
-    first, second = (records(ask, name) for name in (topic, f"{topic}-2"))
+    on_node("topic", "create", f"{topic}-2")
+    assert on_node("produce", f"{topic}-2", again, "--format", "records").code == 0
+    first, second = (records(on_node, name) for name in (topic, f"{topic}-2"))
     assert first == second
 
 
-def test_several_files_and_standard_input(ask: Run, topic: str, tmp_path: Path) -> None:
+def test_several_files_and_standard_input(on_node: Run, topic: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1\n2")  # without a line feed at its end: the next file must not continue its last line
     (tmp_path / "b").write_text("3\n")
     command = penstock("produce", topic, str(tmp_path / "a"), "-", str(tmp_path / "b"), "--json")
     ended = subprocess.run(command, input=b"10\n20\n", cwd=ROOT, capture_output=True, check=True)
     assert orjson.loads(ended.stdout)["records"] == 5
-    assert ask("consume", topic, "--format", "values").out == "1\n2\n10\n20\n3\n"
+    assert on_node("consume", topic, "--format", "values").out == "1\n2\n10\n20\n3\n"
 
 
-def test_nothing_is_nothing(ask: Run, topic: str) -> None:
-    ran = ask("produce", topic, os.devnull)
+def test_nothing_is_nothing(on_node: Run, topic: str) -> None:
+    ran = on_node("produce", topic, os.devnull)
     assert (ran.code, ran.out.split(",")[0]) == (0, "0 records")
 
 
-def test_a_bad_line_is_named_by_its_place_in_the_file(ask: Run, topic: str, tmp_path: Path) -> None:
+def test_a_bad_line_is_named_by_its_place_in_the_file(on_node: Run, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "bad"
     path.write_bytes(b'{"n":1}\n' * 500 + b'{"n":\n' + b'{"n":2}\n' * 500)
-    ran = ask("produce", topic, path, "--batch-bytes", 800)
+    ran = on_node("produce", topic, path, "--batch-bytes", 800)
     assert ran.code == 4
     assert re.match(rf"penstock: {path}, line 501: is not one JSON value.*\[malformed_ndjson\]; ", ran.err)
     sent = int(re.search(r"([\d,]+) records were sent before", ran.err)[1].replace(",", ""))  # type: ignore[index]
-    assert len(records(ask, topic)) == sent == 500
+    assert len(records(on_node, topic)) == sent == 500
 
 
-def test_acks_0_counts_what_was_taken(ask: Run, topic: str, lines_file: Path) -> None:
-    assert ask("produce", topic, lines_file, "--acks", "0").out.startswith("1,000 records")
-    assert ask("produce", topic, lines_file, "--acks", "-1").out.startswith("1,000 records")
+def test_acks_0_counts_what_was_taken(on_node: Run, topic: str, lines_file: Path) -> None:
+    assert on_node("produce", topic, lines_file, "--acks", "0").out.startswith("1,000 records")
+    assert on_node("produce", topic, lines_file, "--acks", "-1").out.startswith("1,000 records")
 
 
 def test_a_line_beyond_any_record_is_refused_before_it_fills_the_memory(
-    ask: Run, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_node: Run, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.cli.sending._LINE_BYTES_MAX", 10_000)
     path = tmp_path / "long"
     path.write_bytes(b'"' + b"x" * 30_000 + b'"\n')
     for form in ("ndjson", "raw"):
-        ran = ask("produce", topic, path, "--format", form, "--batch-bytes", 1000)
+        ran = on_node("produce", topic, path, "--format", form, "--batch-bytes", 1000)
         assert ran.code == 1
         assert "10000 bytes" in ran.err
 
@@ -153,13 +153,15 @@ def penstock(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "penstock.cli.main", *arguments]
 
 
-async def test_a_lost_answer_does_not_store_a_body_twice(ask: Run, node_url: str, topic: str, tmp_path: Path) -> None:
+async def test_a_lost_answer_does_not_store_a_body_twice(
+    on_node: Run, node_url: str, topic: str, tmp_path: Path
+) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"".join(b"%d\n" % number for number in range(300)))
     async with FaultProxy(urlsplit(node_url).port or 0) as proxy:
         link = await proxy.open_link(Rules(weights={Fault.NONE: 1.0, Fault.LOSE_REPLY: 1.0}), seed=1)
-        ran = await asyncio.to_thread(ask, "produce", topic, path, "--batch-bytes", 200, "--url", link.url)
+        ran = await asyncio.to_thread(on_node, "produce", topic, path, "--batch-bytes", 200, "--url", link.url)
     assert (ran.code, ran.err) == (0, "")
     assert link.happened[Fault.LOSE_REPLY]
-    consumed = await asyncio.to_thread(ask, "consume", topic)
+    consumed = await asyncio.to_thread(on_node, "consume", topic)
     assert [orjson.loads(line)["value"] for line in consumed.out.splitlines()] == list(range(300))

@@ -10,27 +10,27 @@ from penstock.cli.commands.topic import parse_settings
 from tests.penstock.cli.conftest import Run
 
 
-def test_create_says_whether_the_topic_is_new(ask: Run) -> None:
-    assert ask("topic", "create", "made", "-p", 3).out == "Created topic made with 3 partitions.\n"
-    assert ask("topic", "create", "made", "-p", 3).out == "There is already topic made with 3 partitions.\n"
-    assert ask("topic", "create", "made", "-p", 2).code == 4
+def test_create_says_whether_the_topic_is_new(on_node: Run) -> None:
+    assert on_node("topic", "create", "made", "-p", 3).out == "Created topic made with 3 partitions.\n"
+    assert on_node("topic", "create", "made", "-p", 3).out == "There is already topic made with 3 partitions.\n"
+    assert on_node("topic", "create", "made", "-p", 2).code == 4
 
 
-def test_settings_go_to_the_node_as_json(ask: Run) -> None:
-    ran = ask("topic", "create", "set", "-c", "retention_ms=3600000", "-c", "compression=zstd", "--json")
+def test_settings_go_to_the_node_as_json(on_node: Run) -> None:
+    ran = on_node("topic", "create", "set", "-c", "retention_ms=3600000", "-c", "compression=zstd", "--json")
     config = ran.json()["config"]  # type: ignore[index]
     assert (config["retention_ms"], config["compression"]) == (3_600_000, "zstd")
-    altered = ask("topic", "alter", "set", "--config", "flush_ms=50")
+    altered = on_node("topic", "alter", "set", "--config", "flush_ms=50")
     assert altered.out.split() == ["setting", "value", "flush_ms", "50"]
-    assert ask("topic", "alter", "set", "--config", "no_such=1").code == 4
-    assert ask("topic", "alter", "set", "-c", "unclean_election=yes").out.split()[-1] == "yes"
+    assert on_node("topic", "alter", "set", "--config", "no_such=1").code == 4
+    assert on_node("topic", "alter", "set", "-c", "unclean_election=yes").out.split()[-1] == "yes"
 
 
-def test_a_topic_is_altered_to_have_more_partitions(ask: Run) -> None:
-    ask("topic", "create", "grown")
-    assert ask("topic", "alter", "grown", "--partitions", 3).out == "Topic grown has 3 partitions.\n"
-    assert len(ask("topic", "describe", "grown", "--json").json()["partitions"]) == 3  # type: ignore[index]
-    refused = ask("topic", "alter", "grown", "-p", 2)
+def test_a_topic_is_altered_to_have_more_partitions(on_node: Run) -> None:
+    on_node("topic", "create", "grown")
+    assert on_node("topic", "alter", "grown", "--partitions", 3).out == "Topic grown has 3 partitions.\n"
+    assert len(on_node("topic", "describe", "grown", "--json").json()["partitions"]) == 3  # type: ignore[index]
+    refused = on_node("topic", "alter", "grown", "-p", 2)
     assert refused.code == 4
     assert "can only grow" in refused.err
 
@@ -41,42 +41,42 @@ def test_settings_are_numbers_words_or_nothing() -> None:
     assert parse_settings(pairs) == expected
 
 
-def test_list_and_describe_show_what_there_is(ask: Run, lines_file: Path) -> None:
-    ask("topic", "create", "shown", "-p", 2)
-    ask("produce", "shown", lines_file, "--partition", 1)
-    listed = ask("topic", "list").out.splitlines()
+def test_list_and_describe_show_what_there_is(on_node: Run, lines_file: Path) -> None:
+    on_node("topic", "create", "shown", "-p", 2)
+    on_node("produce", "shown", lines_file, "--partition", 1)
+    listed = on_node("topic", "list").out.splitlines()
     assert listed[0].split() == ["topic", "partitions", "replication", "factor"]
     assert any(line.split()[:3] == ["shown", "2", "1"] for line in listed)
-    described = ask("topic", "describe", "shown").out
+    described = on_node("topic", "describe", "shown").out
     assert "records             1,000" in described
     row = next(line.split() for line in described.splitlines() if line.strip().startswith("1 "))
     assert row[:6] == ["1", "1", "1/1", "0", "1,000", "1,000"]
 
 
-def test_roll_and_tier_status_show_positions(ask: Run, lines_file: Path) -> None:
-    ask("topic", "create", "rolled")
-    ask("produce", "rolled", lines_file)
-    assert ask("topic", "roll", "rolled").out.split() == ["partition", "sealed", "end", "0", "1,000"]
-    assert "rolled" in ask("tier", "status").out
-    one = ask("tier", "status", "rolled")
+def test_roll_and_tier_status_show_positions(on_node: Run, lines_file: Path) -> None:
+    on_node("topic", "create", "rolled")
+    on_node("produce", "rolled", lines_file)
+    assert on_node("topic", "roll", "rolled").out.split() == ["partition", "sealed", "end", "0", "1,000"]
+    assert "rolled" in on_node("tier", "status").out
+    one = on_node("tier", "status", "rolled")
     assert one.code == 0
     assert one.out.splitlines()[-1].split()[4:6] == ["1,000", "1,000"]
-    assert ask("tier", "status", "rolled", "--json").json()["topic"] == "rolled"  # type: ignore[index]
-    assert ask("tier", "status", "--json").json()["topics"]  # type: ignore[index]
+    assert on_node("tier", "status", "rolled", "--json").json()["topic"] == "rolled"  # type: ignore[index]
+    assert on_node("tier", "status", "--json").json()["topics"]  # type: ignore[index]
 
 
-def test_delete_needs_yes_without_a_terminal(ask: Run) -> None:
-    ask("topic", "create", "gone")
-    assert ask("topic", "delete", "gone").code == 2
-    assert ask("topic", "delete", "gone", "--yes").out == "Deleted topic gone.\n"
-    assert ask("topic", "describe", "gone").code == 4
+def test_delete_needs_yes_without_a_terminal(on_node: Run) -> None:
+    on_node("topic", "create", "gone")
+    assert on_node("topic", "delete", "gone").code == 2
+    assert on_node("topic", "delete", "gone", "--yes").out == "Deleted topic gone.\n"
+    assert on_node("topic", "describe", "gone").code == 4
 
 
-def test_cluster_status_shows_the_node(ask: Run, node_url: str) -> None:
-    ran = ask("cluster", "status")
+def test_cluster_status_shows_the_node(on_node: Run, node_url: str) -> None:
+    ran = on_node("cluster", "status")
     assert ran.out.startswith("cluster ")
     assert node_url in ran.out
-    assert ask("cluster", "status", "--json").json()["nodes"][0]["url"] == node_url  # type: ignore[index]
+    assert on_node("cluster", "status", "--json").json()["nodes"][0]["url"] == node_url  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,6 @@ def test_cluster_status_shows_the_node(ask: Run, node_url: str) -> None:
     [["topic", "list"], ["topic", "describe", "j"], ["topic", "create", "j"], ["topic", "roll", "j"],
      ["topic", "alter", "j", "-c", "flush_ms=30"], ["topic", "delete", "j", "--yes"]],
 )  # fmt: skip
-def test_json_is_one_document(ask: Run, arguments: list[str]) -> None:
-    ask("topic", "create", "j")
-    assert isinstance(ask(*arguments, "--json").json(), dict)
+def test_json_is_one_document(on_node: Run, arguments: list[str]) -> None:
+    on_node("topic", "create", "j")
+    assert isinstance(on_node(*arguments, "--json").json(), dict)

@@ -100,16 +100,16 @@ def test_this_machine_is_read_and_nothing_stays(tmp_path: Path) -> None:
     assert 0 < machine.free_bytes < machine.size_bytes
 
 
-def test_the_command_tells_each_point_and_ends_with_1_if_one_failed(run: Run, tmp_path: Path, monkeypatch) -> None:
+def test_the_command_reports_each_point_and_ends_with_1_if_one_failed(run: Run, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(doctor, "read_machine", lambda _: replace(FIT, files_max=100, has_swap=True))
     ran = run("doctor", "--data-dir", tmp_path)
     assert ran.code == 1
     assert "fail  open files     up to 100\n" in ran.out
     assert ran.out.splitlines()[-1] == "8 ok, 1 warned, 1 failed"
     monkeypatch.setattr(doctor, "read_machine", lambda _: replace(FIT, has_swap=True))
-    told = run("doctor", "--json")
-    assert told.code == 0
-    document = told.json()
+    ran = run("doctor", "--json")
+    assert ran.code == 0
+    document = ran.json()
     assert document["level"] == "warn"  # type: ignore[index]
     assert {finding["level"] for finding in document["findings"]} == {"ok", "warn"}  # type: ignore[index]
 

@@ -28,27 +28,27 @@ async def test_a_partition_without_a_leader_is_described_by_what_is_known(cluste
     assert unled["high_watermark"] is None
 
 
-async def test_the_cluster_tells_its_nodes_and_what_is_in_need(cluster):
+async def test_the_cluster_lists_its_nodes_and_unhealthy_partitions(cluster):
     topics = await cluster.create("t", partitions=3, leader=2)
     cluster.world.lead(0, 1, in_sync=[1])
     cluster.world.lead(1, None, in_sync=[1])
     for topic in topics.values():
-        told = (await topic.gateway.send("GET", "/v1/cluster")).json
-        assert [(one["node_id"], one["alive"], one["leading"], one["partitions"]) for one in told["nodes"]] == [
+        reported = (await topic.gateway.send("GET", "/v1/cluster")).json
+        assert [(one["node_id"], one["alive"], one["leading"], one["partitions"]) for one in reported["nodes"]] == [
             (1, True, 1, 3),
             (2, True, 1, 3),
         ]
-        assert [one["under_replicated"] for one in told["nodes"]] == [0, 2]
-        assert told["offline_partitions"] == [{"topic": "t", "partitions": [1]}]
-        assert told["under_min_in_sync"] == told["under_replicated"] == [{"topic": "t", "partitions": [0, 1]}]
+        assert [one["under_replicated"] for one in reported["nodes"]] == [0, 2]
+        assert reported["offline_partitions"] == [{"topic": "t", "partitions": [1]}]
+        assert reported["under_min_in_sync"] == reported["under_replicated"] == [{"topic": "t", "partitions": [0, 1]}]
 
 
-async def test_the_metrics_tell_what_is_in_need(cluster, monkeypatch):
+async def test_the_metrics_count_unhealthy_partitions(cluster, monkeypatch):
     topics = await cluster.create("t", partitions=4, leader=2)
     cluster.world.lead(0, 1, in_sync=[1])
     cluster.world.lead(1, None, in_sync=[1])
     monkeypatch.setattr(LedByWord, "lag", property(lambda led: {"2": led.partition.number, "3": 1}))
-    told = [samples((await topics[n].gateway.send("GET", "/metrics")).body.decode()) for n in (1, 2)]
+    reported = [samples((await topics[n].gateway.send("GET", "/metrics")).body.decode()) for n in (1, 2)]
     for name, first, second in (
         ("cluster_nodes", 2, 2),
         ("leaderless_partitions", 1, 1),
@@ -58,8 +58,8 @@ async def test_the_metrics_tell_what_is_in_need(cluster, monkeypatch):
         ("replica_lag_records", 3, 3),
         ("unclean_leader_elections_total", 0, 0),
     ):
-        assert [one[f"penstock_{name}",] for one in told] == [first, second], name
-    before = told[0]["penstock_leader_elections_total",]
+        assert [one[f"penstock_{name}",] for one in reported] == [first, second], name
+    before = reported[0]["penstock_leader_elections_total",]
     cluster.world.lead(0, 2)
     after = samples((await topics[1].gateway.send("GET", "/metrics")).body.decode())
     assert after["penstock_leader_elections_total",] == before + 1

@@ -62,7 +62,7 @@ async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChange
 RECORD = TopicRecord("t", "id-of-t", 1, 1, {}, 5)
 
 
-async def test_a_process_that_is_slow_to_take_a_change_is_told_of_and_takes_it_the_next_time(tmp_path: Path) -> None:
+async def test_a_process_that_is_slow_to_apply_a_change_is_logged_and_applies_it_the_next_time(tmp_path: Path) -> None:
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):
         with pytest.raises(LinkLost):  # it is still recovering
@@ -75,7 +75,7 @@ async def test_a_process_that_is_slow_to_take_a_change_is_told_of_and_takes_it_t
         await caller.link().call("all_ready", None, timeout_s=30)  # a later call on the link
         shard.may_open.set()
         await telling
-        assert (shard.topics["t"].topic_id, shard.begun) == ("id-of-t", 1), "opened once, by whoever told first"
+        assert (shard.topics["t"].topic_id, shard.begun) == ("id-of-t", 1), "opened once, by the first message"
 
 
 async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_a_topic_is_closed_once_it_has_been_opened(tmp_path: Path) -> None
         assert (shard.topics, shard.begun) == ({}, 1)
 
 
-async def test_added_partitions_are_opened_once_however_often_they_are_told(tmp_path: Path) -> None:
+async def test_added_partitions_are_opened_once_however_often_they_are_reported(tmp_path: Path) -> None:
     """Before the fix two concurrent openings created two partitions of the same files."""
     shard = SlowShard()
     async with linked(shard, tmp_path / "s") as (changes, caller):

@@ -34,18 +34,18 @@ def now() -> float:
     return time.monotonic_ns() / 1e9
 
 
-class Asking:
+class NodeClient:
     """Sends requests to one node at a time. `urls` by node number; the client starts at `first`."""
 
     def __init__(self, session: aiohttp.ClientSession, urls: Sequence[str], first: int) -> None:
         self._session, self._urls = session, urls
         self._at = first % len(urls)
 
-    def turn(self) -> None:
+    def next_node(self) -> None:
         """Switch to the next node."""
         self._at = (self._at + 1) % len(self._urls)
 
-    async def ask(
+    async def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
         node = self._at + 1
