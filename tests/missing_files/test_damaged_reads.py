@@ -222,8 +222,8 @@ async def test_a_search_by_time_does_not_skip_the_first_segment_if_it_is_missing
         for timestamp in (0, 5000, PER_SEGMENT * 1000):
             path = f"/v1/topics/t/partitions/0/offsets?timestamp={timestamp}"
             answer = await log.get(path, "application/json")
-            told = (answer.status, answer.json.get("damaged_from"), answer.json.get("damaged_end"))
-            assert told == (500, 0, PER_SEGMENT), timestamp
+            logged = (answer.status, answer.json.get("damaged_from"), answer.json.get("damaged_end"))
+            assert logged == (500, 0, PER_SEGMENT), timestamp
         path = f"/v1/topics/t/partitions/0/offsets?timestamp={(PER_SEGMENT + 1) * 1000}"
         assert (await log.get(path, "application/json")).json["offset"] == PER_SEGMENT + 1
 

@@ -29,7 +29,7 @@ KINDS = (
     "cut_one_way",
     "isolate",
     "cut_from_store",
-    "late_news",
+    "late_changes",
     "bad_weather",
     "slow_disk",
     "failing_sync",

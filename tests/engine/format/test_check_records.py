@@ -138,10 +138,10 @@ def test_a_bomb_is_refused_before_it_goes_off():
     """28 kB of zstd that decompress to 944 MB."""
     bomb = batch(b"", 1, Codec.ZSTD, pack=lambda _: zstandard.compress(bytes(944 * MIB)))
     assert len(bomb) < 40_000
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(DecodedTooLarge):
         check(bomb)
-    assert time.perf_counter() - began < 2, "64 MiB take 0.05 s, all of it would take 1"
+    assert time.process_time() - began < 0.8, "64 MiB take 0.05 s, all of it would take 1"
 
 
 @given(st.binary(max_size=400), st.integers(1, 50), st.sampled_from(Codec))

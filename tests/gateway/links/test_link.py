@@ -162,7 +162,7 @@ async def test_a_process_is_ready_once_its_siblings_have_answered(tmp_path: Path
     await asyncio.sleep(0)
     assert not waiting.done()
     server = await listen(path, {})
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
     assert links.links()[0].is_up
     links.close()
     server.close()

@@ -19,6 +19,7 @@ from tests.e2e.node_process import ROOT
 from tests.penstock.cli.conftest import Run
 
 NOBODY = "http://127.0.0.1:1"
+WAIT_S = 60  # for a command that ends within a second on an idle machine
 
 
 def one_line(text: str) -> str:
@@ -62,7 +63,7 @@ def test_a_wrong_command_ends_with_2_and_says_where_help_is(run: Run, arguments:
 def test_no_node_ends_with_3_at_once(run: Run, arguments: list[str]) -> None:
     began = time.monotonic()
     ran = run(*arguments, "--url", NOBODY)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "no retries"
     assert ran.code == ExitCode.UNREACHABLE
     assert one_line(ran.err) == f"penstock: cannot reach {NOBODY}: connection refused\n"
 
@@ -146,7 +147,7 @@ def test_a_reader_that_goes_away_is_no_error(on_node: Run, node_url: str, lines_
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(20) == ExitCode.BROKEN_PIPE
+    assert process.wait(WAIT_S) == ExitCode.BROKEN_PIPE
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
@@ -171,7 +172,7 @@ def test_an_interrupt_ends_quietly_with_130(on_node: Run, node_url: str, lines_f
     for _ in range(1000):
         process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out, err) == (ExitCode.INTERRUPTED, b"", b"")
 
 
@@ -181,10 +182,10 @@ def test_an_interrupted_produce_says_how_far_it_came(on_node: Run, node_url: str
     assert process.stdin is not None
     process.stdin.write(b"1\n2\n")
     process.stdin.flush()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while on_node("consume", "fed", "--format", "values").out != "1\n2\n":
         assert time.monotonic() < deadline
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == ExitCode.INTERRUPTED  # while its input is still open
-    _, err = process.communicate(timeout=20)
+    assert process.wait(WAIT_S) == ExitCode.INTERRUPTED  # while its input is still open
+    _, err = process.communicate(timeout=WAIT_S)
     assert err == b"interrupted; 2 records were sent before\n"

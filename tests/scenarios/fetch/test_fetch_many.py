@@ -11,7 +11,7 @@ from tests.scenarios.gateways import in_process_only
 
 JSON = {"Content-Type": "application/json"}
 LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
-PROMPT_S = 5.0
+PROMPT_S = 15.0
 
 
 async def fetch_many(gateway, *wanted, **more):

@@ -9,7 +9,7 @@ from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import in_process_only, sharded_only
 
 LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
-PROMPT_S = 5.0
+PROMPT_S = 15.0
 
 
 async def waiting(topic, **query):

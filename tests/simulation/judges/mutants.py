@@ -208,7 +208,7 @@ MUTANTS = {
         "a leader answers, and believes, fetches of other epochs",
         _patched(leader.Leader, "_epoch_verdict", lambda self, fetch: None),
         rules=GROUP,
-        kinds=("late_news", "expire_session", "drain", "leave", "bad_weather"),
+        kinds=("late_changes", "expire_session", "drain", "leave", "bad_weather"),
         fault_every_s=0.3,
     ),
     "rule 4: join before the epoch's start": Mutant(
@@ -310,7 +310,7 @@ MUTANTS = {
     "permanent refusals by the clock": Mutant(
         "a leader in contact with the store refuses a position above its high watermark permanently, without a check",
         _patched(hosted.Hosted, "_refuse_above", _refuse_by_the_clock),
-        kinds=("pause", "expire_session", "drain", "late_news"),
+        kinds=("pause", "expire_session", "drain", "late_changes"),
         fault_every_s=0.3,
     ),
     "end reported too early": Mutant(
