@@ -320,10 +320,10 @@ async def test_a_follower_with_a_full_disk_logs_it_once_and_when_it_follows_agai
     monkeypatch.setattr(three[2].shard.committer, "append_as_follower", full)
     await three[1].produce(b"a", acks=Acks.LEADER)
     await until(lambda: tries >= 5)
-    assert (logged_count("following failed"), logged_count("follows again")) == (1, 0)
+    assert (logged_count("following failed"), logged_count("following resumed")) == (1, 0)
     is_full = False
     await until(lambda: three[2].partition().log_end == three[1].partition().log_end)
-    await until(lambda: logged_count("follows again") == 1)
+    await until(lambda: logged_count("following resumed") == 1)
 
 
 async def test_a_partition_that_is_closed_is_not_offline(three: Hosts) -> None:
