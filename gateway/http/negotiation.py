@@ -26,31 +26,18 @@ def choose_media_type(accept: str, offered: Sequence[str]) -> str:
 
 def by_preference(accept: str) -> list[str]:
     """Returns the names in an Accept header, the best first. Quality 0 is not accepted and is left out."""
-    weighed = [pair for pair in _weighed(accept) if pair[0] > 0]
-    return [name for _, name in sorted(weighed, key=lambda pair: -pair[0])]
+    accepted = [pair for pair in weighed(accept) if pair[0] > 0]
+    return [name for _, name in sorted(accepted, key=lambda pair: -pair[0])]
 
 
-def choose_encoding(accept_encoding: str) -> str | None:
-    """Returns the Content-Encoding that the client prefers among those offered; None: no encoding.
-
-    At equal quality returns zstd, which costs half. A wildcard selects no encoding: a client that decodes one names it.
-    """
-    quality = {name.removeprefix("x-"): quality for quality, name in _weighed(accept_encoding)}
-    zstd, gzip = quality.get("zstd", 0.0), quality.get("gzip", 0.0)
-    best = max(zstd, gzip)
-    if best == 0 or quality.get("identity", 0.0) > best:
-        return None
-    return "zstd" if zstd == best else "gzip"
-
-
-def _weighed(accept: str) -> list[tuple[float, str]]:
+def weighed(accept: str) -> list[tuple[float, str]]:
     """Returns each name of the header with its quality, in their order."""
-    weighed: list[tuple[float, str]] = []
+    names: list[tuple[float, str]] = []
     for part in accept.split(","):
         name, *parameters = part.lower().replace(" ", "").replace("\t", "").split(";")
         given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
-        weighed.append((float(given) if _QUALITY.fullmatch(given) else 1.0, name))
-    return weighed
+        names.append((float(given) if _QUALITY.fullmatch(given) else 1.0, name))
+    return names
 
 
 def prefers_events(accept: str, others: Sequence[str]) -> bool:

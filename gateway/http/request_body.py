@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
-from engine.format.decompression import FIRST_ROOM_BYTES, Broken, DoesNotFit, unpack
+from engine.format.decompression import DoesNotFit
+from gateway.http.content_encoding import IDENTITY, check_encoding, decoded
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 
 COUNTED_BY_CONNECTION_BYTES = 64 * 1024  # smaller bodies are bounded by the limits of streams and connections
-_PACKED_IN_LOOP_MAX = 64 * 1024  # 3,000 gzip members that are all empty take 14 ms
 HELD_BYTES = web.RequestKey("penstock.held_bytes", tuple[int, int])
 
 
@@ -45,21 +45,16 @@ class RequestBodies:
         announced = request.content_length
         if announced is not None and announced > limit:
             raise _too_large(limit)
-        encoding = request.headers.get("Content-Encoding", "identity").lower()
-        if encoding not in ("identity", "gzip", "zstd"):
-            text = f"Content-Encoding is {encoding!r}; give gzip, zstd or none"
-            raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": "gzip, zstd"})
+        encoding = check_encoding(request.headers.get("Content-Encoding", IDENTITY))
         body = await self._read_up_to(request, limit)
         if on_received is not None:
             on_received()
-        if encoding == "identity" or not body:
+        if encoding == IDENTITY or not body:
             return body
         try:
-            unpacked = await self._unpacked(encoding, body, limit)
+            unpacked = await decoded(encoding, body, limit, self._offload)
         except DoesNotFit:
             raise _too_large(limit) from None
-        except Broken as error:
-            raise Problem("invalid_body", f"the body is not what Content-Encoding says: {error}") from None
         self.hold(request, len(unpacked))
         return unpacked
 
@@ -93,16 +88,6 @@ class RequestBodies:
                 self._by_connection[request.remote] = left
             else:
                 del self._by_connection[request.remote]
-
-    async def _unpacked(self, encoding: str, body: bytes, limit: int) -> bytes:
-        """Unpacks on the loop if the result is small: its size is known only afterwards."""
-        if len(body) <= _PACKED_IN_LOOP_MAX:
-            try:
-                return bytes(unpack(encoding, body, min(limit, FIRST_ROOM_BYTES)))
-            except DoesNotFit:
-                if limit <= FIRST_ROOM_BYTES:
-                    raise
-        return await self._offload.in_thread(lambda: bytes(unpack(encoding, body, limit)))
 
     async def _read_up_to(self, request: web.Request, limit: int) -> bytes:
         first = await request.content.readany()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from engine.format.compression import pack
+from gateway.http.content_encoding import choose_encoding
 from gateway.http.context import HTTP
-from gateway.http.negotiation import choose_encoding
 
 IN_LOOP_BYTES_MAX = 64 * 1024  # takes half a millisecond
 _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-batch+json")

@@ -33,7 +33,8 @@ from engine.tiering.manifest.json_reading import UnsupportedFormat
 from gateway.fetch.event_stream import parse_id, position
 from gateway.fetch.record_json import encode_document, encode_lines, records_out
 from gateway.fetch.request import OFFERED
-from gateway.http.negotiation import choose_encoding, choose_media_type
+from gateway.http.content_encoding import choose_encoding
+from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem
 from gateway.http.times import parse_timestamp
 from gateway.produce.cloud_events import binary_attributes, binary_event, decode_event, decode_event_batch

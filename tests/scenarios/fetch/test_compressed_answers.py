@@ -6,7 +6,7 @@ import orjson
 import pytest
 import zstandard
 
-from gateway.http.negotiation import choose_encoding
+from gateway.http.content_encoding import choose_encoding
 from tests.scenarios.gateways import JSON, NDJSON, RECORD_BATCH, http2_only, sharded_only
 
 UNPACK = {
