@@ -14,7 +14,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster load crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
+.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster load power-loss-long crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ bench-quick: $(VENV)/.all ## The same in a minute
 
 load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 	$(BIN)/locust -f loadtests/locust/locustfile.py --host $(URL) $(ARGS)
+
+power-loss-long: $(VENV)/.all ## Power losses at every operation, and full tables of disk errors
+	PENSTOCK_TEST_POWER_LOSS_EVERY=1 $(BIN)/pytest tests/engine/crash --timeout 3600 $(ARGS)
 
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
 	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)

@@ -45,7 +45,9 @@ class RequestBodies:
         announced = request.content_length
         if announced is not None and announced > limit:
             raise _too_large(limit)
-        encoding = check_encoding(request.headers.get("Content-Encoding", IDENTITY))
+        encoding = IDENTITY
+        if "Content-Encoding" in request.headers:
+            encoding = check_encoding(request.headers["Content-Encoding"])
         body = await self._read_up_to(request, limit)
         if on_received is not None:
             on_received()

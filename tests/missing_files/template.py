@@ -74,7 +74,7 @@ async def _fill(gateway: InProcess, template: Template) -> None:
             await asyncio.sleep(0.02)
         while any(shard.tiered_end(one) != one.log.sealed_end for one in shard.partitions()):
             await asyncio.sleep(0.02)
-    await shard.keeper.save_checkpoints()
+    await shard.log_manager.save_checkpoints()
 
 
 async def _produce(

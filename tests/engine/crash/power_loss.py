@@ -6,6 +6,7 @@ Everything is a function of story, seed, operation and state number, so one test
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import contextmanager
 from random import Random
@@ -14,6 +15,9 @@ from typing import Protocol
 from engine.errors import EngineError
 from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.teller import Teller
+
+# Operations between two losses in the largest tests, and a divisor of random stories; `make power-loss-long` sets 1.
+EVERY = int(os.environ.get("PENSTOCK_TEST_POWER_LOSS_EVERY", "3"))
 
 Steps = Callable[[Teller], Awaitable[None]]
 

@@ -7,7 +7,14 @@ from random import Random
 import pytest
 
 from tests.engine.crash import stories
-from tests.engine.crash.power_loss import check_next_life, check_states, crash_points, telling, until_power_is_lost
+from tests.engine.crash.power_loss import (
+    EVERY,
+    check_next_life,
+    check_states,
+    crash_points,
+    telling,
+    until_power_is_lost,
+)
 
 STORIES = {
     "appends": (stories.appends,),
@@ -32,8 +39,8 @@ async def test_what_was_promised_is_there_and_only_what_was_sent(lives):
 
 @pytest.mark.slow
 @every_story
-async def test_the_same_at_every_single_operation(lives):
-    async for n, disk, teller in crash_points(lives):
+async def test_the_same_at_more_operations(lives):
+    async for n, disk, teller in crash_points(lives, every=EVERY):
         await check_states(disk, teller, f"operation {n}", limit=6)
 
 
@@ -44,7 +51,7 @@ async def test_random_stories(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("seed", range(100, 100 + 12 // EVERY))
 async def test_more_random_stories(seed):
     async for n, disk, teller in crash_points((stories.random_steps,) * 2, seed, every=17):
         await check_states(disk, teller, f"operation {n}", limit=5)

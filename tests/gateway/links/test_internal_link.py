@@ -88,7 +88,7 @@ async def test_a_stranger_gets_no_link_and_that_is_said_once(
     caller = node.caller(foreign)
     with caplog.at_level(logging.ERROR), pytest.raises(LinkLost):
         await caller.connected(0.5)
-    logged = [record for record in caplog.records if "refuses us" in record.message]
+    logged = [record for record in caplog.records if "rejected the connection" in record.message]
     assert len(logged) == 1
     assert OURS.secret not in caplog.text
     caller.close()

@@ -107,8 +107,8 @@ def test_the_whole_job_agrees_in_all_its_counts_and_leaves_three_things(place: P
     left_by_an_earlier_run.parent.mkdir(parents=True)
     left_by_an_earlier_run.write_text("no Parquet at all")
     demo = start(place)
-    screen, output = demo.communicate(timeout=380)
-    assert demo.returncode == 0, output
+    screen, errors = demo.communicate(timeout=380)
+    assert demo.returncode == 0, errors
     assert screen.count("✓") == 5
     assert screen.count(f"{FLIGHTS:,}") == 5  # four steps and the title
     assert sorted(path.name for path in output.iterdir()) == ["flights.png", "lake", "screen.txt"]

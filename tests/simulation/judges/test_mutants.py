@@ -47,4 +47,4 @@ def test_a_planted_bug_is_found(name):
 
 def test_every_planted_bug_has_its_seed_and_is_found_soon():
     assert FIRST_SEED.keys() == MUTANTS.keys()
-    assert max(FIRST_SEED.values()) < 1200
+    assert max(FIRST_SEED.values()) < 800
