@@ -53,12 +53,22 @@ class AdminClient:
 
     def log_end(self, topic: str) -> int:
         """Returns the sum over the partitions."""
-        _, data = self.request("GET", f"/v1/topics/{topic}")
-        return sum(partition["log_end"] for partition in json.loads(data)["partitions"])
+        return self._sum(topic, "log_end")
 
     def settled_log_end(self, topic: str, expected: int) -> int:
         """Returns the log end, after at most SETTLE_S: acks=0 answers before the append."""
+        return self._settled(topic, "log_end", expected)
+
+    def settled_high_watermark(self, topic: str, expected: int) -> int:
+        """Returns the high watermark, after at most SETTLE_S: acks=1 answers before the fsync that readers wait for."""
+        return self._settled(topic, "high_watermark", expected)
+
+    def _settled(self, topic: str, position: str, expected: int) -> int:
         deadline = time.monotonic() + SETTLE_S
-        while (end := self.log_end(topic)) < expected and time.monotonic() < deadline:
+        while (seen := self._sum(topic, position)) < expected and time.monotonic() < deadline:
             time.sleep(0.02)
-        return end
+        return seen
+
+    def _sum(self, topic: str, position: str) -> int:
+        _, data = self.request("GET", f"/v1/topics/{topic}")
+        return sum(partition[position] for partition in json.loads(data)["partitions"])

@@ -11,14 +11,12 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from loadtests.generators.bodies import NDJSON_TYPE, RECORD_BYTES
-from loadtests.generators.http1 import Connection, connect, request_bytes
+from loadtests.generators.bodies import NDJSON_TYPE
+from loadtests.generators.http1 import Connection, connector, request_bytes
 from loadtests.generators.open_loop import GRACE_S, OpenLoop, OpenOutcome, Schedule
+from loadtests.generators.records import numbered_value, numbers_in
 
 WAIT_MS = 2000
-_NUMBER_AT = slice(6, 16)
-_LINE_START = b'{"n":"%010d","pad":"'
-_LINE = _LINE_START + b"x" * (RECORD_BYTES - len(_LINE_START % 0) - 2) + b'"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +31,18 @@ class DeliveryOutcome:
 
 def numbered_request(host: str, target: str, number: int) -> bytes:
     """Returns a produce request of one record with its number."""
-    return request_bytes("POST", host, target, _LINE % number + b"\n", (("Content-Type", NDJSON_TYPE),))
-
-
-def number_of(line: bytes) -> int:
-    return int(line[_NUMBER_AT])
+    return request_bytes("POST", host, target, numbered_value(number) + b"\n", (("Content-Type", NDJSON_TYPE),))
 
 
 async def deliver(url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
     """Produce on a schedule into partition 0 of an empty topic while long-polling it."""
     parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
     target = f"/v1/topics/{topic}/partitions/0/records"
     template = numbered_request(parts.netloc, f"{target}?acks={acks}", 0)
     before, _, after = template.rpartition(b"%010d" % 0)
-    loop = OpenLoop(url, schedule, lambda number: before + b"%010d" % number + after)
+    loop = OpenLoop(connector(url), schedule, lambda number: before + b"%010d" % number + after)
     consumer = _Consumer(parts.netloc, target, schedule.count)
-    connection = await connect(parts.hostname, parts.port)
+    connection = await connector(url)()
     consuming = asyncio.create_task(consumer.run(connection))
     try:
         produced = await loop.run()
@@ -85,15 +77,14 @@ class _Consumer:
                 self.problems.append(f"a long poll got {answer.status}: {answer.body[:200].decode(errors='replace')}")
                 return
             self.polls += 1
-            self._take(answer.body.splitlines(), answer.next_offset)
+            self._take(numbers_in(answer.body), answer.next_offset)
 
-    def _take(self, lines: list[bytes], next_offset: int) -> None:
+    def _take(self, numbers: list[int], next_offset: int) -> None:
         now = time.perf_counter()
-        for line in lines:
-            number = number_of(line)
+        for number in numbers:
             if number in self.arrivals:
                 self.problems.append(f"record {number} arrived twice")
             self.arrivals[number] = now
-        if next_offset - self._offset != len(lines):
-            self.problems.append(f"{len(lines)} records came between the offsets {self._offset} and {next_offset}")
+        if next_offset - self._offset != len(numbers):
+            self.problems.append(f"{len(numbers)} records came between the offsets {self._offset} and {next_offset}")
         self._offset = next_offset

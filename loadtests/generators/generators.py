@@ -18,7 +18,7 @@ import uvloop
 from loadtests.generators import h2load
 from loadtests.generators.closed_loop import run_closed_loop
 from loadtests.generators.delivery import DeliveryOutcome, deliver
-from loadtests.generators.http1 import Headers, request_bytes
+from loadtests.generators.http1 import Headers, connector, request_bytes
 from loadtests.generators.load import GeneratorFailed, Load, Outcome
 from loadtests.generators.open_loop import OpenLoop, OpenOutcome, Schedule
 
@@ -43,20 +43,21 @@ class Generators:
     def closed(self, load: Load, timeout_s: float) -> Outcome:
         if self._uses_h2load:
             return h2load.run(load, timeout_s)
-        return self._in_child(timeout_s, partial(run_closed_loop, load))
+        return self.in_child(timeout_s, partial(run_closed_loop, load))
 
     def open(
         self, url: str, host: str, target: str, body: bytes, schedule: Schedule, headers: Headers = ()
     ) -> OpenOutcome:
         request = request_bytes("POST", host, target, body, headers)
         timeout_s = schedule.offset_s(schedule.count) + 30
-        return self._in_child(timeout_s, partial(_open_loop, url, request, schedule))
+        return self.in_child(timeout_s, partial(_open_loop, url, request, schedule))
 
     def delivery(self, url: str, topic: str, acks: str, schedule: Schedule) -> DeliveryOutcome:
         timeout_s = schedule.offset_s(schedule.count) + 60
-        return self._in_child(timeout_s, partial(deliver, url, topic, acks, schedule))
+        return self.in_child(timeout_s, partial(deliver, url, topic, acks, schedule))
 
-    def _in_child(self, timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def in_child(self, timeout_s: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs a coroutine function, which is pickled, in the generator's process. Raises GeneratorFailed."""
         return self._pool.submit(_run, timeout_s, work).result()
 
 
@@ -93,4 +94,4 @@ def _end_at_first_error() -> None:
 
 
 async def _open_loop(url: str, request: bytes, schedule: Schedule) -> OpenOutcome:
-    return await OpenLoop(url, schedule, lambda _: request).run()
+    return await OpenLoop(connector(url), schedule, lambda _: request).run()

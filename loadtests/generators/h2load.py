@@ -49,6 +49,7 @@ def run(load: Load, timeout_s: float) -> Outcome:
         command += ["-w", WINDOW_BITS, "-W", WINDOW_BITS, "-i", str(uris), f"--log-file={log}"]
         command += [part for name, value in load.headers for part in ("-H", f"{name}: {value}")]
         command += [] if load.body_file is None else ["-d", str(load.body_file)]
+        command += ["--h1"] if load.is_http1 else []
         cpu_before = _children_cpu_s()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)

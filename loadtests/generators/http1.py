@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple, cast
+from urllib.parse import urlsplit
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _NEXT_OFFSET = re.compile(rb"\r\npenstock-next-offset: *(\d+)", re.IGNORECASE)
@@ -23,6 +26,11 @@ class Answer(NamedTuple):
     @property
     def is_good(self) -> bool:
         return 200 <= self.status < 300
+
+    @property
+    def error(self) -> str:
+        """Returns status and body of a failure; empty for 2xx."""
+        return "" if self.is_good else f"{self.status}: {self.body[:300].decode(errors='replace')}"
 
     @property
     def next_offset(self) -> int:
@@ -88,6 +96,14 @@ class Connection(asyncio.Protocol):
 async def connect(host: str, port: int) -> Connection:
     _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port)
     return connection
+
+
+def connector(url: str) -> Callable[[], Awaitable[Connection]]:
+    """Returns what opens connections to the host of a URL."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return partial(connect, parts.hostname, parts.port)
 
 
 Headers = tuple[tuple[str, str], ...]

@@ -20,6 +20,7 @@ class Load:
     streams: int
     body_file: Path | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    is_http1: bool = False  # h2load speaks HTTP/2 with prior knowledge otherwise
 
     @property
     def in_flight(self) -> int:

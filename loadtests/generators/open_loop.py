@@ -11,11 +11,9 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
-
-from loadtests.generators.http1 import Answer, Connection, connect
+from typing import Generic, Protocol, TypeVar
 
 CONNECTIONS = 64
 GRACE_S = 10.0  # for requests in flight at the end of the schedule
@@ -49,18 +47,38 @@ class OpenOutcome:
     what_went_wrong: str = ""
 
 
-class OpenLoop:
+class Answered(Protocol):
+    """An answer to one request. `error` is empty if it succeeded."""
+
+    @property
+    def error(self) -> str: ...
+
+
+Request = TypeVar("Request", contravariant=True)
+
+
+class Sender(Protocol[Request]):
+    """A connection with at most one request in flight."""
+
+    def send(self, request: Request, /) -> Awaitable[Answered]: ...
+
+    def close(self) -> None: ...
+
+
+class OpenLoop(Generic[Request]):
     """Sends due requests over a pool of connections. A request without a free connection waits, and its clock runs."""
 
-    def __init__(self, url: str, schedule: Schedule, make_request: Callable[[int], bytes]) -> None:
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        assert parts.port is not None
-        self._address = (parts.hostname, parts.port)
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Sender[Request]]],
+        schedule: Schedule,
+        make_request: Callable[[int], Request],
+    ) -> None:
+        self._connect = connect
         self._schedule = schedule
         self._make_request = make_request
         self._loop = asyncio.get_running_loop()
-        self._idle: list[Connection] = []
+        self._idle: list[Sender[Request]] = []
         self._late: deque[int] = deque()
         self._sent = 0
         self._finished = asyncio.Event()
@@ -72,7 +90,7 @@ class OpenLoop:
 
     async def run(self) -> OpenOutcome:
         """Run the schedule. Raises TimeoutError if answers are missing after its end."""
-        self._idle = [await connect(*self._address) for _ in range(CONNECTIONS)]
+        self._idle = [await self._connect() for _ in range(CONNECTIONS)]
         connections = list(self._idle)
         cpu_before, self.started = time.process_time(), time.perf_counter()
         threading.Thread(target=self._keep_time, name="schedule", daemon=True).start()
@@ -113,18 +131,18 @@ class OpenLoop:
             else:
                 self._late.append(number)
 
-    def _send(self, connection: Connection, number: int) -> None:
+    def _send(self, connection: Sender[Request], number: int) -> None:
         request = self._make_request(number)
         self._send_delays_us.append(round((time.perf_counter() - self.scheduled_at(number)) * 1e6))
-        future = connection.send(request)
+        future = asyncio.ensure_future(connection.send(request))
         future.add_done_callback(lambda done: self._answered(connection, number, done))
 
-    def _answered(self, connection: Connection, number: int, done: asyncio.Future[Answer]) -> None:
+    def _answered(self, connection: Sender[Request], number: int, done: asyncio.Future[Answered]) -> None:
         error = done.exception()
         if error is not None:
             self._failed(repr(error))
-        elif not (answer := done.result()).is_good:
-            self._failed(f"{answer.status}: {answer.body[:300].decode(errors='replace')}")
+        elif answer_error := done.result().error:
+            self._failed(answer_error)
         else:
             self._durations_us.append(round((time.perf_counter() - self.scheduled_at(number)) * 1e6))
         if error is None and self._late:

@@ -1,5 +1,5 @@
 from loadtests.generators.closed_loop import run_closed_loop
-from loadtests.generators.http1 import request_bytes
+from loadtests.generators.http1 import connector, request_bytes
 from loadtests.generators.load import Load
 from loadtests.generators.open_loop import OpenLoop, Schedule
 from loadtests.generators.percentiles import latency_of
@@ -19,7 +19,7 @@ def test_the_schedule_names_a_moment_for_each_request():
 
 async def test_every_request_leaves_and_is_timed():
     async with stalling_server(stall_after=1_000_000, stall_s=0) as url:
-        outcome = await OpenLoop(url, Schedule(rate=500, count=100), lambda _: REQUEST).run()
+        outcome = await OpenLoop(connector(url), Schedule(rate=500, count=100), lambda _: REQUEST).run()
     assert (outcome.good, outcome.bad) == (100, 0)
     assert len(outcome.durations_us) == len(outcome.send_delays_us) == 100
     assert outcome.seconds >= 0.198
@@ -28,7 +28,7 @@ async def test_every_request_leaves_and_is_timed():
 async def test_a_stall_counts_for_all_that_should_have_been_sent_in_it():
     """Coordinated omission: with 64 connections and 400/s, a stall of 400 ms holds up 160 requests, not 64."""
     async with stalling_server(stall_after=100, stall_s=0.4) as url:
-        outcome = await OpenLoop(url, Schedule(rate=400, count=400), lambda _: REQUEST).run()
+        outcome = await OpenLoop(connector(url), Schedule(rate=400, count=400), lambda _: REQUEST).run()
     slow = [duration for duration in outcome.durations_us if duration > 40_000]
     assert len(slow) >= 120
     assert latency_of(outcome.durations_us).max_ms >= 380

@@ -1,0 +1,208 @@
+"""`python -m loadtests.peer_bench`: measures Penstock beside Kafka, NATS JetStream and Redis streams in one run.
+
+The composition root: finds or fetches the servers, starts all of them on free loopback ports with temporary data, runs
+the rounds, prints the tables, ends what it started. Exits with 1 if a log does not hold what was acknowledged, with 2
+if something could not be measured. See docs/internals/bench.md.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from loadtests.bench import servers
+from loadtests.bench.machine import inspect_machine
+from loadtests.generators import h2load
+from loadtests.generators.generators import Generators
+from loadtests.generators.load import GeneratorFailed
+from loadtests.peer_bench import report as reports
+from loadtests.peer_bench.figures import rows_of
+from loadtests.peer_bench.kafka_entrant import KafkaEntrant
+from loadtests.peer_bench.nats_entrant import NatsEntrant
+from loadtests.peer_bench.penstock_entrant import PenstockEntrant
+from loadtests.peer_bench.redis_entrant import RedisEntrant
+from loadtests.peer_bench.report import Report
+from loadtests.peer_bench.rounds import Rounds
+from loadtests.peer_bench.session import Entrant
+from loadtests.peer_bench.works import KAFKA, NATS, PENSTOCK, PLANS, REDIS, SHARDS, TITLES, WORKS, Plan, cells_of
+from loadtests.peers.downloads import Programs, default_cache, find_programs, kafka_version
+from loadtests.peers.kafka_codec import KafkaError
+from loadtests.peers.kafka_server import kafka
+from loadtests.peers.nats_server import nats, nats_version
+from loadtests.peers.processes import PeerFailed
+from loadtests.peers.redis_server import redis, redis_version
+
+EXIT_WRONG, EXIT_FAILED = 1, 2
+WIDTH_MIN = 150
+
+
+@click.command()
+@click.option("--quick", "plan_name", flag_value="quick", help="About two minutes: shows differences of a factor.")
+@click.option("--full", "plan_name", flag_value="full", default=True, help="Five rounds, about half an hour (default).")
+@click.option("--only", default="", help="Measure the works whose key contains this text: batch, single, read …")
+@click.option("--servers", "names", default="", help="Measure these servers: penstock,kafka (default: all).")
+@click.option("--rounds", type=click.IntRange(1, 100), default=None, help="Rounds of each cell.")
+@click.option("--round-s", type=click.FloatRange(0.05, 600), default=None, help="Seconds of a round of a cell.")
+@click.option("--cache", type=click.Path(path_type=Path), default=None, help="Directory of the downloaded servers.")
+@click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Directory for temporary data.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to a file.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the tables to a file.")
+def main(
+    plan_name: str,
+    only: str,
+    names: str,
+    rounds: int | None,
+    round_s: float | None,
+    cache: Path | None,
+    directory: Path | None,
+    json_file: Path | None,
+    markdown_file: Path | None,
+) -> None:
+    """Measure Penstock beside Kafka, NATS JetStream and Redis streams by the CPU time of the servers.
+
+    Raises UsageError for an unknown server.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are stopped too
+    console = Console()
+    chosen = [name for name in names.split(",") if name] or list(TITLES)
+    if unknown := sorted(set(chosen) - TITLES.keys()):
+        raise click.UsageError(f"unknown servers: {', '.join(unknown)}; known are {', '.join(TITLES)}")
+    if not h2load.is_installed():
+        console.print(f"bench-peers: {h2load.HOW_TO_GET}; Penstock cannot be measured without it", style="red")
+        sys.exit(EXIT_FAILED)
+    plan = _plan(plan_name, rounds, round_s)
+    generators = Generators(use_h2load=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="penstock-peers-", dir=directory) as data, console.status("") as status:
+            status.update("finding the servers; fetching them takes minutes the first time")
+            programs = find_programs(cache or default_cache())
+            for line in programs.missing:
+                console.print(line, style="yellow", markup=False)
+            report = run(plan, only, chosen, programs, Path(data), generators, status.update)
+    except (servers.ServerFailed, PeerFailed, KafkaError, GeneratorFailed, RuntimeError, OSError) as error:
+        console.print(f"bench-peers: {error}", style="red", markup=False)
+        sys.exit(EXIT_FAILED)
+    finally:
+        generators.close()
+    show(report, console)
+    for path, write in ((json_file, reports.to_json), (markdown_file, reports.to_markdown)):
+        if path is not None:
+            path.write_text(write(report))
+    sys.exit(0 if report.is_correct else EXIT_WRONG)
+
+
+def run(
+    plan: Plan,
+    only: str,
+    names: list[str],
+    programs: Programs,
+    directory: Path,
+    generators: Generators,
+    show_status: Callable[[str], None],
+) -> Report:
+    """Start the servers, run the rounds, end the servers. Raises the errors of servers and generators."""
+    started, now = time.monotonic(), datetime.now(UTC)
+    machine = inspect_machine(directory)
+    with ExitStack() as stack:
+        show_status("starting the servers")
+        entrants = _entrants(stack, names, programs, plan, directory, generators)
+        works = [cells_of(work, list(entrants)) for work in WORKS if only in work.key]
+        measured = Rounds(plan, entrants).run(works, show_status)
+        facts = dict.fromkeys(fact for entrant in entrants.values() for fact in entrant.facts())
+    return Report(
+        plan=plan.name,
+        started=f"{now:%Y-%m-%d %H:%M} UTC",
+        machine=machine,
+        facts=(*facts, *programs.missing),
+        rows=tuple(rows_of([cell for cells in works for cell in cells], measured.rounds)),
+        checked=measured.checked,
+        problems=measured.problems,
+        took_s=time.monotonic() - started,
+    )
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the tables; a narrow terminal gets them at full width, so that no figure is cut."""
+    if console.width < WIDTH_MIN:
+        console = Console(width=WIDTH_MIN, file=console.file)
+    console.print("\nPenstock beside its peers", style="bold cyan")
+    for line in reports.head(report):
+        console.print(line, style="dim", markup=False, highlight=False)
+    columns = ("work", *(TITLES[name] for name in reports.COLUMNS))
+    tables: tuple[tuple[str, Sequence[str], list[list[str]]], ...] = (
+        ("server CPU, µs a record", columns, reports.summary(report)),
+        ("ratios and targets", reports.RATIO_COLUMNS, reports.ratios(report)),
+        ("every cell", reports.DETAIL_COLUMNS, reports.details(report)),
+    )
+    for title, names, lines in tables:
+        table = Table(*names, title=title, box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
+        for cells in lines:
+            table.add_row(*cells)
+        console.print(table)
+    for line in reports.notes(report):
+        console.print(line, style="dim", markup=False, highlight=False)
+    style = "bold green" if report.is_correct else "bold red"
+    for line in (reports.verdict_line(report), *report.problems):
+        console.print(line, style=style, markup=False, highlight=False)
+
+
+def _entrants(
+    stack: ExitStack, names: list[str], programs: Programs, plan: Plan, directory: Path, generators: Generators
+) -> dict[str, Entrant]:
+    """Start the servers that were asked for and are here."""
+    nodes = {}
+    for name, flags in ((PENSTOCK, ()), (SHARDS, ("--shards", "2"))):
+        if name in names:
+            data = directory / name
+            data.mkdir()
+            nodes[name] = stack.enter_context(servers.penstock(data, *flags))
+    entrants: dict[str, Entrant] = {}
+    if nodes:
+        own = PenstockEntrant(nodes, _own_version(), plan, generators, directory)
+        entrants.update(dict.fromkeys(nodes, own))
+    if KAFKA in names and programs.kafka_jars is not None:
+        broker = stack.enter_context(kafka(programs.kafka_jars, directory / KAFKA))
+        entrants[KAFKA] = KafkaEntrant(broker, kafka_version(), plan, generators)
+    if NATS in names and programs.nats_server is not None:
+        program = programs.nats_server
+        one = stack.enter_context(nats(program, directory / NATS, is_fsync=False))
+        other = stack.enter_context(nats(program, directory / f"{NATS}-fsync", is_fsync=True))
+        entrants[NATS] = NatsEntrant(one, other, nats_version(program), plan, generators)
+    if REDIS in names and programs.redis_server is not None:
+        server = stack.enter_context(redis(programs.redis_server, directory / REDIS))
+        entrants[REDIS] = RedisEntrant(server, redis_version(programs.redis_server), plan, generators)
+    return entrants
+
+
+def _plan(name: str, rounds: int | None, round_s: float | None) -> Plan:
+    plan = PLANS[name]
+    if rounds is not None:
+        plan = replace(plan, rounds=rounds)
+    return plan if round_s is None else replace(plan, round_s=round_s, delivery_s=round_s)
+
+
+def _own_version() -> str:
+    """Return the commit that the figures belong to; `unknown` outside a clone."""
+    try:
+        command = ["git", "describe", "--always", "--dirty"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

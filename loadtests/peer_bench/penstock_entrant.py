@@ -1,0 +1,216 @@
+"""Penstock in the comparison, over HTTP: acks=1 waits for the page cache, acks=all for the fsync of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from loadtests.bench.admin_client import AdminClient
+from loadtests.bench.cases import TOPIC_CONFIG
+from loadtests.bench.servers import Server
+from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, Body, json_body, ndjson_body, raw_body
+from loadtests.generators.generators import Generators
+from loadtests.generators.load import Load, Outcome
+from loadtests.generators.open_loop import Schedule
+from loadtests.peer_bench.penstock_log import PenstockLog
+from loadtests.peer_bench.session import IN_FLIGHT, READERS, Counted, Session
+from loadtests.peer_bench.values import batch_of, values_of
+from loadtests.peer_bench.wire_session import RUN_S, UNBOUNDED, delivered
+from loadtests.peer_bench.works import BATCH, HTTP1, JSON, NDJSON, Cell, Plan, Work, filled_records
+
+CONNECTIONS = 4  # of HTTP/2
+READER_CONNECTIONS = 2
+TYPES = {BATCH: BATCH_TYPE, JSON: JSON_TYPE, NDJSON: NDJSON_TYPE}
+
+
+class PenstockEntrant:
+    """The nodes by name, one for each number of shards."""
+
+    def __init__(
+        self, nodes: Mapping[str, Server], version: str, plan: Plan, generators: Generators, directory: Path
+    ) -> None:
+        self._nodes = nodes
+        self._version = version
+        self._plan = plan
+        self._generators = generators
+        self._directory = directory
+        self._admins = {name: AdminClient(node.url) for name, node in nodes.items()}
+        self._topics = 0
+        self._logs: dict[tuple[str, str], PenstockLog] = {}
+
+    def pid(self, cell: Cell) -> int:
+        return self._nodes[cell.server].pid
+
+    def facts(self) -> list[str]:
+        return [
+            f"Penstock {self._version}: default settings, one partition, so one of two shards owns the log",
+            f"Penstock's requests: HTTP/2, {CONNECTIONS} connections of 16 streams; HTTP/1.1, {IN_FLIGHT}; by h2load",
+            "Penstock's answer waits for the page cache (acks=1); fsync: acks=all, an fdatasync for a group",
+        ]
+
+    def session(self, cell: Cell) -> Session:
+        match cell.work.kind:
+            case "produce":
+                return self._produce(cell)
+            case "read":
+                return ReadSession(self._nodes[cell.server].url, self._log(cell), TYPES[cell.form], self._generators)
+            case "delivery":
+                return self._delivery(cell)
+
+    def _produce(self, cell: Cell) -> Session:
+        body, is_http1 = _body_of(cell.work, cell.form), cell.form == HTTP1
+        path = self._directory / f"{cell.work.key}-{cell.form.replace('/', '')}.body"
+        path.write_bytes(body.data)
+        topic = self._create(cell.server)
+        load = Load(
+            url=self._nodes[cell.server].url,
+            targets=(f"/v1/topics/{topic}/records?acks={'all' if cell.work.is_fsync else '1'}",),
+            requests=0,
+            connections=IN_FLIGHT if is_http1 else CONNECTIONS,
+            streams=1 if is_http1 else IN_FLIGHT // CONNECTIONS,
+            body_file=path,
+            headers=(("content-type", body.media_type),),
+            is_http1=is_http1,
+        )
+        return ProduceSession(self._admins[cell.server], topic, load, body.records, self._generators)
+
+    def _log(self, cell: Cell) -> PenstockLog:
+        """Return the log that all rounds of a work read; writes it the first time."""
+        key = (cell.server, cell.work.key)
+        if key not in self._logs:
+            filling = self._produce(Cell(cell.work, cell.server, BATCH))
+            assert isinstance(filling, ProduceSession)
+            records = filled_records(self._plan, cell.work)
+            filling.run(records // cell.work.records_each)
+            problem = filling.problem()
+            if problem or self._admins[cell.server].settled_high_watermark(filling.topic, records) != records:
+                raise RuntimeError(f"the log to read: {problem or 'it is not synced'}")
+            self._logs[key] = PenstockLog(self._admins[cell.server], filling.topic, records, values_of(cell.work))
+        return self._logs[key]
+
+    def _delivery(self, cell: Cell) -> Session:
+        topic = self._create(cell.server)
+        url = self._nodes[cell.server].url
+        return DeliverySession(self._admins[cell.server], url, topic, self._plan, self._generators)
+
+    def _create(self, server: str) -> str:
+        self._topics += 1
+        topic = f"bench-{self._topics}"
+        self._admins[server].create_topic(topic, TOPIC_CONFIG)
+        return topic
+
+
+class ProduceSession:
+    """Closed loops of h2load at one topic."""
+
+    requests_step = 1
+    requests_max = UNBOUNDED
+
+    def __init__(self, admin: AdminClient, topic: str, load: Load, records: int, generators: Generators) -> None:
+        self._admin = admin
+        self._load = load
+        self._generators = generators
+        self._acknowledged = 0
+        self._problem = ""
+        self.topic = topic
+        self.records_each = float(records)
+
+    def run(self, requests: int) -> Counted:
+        outcome = self._generators.closed(replace(self._load, requests=requests), RUN_S)
+        records = outcome.good * round(self.records_each)
+        self._acknowledged += records
+        if outcome.bad:
+            self._problem = f"{outcome.bad} requests failed: {outcome.what_went_wrong}"
+        return Counted(outcome, records)
+
+    def problem(self) -> str:
+        stored = self._admin.settled_log_end(self.topic, self._acknowledged)
+        if self._problem or stored == self._acknowledged:
+            return self._problem
+        return f"the log has {stored} records, acked were {self._acknowledged}"
+
+    def close(self) -> None:
+        self._admin.delete_topic(self.topic)
+
+
+class ReadSession:
+    """Closed loops of h2load that read a log, whose answers are known."""
+
+    requests_max = UNBOUNDED
+
+    def __init__(self, url: str, log: PenstockLog, media_type: str, generators: Generators) -> None:
+        self._targets = log.targets(media_type)
+        self._load = Load(
+            url=url,
+            targets=tuple(target.path for target in self._targets),
+            requests=0,
+            connections=READER_CONNECTIONS,
+            streams=READERS // READER_CONNECTIONS,
+            headers=(("accept", media_type),),
+        )
+        self._generators = generators
+        self._problem = ""
+        # Each connection of h2load goes through all targets in their order.
+        self.requests_step = READER_CONNECTIONS * len(self._targets)
+        self.records_each = sum(target.records for target in self._targets) / len(self._targets)
+
+    def run(self, requests: int) -> Counted:
+        assert requests % self.requests_step == 0
+        outcome: Outcome = self._generators.closed(replace(self._load, requests=requests), RUN_S)
+        times = requests // len(self._targets)
+        expected = times * sum(target.answer_bytes for target in self._targets)
+        if outcome.bad:
+            self._problem = f"{outcome.bad} requests failed: {outcome.what_went_wrong}"
+        elif outcome.answer_bytes != expected:
+            self._problem = f"the answers have {outcome.answer_bytes} bytes instead of {expected}"
+        return Counted(outcome, times * sum(target.records for target in self._targets))
+
+    def problem(self) -> str:
+        return self._problem
+
+    def close(self) -> None:
+        """Leave the log to the next rounds."""
+
+
+class DeliverySession:
+    """One open loop at an empty topic: NDJSON over HTTP/1.1, and a long poll."""
+
+    requests_step = 1
+    records_each = 1.0
+
+    def __init__(self, admin: AdminClient, url: str, topic: str, plan: Plan, generators: Generators) -> None:
+        self._admin = admin
+        self._url = url
+        self._topic = topic
+        self._rate = plan.delivery_rate
+        self._generators = generators
+        self._problem = ""
+        self.requests_max = round(plan.delivery_rate * plan.delivery_s)
+
+    def run(self, requests: int) -> Counted:
+        done = self._generators.delivery(self._url, self._topic, "1", Schedule(self._rate, requests))
+        produced = done.produced
+        self._problem = done.what_went_wrong or produced.what_went_wrong
+        stored = self._admin.settled_log_end(self._topic, produced.good)
+        if not self._problem and stored != produced.good:
+            self._problem = f"the log has {stored} records, acked were {produced.good}"
+        return Counted(delivered(done.delivered_us, produced.seconds, produced.generator_cpu_s), len(done.delivered_us))
+
+    def problem(self) -> str:
+        return self._problem
+
+    def close(self) -> None:
+        self._admin.delete_topic(self._topic)
+
+
+def _body_of(work: Work, form: str) -> Body:
+    values = values_of(work)
+    match form:
+        case "NDJSON":
+            return ndjson_body(values)
+        case "JSON":
+            return json_body(values)
+        case "HTTP/2" | "HTTP/1.1":
+            return raw_body(values[0])
+    return Body(BATCH_TYPE, batch_of(work), len(values))

@@ -1,0 +1,186 @@
+"""A report of one run: the comparison as one table, every cell with its spread, the ratios beside their targets."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loadtests.bench.machine import Machine
+from loadtests.peer_bench.figures import Row, ratio_of
+from loadtests.peer_bench.targets import Verdict, verdicts_of
+from loadtests.peer_bench.works import KAFKA, PEERS, PENSTOCK, SHARDS, TITLES, WORKS, Work, key_of
+
+COLUMNS = (PENSTOCK, SHARDS, *PEERS)
+NONE = "–"
+UNIT_NOTE = (
+    "Server CPU in microseconds a record, which is the same number as seconds a million records: all threads and child "
+    "processes of the server, the generator not counted. Medians of the rounds."
+)
+OPEN_NOTE = "1,000 records/s: an open loop; p50 and p99 in ms from the scheduled time to the consumer."
+CLOSED_NOTE = "The latencies of the other works are those of a closed loop at full load: mostly queueing."
+PROXY_NOTE = "A REST proxy before Kafka is left out: no package registry in use here has one that runs."
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All results of a run."""
+
+    plan: str
+    started: str
+    machine: Machine
+    facts: tuple[str, ...]
+    rows: tuple[Row, ...]
+    checked: int
+    problems: tuple[str, ...]
+    took_s: float
+
+    @property
+    def is_correct(self) -> bool:
+        return not self.problems
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return verdicts_of(self.rows)
+
+
+def to_markdown(report: Report) -> str:
+    return "\n".join(_lines(report)) + "\n"
+
+
+def to_json(report: Report) -> str:
+    return json.dumps(dataclasses.asdict(report), indent=2) + "\n"
+
+
+def verdict_line(report: Report) -> str:
+    """Returns one line on the checks of the logs."""
+    if report.is_correct:
+        return f"Checked after {report.checked} sessions: each log has exactly the acknowledged records."
+    return f"{len(report.problems)} of {report.checked} checks FAILED."
+
+
+def summary(report: Report) -> list[list[str]]:
+    """Returns the comparison: a line for each work, a column for each server."""
+    lines = []
+    for work in WORKS:
+        of_work = [row for row in report.rows if row.cell.work == work]
+        if of_work:
+            lines.append(
+                [work.title, *(_cell(work, [row for row in of_work if row.cell.server == c]) for c in COLUMNS)]
+            )
+    return lines
+
+
+def details(report: Report) -> list[list[str]]:
+    """Returns a line for each cell, with its spread and its ratio to Kafka."""
+    by_key = {row.cell.key: row for row in report.rows}
+    lines = []
+    for row in report.rows:
+        kafka = by_key.get(key_of(row.cell.work.key, KAFKA))
+        ratio = ratio_of(row.rounds, kafka.rounds, "cpu") if kafka and row is not kafka else None
+        least, most = row.cpu_us_spread
+        lines.append(
+            [
+                row.cell.work.title,
+                " ".join(part for part in (TITLES[row.cell.server], row.cell.form) if part),
+                number(row.cpu_us),
+                f"{number(least)} to {number(most)}",
+                NONE if ratio is None else f"{number(ratio.median)}",
+                rate(row.records_per_s) + ("†" if row.is_generator_bound else ""),
+                f"{milliseconds(row.p50_ms)} / {milliseconds(row.p99_ms)}",
+            ]
+        )
+    return lines
+
+
+DETAIL_COLUMNS = ("work", "server", "CPU µs a record", "least to most", "times Kafka's", "records/s", "p50 / p99 ms")
+
+
+def ratios(report: Report) -> list[list[str]]:
+    """Returns a line for each target with what was measured."""
+    return [
+        [
+            _named(one.target.cell),
+            one.target.figure if one.target.figure != "cpu" else "CPU",
+            _named(one.target.against),
+            f"{number(one.ratio.median)} ({number(one.ratio.least)} to {number(one.ratio.most)})",
+            number(one.target.at_most),
+            "met" if one.is_met else "missed",
+        ]
+        for one in report.verdicts
+    ]
+
+
+RATIO_COLUMNS = ("cell", "figure", "times that of", "measured (least to most)", "target", "")
+
+
+def notes(report: Report) -> list[str]:
+    busiest = max((row.others_share for row in report.rows), default=0.0)
+    lines = [UNIT_NOTE, OPEN_NOTE, CLOSED_NOTE]
+    if any(row.is_generator_bound for row in report.rows):
+        lines.append("† the generator used its whole core: the server may be faster.")
+    lines.append(f"Other programs used up to {busiest:.0%} of the machine in a round.")
+    if report.machine.flush_caveat:
+        lines.append(f"Mind: {report.machine.flush_caveat}.")
+    return [*lines, PROXY_NOTE]
+
+
+def head(report: Report) -> list[str]:
+    machine = report.machine
+    return [
+        f"{machine.cores} cores, {machine.cpu}, {machine.memory_bytes / 2**30:.1f} GiB, kernel {machine.kernel}",
+        f"Python {machine.python}, data on {machine.file_system}; servers and generators share the machine",
+        f"append and fdatasync of 4 KiB: {machine.flush_p50_ms:.2f} ms (p50)",
+        f"plan {report.plan}, {report.started}, {report.took_s:.0f} s",
+        *report.facts,
+    ]
+
+
+def number(value: float) -> str:
+    """Returns three digits or so."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def rate(per_s: float) -> str:
+    return f"{per_s / 1e6:.2f} M" if per_s >= 1e5 else f"{per_s:,.0f}"
+
+
+def milliseconds(value: float | None) -> str:
+    return NONE if value is None else number(value)
+
+
+def _cell(work: Work, rows: Sequence[Row]) -> str:
+    if not rows:
+        return NONE
+    if work.kind == "delivery":
+        (row,) = rows
+        return f"{number(row.cpu_us)}; {milliseconds(row.p50_ms)} / {milliseconds(row.p99_ms)} ms"
+    return ", ".join(" ".join(part for part in (row.cell.form, number(row.cpu_us)) if part) for row in rows)
+
+
+def _named(key: str) -> str:
+    """Return a key as words: the work and the server with its form."""
+    work, server, *form = key.split("/", 2)
+    title = next(one.title for one in WORKS if one.key == work)
+    return f"{title}: {' '.join((TITLES[server], *form))}"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield from (f"- {fact}" for fact in head(report))
+    yield ""
+    yield from _table(("work", *(TITLES[name] for name in COLUMNS)), summary(report))
+    yield ""
+    yield from _table(RATIO_COLUMNS, ratios(report))
+    yield ""
+    yield from _table(DETAIL_COLUMNS, details(report))
+    yield ""
+    yield from (f"- {line}" for line in (*notes(report), verdict_line(report), *report.problems))
+
+
+def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield "|---|" + "---:|" * (len(columns) - 1)
+    yield from (f"| {' | '.join(line)} |" for line in lines)

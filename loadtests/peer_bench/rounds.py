@@ -1,0 +1,133 @@
+"""Measures cells round by round, with the CPU time of the servers, and checks each log afterwards.
+
+The cells of a work run one after the other, and every other round in the reverse order. Before the first round of a
+cell its server is warmed up with the same load, since a JVM compiles what it runs often.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from loadtests.bench import proc
+from loadtests.generators.percentiles import latency_of
+from loadtests.peer_bench.figures import Round
+from loadtests.peer_bench.session import Counted, Entrant, Session
+from loadtests.peer_bench.works import KAFKA, Cell, Plan
+
+ROUND_BYTES_MAX = 1 << 29  # that a round leaves on the disk or in memory
+WARM_UP_REQUESTS = 64
+WARM_UP_GROWTH = 3
+WARM_UP_RUN_S = 1.0
+SETTLE_S = 0.2  # for the after-effects of a cell: deleted files, a last flush
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The rounds of each cell by its key, and what was checked."""
+
+    rounds: Mapping[str, Sequence[Round]]
+    checked: int
+    problems: tuple[str, ...]
+
+
+class Rounds:
+    """The servers, and what has been measured so far."""
+
+    def __init__(self, plan: Plan, entrants: Mapping[str, Entrant]) -> None:
+        self._plan = plan
+        self._entrants = entrants
+        self._rates: dict[str, float] = {}
+        self._rounds: dict[str, list[Round]] = {}
+        self._checked = 0
+        self._problems: list[str] = []
+
+    def run(self, works: Sequence[Sequence[Cell]], show_status: Callable[[str], None]) -> Measured:
+        """Run all rounds. Raises GeneratorFailed, or the errors of a server."""
+        for number in range(self._plan.rounds):
+            for cells in works:
+                for cell in cells if number % 2 == 0 else cells[::-1]:
+                    show_status(f"round {number + 1} of {self._plan.rounds}: {cell.key}")
+                    self._rounds.setdefault(cell.key, []).append(self._round(cell))
+        return Measured(self._rounds, self._checked, tuple(self._problems))
+
+    def _round(self, cell: Cell) -> Round:
+        entrant = self._entrants[cell.server]
+        if cell.key not in self._rates:
+            self._in_session(cell, lambda session: self._warm_up(cell, session))
+        return self._in_session(cell, lambda session: self._measure(cell, entrant.pid(cell), session))
+
+    def _in_session(self, cell: Cell, work: Callable[[Session], Round]) -> Round:
+        """Open a session, run it, check its log, close it."""
+        session = self._entrants[cell.server].session(cell)
+        try:
+            done = work(session)
+            self._checked += 1
+            if problem := session.problem():
+                self._problems.append(f"{cell.key}: {problem}")
+        finally:
+            session.close()
+        time.sleep(SETTLE_S)
+        return done
+
+    def _warm_up(self, cell: Cell, session: Session) -> Round:
+        """Run for the plan's time and note the rate."""
+        requests = _fitting(session, WARM_UP_REQUESTS)
+        if cell.work.kind == "delivery":
+            requests = session.requests_max
+        warm_up_s = self._plan.jvm_warm_up_s if cell.server == KAFKA else self._plan.warm_up_s
+        started = time.perf_counter()
+        while True:
+            counted = session.run(requests)
+            self._rates[cell.key] = max(1, counted.outcome.good) / counted.outcome.seconds
+            is_over = time.perf_counter() - started >= warm_up_s
+            if is_over or counted.outcome.bad or cell.work.kind == "delivery":
+                return _round_of(counted, 0.0, 0.0)
+            longest = max(1, round(self._rates[cell.key] * min(warm_up_s, WARM_UP_RUN_S)))
+            requests = _fitting(session, min(requests * WARM_UP_GROWTH, longest))
+
+    def _measure(self, cell: Cell, pid: int, session: Session) -> Round:
+        wanted = round(self._rates[cell.key] * self._plan.round_s)
+        request_bytes = session.records_each * cell.work.record_bytes
+        if cell.work.kind == "delivery":
+            requests = session.requests_max
+        elif cell.work.kind == "produce":
+            requests = _fitting(session, min(wanted, round(ROUND_BYTES_MAX / request_bytes)))
+        else:
+            requests = _fitting(session, wanted)
+        before, machine, own = proc.usage(pid).cpu_s, proc.machine_time().busy_s, _own_cpu_s()
+        started = time.perf_counter()
+        counted = session.run(requests)
+        elapsed = time.perf_counter() - started
+        server_cpu_s = proc.usage(pid).cpu_s - before
+        others_s = proc.machine_time().busy_s - machine - (_own_cpu_s() - own)
+        self._rates[cell.key] = max(1, counted.outcome.good) / counted.outcome.seconds
+        return _round_of(counted, server_cpu_s, max(0.0, others_s / (elapsed * (os.cpu_count() or 1))))
+
+
+def _fitting(session: Session, requests: int) -> int:
+    """Return the number of requests nearest to `requests` that a session can run."""
+    step = session.requests_step
+    return min(session.requests_max, max(1, round(requests / step)) * step)
+
+
+def _round_of(counted: Counted, server_cpu_s: float, others_share: float) -> Round:
+    outcome = counted.outcome
+    latency = latency_of(outcome.durations_us)
+    return Round(
+        records=counted.records,
+        seconds=outcome.seconds,
+        server_cpu_s=server_cpu_s,
+        p50_ms=latency.p50_ms,
+        p99_ms=latency.p99_ms,
+        generator_share=outcome.generator_cpu_s / outcome.seconds,
+        others_share=others_share,
+    )
+
+
+def _own_cpu_s() -> float:
+    """Return the CPU of the servers, the bench and its generators, both ended and live ones."""
+    ended = os.times()
+    return proc.usage(os.getpid()).cpu_s + ended.children_user + ended.children_system

@@ -1,0 +1,95 @@
+"""The targets of the project: how many times the cost of another cell a cell of Penstock may have at most. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadtests.peer_bench.figures import Figure, Ratio, Row, ratio_of
+from loadtests.peer_bench.works import (
+    BATCH,
+    HTTP1,
+    HTTP2,
+    JSON,
+    KAFKA,
+    NATS,
+    NDJSON,
+    PENSTOCK,
+    SHARDS,
+    WORKS,
+    key_of,
+)
+
+SHARDS_AT_MOST = 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`cell` may have at most `at_most` times the figure of `against`. Both are keys of cells."""
+
+    cell: str
+    against: str
+    at_most: float
+    figure: Figure = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A target and the measured ratio."""
+
+    target: Target
+    ratio: Ratio
+
+    @property
+    def is_met(self) -> bool:
+        return self.ratio.median <= self.target.at_most
+
+
+def _to_kafka(work: str, form: str, at_most: float) -> Target:
+    return Target(key_of(work, PENSTOCK, form), key_of(work, KAFKA), at_most)
+
+
+def _shards() -> list[Target]:
+    return [
+        Target(key_of(work.key, SHARDS, form), key_of(work.key, PENSTOCK, form), SHARDS_AT_MOST)
+        for work in WORKS
+        if work.has_shards
+        for form in work.forms
+    ]
+
+
+def _to_own_batches(work: str, form: str, at_most: float) -> Target:
+    return Target(key_of(work, PENSTOCK, form), key_of("read", PENSTOCK, BATCH), at_most)
+
+
+TARGETS = (
+    _to_kafka("batch", BATCH, 1.3),
+    _to_kafka("batch", NDJSON, 1.8),
+    _to_kafka("batch", JSON, 2.0),
+    *(_to_kafka("batch-fsync", form, 1.0) for form in (BATCH, NDJSON, JSON)),
+    _to_kafka("kilobyte", BATCH, 1.4),
+    _to_kafka("kilobyte", NDJSON, 2.0),
+    _to_kafka("single", HTTP2, 1.5),
+    _to_kafka("single", HTTP1, 1.5),
+    _to_kafka("delivery", "", 0.4),
+    Target(key_of("delivery", PENSTOCK), key_of("delivery", NATS), 1.5, "p50"),
+    Target(key_of("delivery", PENSTOCK), key_of("delivery", NATS), 1.5, "p99"),
+    _to_kafka("read", BATCH, 1.1),
+    _to_own_batches("read", JSON, 4.0),
+    _to_own_batches("read", NDJSON, 4.0),
+    _to_own_batches("read-single", JSON, 8.0),
+    _to_own_batches("read-single", NDJSON, 8.0),
+    *_shards(),
+)
+
+
+def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
+    """Returns a verdict for each target whose two cells were measured."""
+    by_key = {row.cell.key: row for row in rows}
+    found = []
+    for target in TARGETS:
+        if target.cell in by_key and target.against in by_key:
+            ratio = ratio_of(by_key[target.cell].rounds, by_key[target.against].rounds, target.figure)
+            if ratio is not None:
+                found.append(Verdict(target, ratio))
+    return found

@@ -1,0 +1,113 @@
+"""The table of works and cells: what is measured, of which server, in which form.
+
+A work is one row of the comparison, such as producing 1000 records of 100 B a request. A cell is one server that does
+it, Penstock in several forms. The cells of a work are measured one after the other in every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["produce", "read", "delivery"]
+PENSTOCK, SHARDS, KAFKA, NATS, REDIS = "penstock", "penstock-shards-2", "kafka", "nats", "redis"
+TITLES = {
+    PENSTOCK: "Penstock",
+    SHARDS: "Penstock, `--shards 2`",
+    KAFKA: "Kafka",
+    NATS: "NATS JetStream",
+    REDIS: "Redis streams",
+}
+PEERS = (KAFKA, NATS, REDIS)
+SINGLE_RECORDS_MAX = 60_000
+MESSAGES, ATOMIC = "messages", "atomic batches"  # of NATS
+BATCH, NDJSON, JSON, HTTP2, HTTP1 = "batch", "NDJSON", "JSON", "HTTP/2", "HTTP/1.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kind of work. `records_each` is that of a request, or of a stored batch where a log is read."""
+
+    key: str
+    title: str
+    kind: Kind
+    records_each: int
+    record_bytes: int = 100
+    is_fsync: bool = False
+    forms: tuple[str, ...] = ("",)  # of Penstock
+    peers: tuple[str, ...] = PEERS
+    has_shards: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One server at one work. `form` is empty where the server has only one."""
+
+    work: Work
+    server: str
+    form: str = ""
+
+    @property
+    def key(self) -> str:
+        return key_of(self.work.key, self.server, self.form)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is measured. Seconds are aims for one round of one cell."""
+
+    name: str
+    rounds: int
+    round_s: float
+    warm_up_s: float
+    jvm_warm_up_s: float  # Kafka's server compiles its hot paths within some seconds of load
+    delivery_s: float
+    delivery_rate: int
+    filled_records: int  # of the logs that are read
+    has_shards: bool = True
+
+
+PLANS = {
+    plan.name: plan
+    for plan in (
+        Plan("quick", 1, 0.5, 0.3, 3.0, 2.0, 1000, filled_records=20_000),
+        Plan("full", 5, 2.0, 2.0, 10.0, 5.0, 1000, filled_records=300_000),
+    )
+}
+
+WORKS = (
+    Work("batch", "produce 1000 x 100 B, page cache", "produce", 1000, forms=(BATCH, NDJSON, JSON), has_shards=True),
+    Work("batch-fsync", "produce 1000 x 100 B, fsync", "produce", 1000, is_fsync=True, forms=(BATCH, NDJSON, JSON)),
+    Work("kilobyte", "produce 1000 x 1 kB, page cache", "produce", 1000, 1000, forms=(BATCH, NDJSON), has_shards=True),
+    Work("single", "1 record of 100 B a request, 64 in flight", "produce", 1, forms=(HTTP2, HTTP1), has_shards=True),
+    Work("single-fsync", "the same, fsync", "produce", 1, is_fsync=True, forms=(HTTP2,)),
+    Work("delivery", "1,000 records/s one by one, produce to consumer", "delivery", 1),
+    Work("read", "read what came as 1000 x 100 B", "read", 1000, forms=(BATCH, JSON, NDJSON), has_shards=True),
+    Work("read-single", "read what came one by one", "read", 1, forms=(BATCH, JSON, NDJSON), peers=(KAFKA,)),
+)
+
+
+def key_of(work: str, server: str, form: str = "") -> str:
+    return "/".join(part for part in (work, server, form) if part)
+
+
+def filled_records(plan: Plan, work: Work) -> int:
+    """Returns the records of the log that a work reads; fewer where each is written by a request of its own."""
+    return plan.filled_records if work.records_each > 1 else min(plan.filled_records, SINGLE_RECORDS_MAX)
+
+
+def cells_of(work: Work, servers: Sequence[str]) -> list[Cell]:
+    """Returns the cells of a work, of these servers."""
+    own = [Cell(work, server, form) for server in (PENSTOCK, *_shards(work)) for form in work.forms]
+    others = [Cell(work, peer, form) for peer in work.peers for form in _forms(work, peer)]
+    return [cell for cell in (*own, *others) if cell.server in servers]
+
+
+def _forms(work: Work, peer: str) -> tuple[str, ...]:
+    """Return the forms of a server other than Penstock: NATS takes 1000 records as messages or as one atomic batch."""
+    return (MESSAGES, ATOMIC) if peer == NATS and work.kind == "produce" and work.records_each > 1 else ("",)
+
+
+def _shards(work: Work) -> tuple[str, ...]:
+    return (SHARDS,) if work.has_shards else ()

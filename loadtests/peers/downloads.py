@@ -1,0 +1,104 @@
+"""The programs to compare with: found on this machine, or fetched once into a cache directory by their own tools.
+
+Kafka's jars come by Maven from the pom beside this file, nats-server by the Go toolchain, Redis from the distribution.
+What is missing is reported in one line each, and its column is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+KAFKA_POM = Path(__file__).with_name("kafka-pom.xml")
+NATS_MODULE = "github.com/nats-io/nats-server/v2"
+NATS_VERSION = "v2.15.2"
+FETCH_S = 900
+_ERROR_BYTES = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where the programs are. None: missing, and `missing` has the line that says how to get it."""
+
+    kafka_jars: Path | None
+    nats_server: Path | None
+    redis_server: Path | None
+    missing: tuple[str, ...]
+
+
+class Missing(Exception):
+    """A program cannot be had. The text is the line for the user."""
+
+
+def default_cache() -> Path:
+    """Returns the directory of the XDG specification."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base, "penstock-bench")
+
+
+def find_programs(cache: Path) -> Programs:
+    """Finds what is there and fetches the rest, which takes minutes the first time."""
+    found: dict[str, Path | None] = {}
+    missing = []
+    for name, find in (("kafka", _kafka_jars), ("nats", _nats_server), ("redis", _redis_server)):
+        try:
+            found[name] = find(cache)
+        except Missing as why:
+            found[name] = None
+            missing.append(str(why))
+    return Programs(found["kafka"], found["nats"], found["redis"], tuple(missing))
+
+
+def _kafka_jars(cache: Path) -> Path:
+    """Raises Missing."""
+    if shutil.which("java") is None:
+        raise Missing("Kafka is left out: it needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)")
+    jars = cache / f"kafka-{kafka_version()}"
+    if not (jars / "complete").exists():
+        if shutil.which("mvn") is None:
+            raise Missing("Kafka is left out: Maven fetches its jars (Debian: apt-get install maven)")
+        command = ["mvn", "-q", "-B", "-f", str(KAFKA_POM), "dependency:copy-dependencies"]
+        _fetch("Kafka", [*command, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"])
+        (jars / "complete").touch()
+    return jars
+
+
+def _nats_server(cache: Path) -> Path:
+    """Raises Missing."""
+    if (installed := shutil.which("nats-server")) is not None:
+        return Path(installed)
+    directory = cache / f"nats-server-{NATS_VERSION}"
+    if not (directory / "nats-server").exists():
+        if shutil.which("go") is None:
+            raise Missing("NATS is left out: the Go toolchain installs nats-server")
+        _fetch("NATS", ["go", "install", f"{NATS_MODULE}@{NATS_VERSION}"], GOBIN=str(directory))
+    return directory / "nats-server"
+
+
+def _redis_server(_: Path) -> Path:
+    """Raises Missing."""
+    if (installed := shutil.which("redis-server")) is None:
+        raise Missing("Redis is left out: redis-server is not installed (Debian: apt-get install redis-server)")
+    return Path(installed)
+
+
+def kafka_version() -> str:
+    """Returns the version that the pom names."""
+    text = KAFKA_POM.read_text()
+    return text.partition("<kafka.version>")[2].partition("<")[0]
+
+
+def _fetch(name: str, command: list[str], **variables: str) -> None:
+    """Raises Missing."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=FETCH_S, check=False, env={**os.environ, **variables}
+        )
+    except subprocess.TimeoutExpired:
+        raise Missing(f"{name} is left out: {command[0]} took over {FETCH_S} s") from None
+    if done.returncode != 0:
+        tail = " ".join((done.stderr or done.stdout).split())[-_ERROR_BYTES:]
+        raise Missing(f"{name} is left out: {command[0]} ended with {done.returncode}: {tail}")

@@ -1,0 +1,143 @@
+"""The requests of the comparison in Redis's protocol (RESP2): XADD, XRANGE from the start, XREAD at the end.
+
+A record is an entry with one field. A request of 1000 records is a pipeline of 1000 XADDs. Replies are counted by their
+line breaks, which values do not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from loadtests.generators.records import numbers_in
+from loadtests.generators.wire import Reply
+
+FIELD = b"v"
+BLOCK_MS = 2000
+TAIL_COUNT = 1000
+_LINES_EACH = 8  # of an entry in a reply: *2, $, ID, *2, $1, v, $, value
+_VALUE_START = b"*2\r\n$1\r\nv\r\n"
+
+
+def command(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+class Add:
+    """Adds requests of `values_of(number)`; a reply is complete with the ID of its last entry."""
+
+    def __init__(
+        self, stream: str, records: int, values_of: Callable[[int], Sequence[bytes]], *, is_constant: bool
+    ) -> None:
+        self._stream = stream.encode()
+        self._records = records
+        self._values_of = values_of
+        self._constant = self._encoded(0) if is_constant else None
+        self._seen = 0
+        self._is_at_line_start = True
+
+    def hello(self) -> bytes:
+        return b""
+
+    def request(self, number: int) -> bytes:
+        return self._encoded(number) if self._constant is None else self._constant
+
+    def take(self, data: bytes) -> Sequence[Reply]:
+        is_error = b"\n-" in data or (self._is_at_line_start and data.startswith(b"-"))
+        self._is_at_line_start = data.endswith(b"\n")
+        if is_error:
+            return [Reply(0, len(data), data[-300:].decode(errors="replace"))]
+        self._seen += data.count(b"\n")
+        complete, self._seen = divmod(self._seen, 2 * self._records)
+        return [Reply(self._records, 0)] * complete
+
+    def _encoded(self, number: int) -> bytes:
+        return b"".join(command(b"XADD", self._stream, b"*", FIELD, value) for value in self._values_of(number))
+
+
+class Entries:
+    """Collects a reply with entries: some lines of head, the last of them the count, and the entries."""
+
+    def __init__(self, head_lines: int) -> None:
+        self._head_lines = head_lines
+        self._parts: list[bytes] = []
+        self._breaks = 0
+        self._expected: int | None = None
+
+    def take(self, data: bytes) -> tuple[int, bytes] | None:
+        """Returns count and bytes of a complete reply. Raises ValueError for an error."""
+        self._parts.append(data)
+        self._breaks += data.count(b"\n")
+        if self._expected is None and self._breaks:
+            self._parts = [b"".join(self._parts)]
+            self._expected = self._count(self._parts[0])
+        if self._expected is None or self._breaks < self._lines_of(self._expected):
+            return None
+        reply, count = b"".join(self._parts), self._expected
+        self._parts, self._breaks, self._expected = [], 0, None
+        return max(0, count), reply
+
+    def _count(self, data: bytes) -> int | None:
+        """Return the number of entries; -1 for the null of a wait that ended."""
+        if data.startswith(b"-"):
+            raise ValueError(data[:300].decode(errors="replace"))
+        lines = data.split(b"\r\n", self._head_lines)
+        if lines[0] == b"*-1":
+            return -1
+        return int(lines[self._head_lines - 1][1:]) if len(lines) > self._head_lines else None
+
+    def _lines_of(self, count: int) -> int:
+        return 1 if count < 0 else self._head_lines + _LINES_EACH * count
+
+
+class Range:
+    """Reads a stream from its start to its end, over and over. One request in flight."""
+
+    def __init__(self, stream: str, records: int) -> None:
+        self._stream = stream.encode()
+        self._count = records
+        self._entries = Entries(head_lines=1)
+        self._after = b"-"
+
+    def hello(self) -> bytes:
+        return b""
+
+    def request(self, number: int) -> bytes:
+        return command(b"XRANGE", self._stream, self._after, b"+", b"COUNT", b"%d" % self._count)
+
+    def take(self, data: bytes) -> Sequence[Reply]:
+        try:
+            found = self._entries.take(data)
+        except ValueError as error:
+            return [Reply(0, len(data), str(error))]
+        if found is None:
+            return ()
+        count, reply = found
+        self._after = b"(" + last_id(reply) if count == self._count else b"-"
+        return [Reply(count, len(reply))]
+
+
+class Follow:
+    """Reads the end of a stream: each XREAD waits for the first entry."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream.encode()
+        self._entries = Entries(head_lines=5)
+        self._after = b"0"
+
+    def hello(self) -> bytes:
+        words = (b"BLOCK", b"%d" % BLOCK_MS, b"COUNT", b"%d" % TAIL_COUNT, b"STREAMS", self._stream, self._after)
+        return command(b"XREAD", *words)
+
+    def take(self, data: bytes) -> tuple[list[int], bytes]:
+        found = self._entries.take(data)
+        if found is None:
+            return [], b""
+        count, reply = found
+        if count:
+            self._after = last_id(reply)
+        return numbers_in(reply), self.hello()
+
+
+def last_id(reply: bytes) -> bytes:
+    """Returns the ID of the last entry of a reply."""
+    return reply[: reply.rindex(_VALUE_START)].rsplit(b"\r\n", 2)[1]
