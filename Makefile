@@ -14,7 +14,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster load power-loss-long crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
+.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load power-loss-long crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single
 
 bench-quick: $(VENV)/.all ## The same in a minute
 	@$(BIN)/python -m loadtests.bench.__main__ --quick $(ARGS)
+
+bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis streams (ARGS="--quick": two minutes)
+	@$(BIN)/python -m loadtests.peer_bench $(ARGS)
 
 load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 	$(BIN)/locust -f loadtests/locust/locustfile.py --host $(URL) $(ARGS)

@@ -100,9 +100,9 @@ class Rounds:
         before, machine, own = proc.usage(pid).cpu_s, proc.machine_time().busy_s, _own_cpu_s()
         started = time.perf_counter()
         counted = session.run(requests)
-        elapsed = time.perf_counter() - started
         server_cpu_s = proc.usage(pid).cpu_s - before
         others_s = proc.machine_time().busy_s - machine - (_own_cpu_s() - own)
+        elapsed = time.perf_counter() - started
         self._rates[cell.key] = max(1, counted.outcome.good) / counted.outcome.seconds
         return _round_of(counted, server_cpu_s, max(0.0, others_s / (elapsed * (os.cpu_count() or 1))))
 
