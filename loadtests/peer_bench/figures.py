@@ -14,6 +14,7 @@ from typing import Literal
 from loadtests.generators.percentiles import median
 from loadtests.peer_bench.works import Cell
 
+COMPILER_SHARE_MAX = 0.1  # of its CPU; above it a JVM is not warm
 GENERATOR_BOUND_SHARE = 0.9  # of the one core that a generator can use
 Figure = Literal["cpu", "p50", "p99"]
 
@@ -29,6 +30,7 @@ class Round:
     p99_ms: float | None
     generator_share: float
     others_share: float
+    compiler_share: float = 0.0  # of the server's CPU, by the compiler threads of a JVM
 
     @property
     def cpu_us(self) -> float:
@@ -72,6 +74,14 @@ class Row:
     @property
     def is_generator_bound(self) -> bool:
         return median([one.generator_share for one in self.rounds]) > GENERATOR_BOUND_SHARE
+
+    @property
+    def compiler_share(self) -> float:
+        return median([one.compiler_share for one in self.rounds])
+
+    @property
+    def is_warm(self) -> bool:
+        return self.compiler_share < COMPILER_SHARE_MAX
 
     @property
     def others_share(self) -> float:

@@ -84,7 +84,7 @@ def details(report: Report) -> list[list[str]]:
             [
                 row.cell.work.title,
                 " ".join(part for part in (TITLES[row.cell.server], row.cell.form) if part),
-                number(row.cpu_us),
+                number(row.cpu_us) + ("" if row.is_warm else "‡"),
                 f"{number(least)} to {number(most)}",
                 NONE if ratio is None else f"{number(ratio.median)}",
                 rate(row.records_per_s) + ("†" if row.is_generator_bound else ""),
@@ -106,7 +106,7 @@ def ratios(report: Report) -> list[list[str]]:
             _named(one.target.against),
             f"{number(one.ratio.median)} ({number(one.ratio.least)} to {number(one.ratio.most)})",
             number(one.target.at_most),
-            "met" if one.is_met else "missed",
+            one.word,
         ]
         for one in report.verdicts
     ]
@@ -120,6 +120,11 @@ def notes(report: Report) -> list[str]:
     lines = [UNIT_NOTE, OPEN_NOTE, CLOSED_NOTE]
     if any(row.is_generator_bound for row in report.rows):
         lines.append("† the generator used its whole core: the server may be faster.")
+    compiling = max((row.compiler_share for row in report.rows), default=0.0)
+    if not all(row.is_warm for row in report.rows):
+        lines.append(
+            f"‡ the JVM was not warm: its compiler took up to {compiling:.0%} of the CPU. No target is judged by it."
+        )
     lines.append(f"Other programs used up to {busiest:.0%} of the machine in a round.")
     if report.machine.flush_caveat:
         lines.append(f"Mind: {report.machine.flush_caveat}.")

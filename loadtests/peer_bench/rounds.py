@@ -13,14 +13,15 @@ from dataclasses import dataclass
 
 from loadtests.bench import proc
 from loadtests.generators.percentiles import latency_of
-from loadtests.peer_bench.figures import Round
-from loadtests.peer_bench.session import Counted, Entrant, Session
-from loadtests.peer_bench.works import KAFKA, Cell, Plan
+from loadtests.peer_bench.figures import COMPILER_SHARE_MAX, Round
+from loadtests.peer_bench.session import Entrant, Session
+from loadtests.peer_bench.works import Cell, Plan
 
 ROUND_BYTES_MAX = 1 << 29  # that a round leaves on the disk or in memory
 WARM_UP_REQUESTS = 64
 WARM_UP_GROWTH = 3
 WARM_UP_RUN_S = 1.0
+COMPILER_THREAD = "CompilerThre"  # "C2 CompilerThread0" as the kernel cuts it
 SETTLE_S = 0.2  # for the after-effects of a cell: deleted files, a last flush
 
 
@@ -54,10 +55,9 @@ class Rounds:
         return Measured(self._rounds, self._checked, tuple(self._problems))
 
     def _round(self, cell: Cell) -> Round:
-        entrant = self._entrants[cell.server]
         if cell.key not in self._rates:
-            self._in_session(cell, lambda session: self._warm_up(cell, session))
-        return self._in_session(cell, lambda session: self._measure(cell, entrant.pid(cell), session))
+            self._warm_up(cell)
+        return self._in_session(cell, lambda session: self._measure(cell, session, self._requests(cell, session)))
 
     def _in_session(self, cell: Cell, work: Callable[[Session], Round]) -> Round:
         """Open a session, run it, check its log, close it."""
@@ -72,39 +72,60 @@ class Rounds:
         time.sleep(SETTLE_S)
         return done
 
-    def _warm_up(self, cell: Cell, session: Session) -> Round:
-        """Run for the plan's time and note the rate."""
-        requests = _fitting(session, WARM_UP_REQUESTS)
-        if cell.work.kind == "delivery":
-            requests = session.requests_max
-        warm_up_s = self._plan.jvm_warm_up_s if cell.server == KAFKA else self._plan.warm_up_s
+    def _warm_up(self, cell: Cell) -> None:
+        """Run for the plan's time, on a JVM until it compiles no more, and note the rate."""
         started = time.perf_counter()
-        while True:
-            counted = session.run(requests)
-            self._rates[cell.key] = max(1, counted.outcome.good) / counted.outcome.seconds
-            is_over = time.perf_counter() - started >= warm_up_s
-            if is_over or counted.outcome.bad or cell.work.kind == "delivery":
-                return _round_of(counted, 0.0, 0.0)
-            longest = max(1, round(self._rates[cell.key] * min(warm_up_s, WARM_UP_RUN_S)))
-            requests = _fitting(session, min(requests * WARM_UP_GROWTH, longest))
 
-    def _measure(self, cell: Cell, pid: int, session: Session) -> Round:
-        wanted = round(self._rates[cell.key] * self._plan.round_s)
-        request_bytes = session.records_each * cell.work.record_bytes
-        if cell.work.kind == "delivery":
-            requests = session.requests_max
-        elif cell.work.kind == "produce":
-            requests = _fitting(session, min(wanted, round(ROUND_BYTES_MAX / request_bytes)))
+        def is_over(last: Round) -> bool:
+            elapsed = time.perf_counter() - started
+            is_warm = elapsed >= self._plan.warm_up_s and last.compiler_share < COMPILER_SHARE_MAX
+            return is_warm or elapsed >= self._plan.jvm_warm_up_s or not last.records
+
+        if cell.work.kind == "delivery":  # each run needs an empty log
+            while not is_over(self._in_session(cell, lambda one: self._measure(cell, one, one.requests_max))):
+                pass
         else:
-            requests = _fitting(session, wanted)
-        before, machine, own = proc.usage(pid).cpu_s, proc.machine_time().busy_s, _own_cpu_s()
+            self._in_session(cell, lambda session: self._grow(cell, session, is_over))
+
+    def _grow(self, cell: Cell, session: Session, is_over: Callable[[Round], bool]) -> Round:
+        """Run with ever more requests, until a run takes about a second."""
+        requests = _fitting(session, WARM_UP_REQUESTS)
+        while not is_over(last := self._measure(cell, session, requests)):
+            longest = max(1, round(self._rates[cell.key] * max(self._plan.warm_up_s, WARM_UP_RUN_S)))
+            requests = _fitting(session, min(requests * WARM_UP_GROWTH, longest))
+        return last
+
+    def _requests(self, cell: Cell, session: Session) -> int:
+        """Return the number of requests of a round."""
+        if cell.work.kind == "delivery":
+            return session.requests_max
+        wanted = round(self._rates[cell.key] * self._plan.round_s)
+        if cell.work.kind == "produce":
+            wanted = min(wanted, round(ROUND_BYTES_MAX / (session.records_each * cell.work.record_bytes)))
+        return _fitting(session, wanted)
+
+    def _measure(self, cell: Cell, session: Session, requests: int) -> Round:
+        pid = self._entrants[cell.server].pid(cell)
+        before, compiler = proc.usage(pid).cpu_s, _compiler_s(pid)
+        machine, own = proc.machine_time().busy_s, _own_cpu_s()
         started = time.perf_counter()
         counted = session.run(requests)
-        server_cpu_s = proc.usage(pid).cpu_s - before
+        server_cpu_s, compiler_s = proc.usage(pid).cpu_s - before, _compiler_s(pid) - compiler
         others_s = proc.machine_time().busy_s - machine - (_own_cpu_s() - own)
         elapsed = time.perf_counter() - started
-        self._rates[cell.key] = max(1, counted.outcome.good) / counted.outcome.seconds
-        return _round_of(counted, server_cpu_s, max(0.0, others_s / (elapsed * (os.cpu_count() or 1))))
+        outcome = counted.outcome
+        latency = latency_of(outcome.durations_us)
+        self._rates[cell.key] = max(1, outcome.good) / outcome.seconds
+        return Round(
+            records=counted.records,
+            seconds=outcome.seconds,
+            server_cpu_s=server_cpu_s,
+            p50_ms=latency.p50_ms,
+            p99_ms=latency.p99_ms,
+            generator_share=outcome.generator_cpu_s / outcome.seconds,
+            others_share=max(0.0, others_s / (elapsed * (os.cpu_count() or 1))),
+            compiler_share=max(0.0, compiler_s / server_cpu_s) if server_cpu_s else 0.0,
+        )
 
 
 def _fitting(session: Session, requests: int) -> int:
@@ -113,18 +134,9 @@ def _fitting(session: Session, requests: int) -> int:
     return min(session.requests_max, max(1, round(requests / step)) * step)
 
 
-def _round_of(counted: Counted, server_cpu_s: float, others_share: float) -> Round:
-    outcome = counted.outcome
-    latency = latency_of(outcome.durations_us)
-    return Round(
-        records=counted.records,
-        seconds=outcome.seconds,
-        server_cpu_s=server_cpu_s,
-        p50_ms=latency.p50_ms,
-        p99_ms=latency.p99_ms,
-        generator_share=outcome.generator_cpu_s / outcome.seconds,
-        others_share=others_share,
-    )
+def _compiler_s(pid: int) -> float:
+    """Return the CPU of a JVM's compiler threads; 0 for other servers."""
+    return sum(cpu_s for name, cpu_s in proc.thread_cpu_s(pid).items() if COMPILER_THREAD in name)
 
 
 def _own_cpu_s() -> float:

@@ -39,10 +39,17 @@ class Verdict:
 
     target: Target
     ratio: Ratio
+    is_judged: bool = True  # False if a server was still warming up
 
     @property
     def is_met(self) -> bool:
-        return self.ratio.median <= self.target.at_most
+        return self.is_judged and self.ratio.median <= self.target.at_most
+
+    @property
+    def word(self) -> str:
+        if not self.is_judged:
+            return "not judged ‡"
+        return "met" if self.is_met else "missed"
 
 
 def _to_kafka(work: str, form: str, at_most: float) -> Target:
@@ -89,7 +96,8 @@ def verdicts_of(rows: Sequence[Row]) -> list[Verdict]:
     found = []
     for target in TARGETS:
         if target.cell in by_key and target.against in by_key:
-            ratio = ratio_of(by_key[target.cell].rounds, by_key[target.against].rounds, target.figure)
+            one, other = by_key[target.cell], by_key[target.against]
+            ratio = ratio_of(one.rounds, other.rounds, target.figure)
             if ratio is not None:
-                found.append(Verdict(target, ratio))
+                found.append(Verdict(target, ratio, is_judged=one.is_warm and other.is_warm))
     return found

@@ -61,7 +61,7 @@ class Plan:
     rounds: int
     round_s: float
     warm_up_s: float
-    jvm_warm_up_s: float  # Kafka's server compiles its hot paths within some seconds of load
+    jvm_warm_up_s: float  # at most, until a JVM compiles no more
     delivery_s: float
     delivery_rate: int
     filled_records: int  # of the logs that are read
@@ -71,8 +71,8 @@ class Plan:
 PLANS = {
     plan.name: plan
     for plan in (
-        Plan("quick", 1, 0.5, 0.3, 3.0, 2.0, 1000, filled_records=20_000),
-        Plan("full", 5, 2.0, 2.0, 10.0, 5.0, 1000, filled_records=300_000),
+        Plan("quick", 1, 0.5, 0.3, 6.0, 2.0, 1000, filled_records=20_000),
+        Plan("full", 5, 2.0, 2.0, 40.0, 5.0, 1000, filled_records=300_000),
     )
 }
 

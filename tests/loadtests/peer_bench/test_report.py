@@ -17,8 +17,8 @@ def cell(key):
     return found
 
 
-def round_(cpu_us=100.0, p99_ms=2.0, generator_share=0.2):
-    return Round(1000, 0.5, cpu_us * 1000 / 1e6, 1.0, p99_ms, generator_share, 0.25)
+def round_(cpu_us=100.0, p99_ms=2.0, generator_share=0.2, compiler_share=0.0):
+    return Round(1000, 0.5, cpu_us * 1000 / 1e6, 1.0, p99_ms, generator_share, 0.25, compiler_share)
 
 
 def row(key, *cpus, **options):
@@ -59,6 +59,13 @@ def test_a_target_is_met_up_to_its_bound():
 
     assert verdict(150)
     assert not verdict(151)
+
+
+def test_a_target_is_not_judged_by_a_server_that_still_warms_up():
+    cold = row("single/kafka", 1000, compiler_share=0.5)
+    (found,) = verdicts_of([row("single/penstock/HTTP/2", 1), cold])
+    assert (found.is_met, found.word) == (False, "not judged ‡")
+    assert "‡ the JVM was not warm: its compiler took up to 50%" in to_markdown(report(cold))
 
 
 def test_targets_without_their_cells_are_left_out():
