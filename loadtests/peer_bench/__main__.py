@@ -88,7 +88,7 @@ def main(
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-peers-", dir=directory) as data, console.status("") as status:
             status.update("finding the servers; fetching them takes minutes the first time")
-            programs = find_programs(cache or default_cache())
+            programs = find_programs(cache or default_cache(), chosen)
             for line in programs.missing:
                 console.print(line, style="yellow", markup=False)
             report = run(plan, only, chosen, programs, Path(data), generators, status.update)

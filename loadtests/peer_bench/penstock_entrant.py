@@ -104,7 +104,7 @@ class PenstockEntrant:
 class ProduceSession:
     """Closed loops of h2load at one topic."""
 
-    requests_step = 1
+    requests_step = IN_FLIGHT  # h2load wants a request for each connection
     requests_max = UNBOUNDED
 
     def __init__(self, admin: AdminClient, topic: str, load: Load, records: int, generators: Generators) -> None:

@@ -30,7 +30,7 @@ class Session(Protocol):
 
     @property
     def requests_step(self) -> int:
-        """Returns the number that the requests of a run must be a multiple of."""
+        """Returns the least number of requests of a run, and what it must be a multiple of."""
 
     @property
     def requests_max(self) -> int:

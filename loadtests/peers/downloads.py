@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ _ERROR_BYTES = 400
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Where the programs are. None: missing, and `missing` has the line that says how to get it."""
+    """Where the programs are. None: not wanted, or missing; then `missing` has a line that says how to get it."""
 
     kafka_jars: Path | None
     nats_server: Path | None
@@ -39,17 +40,17 @@ def default_cache() -> Path:
     return Path(base, "penstock-bench")
 
 
-def find_programs(cache: Path) -> Programs:
-    """Finds what is there and fetches the rest, which takes minutes the first time."""
-    found: dict[str, Path | None] = {}
+def find_programs(cache: Path, wanted: Collection[str]) -> Programs:
+    """Finds the wanted programs that are there and fetches the others, which takes minutes the first time."""
+    found: dict[str, Path] = {}
     missing = []
     for name, find in (("kafka", _kafka_jars), ("nats", _nats_server), ("redis", _redis_server)):
-        try:
-            found[name] = find(cache)
-        except Missing as why:
-            found[name] = None
-            missing.append(str(why))
-    return Programs(found["kafka"], found["nats"], found["redis"], tuple(missing))
+        if name in wanted:
+            try:
+                found[name] = find(cache)
+            except Missing as why:
+                missing.append(str(why))
+    return Programs(found.get("kafka"), found.get("nats"), found.get("redis"), tuple(missing))
 
 
 def _kafka_jars(cache: Path) -> Path:

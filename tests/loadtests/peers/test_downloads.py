@@ -2,10 +2,12 @@ import shutil
 
 from loadtests.peers.downloads import default_cache, find_programs, kafka_version
 
+ALL = ("kafka", "nats", "redis")
+
 
 def test_what_is_missing_is_reported_in_one_line_each(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    programs = find_programs(tmp_path)
+    programs = find_programs(tmp_path, ALL)
     assert (programs.kafka_jars, programs.nats_server, programs.redis_server) == (None, None, None)
     assert [line.partition(" is left out: ")[0] for line in programs.missing] == ["Kafka", "NATS", "Redis"]
     assert all("\n" not in line for line in programs.missing)
@@ -17,7 +19,7 @@ def test_a_fetch_that_fails_is_one_line(tmp_path, monkeypatch):
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setattr(shutil, "which", lambda name: str(tool) if name == "go" else None)
-    (line,) = (line for line in find_programs(tmp_path / "cache").missing if line.startswith("NATS"))
+    (line,) = (line for line in find_programs(tmp_path / "cache", ALL).missing if line.startswith("NATS"))
     assert line == "NATS is left out: go ended with 3: no such module again"
 
 
@@ -26,7 +28,7 @@ def test_what_was_fetched_before_is_used(tmp_path, monkeypatch):
     jars = tmp_path / f"kafka-{kafka_version()}"
     jars.mkdir()
     (jars / "complete").touch()
-    assert find_programs(tmp_path).kafka_jars == jars
+    assert find_programs(tmp_path, ALL).kafka_jars == jars
 
 
 def test_the_cache_is_where_the_user_keeps_caches(monkeypatch):
@@ -36,3 +38,8 @@ def test_the_cache_is_where_the_user_keeps_caches(monkeypatch):
 
 def test_the_pom_names_one_version_of_kafka():
     assert kafka_version().startswith("4.")
+
+
+def test_what_is_not_wanted_is_neither_fetched_nor_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert find_programs(tmp_path, ["penstock"]).missing == ()
