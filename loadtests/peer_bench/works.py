@@ -1,4 +1,4 @@
-"""The table of works and cells: what is measured, of which server, in which form.
+"""The table of works and cells: what is measured, and of each server the forms.
 
 A work is one row of the comparison, such as producing 1000 records of 100 B a request. A cell is one server that does
 it, Penstock in several forms. The cells of a work are measured one after the other in every round.

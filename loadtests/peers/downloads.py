@@ -1,7 +1,7 @@
 """The programs to compare with: found on this machine, or fetched once into a cache directory by their own tools.
 
 Kafka's jars come by Maven from the pom beside this file, nats-server by the Go toolchain, Redis from the distribution.
-What is missing is reported in one line each, and its column is left out.
+Each missing program is reported in one line, and its column is left out.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def request(api: int, version: int, correlation: int, body: bytes) -> bytes:
 
 
 def produce_body(topic: bytes, acks: int, timeout_ms: int, batch: bytes) -> bytes:
-    """One batch for partition 0."""
+    """Returns the produce of one batch to partition 0."""
     head = struct.pack(">hhiih", -1, acks, timeout_ms, 1, len(topic)) + topic
     return head + struct.pack(">iii", 1, 0, len(batch)) + batch
 
@@ -84,7 +84,7 @@ def parse_produced(frame: bytes) -> Produced:
 
 
 def fetch_body(version: int, topic: bytes, offset: int, max_bytes: int, max_wait_ms: int) -> bytes:
-    """Partition 0 of one topic, without a fetch session."""
+    """Returns the fetch of partition 0 of one topic, without a fetch session."""
     parts = [struct.pack(">iiiib", -1, max_wait_ms, 1, max_bytes, 0)]
     if version >= 7:
         parts.append(struct.pack(">ii", 0, -1))
@@ -103,7 +103,7 @@ def fetch_body(version: int, topic: bytes, offset: int, max_bytes: int, max_wait
 
 
 def parse_fetched(version: int, frame: bytes) -> Fetched:
-    """Parses the response for one partition."""
+    """Parses the response for one partition. Raises KafkaError if it names no topic."""
     at = _Reader(frame)
     correlation, _ = at.int32(), at.int32()
     if version >= 7:
@@ -164,7 +164,7 @@ def parse_log_end(version: int, frame: bytes) -> tuple[int, int]:
 
 
 def create_topic_body(topic: bytes, config: Mapping[str, str], timeout_ms: int) -> bytes:
-    """One partition, one replica."""
+    """Returns the creation of a topic with one partition and one replica."""
     parts = [struct.pack(">ih", 1, len(topic)) + topic, struct.pack(">ihii", 1, 1, 0, len(config))]
     for name, value in config.items():
         parts += [struct.pack(">h", len(one)) + one for one in (name.encode(), value.encode())]

@@ -111,6 +111,7 @@ class Follow:
         return kafka_codec.request(FETCH, self._version, 0, body)
 
     def take(self, data: bytes) -> tuple[list[int], bytes]:
+        """Returns the numbers that arrived, and the next request. Raises ValueError for an error of the server."""
         numbers: list[int] = []
         answer = b""
         for frame in self._frames.take(data):

@@ -155,6 +155,7 @@ class Follow:
         return CONNECT + b"SUB %b 1\r\n" % self._subject
 
     def take(self, data: bytes) -> tuple[list[int], bytes]:
+        """Returns the numbers that arrived, and the answer to a ping. Raises ValueError for an error of the server."""
         is_asked = _PING in data
         lines = self._lines.take(data)
         if b"-ERR" in lines:

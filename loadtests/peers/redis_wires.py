@@ -129,6 +129,7 @@ class Follow:
         return command(b"XREAD", *words)
 
     def take(self, data: bytes) -> tuple[list[int], bytes]:
+        """Returns the numbers that arrived, and the next request. Raises ValueError for an error of the server."""
         found = self._entries.take(data)
         if found is None:
             return [], b""
