@@ -14,7 +14,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load power-loss-long crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
+.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load loadtest power-loss-long crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,8 @@ bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis stre
 load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 	$(BIN)/locust -f loadtests/locust/locustfile.py --host $(URL) $(ARGS)
 
+loadtest: $(VENV)/.all ## Locust with a user for each hot path against a fresh node (ARGS="--scenario spike --users 100 --seconds 60")
+	@$(BIN)/python -m loadtests.locust $(ARGS)
 power-loss-long: $(VENV)/.all ## Power losses at every operation, and full tables of disk errors
 	PENSTOCK_TEST_POWER_LOSS_EVERY=1 $(BIN)/pytest tests/engine/crash --timeout 3600 $(ARGS)
 
