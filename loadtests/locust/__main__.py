@@ -28,7 +28,8 @@ from loadtests.locust.node_samples import NodeSamples
 from loadtests.locust.screen import TOTAL, GeneratorCost, LoadReport, render, rows_of
 
 EXIT_FAILURES, EXIT_FAILED = 1, 2
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+LOCUSTFILES = ("loadtests.locust.hot_paths", "loadtests.locust.shapes")
 SPARE_S = 60.0  # for locust's start and end
 H2LOAD_REQUESTS = 10_000
 H2LOAD_TOPIC = "h2load"
@@ -103,7 +104,7 @@ _STEM = "load"
 
 def _locust(scenario: Scenario, users: int, seconds: float, url: str, output: Path) -> None:
     """Raises GeneratorFailed if locust did not run; failed requests are in its statistics."""
-    files = f"{HERE / 'hot_paths.py'},{HERE / 'shapes.py'}"
+    files = ",".join(str(ROOT / f"{name.replace('.', '/')}.py") for name in LOCUSTFILES)
     command = [sys.executable, "-m", "locust", "-f", files, "--headless", "--only-summary", "--host", url]
     command += ["--shape", scenario.shape, "--shape-users", str(users), "--shape-s", str(seconds)]
     command += ["--csv", str(output / _STEM), "--html", str(output / f"{_STEM}.html"), *scenario.users]

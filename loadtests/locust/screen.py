@@ -21,7 +21,7 @@ TOTAL = "Aggregated"
 
 @dataclass(frozen=True, slots=True)
 class GeneratorCost:
-    """What a generator reached with single records, and the CPU that it used itself for a request."""
+    """The rate that a generator reached, and the CPU that it used itself for a request."""
 
     name: str
     requests_per_s: float

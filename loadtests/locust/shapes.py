@@ -13,6 +13,7 @@ from locust import LoadTestShape, events
 
 RAMP_STEPS = 10
 SPIKE_FROM, SPIKE_UNTIL, SPIKE_BASE = 0.4, 0.6, 0.1  # shares of the time, and of the users
+SOAK_SPAWN_S = 10.0  # in which all users of a soak start
 HERDS = 4
 HERD_PAUSE = 0.1  # of each herd's time
 
@@ -43,11 +44,11 @@ def spike(users: int, seconds: float) -> list[Stage]:
 
 def soak(users: int, seconds: float) -> list[Stage]:
     """Runs all users from the beginning to the end."""
-    return [Stage(seconds, users, max(1.0, users / 10))]
+    return [Stage(seconds, users, max(1.0, users / min(SOAK_SPAWN_S, seconds / 10)))]
 
 
 def herd(users: int, seconds: float) -> list[Stage]:
-    """Takes all users away and brings them back at once, four times: all connections are made anew."""
+    """Takes all users away and brings them back at once, four times: each user opens a new connection."""
     each = seconds / HERDS
     stages = []
     for number in range(HERDS):
