@@ -175,7 +175,7 @@ def _entrants(
         entrants.update(dict.fromkeys(nodes, own))
     if KAFKA in names and programs.kafka_jars is not None:
         broker = stack.enter_context(kafka(programs.kafka_jars, directory / KAFKA))
-        entrants[KAFKA] = KafkaEntrant(broker, kafka_version(), plan, generators)
+        entrants[KAFKA] = KafkaEntrant(broker, kafka_version(), plan, generators, directory)
     if NATS in names and programs.nats_server is not None:
         program = programs.nats_server
         one = stack.enter_context(nats(program, directory / NATS, is_fsync=False))

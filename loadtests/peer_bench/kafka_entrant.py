@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from loadtests.generators.generators import Generators
 from loadtests.generators.wire import Wire, WireDelivery, WireLoad
+from loadtests.peer_bench.kafka_client_session import KafkaClientSession
 from loadtests.peer_bench.session import FETCH_BYTES, IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.values import batch_of, constant_batch, numbered_batch
+from loadtests.peer_bench.values import batch_of, constant_batch, numbered_batch, values_of
 from loadtests.peer_bench.wire_session import WireDeliverySession, WireSession
-from loadtests.peer_bench.works import Cell, Plan, Work, filled_records
+from loadtests.peer_bench.works import OWN_CLIENT, Cell, Plan, Work, filled_records
 from loadtests.peers import kafka_wires
 from loadtests.peers.kafka_codec import FETCH, PRODUCE
 from loadtests.peers.kafka_server import FSYNC, KafkaServer
@@ -23,11 +25,12 @@ CONNECTIONS, DEPTH = IN_FLIGHT, 1
 class KafkaEntrant:
     """A broker, and the logs that all rounds read."""
 
-    def __init__(self, server: KafkaServer, version: str, plan: Plan, generators: Generators) -> None:
+    def __init__(self, server: KafkaServer, version: str, plan: Plan, generators: Generators, directory: Path) -> None:
         self._server = server
         self._version = version
         self._plan = plan
         self._generators = generators
+        self._directory = directory
         self._address = (HOST, server.port)
         self._logs = 0
         self._filled: dict[str, str] = {}
@@ -40,13 +43,14 @@ class KafkaEntrant:
         return [
             f"Kafka {self._version}: KRaft, one node, heap and collector of its start script, other settings default",
             f"Kafka's API: Produce v{versions[PRODUCE]}, Fetch v{versions[FETCH]}, {CONNECTIONS} connections",
+            "Kafka's own client: kafka-producer-perf-test with the same records, batches of the same size and acks=1",
             "Kafka's answer waits for the page cache (acks=1); fsync: flush.messages=1 of the topic syncs each append",
         ]
 
     def session(self, cell: Cell) -> Session:
         match cell.work.kind:
             case "produce":
-                return self._produce(cell.work)
+                return self._own_client(cell.work) if cell.form == OWN_CLIENT else self._produce(cell.work)
             case "read":
                 return self._read(cell.work)
             case "delivery":
@@ -58,6 +62,19 @@ class KafkaEntrant:
             self._generators,
             partial(self._load, topic, work),
             work.records_each,
+            count=partial(self._server.log_end, topic),
+            close=partial(self._server.delete, topic),
+        )
+
+    def _own_client(self, work: Work) -> KafkaClientSession:
+        topic = self._create(FSYNC if work.is_fsync else {})
+        payload = self._directory / f"{work.key}.lines"
+        payload.write_bytes(b"\n".join(values_of(work)))
+        return KafkaClientSession(
+            self._server.producer_command(topic),
+            payload,
+            work.records_each,
+            len(batch_of(work)),
             count=partial(self._server.log_end, topic),
             close=partial(self._server.delete, topic),
         )

@@ -21,6 +21,7 @@ TITLES = {
 }
 PEERS = (KAFKA, NATS, REDIS)
 SINGLE_RECORDS_MAX = 60_000
+OWN_CLIENT = "own client"  # of Kafka
 MESSAGES, ATOMIC = "messages", "atomic batches"  # of NATS
 BATCH, NDJSON, JSON, HTTP2, HTTP1 = "batch", "NDJSON", "JSON", "HTTP/2", "HTTP/1.1"
 
@@ -76,6 +77,8 @@ PLANS = {
     )
 }
 
+_FORMS_OF_MANY = {KAFKA: ("", OWN_CLIENT), NATS: (MESSAGES, ATOMIC)}
+
 WORKS = (
     Work("batch", "produce 1000 x 100 B, page cache", "produce", 1000, forms=(BATCH, NDJSON, JSON), has_shards=True),
     Work("batch-fsync", "produce 1000 x 100 B, fsync", "produce", 1000, is_fsync=True, forms=(BATCH, NDJSON, JSON)),
@@ -105,8 +108,10 @@ def cells_of(work: Work, servers: Sequence[str]) -> list[Cell]:
 
 
 def _forms(work: Work, peer: str) -> tuple[str, ...]:
-    """Return the forms of a server other than Penstock: NATS takes 1000 records as messages or as one atomic batch."""
-    return (MESSAGES, ATOMIC) if peer == NATS and work.kind == "produce" and work.records_each > 1 else ("",)
+    """Return the forms of 1000 records: of Kafka the raw protocol and its own client, of NATS messages and batches."""
+    if work.kind == "produce" and work.records_each > 1:
+        return _FORMS_OF_MANY.get(peer, ("",))
+    return ("",)
 
 
 def _shards(work: Work) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def _kafka_jars(cache: Path) -> Path:
     """Raises Missing."""
     if shutil.which("java") is None:
         raise Missing("Kafka is left out: it needs Java 17 (Debian: apt-get install openjdk-17-jre-headless)")
-    jars = cache / f"kafka-{kafka_version()}"
+    jars = kafka_jars_in(cache)
     if not (jars / "complete").exists():
         if shutil.which("mvn") is None:
             raise Missing("Kafka is left out: Maven fetches its jars (Debian: apt-get install maven)")
@@ -84,6 +85,11 @@ def _redis_server(_: Path) -> Path:
     if (installed := shutil.which("redis-server")) is None:
         raise Missing("Redis is left out: redis-server is not installed (Debian: apt-get install redis-server)")
     return Path(installed)
+
+
+def kafka_jars_in(cache: Path) -> Path:
+    """Returns the directory of the jars; another pom gets another one."""
+    return cache / f"kafka-{kafka_version()}-{zlib.crc32(KAFKA_POM.read_bytes()):08x}"
 
 
 def kafka_version() -> str:

@@ -53,16 +53,22 @@ def kafka(jars: Path, directory: Path) -> Iterator[KafkaServer]:
     if done.returncode != 0:
         raise PeerFailed(f"Kafka's storage was not formatted: {done.stdout[-500:]}{done.stderr[-500:]}")
     with running([*java, "kafka.Kafka", str(properties)], port, log) as process:
-        yield KafkaServer(process.pid, port, _versions(port))
+        yield KafkaServer(process.pid, port, _versions(port), jars)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaServer:
-    """A running broker, and the versions of its API that are used."""
+    """A running broker, the versions of its API that are used, and its jars."""
 
     pid: int
     port: int
     versions: dict[int, int]
+    jars: Path
+
+    def producer_command(self, topic: str) -> list[str]:
+        """Returns the command of Kafka's own producer, `kafka-producer-perf-test`, without its load."""
+        tool = ["java", *LOGGING, "-cp", f"{self.jars}/*", "org.apache.kafka.tools.ProducerPerformance"]
+        return [*tool, "--bootstrap-server", f"{HOST}:{self.port}", "--topic", topic]
 
     def create(self, topic: str, config: dict[str, str]) -> None:
         """Raises KafkaError."""

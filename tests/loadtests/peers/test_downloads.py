@@ -1,6 +1,6 @@
 import shutil
 
-from loadtests.peers.downloads import default_cache, find_programs, kafka_version
+from loadtests.peers.downloads import default_cache, find_programs, kafka_jars_in, kafka_version
 
 ALL = ("kafka", "nats", "redis")
 
@@ -25,7 +25,7 @@ def test_a_fetch_that_fails_is_one_line(tmp_path, monkeypatch):
 
 def test_what_was_fetched_before_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/java" if name == "java" else None)
-    jars = tmp_path / f"kafka-{kafka_version()}"
+    jars = kafka_jars_in(tmp_path)
     jars.mkdir()
     (jars / "complete").touch()
     assert find_programs(tmp_path, ALL).kafka_jars == jars
