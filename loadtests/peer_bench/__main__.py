@@ -29,14 +29,14 @@ from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
 from loadtests.peer_bench import report as reports
+from loadtests.peer_bench.entrants.kafka import KafkaEntrant
+from loadtests.peer_bench.entrants.nats import NatsEntrant
+from loadtests.peer_bench.entrants.penstock import PenstockEntrant
+from loadtests.peer_bench.entrants.redis import RedisEntrant
+from loadtests.peer_bench.entrants.session import Entrant
 from loadtests.peer_bench.figures import rows_of
-from loadtests.peer_bench.kafka_entrant import KafkaEntrant
-from loadtests.peer_bench.nats_entrant import NatsEntrant
-from loadtests.peer_bench.penstock_entrant import PenstockEntrant
-from loadtests.peer_bench.redis_entrant import RedisEntrant
 from loadtests.peer_bench.report import Report
 from loadtests.peer_bench.rounds import Rounds
-from loadtests.peer_bench.session import Entrant
 from loadtests.peer_bench.works import KAFKA, NATS, PENSTOCK, PLANS, REDIS, SHARDS, TITLES, WORKS, Plan, cells_of
 from loadtests.peers.downloads import Programs, default_cache, find_programs, kafka_version
 from loadtests.peers.kafka_codec import KafkaError

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from loadtests.bench import proc
 from loadtests.generators.percentiles import latency_of
+from loadtests.peer_bench.entrants.session import Entrant, Session
 from loadtests.peer_bench.figures import COMPILER_SHARE_MAX, Round
-from loadtests.peer_bench.session import Entrant, Session
 from loadtests.peer_bench.works import Cell, Plan
 
 ROUND_BYTES_MAX = 1 << 29  # that a round leaves on the disk or in memory
-WARM_UP_REQUESTS = 64
+WARM_UP_RECORDS, WARM_UP_REQUESTS_MIN = 64, 4  # of the first run, which shows how long a longer one takes
 WARM_UP_GROWTH = 3
 WARM_UP_RUN_S = 1.0
 COMPILER_THREAD = "CompilerThre"  # "C2 CompilerThread0" as the kernel cuts it
@@ -89,7 +89,7 @@ class Rounds:
 
     def _grow(self, cell: Cell, session: Session, is_over: Callable[[Round], bool]) -> Round:
         """Run with ever more requests, until a run takes about a second."""
-        requests = _fitting(session, WARM_UP_REQUESTS)
+        requests = _fitting(session, max(WARM_UP_REQUESTS_MIN, round(WARM_UP_RECORDS / session.records_each)))
         while not is_over(last := self._measure(cell, session, requests)):
             longest = max(1, round(self._rates[cell.key] * max(self._plan.warm_up_s, WARM_UP_RUN_S)))
             requests = _fitting(session, min(requests * WARM_UP_GROWTH, longest))

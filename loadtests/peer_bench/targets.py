@@ -12,9 +12,12 @@ from loadtests.peer_bench.works import (
     HTTP2,
     JSON,
     KAFKA,
+    KEYED,
     NATS,
     NDJSON,
     PENSTOCK,
+    PLAIN,
+    SEQUENCED,
     SHARDS,
     WORKS,
     key_of,
@@ -65,6 +68,12 @@ def _shards() -> list[Target]:
     ]
 
 
+def _safe_to_retry(form: str, at_most: float) -> list[Target]:
+    return [
+        Target(key_of(work, PENSTOCK, form), key_of(work, PENSTOCK, PLAIN), at_most) for work in ("keys", "keys-batch")
+    ]
+
+
 def _to_own_batches(work: str, form: str, at_most: float) -> Target:
     return Target(key_of(work, PENSTOCK, form), key_of("read", PENSTOCK, BATCH), at_most)
 
@@ -87,6 +96,8 @@ TARGETS = (
     _to_own_batches("read-single", JSON, 8.0),
     _to_own_batches("read-single", NDJSON, 8.0),
     *_shards(),
+    *_safe_to_retry(KEYED, 1.15),
+    *_safe_to_retry(SEQUENCED, 1.05),
 )
 
 

@@ -21,6 +21,7 @@ TITLES = {
 }
 PEERS = (KAFKA, NATS, REDIS)
 SINGLE_RECORDS_MAX = 60_000
+PLAIN, KEYED, SEQUENCED = "without", "Idempotency-Key", "sequences"
 OWN_CLIENT = "own client"  # of Kafka
 MESSAGES, ATOMIC = "messages", "atomic batches"  # of NATS
 BATCH, NDJSON, JSON, HTTP2, HTTP1 = "batch", "NDJSON", "JSON", "HTTP/2", "HTTP/1.1"
@@ -85,6 +86,15 @@ WORKS = (
     Work("kilobyte", "produce 1000 x 1 kB, page cache", "produce", 1000, 1000, forms=(BATCH, NDJSON), has_shards=True),
     Work("single", "1 record of 100 B a request, 64 in flight", "produce", 1, forms=(HTTP2, HTTP1), has_shards=True),
     Work("single-fsync", "the same, fsync", "produce", 1, is_fsync=True, forms=(HTTP2,)),
+    Work("keys", "1 record of 100 B, safe to retry", "produce", 1, forms=(PLAIN, KEYED, SEQUENCED), peers=()),
+    Work(
+        "keys-batch",
+        "1000 x 100 B as NDJSON, safe to retry",
+        "produce",
+        1000,
+        forms=(PLAIN, KEYED, SEQUENCED),
+        peers=(),
+    ),
     Work("delivery", "1,000 records/s one by one, produce to consumer", "delivery", 1),
     Work("read", "read what came as 1000 x 100 B", "read", 1000, forms=(BATCH, JSON, NDJSON), has_shards=True),
     Work("read-single", "read what came one by one", "read", 1, forms=(BATCH, JSON, NDJSON), peers=(KAFKA,)),

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from loadtests.generators.load import Outcome
+from loadtests.peer_bench.entrants.session import Counted
 from loadtests.peer_bench.rounds import Rounds
-from loadtests.peer_bench.session import Counted
 from loadtests.peer_bench.works import KAFKA, PENSTOCK, PLANS, WORKS, Cell
 
 PLAN = dataclasses.replace(PLANS["quick"], rounds=2, warm_up_s=0.0, jvm_warm_up_s=0.0, round_s=0.01)

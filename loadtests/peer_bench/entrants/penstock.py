@@ -13,11 +13,24 @@ from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, Body
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load, Outcome
 from loadtests.generators.open_loop import Schedule
-from loadtests.peer_bench.penstock_log import PenstockLog
-from loadtests.peer_bench.session import IN_FLIGHT, READERS, Counted, Session
-from loadtests.peer_bench.values import batch_of, values_of
-from loadtests.peer_bench.wire_session import RUN_S, UNBOUNDED, delivered
-from loadtests.peer_bench.works import BATCH, HTTP1, JSON, NDJSON, Cell, Plan, Work, filled_records
+from loadtests.peer_bench.entrants.keyed_session import keyed_session
+from loadtests.peer_bench.entrants.penstock_log import PenstockLog
+from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Counted, Session
+from loadtests.peer_bench.entrants.values import batch_of, values_of
+from loadtests.peer_bench.entrants.wire_session import RUN_S, UNBOUNDED, delivered
+from loadtests.peer_bench.works import (
+    BATCH,
+    HTTP1,
+    JSON,
+    KEYED,
+    NDJSON,
+    PLAIN,
+    SEQUENCED,
+    Cell,
+    Plan,
+    Work,
+    filled_records,
+)
 
 CONNECTIONS = 4  # of HTTP/2
 READER_CONNECTIONS = 2
@@ -52,7 +65,7 @@ class PenstockEntrant:
     def session(self, cell: Cell) -> Session:
         match cell.work.kind:
             case "produce":
-                return self._produce(cell)
+                return self._keyed(cell) if cell.form in (PLAIN, KEYED, SEQUENCED) else self._produce(cell)
             case "read":
                 return ReadSession(self._nodes[cell.server].url, self._log(cell), TYPES[cell.form], self._generators)
             case "delivery":
@@ -74,6 +87,12 @@ class PenstockEntrant:
             is_http1=is_http1,
         )
         return ProduceSession(self._admins[cell.server], topic, load, body.records, self._generators)
+
+    def _keyed(self, cell: Cell) -> Session:
+        body = _body_of(cell.work, NDJSON if cell.work.records_each > 1 else HTTP1)
+        topic = self._create(cell.server)
+        url = self._nodes[cell.server].url
+        return keyed_session(self._admins[cell.server], url, topic, body, cell.form, self._generators)
 
     def _log(self, cell: Cell) -> PenstockLog:
         """Return the log that all rounds of a work read; writes it the first time."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from loadtests.bench.admin_client import AdminClient
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE
-from loadtests.peer_bench.session import FETCH_BYTES
+from loadtests.peer_bench.entrants.session import FETCH_BYTES
 from loadtests.peers.kafka_codec import batches_in
 
 TARGETS = 8

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loadtests.generators.load import GeneratorFailed, Outcome
-from loadtests.peer_bench.session import Counted
-from loadtests.peer_bench.wire_session import RUN_S, UNBOUNDED
+from loadtests.peer_bench.entrants.session import Counted
+from loadtests.peer_bench.entrants.wire_session import RUN_S, UNBOUNDED
 
 PROPERTIES = ("acks=1", "linger.ms=5", "enable.idempotence=false")
 _SENT = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec", re.MULTILINE)
@@ -45,6 +45,7 @@ class KafkaClientSession:
         self.records_each = float(records_each)
 
     def run(self, requests: int) -> Counted:
+        """Run the tool once. Raises GeneratorFailed."""
         records = requests * round(self.records_each)
         cpu_before = _children_cpu_s()
         try:

@@ -6,9 +6,9 @@ from functools import partial
 
 from loadtests.generators.generators import Generators
 from loadtests.generators.wire import Wire, WireDelivery, WireLoad
-from loadtests.peer_bench.session import IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.values import constant_values, numbered_values, values_of
-from loadtests.peer_bench.wire_session import WireDeliverySession, WireSession
+from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Session
+from loadtests.peer_bench.entrants.values import constant_values, numbered_values, values_of
+from loadtests.peer_bench.entrants.wire_session import WireDeliverySession, WireSession
 from loadtests.peer_bench.works import Cell, Plan, Work, filled_records
 from loadtests.peers import redis_wires
 from loadtests.peers.processes import HOST

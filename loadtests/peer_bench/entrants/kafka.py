@@ -8,10 +8,10 @@ from pathlib import Path
 
 from loadtests.generators.generators import Generators
 from loadtests.generators.wire import Wire, WireDelivery, WireLoad
-from loadtests.peer_bench.kafka_client_session import KafkaClientSession
-from loadtests.peer_bench.session import FETCH_BYTES, IN_FLIGHT, READERS, Session
-from loadtests.peer_bench.values import batch_of, constant_batch, numbered_batch, values_of
-from loadtests.peer_bench.wire_session import WireDeliverySession, WireSession
+from loadtests.peer_bench.entrants.kafka_client_session import KafkaClientSession
+from loadtests.peer_bench.entrants.session import FETCH_BYTES, IN_FLIGHT, READERS, Session
+from loadtests.peer_bench.entrants.values import batch_of, constant_batch, numbered_batch, values_of
+from loadtests.peer_bench.entrants.wire_session import WireDeliverySession, WireSession
 from loadtests.peer_bench.works import OWN_CLIENT, Cell, Plan, Work, filled_records
 from loadtests.peers import kafka_wires
 from loadtests.peers.kafka_codec import FETCH, PRODUCE

@@ -1,7 +1,7 @@
 import pytest
 
 from loadtests.generators.load import GeneratorFailed
-from loadtests.peer_bench.kafka_client_session import parse_printed
+from loadtests.peer_bench.entrants.kafka_client_session import parse_printed
 
 PRINTED = """\
 49152 records sent, 9830.4 records/sec (0.94 MB/sec), 12.3 ms avg latency, 350.0 ms max latency.

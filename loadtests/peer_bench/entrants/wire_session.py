@@ -11,7 +11,7 @@ from loadtests.generators.open_loop import Schedule
 from loadtests.generators.wire import WireDelivery, WireLoad
 from loadtests.generators.wire_delivery import deliver_over
 from loadtests.generators.wire_loop import run_wire_loop
-from loadtests.peer_bench.session import Counted
+from loadtests.peer_bench.entrants.session import Counted
 
 RUN_S = 120.0
 UNBOUNDED = 1 << 40
