@@ -27,7 +27,6 @@ from loadtests.bench import servers
 from loadtests.bench.machine import inspect_machine
 from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
-from loadtests.generators.load import GeneratorFailed
 from loadtests.peer_bench import report as reports
 from loadtests.peer_bench.entrants.kafka import KafkaEntrant
 from loadtests.peer_bench.entrants.nats import NatsEntrant
@@ -36,13 +35,11 @@ from loadtests.peer_bench.entrants.redis import RedisEntrant
 from loadtests.peer_bench.entrants.session import Entrant
 from loadtests.peer_bench.figures import rows_of
 from loadtests.peer_bench.report import Report
-from loadtests.peer_bench.rounds import Rounds
+from loadtests.peer_bench.rounds import FAILURES, Rounds
 from loadtests.peer_bench.works import KAFKA, NATS, PENSTOCK, PLANS, REDIS, SHARDS, TITLES, WORKS, Plan, cells_of
 from loadtests.peers.downloads import Programs, default_cache, find_programs, kafka_version
-from loadtests.peers.kafka_codec import KafkaError
 from loadtests.peers.kafka_server import kafka
 from loadtests.peers.nats_server import nats, nats_version
-from loadtests.peers.processes import PeerFailed
 from loadtests.peers.redis_server import redis, redis_version
 
 EXIT_WRONG, EXIT_FAILED = 1, 2
@@ -56,6 +53,9 @@ WIDTH_MIN = 150
 @click.option("--servers", "names", default="", help="Measure these servers: penstock,kafka (default: all).")
 @click.option("--rounds", type=click.IntRange(1, 100), default=None, help="Rounds of each cell.")
 @click.option("--round-s", type=click.FloatRange(0.05, 600), default=None, help="Seconds of a round of a cell.")
+@click.option(
+    "--minutes", type=click.FloatRange(0.1, 600), default=60.0, help="Begin no further round after this time."
+)
 @click.option("--cache", type=click.Path(path_type=Path), default=None, help="Directory of the downloaded servers.")
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Directory for temporary data.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to a file.")
@@ -66,6 +66,7 @@ def main(
     names: str,
     rounds: int | None,
     round_s: float | None,
+    minutes: float,
     cache: Path | None,
     directory: Path | None,
     json_file: Path | None,
@@ -91,8 +92,9 @@ def main(
             programs = find_programs(cache or default_cache(), chosen)
             for line in programs.missing:
                 console.print(line, style="yellow", markup=False)
-            report = run(plan, only, chosen, programs, Path(data), generators, status.update)
-    except (servers.ServerFailed, PeerFailed, KafkaError, GeneratorFailed, RuntimeError, OSError) as error:
+            deadline = time.monotonic() + 60 * minutes
+            report = run(plan, only, chosen, programs, Path(data), generators, deadline, status.update)
+    except (servers.ServerFailed, *FAILURES) as error:
         console.print(f"bench-peers: {error}", style="red", markup=False)
         sys.exit(EXIT_FAILED)
     finally:
@@ -111,6 +113,7 @@ def run(
     programs: Programs,
     directory: Path,
     generators: Generators,
+    deadline: float,
     show_status: Callable[[str], None],
 ) -> Report:
     """Start the servers, run the rounds, end the servers. Raises the errors of servers and generators."""
@@ -120,7 +123,7 @@ def run(
         show_status("starting the servers")
         entrants = _entrants(stack, names, programs, plan, directory, generators)
         works = [cells_of(work, list(entrants)) for work in WORKS if only in work.key]
-        measured = Rounds(plan, entrants).run(works, show_status)
+        measured = Rounds(plan, entrants).run(works, deadline, show_status)
         facts = dict.fromkeys(fact for entrant in entrants.values() for fact in entrant.facts())
     return Report(
         plan=plan.name,

@@ -12,12 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadtests.bench import proc
+from loadtests.generators.load import GeneratorFailed
 from loadtests.generators.percentiles import latency_of
 from loadtests.peer_bench.entrants.session import Entrant, Session
 from loadtests.peer_bench.figures import COMPILER_SHARE_MAX, Round
 from loadtests.peer_bench.works import Cell, Plan
+from loadtests.peers.kafka_codec import KafkaError
+from loadtests.peers.processes import PeerFailed
 
 ROUND_BYTES_MAX = 1 << 29  # that a round leaves on the disk or in memory
+FAILURES = (GeneratorFailed, PeerFailed, KafkaError, RuntimeError, OSError)  # of a generator, of a server's answer
 WARM_UP_RECORDS, WARM_UP_REQUESTS_MIN = 64, 4  # of the first run, which shows how long a longer one takes
 WARM_UP_GROWTH = 3
 WARM_UP_RUN_S = 1.0
@@ -45,13 +49,25 @@ class Rounds:
         self._checked = 0
         self._problems: list[str] = []
 
-    def run(self, works: Sequence[Sequence[Cell]], show_status: Callable[[str], None]) -> Measured:
-        """Run all rounds. Raises GeneratorFailed, or the errors of a server."""
+    def run(self, works: Sequence[Sequence[Cell]], deadline: float, show_status: Callable[[str], None]) -> Measured:
+        """Run all rounds; after the deadline (of time.monotonic) no work begins a round but the first.
+
+        A cell that fails is reported and left out from then on, so that a long run is not lost.
+        """
+        failed: set[str] = set()
         for number in range(self._plan.rounds):
             for cells in works:
+                if number and time.monotonic() > deadline:
+                    break
                 for cell in cells if number % 2 == 0 else cells[::-1]:
+                    if cell.key in failed:
+                        continue
                     show_status(f"round {number + 1} of {self._plan.rounds}: {cell.key}")
-                    self._rounds.setdefault(cell.key, []).append(self._round(cell))
+                    try:
+                        self._rounds.setdefault(cell.key, []).append(self._round(cell))
+                    except FAILURES as error:
+                        failed.add(cell.key)
+                        self._problems.append(f"{cell.key} failed: {error}")
         return Measured(self._rounds, self._checked, tuple(self._problems))
 
     def _round(self, cell: Cell) -> Round:

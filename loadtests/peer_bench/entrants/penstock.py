@@ -98,7 +98,8 @@ class PenstockEntrant:
         """Return the log that all rounds of a work read; writes it the first time."""
         key = (cell.server, cell.work.key)
         if key not in self._logs:
-            filling = self._produce(Cell(cell.work, cell.server, BATCH))
+            # A stored batch stays alone; single records in other forms may share one.
+            filling = self._produce(Cell(cell.work, cell.server, BATCH if cell.work.records_each > 1 else NDJSON))
             assert isinstance(filling, ProduceSession)
             records = filled_records(self._plan, cell.work)
             filling.run(records // cell.work.records_each)

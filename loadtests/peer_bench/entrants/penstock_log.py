@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -63,12 +64,10 @@ class PenstockLog:
 
 
 def _is_contiguous(data: bytes, offset: int, count: int) -> bool:
-    end = offset
-    for batch in batches_in(data):
-        if batch.base_offset != end:
-            return False
-        end = batch.next_offset
-    return end == offset + count
+    """Return whether the batches have no gap; the first one may begin before the offset."""
+    batches = list(batches_in(data))
+    follow = all(one.next_offset == other.base_offset for one, other in itertools.pairwise(batches))
+    return follow and batches[0].base_offset <= offset and batches[-1].next_offset == offset + count
 
 
 def _offsets_and_values(data: bytes, media_type: str) -> list[tuple[int, object]]:
