@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -144,13 +144,7 @@ def show(report: Report, console: Console) -> None:
     console.print("\nPenstock beside its peers", style="bold cyan")
     for line in reports.head(report):
         console.print(line, style="dim", markup=False, highlight=False)
-    columns = ("work", *(TITLES[name] for name in reports.COLUMNS))
-    tables: tuple[tuple[str, Sequence[str], list[list[str]]], ...] = (
-        ("server CPU, µs a record", columns, reports.summary(report)),
-        ("ratios and targets", reports.RATIO_COLUMNS, reports.ratios(report)),
-        ("every cell", reports.DETAIL_COLUMNS, reports.details(report)),
-    )
-    for title, names, lines in tables:
+    for title, names, lines in reports.tables(report):
         table = Table(*names, title=title, box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
         for cells in lines:
             table.add_row(*cells)

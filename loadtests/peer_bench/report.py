@@ -173,14 +173,20 @@ def _named(key: str) -> str:
     return f"{title}: {' '.join((TITLES[server], *form))}"
 
 
+def tables(report: Report) -> list[tuple[str, Sequence[str], list[list[str]]]]:
+    """Returns the three tables: title, columns, lines."""
+    return [
+        ("Server CPU, µs a record", ("work", *(TITLES[name] for name in COLUMNS)), summary(report)),
+        ("Ratios and targets", RATIO_COLUMNS, ratios(report)),
+        ("Every cell", DETAIL_COLUMNS, details(report)),
+    ]
+
+
 def _lines(report: Report) -> Iterator[str]:
     yield from (f"- {fact}" for fact in head(report))
-    yield ""
-    yield from _table(("work", *(TITLES[name] for name in COLUMNS)), summary(report))
-    yield ""
-    yield from _table(RATIO_COLUMNS, ratios(report))
-    yield ""
-    yield from _table(DETAIL_COLUMNS, details(report))
+    for title, columns, lines in tables(report):
+        yield from ("", f"## {title}", "")
+        yield from _table(columns, lines)
     yield ""
     yield from (f"- {line}" for line in (*notes(report), verdict_line(report), *report.problems))
 
