@@ -49,13 +49,15 @@ class Tail(Protocol):
 class WireLoad:
     """A closed loop of `connections`, each with `depth` requests in flight, until `requests` have been answered.
 
-    `make_wire` takes the number of the connection. It is pickled, since the loop runs in another process.
+    `make_wire` takes the number of the connection. It is pickled, since the loop runs in another process. A connection
+    sends at most `requests_max_each`: it may read a log that ends.
     """
 
     address: tuple[str, int]
     make_wire: Callable[[int], Wire]
     connections: int
     depth: int
+    requests_max_each: int = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)

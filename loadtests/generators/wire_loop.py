@@ -31,7 +31,7 @@ async def run_wire_loop(load: WireLoad, requests: int) -> WireOutcome:
     loop = asyncio.get_running_loop()
     pipelines = []
     for number in range(load.connections):
-        make_pipeline = partial(_Pipeline, load.make_wire(number), tally)
+        make_pipeline = partial(_Pipeline, load.make_wire(number), tally, load.requests_max_each)
         _, pipeline = await loop.create_connection(make_pipeline, *load.address)
         pipelines.append(pipeline)
     cpu_before, started = time.process_time(), time.perf_counter()
@@ -99,9 +99,10 @@ class _Tally:
 class _Pipeline(asyncio.Protocol):
     """One connection: sends the next request for each reply."""
 
-    def __init__(self, wire: Wire, tally: _Tally) -> None:
+    def __init__(self, wire: Wire, tally: _Tally, requests_max: int) -> None:
         self._wire = wire
         self._tally = tally
+        self._requests_left = requests_max
         self._transport: asyncio.Transport | None = None
         self._sent_at: deque[float] = deque()
 
@@ -121,9 +122,10 @@ class _Pipeline(asyncio.Protocol):
             self.send_next()
 
     def send_next(self) -> None:
-        number = self._tally.next_number()
+        number = self._tally.next_number() if self._requests_left else None
         if number is not None:
             assert self._transport is not None
+            self._requests_left -= 1
             self._sent_at.append(time.perf_counter())
             self._transport.write(self._wire.request(number))
 

@@ -85,7 +85,8 @@ class NatsEntrant:
         name = f"reader-{self._consumers}"
         for reader in range(READERS):
             server.create_pull_consumer(stream, f"{name}-{reader}")
-        return WireLoad((HOST, server.port), partial(_pull, stream, name), READERS, 1)
+        pulls_max = self._plan.filled_records // PULL_RECORDS  # a consumer reads the stream once
+        return WireLoad((HOST, server.port), partial(_pull, stream, name), READERS, 1, pulls_max)
 
     def _fill(self, work: Work) -> str:
         """Write the stream that is read, once. Raises RuntimeError if it does not hold all records."""

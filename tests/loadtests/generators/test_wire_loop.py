@@ -77,6 +77,26 @@ async def test_the_closed_loop_sends_exactly_as_many_as_it_was_asked_to():
     assert len(done.outcome.durations_us) == 101
 
 
+async def test_a_fast_connection_leaves_the_rest_to_the_others_at_its_bound():
+    """A consumer of NATS has a log of its own that ends."""
+    counts = []
+
+    async def one_is_slow(reader, writer):
+        counts.append(0)
+        place = len(counts) - 1
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                await asyncio.sleep(0.01 if place == 0 else 0)
+                counts[place] += 1
+                writer.write(line)
+        writer.close()
+
+    async with served(one_is_slow) as address:
+        done = await run_wire_loop(WireLoad(address, LineWire, connections=2, depth=1, requests_max_each=10), 18)
+    assert done.outcome.good == 18
+    assert sorted(counts) == [8, 10]
+
+
 async def test_an_error_in_a_reply_is_counted():
     async with served(LineServer(spoil=lambda line: b"no\n" if b"0000000007" in line else line)) as address:
         done = await run_wire_loop(WireLoad(address, LineWire, connections=2, depth=2), 20)
