@@ -52,7 +52,9 @@ class Verdict:
     def word(self) -> str:
         if not self.is_judged:
             return "not judged ‡"
-        return "met" if self.is_met else "missed"
+        if self.is_met:
+            return "met"
+        return f"not met, by {self.ratio.median / self.target.at_most - 1:.0%}"
 
 
 def _to_kafka(work: str, form: str, at_most: float) -> Target:

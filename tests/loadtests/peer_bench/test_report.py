@@ -89,7 +89,7 @@ def test_a_ratio_stands_beside_its_target():
     one = report(row("single/penstock/HTTP/2", 250), row("single/kafka", 100))
     (line,) = ratios(one)
     assert line[0].endswith("Penstock HTTP/2")
-    assert line[3:] == ["2.50 (2.50 to 2.50)", "1.50", "missed"]
+    assert line[3:] == ["2.50 (2.50 to 2.50)", "1.50", "not met, by 67%"]
     assert [line[4] for line in details(one)] == ["2.50", "–"]
 
 
