@@ -84,7 +84,7 @@ bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single
 bench-quick: $(VENV)/.all ## The same in a minute
 	@$(BIN)/python -m loadtests.bench.__main__ --quick $(ARGS)
 
-bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis streams (ARGS="--quick": two minutes)
+bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis streams (ARGS="--quick": three minutes)
 	@$(BIN)/python -m loadtests.peer_bench $(ARGS)
 
 load: $(VENV)/.all ## Locust with producers and checking consumers against URL
@@ -92,6 +92,7 @@ load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 
 loadtest: $(VENV)/.all ## Locust with a user for each hot path against a fresh node (ARGS="--scenario spike --users 100 --seconds 60")
 	@$(BIN)/python -m loadtests.locust $(ARGS)
+
 power-loss-long: $(VENV)/.all ## Power losses at every operation, and full tables of disk errors
 	PENSTOCK_TEST_POWER_LOSS_EVERY=1 $(BIN)/pytest tests/engine/crash --timeout 3600 $(ARGS)
 

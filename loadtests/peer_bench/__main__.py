@@ -47,9 +47,9 @@ WIDTH_MIN = 150
 
 
 @click.command()
-@click.option("--quick", "plan_name", flag_value="quick", help="About two minutes: shows differences of a factor.")
+@click.option("--quick", "plan_name", flag_value="quick", help="About three minutes: shows differences of a factor.")
 @click.option("--full", "plan_name", flag_value="full", default=True, help="Five rounds, about half an hour (default).")
-@click.option("--only", default="", help="Measure the works whose key contains this text: batch, single, read …")
+@click.option("--only", default="", help="Measure these works: batch,single,read … (default: all).")
 @click.option("--servers", "names", default="", help="Measure these servers: penstock,kafka (default: all).")
 @click.option("--rounds", type=click.IntRange(1, 100), default=None, help="Rounds of each cell.")
 @click.option("--round-s", type=click.FloatRange(0.05, 600), default=None, help="Seconds of a round of a cell.")
@@ -74,13 +74,12 @@ def main(
 ) -> None:
     """Measure Penstock beside Kafka, NATS JetStream and Redis streams by the CPU time of the servers.
 
-    Raises UsageError for an unknown server.
+    Raises UsageError for an unknown server or work.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # so that the servers are stopped too
     console = Console()
-    chosen = [name for name in names.split(",") if name] or list(TITLES)
-    if unknown := sorted(set(chosen) - TITLES.keys()):
-        raise click.UsageError(f"unknown servers: {', '.join(unknown)}; known are {', '.join(TITLES)}")
+    chosen = _chosen(names, "servers", list(TITLES))
+    keys = _chosen(only, "works", [work.key for work in WORKS])
     if not h2load.is_installed():
         console.print(f"bench-peers: {h2load.HOW_TO_GET}; Penstock cannot be measured without it", style="red")
         sys.exit(EXIT_FAILED)
@@ -93,7 +92,7 @@ def main(
             for line in programs.missing:
                 console.print(line, style="yellow", markup=False)
             deadline = time.monotonic() + 60 * minutes
-            report = run(plan, only, chosen, programs, Path(data), generators, deadline, status.update)
+            report = run(plan, keys, chosen, programs, Path(data), generators, deadline, status.update)
     except (servers.ServerFailed, *FAILURES) as error:
         console.print(f"bench-peers: {error}", style="red", markup=False)
         sys.exit(EXIT_FAILED)
@@ -108,7 +107,7 @@ def main(
 
 def run(
     plan: Plan,
-    only: str,
+    keys: list[str],
     names: list[str],
     programs: Programs,
     directory: Path,
@@ -122,7 +121,7 @@ def run(
     with ExitStack() as stack:
         show_status("starting the servers")
         entrants = _entrants(stack, names, programs, plan, directory, generators)
-        works = [cells_of(work, list(entrants)) for work in WORKS if only in work.key]
+        works = [cells_of(work, list(entrants)) for work in WORKS if work.key in keys]
         measured = Rounds(plan, entrants).run(works, deadline, show_status)
         facts = dict.fromkeys(fact for entrant in entrants.values() for fact in entrant.facts())
     return Report(
@@ -182,6 +181,14 @@ def _entrants(
         server = stack.enter_context(redis(programs.redis_server, directory / REDIS))
         entrants[REDIS] = RedisEntrant(server, redis_version(programs.redis_server), plan, generators)
     return entrants
+
+
+def _chosen(names: str, kind: str, known: list[str]) -> list[str]:
+    """Return the names of an option, or all that are known. Raises UsageError for others."""
+    chosen = [name for name in names.split(",") if name] or known
+    if unknown := sorted(set(chosen) - set(known)):
+        raise click.UsageError(f"unknown {kind}: {', '.join(unknown)}; known are {', '.join(known)}")
+    return chosen
 
 
 def _plan(name: str, rounds: int | None, round_s: float | None) -> Plan:

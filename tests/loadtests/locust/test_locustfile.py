@@ -13,7 +13,7 @@ from loadtests.bench.servers import penstock
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 LOCUSTFILE = Path(__file__).parents[3] / "loadtests" / "locust" / "locustfile.py"
-RUN_S = 4
+RUN_S = 2
 
 
 def test_producers_and_checking_consumers_meet_no_fault(tmp_path):
