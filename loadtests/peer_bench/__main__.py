@@ -60,6 +60,7 @@ WIDTH_MIN = 150
 @click.option("--directory", type=click.Path(path_type=Path, exists=True), help="Directory for temporary data.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all measurements to a file.")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path), help="Write the tables to a file.")
+@click.option("--page", type=click.Path(path_type=Path, exists=True), help="Write the tables into a page with marks.")
 def main(
     plan_name: str,
     only: str,
@@ -71,6 +72,7 @@ def main(
     directory: Path | None,
     json_file: Path | None,
     markdown_file: Path | None,
+    page: Path | None,
 ) -> None:
     """Measure Penstock beside Kafka, NATS JetStream and Redis streams by the CPU time of the servers.
 
@@ -102,6 +104,8 @@ def main(
     for path, write in ((json_file, reports.to_json), (markdown_file, reports.to_markdown)):
         if path is not None:
             path.write_text(write(report))
+    if page is not None:
+        page.write_text(reports.into_page(page.read_text(), report))
     sys.exit(0 if report.is_correct else EXIT_WRONG)
 
 

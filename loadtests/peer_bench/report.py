@@ -14,6 +14,7 @@ from loadtests.peer_bench.works import KAFKA, PEERS, PENSTOCK, SHARDS, TITLES, W
 
 COLUMNS = (PENSTOCK, SHARDS, *PEERS)
 NONE = "–"
+PAGE_BEGIN, PAGE_END = "<!-- begin: written by make bench-peers -->", "<!-- end -->"
 UNIT_NOTE = (
     "Server CPU in microseconds a record, which is the same number as seconds a million records: all threads and child "
     "processes of the server, the generator not counted. Medians of the rounds."
@@ -47,6 +48,15 @@ class Report:
 
 def to_markdown(report: Report) -> str:
     return "\n".join(_lines(report)) + "\n"
+
+
+def into_page(page: str, report: Report) -> str:
+    """Returns the page with the report between its two marks. Raises ValueError for a page without them."""
+    before, begin, rest = page.partition(PAGE_BEGIN)
+    _, end, after = rest.partition(PAGE_END)
+    if not end:
+        raise ValueError(f"the page needs the lines {PAGE_BEGIN} and {PAGE_END}")
+    return f"{before}{begin}\n\n{to_markdown(report)}\n{end}{after}"
 
 
 def to_json(report: Report) -> str:
@@ -185,7 +195,7 @@ def tables(report: Report) -> list[tuple[str, Sequence[str], list[list[str]]]]:
 def _lines(report: Report) -> Iterator[str]:
     yield from (f"- {fact}" for fact in head(report))
     for title, columns, lines in tables(report):
-        yield from ("", f"## {title}", "")
+        yield from ("", f"### {title}", "")
         yield from _table(columns, lines)
     yield ""
     yield from (f"- {line}" for line in (*notes(report), verdict_line(report), *report.problems))

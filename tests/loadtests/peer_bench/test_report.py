@@ -4,9 +4,22 @@ import pytest
 
 from loadtests.bench.machine import Machine
 from loadtests.peer_bench.figures import Round, Row, ratio_of, rows_of
-from loadtests.peer_bench.report import Report, details, number, ratios, summary, to_json, to_markdown, verdict_line
+from loadtests.peer_bench.report import (
+    PAGE_BEGIN,
+    PAGE_END,
+    Report,
+    details,
+    into_page,
+    number,
+    ratios,
+    summary,
+    to_json,
+    to_markdown,
+    verdict_line,
+)
 from loadtests.peer_bench.targets import TARGETS, verdicts_of
 from loadtests.peer_bench.works import PLANS, TITLES, WORKS, cells_of, filled_records, key_of
+from tests.architecture.sources import ROOT
 
 MACHINE = Machine(2, "a processor", 8 << 30, "6.1", "3.11", "2.8.7", "ext4", 0.05, 0.07, 1.5)
 ALL = [cell for work in WORKS for cell in cells_of(work, list(TITLES))]
@@ -108,6 +121,17 @@ def test_markdown_and_json_have_everything():
     for block in text.split("\n\n"):
         counts = {line.count("|") for line in block.splitlines() if line.startswith("|")}
         assert len(counts) <= 1
+
+
+def test_a_page_gets_the_tables_between_its_marks():
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    before, after = page.split(PAGE_BEGIN)[0], page.split(PAGE_END)[1]
+    one = report(row("single/penstock/HTTP/2", 250))
+    written = into_page(page, one)
+    assert written == f"{before}{PAGE_BEGIN}\n\n{to_markdown(one)}\n{PAGE_END}{after}"
+    assert into_page(written, one) == written
+    with pytest.raises(ValueError, match="the page needs the lines"):
+        into_page(PAGE_END + PAGE_BEGIN, one)
 
 
 def test_only_cells_that_were_measured_have_rows():
