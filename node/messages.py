@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+import msgspec
 import orjson
 import uvloop
+from msgspec import Struct, structs
 
 from engine.directory.data_directory import DataDirectory, Identity
 from engine.directory.log_directories import FAULT_HINT
@@ -136,8 +138,8 @@ def worker_socket(run_dir: str) -> str:
     return f"{run_dir}/worker.sock"
 
 
-class RecordFields(TypedDict):
-    """The plain form of a TopicRecord."""
+class RecordFields(Struct, frozen=True):
+    """The form of a TopicRecord between processes."""
 
     name: str
     topic_id: str
@@ -146,34 +148,29 @@ class RecordFields(TypedDict):
     overrides: dict[str, object]
     created_ms: int
     directory_ids: dict[str, str]
-    hosted: Sequence[int] | None
+    hosted: tuple[int, ...] | None
 
 
 def record_to(record: TopicRecord) -> RecordFields:
-    return {
-        "name": record.name,
-        "topic_id": record.topic_id,
-        "partitions": record.partitions,
-        "replication_factor": record.replication_factor,
-        "overrides": dict(record.overrides),
-        "created_ms": record.created_ms,
-        "directory_ids": dict(record.directory_ids),
-        "hosted": record.hosted,
-    }
+    return RecordFields(
+        record.name,
+        record.topic_id,
+        record.partitions,
+        record.replication_factor,
+        dict(record.overrides),
+        record.created_ms,
+        dict(record.directory_ids),
+        record.hosted,
+    )
+
+
+def records_from(fields: object) -> list[TopicRecord]:
+    """Return the records in the reply of a link."""
+    return [record_from(one) for one in msgspec.convert(fields, list[RecordFields])]
 
 
 def record_from(fields: RecordFields) -> TopicRecord:
-    hosted = fields["hosted"]
-    return TopicRecord(
-        fields["name"],
-        fields["topic_id"],
-        fields["partitions"],
-        fields["replication_factor"],
-        fields["overrides"],
-        fields["created_ms"],
-        fields["directory_ids"],
-        None if hosted is None else tuple(hosted),
-    )
+    return TopicRecord(*structs.astuple(fields))
 
 
 class ClusterFields(ViewFields):

@@ -17,7 +17,8 @@ from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
 from gateway.access.access import Access
 from gateway.admin import partition_calls as admin_calls
-from gateway.admin.context import AdminContext, Operate, OwnerContext
+from gateway.admin.context import AdminContext, OwnerContext
+from gateway.admin.operation_calls import Operate
 from gateway.admin.peer_calls import admin_handlers
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget

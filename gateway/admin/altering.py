@@ -12,6 +12,7 @@ from engine.directory.topics import changed_topic
 from engine.errors import InvalidConfig
 from engine.shard.served_topics import Topic
 from gateway.admin.context import AdminContext
+from gateway.admin.operation_calls import ChangeReplicationFactor
 
 
 async def alter(
@@ -36,7 +37,7 @@ async def alter(
 
 async def _change_replication_factor(context: AdminContext, name: str, replication_factor: int) -> None:
     if context.operate is not None:
-        await context.operate("change_replication_factor", name, replication_factor)
+        await context.operate(ChangeReplicationFactor(name, replication_factor))
     elif replication_factor != 1:
         text = f"replication_factor is {replication_factor}"
         raise InvalidConfig(text, hint="this node is standalone: use 1", setting="replication_factor")

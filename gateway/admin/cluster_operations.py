@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 from aiohttp import web
 from msgspec import Meta, Struct
@@ -25,6 +25,14 @@ from gateway.admin.cluster_rows import (
 )
 from gateway.admin.context import ADMIN, AdminContext
 from gateway.admin.descriptions import described_row
+from gateway.admin.operation_calls import (
+    Balance,
+    CancelReassignment,
+    DecommissionNode,
+    DrainNode,
+    Operate,
+    Reassign,
+)
 from gateway.admin.peer_calls import sizes_of_all
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
@@ -69,7 +77,7 @@ async def reassign(request: web.Request) -> web.Response:
         for number, nodes in targets.items():
             _check_own(context, number, nodes)
         return answer({"reassignments": []}, 202)
-    rows = await context.operate("reassign", wish.topic, targets)
+    rows = await context.operate(Reassign(wish.topic, targets))
     return answer({"reassignments": await _with_progress(context, rows)}, 202)
 
 
@@ -79,7 +87,7 @@ async def cancel_reassignment(request: web.Request) -> web.Response:
     topic, number = request.match_info["topic"], path_partition(request)
     context.partitions.topic_id(topic, number)
     if context.operate is not None:
-        await context.operate("cancel", topic, number)
+        await context.operate(CancelReassignment(topic, number))
     return web.Response(status=204)
 
 
@@ -87,7 +95,7 @@ async def drain_node(request: web.Request) -> web.Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
     context = _operating(request)
     wish, node_id = await read_json(request, _Drain), _node_id(request)
-    await _in_cluster(context)("drain", node_id, wish.drained)
+    await _in_cluster(context)(DrainNode(node_id, wish.drained))
     return answer({"node_id": node_id, "drained": wish.drained})
 
 
@@ -95,7 +103,7 @@ async def decommission_node(request: web.Request) -> web.Response:
     """POST /v1/cluster/nodes/{node_id}/decommission"""
     context = _operating(request)
     node_id, operate = _node_id(request), _in_cluster(context)
-    moving = await operate("decommission", node_id, await sizes_of_all(context))
+    moving = await operate(DecommissionNode(node_id, await sizes_of_all(context)))
     return answer({"node_id": node_id, "moving": moving}, 202)
 
 
@@ -103,7 +111,9 @@ async def balance(request: web.Request) -> web.Response:
     """POST /v1/cluster/balance"""
     context = _operating(request)
     wish = await read_json(request, _Balance, _Balance())
-    moves = [] if context.operate is None else await context.operate("balance", wish.apply, await sizes_of_all(context))
+    moves = []
+    if context.operate is not None:
+        moves = await context.operate(Balance(wish.apply, await sizes_of_all(context)))
     return answer({"moves": moves, "applied": wish.apply})
 
 
@@ -129,7 +139,7 @@ def _operating(request: web.Request) -> AdminContext:
     return context
 
 
-def _in_cluster(context: AdminContext) -> Any:
+def _in_cluster(context: AdminContext) -> Operate:
     if context.operate is None:
         raise NoOtherNode(
             "this node is standalone: there is no other node",

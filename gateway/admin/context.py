@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from aiohttp import web
 
@@ -12,6 +12,7 @@ from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.shard.shard import Shard
 from engine.tiering.shipping.shippers import TierStatistics
+from gateway.admin.operation_calls import Operate
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.links.link import LinkClient
@@ -20,8 +21,6 @@ from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.router import Router
 from gateway.settings import NodeSettings
-
-Operate = Callable[..., Awaitable[Any]]
 
 
 class TierStatus(Protocol):

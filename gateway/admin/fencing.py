@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.admin.context import ADMIN
-from gateway.admin.partition_calls import FENCE, SET_FENCE
+from gateway.admin.partition_calls import FENCE, SET_FENCE, SetFence
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, path_partition, read_query
@@ -35,8 +35,8 @@ async def set_fence(request: web.Request) -> web.Response:
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     wish = await read_json(request, _Body)
-    expected = None if wish.expected is UNSET else wish.expected or ""
+    wanted = SetFence(wish.token or "", None if wish.expected is UNSET else wish.expected or "")
     topic, number = request.match_info["topic"], path_partition(request)
     wait_ms = context.settings.produce_timeout_ms
-    document, _ = await context.router.call(SET_FENCE, topic, number, (wish.token or "", expected), wait_ms=wait_ms)
+    document, _ = await context.router.call(SET_FENCE, topic, number, wanted, wait_ms=wait_ms)
     return answer(document)

@@ -1,11 +1,12 @@
 """Administers one partition at its owner: describes it, rolls its segment, deletes its oldest records, sets its fence.
 
-Arguments and results are plain values, so that any process can make the call over a link.
+Any process can make these calls over a link.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from engine.format.control_batch import encode_fence
 from engine.partition.partition import Partition
@@ -18,12 +19,20 @@ from replication.replica.acks import Acks
 
 Document = dict[str, object]
 
-DESCRIBE: PartitionCall[None, PartitionRow] = PartitionCall("describe")
-TIER_STATUS: PartitionCall[None, Document] = PartitionCall("tier_status")
-ROLL: PartitionCall[None, dict[str, int]] = PartitionCall("roll", is_batched=True)
-DELETE_BEFORE: PartitionCall[int, Document] = PartitionCall("delete_before")
-FENCE: PartitionCall[None, Document] = PartitionCall("fence")
-SET_FENCE: PartitionCall[tuple[str, str | None], Document] = PartitionCall("set_fence", is_change=True)
+
+class SetFence(NamedTuple):
+    """The token to set, and the present token that is expected; None: any."""
+
+    token: str
+    expected: str | None
+
+
+DESCRIBE: PartitionCall[None, PartitionRow] = PartitionCall("describe", None)
+TIER_STATUS: PartitionCall[None, Document] = PartitionCall("tier_status", None)
+ROLL: PartitionCall[None, dict[str, int]] = PartitionCall("roll", None, is_batched=True)
+DELETE_BEFORE: PartitionCall[int, Document] = PartitionCall("delete_before", int)
+FENCE: PartitionCall[None, Document] = PartitionCall("fence", None)
+SET_FENCE: PartitionCall[SetFence, Document] = PartitionCall("set_fence", SetFence, is_change=True)
 
 
 async def describe(context: OwnerContext, partition: Partition, _: None) -> tuple[PartitionRow, bytes]:
@@ -91,25 +100,22 @@ async def fence(context: OwnerContext, partition: Partition, _: None) -> tuple[D
     return _fence_fields(partition, partition.validator.fencing.present), b""
 
 
-async def set_fence(
-    context: OwnerContext, partition: Partition, arguments: tuple[str, str | None]
-) -> tuple[Document, bytes]:
+async def set_fence(context: OwnerContext, partition: Partition, wanted: SetFence) -> tuple[Document, bytes]:
     """Sets the token; an empty one removes it. If `expected` is given, it must be the present token.
 
     Idempotent: a token that is in force already is not appended again. Raises the partition's error if it is offline.
     """
-    token, expected = arguments
     context.lifecycle.check_accepting()
     if partition.offline is not None:
         raise partition.offline
     leader, present = context.partitions.replica(partition), partition.validator.fencing.present
-    if present.token == token:
+    if present.token == wanted.token:
         await leader.confirm_leading()  # another leader may have another token in force
     else:
         await context.shard.mark_fenced(partition)
-        batch = encode_fence(token, context.clock.now_ms())
-        conditions, timeout_ms = AppendConditions(fencing_token=expected), context.settings.produce_timeout_ms
-        present = Fence(token, (await leader.produce(batch, Acks.ALL, timeout_ms, conditions)).base_offset)
+        batch = encode_fence(wanted.token, context.clock.now_ms())
+        conditions, timeout_ms = AppendConditions(fencing_token=wanted.expected), context.settings.produce_timeout_ms
+        present = Fence(wanted.token, (await leader.produce(batch, Acks.ALL, timeout_ms, conditions)).base_offset)
     return _fence_fields(partition, present), b""
 
 

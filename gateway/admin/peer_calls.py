@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import NoneType
 
 from gateway.admin.context import AdminContext
-from gateway.links.link import Handler
+from gateway.links.link import Handler, handler
 from gateway.metrics.metrics import text_of
 from gateway.metrics.process_metrics import text_of_process
 
@@ -43,13 +43,13 @@ async def sizes_of_all(context: AdminContext) -> dict[str, int]:
 def admin_handlers(context: AdminContext) -> dict[str, Handler]:
     """Returns the handlers of calls from other processes."""
 
-    async def metrics(_: Any, __: bytes) -> tuple[tuple[int, str], bytes]:
+    async def metrics(_: None, __: bytes) -> tuple[tuple[int, str], bytes]:
         return (context.peers.index, await _metrics_text(context)), b""
 
-    async def sizes(_: Any, __: bytes) -> tuple[dict[str, int], bytes]:
+    async def sizes(_: None, __: bytes) -> tuple[dict[str, int], bytes]:
         return context.own_sizes(), b""
 
-    return {"metrics": metrics, "sizes": sizes}
+    return {"metrics": handler(NoneType, metrics), "sizes": handler(NoneType, sizes)}
 
 
 async def _metrics_text(context: AdminContext) -> str:

@@ -6,8 +6,6 @@ partition of another process), the event streams, or response_compression.py (la
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 from aiohttp import web
 from msgspec import Struct, structs
@@ -17,7 +15,7 @@ from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FETCH, FetchContext, ReadContext
 from gateway.fetch.partition_reads import FETCH_CALL, FIND_OFFSETS, Answer
-from gateway.fetch.request import JSON, OFFERED, FetchRequest, Timestamp, parse, request_of
+from gateway.fetch.request import JSON, OFFERED, FetchRequest, Timestamp, parse
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
 from gateway.http.context import HTTP
@@ -25,8 +23,9 @@ from gateway.http.negotiation import SSE, prefers_events
 from gateway.http.query import path_partition, read_query
 from gateway.http.response_compression import packed
 from gateway.http.times import parse_timestamp
-from gateway.links.link import Handler
+from gateway.links.link import Handler, handler
 from gateway.produce.cloud_events import EVENT
+from gateway.routing.calls import PartitionArguments
 from gateway.routing.leader_headers import FORWARD, check_direct, leader_headers
 from gateway.routing.router import CALL_S, may_retry
 
@@ -101,7 +100,7 @@ async def _fetch_from_follower(
         if peers.is_local(owner):
             partition = context.partitions.owned_partition(topic_name, topic_id, number, from_follower=True)
             return await partition_reads.fetch(context.reads, partition, wanted)
-        arguments = (topic_id, topic_name, number, peers.known_epoch(topic_id, number), wanted)
+        arguments = PartitionArguments(topic_id, topic_name, number, peers.known_epoch(topic_id, number), wanted)
         return await peers.link(owner).call("fetch_nearby", arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
     except EngineError as error:
         if not may_retry(FETCH_CALL, error):
@@ -112,9 +111,10 @@ async def _fetch_from_follower(
 def follower_fetch_handlers(context: ReadContext) -> dict[str, Handler]:
     """Returns the handlers of calls that read a follower's records."""
 
-    async def fetch_nearby(arguments: Any, _: bytes) -> Answer:
-        topic_id, topic_name, number, epoch, wanted, *_rest = arguments
-        partition = context.partitions.owned_partition(topic_name, topic_id, number, epoch, from_follower=True)
-        return await partition_reads.fetch(context, partition, request_of(wanted))
+    async def fetch_nearby(one: PartitionArguments[FetchRequest], _: bytes) -> Answer:
+        partition = context.partitions.owned_partition(
+            one.topic, one.topic_id, one.partition, one.leader_epoch, from_follower=True
+        )
+        return await partition_reads.fetch(context, partition, one.arguments)
 
-    return {"fetch_nearby": fetch_nearby}
+    return {"fetch_nearby": handler(PartitionArguments[FetchRequest], fetch_nearby)}

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
 from gateway.fetch import multi_partition_read
@@ -17,7 +19,7 @@ from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.multi_partition_read import Available, Limits, Part, Wanted
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import ProblemFields
-from gateway.links.link import Busy, Handler, LinkLost
+from gateway.links.link import Answer, Busy, Handler, LinkLost, handler
 from gateway.routing.peers import Owner
 from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
 
@@ -28,6 +30,20 @@ NOBODY = ProblemFields(NoLeader.code, "the partition has no leader", {})
 MOVING = (NoLeader.code, NotLeader.code, OffsetNotAvailable.code)  # while leadership moves, which is short
 
 _NOTHING = Available(0, has_problem=False)
+
+
+class WaitArguments(Struct, frozen=True, array_like=True):
+    """A wait at one owner, until its entries have `enough_bytes` together."""
+
+    wanted: list[Wanted]
+    enough_bytes: int
+
+
+class ReadArguments(Struct, frozen=True, array_like=True):
+    """A read at one owner."""
+
+    wanted: list[Wanted]
+    limits: Limits
 
 
 class MultiFetch:
@@ -167,7 +183,7 @@ class MultiFetch:
         else:
             try:
                 link = self._context.peers.link(owner)
-                fields, _ = await link.call("wait_many", (wanted, enough_bytes), timeout_s=wait_s + CALL_S)
+                fields, _ = await link.call("wait_many", WaitArguments(wanted, enough_bytes), timeout_s=wait_s + CALL_S)
                 found = Available(*fields)
             except (Busy, LinkLost):
                 is_standalone = self._context.peers.view is None
@@ -184,7 +200,7 @@ class MultiFetch:
             return await multi_partition_read.read(self._context.reads, wanted, limits)
         try:
             link = self._context.peers.link(owner)
-            heads, bodies = await link.call("read_many", (wanted, limits), timeout_s=CALL_S)
+            heads, bodies = await link.call("read_many", ReadArguments(wanted, limits), timeout_s=CALL_S)
         except (Busy, LinkLost):
             return [Part(one.offset, 0, [], BUSY, b"") for one in wanted]
         return _unpacked(heads, bodies)
@@ -193,17 +209,15 @@ class MultiFetch:
 def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
     """Return the handlers of calls for partitions of this shard."""
 
-    async def wait_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
-        wanted, enough_bytes = arguments
-        return await multi_partition_read.wait(context, [Wanted(*one) for one in wanted], enough_bytes), b""
+    async def wait_many(arguments: WaitArguments, _: bytes) -> tuple[Available, bytes]:
+        return await multi_partition_read.wait(context, arguments.wanted, arguments.enough_bytes), b""
 
-    async def read_many(arguments: Any, _: bytes) -> tuple[Any, bytes]:
-        wanted, limits = arguments
-        parts = await multi_partition_read.read(context, [Wanted(*one) for one in wanted], Limits(*limits))
+    async def read_many(arguments: ReadArguments, _: bytes) -> Answer:
+        parts = await multi_partition_read.read(context, arguments.wanted, arguments.limits)
         heads = [(part.next_offset, part.record_count, part.line_ends, part.problem, len(part.body)) for part in parts]
         return heads, b"".join(part.body for part in parts)
 
-    return {"wait_many": wait_many, "read_many": read_many}
+    return {"wait_many": handler(WaitArguments, wait_many), "read_many": handler(ReadArguments, read_many)}
 
 
 def _end(over: asyncio.Future[int]) -> None:

@@ -37,7 +37,7 @@ from gateway.fetch.record_json import (
     decode_stored,
     records_out,
 )
-from gateway.fetch.request import JSON, FetchRequest, request_of
+from gateway.fetch.request import JSON, FetchRequest
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
@@ -65,8 +65,8 @@ class Positions(TypedDict):
     timestamp: int | None
 
 
-FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch")
-FIND_OFFSETS: PartitionCall[int | None, Positions] = PartitionCall("find_offsets")
+FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch", FetchRequest)
+FIND_OFFSETS: PartitionCall[int | None, Positions] = PartitionCall("find_offsets", int | None)
 
 
 async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest) -> Answer:
@@ -324,8 +324,4 @@ def _bounds_headers(partition: Partition) -> dict[str, str]:
 
 def partition_calls(context: ReadContext) -> list[Answering]:
     """Returns the readers' calls to partitions of this process."""
-
-    async def fetch_call(partition: Partition, arguments: object) -> Answer:
-        return await fetch(context, partition, request_of(arguments))
-
-    return [FETCH_CALL.by(fetch_call), FIND_OFFSETS.by(partial(find_offsets, context))]
+    return [FETCH_CALL.by(partial(fetch, context)), FIND_OFFSETS.by(partial(find_offsets, context))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from aiohttp import web
 from msgspec import Struct
 
@@ -64,11 +63,6 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     leader_epoch: int = 0
     from_follower: bool = False
     rack: str | None = None
-
-
-def request_of(arguments: object) -> FetchRequest:
-    """Returns the request of a call: a FetchRequest of this process, or a map from a link to another version."""
-    return msgspec.convert(arguments, FetchRequest)
 
 
 def parse(request: web.Request) -> FetchRequest:

@@ -2,7 +2,8 @@
 
 Processes of one node use Unix sockets, nodes use connections that gateway/links/internal_link.py makes. Both ends trust
 each other. Frames are length-prefixed; arguments are MessagePack, payloads are raw bytes, so that a batch is not
-decoded on its way.
+decoded on its way. Each handler has the type of its arguments, and they are decoded here, before it is called. Most are
+structs in array form: a newer version appends fields, an older one ignores them.
 Invariants: (1) the payload bytes under way on a link are bounded, and beyond that a call is rejected at once; (2) a
 call ends at its deadline, when its caller is cancelled (the other side is notified) or when the link is lost, never
 later; (3) a slow reply delays no other one.
@@ -15,7 +16,7 @@ import itertools
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -24,8 +25,8 @@ from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, keep_running
 from gateway.http.problems import KINDS, Problem
 
-Arguments = Any
-Handler = Callable[[Arguments, bytes], Awaitable[tuple[Any, bytes | bytearray]]]
+A = TypeVar("A")
+Answer = tuple[object, bytes | bytearray]  # the result and its payload
 Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and gives the connection to a new link
 
 BYTES_IN_FLIGHT_MAX = 128 * 1024 * 1024  # at most half of the bytes that wait for the disk (append_queue_bytes_max)
@@ -70,6 +71,22 @@ class RemoteFailure(EngineError):
         self.code, self.retryable, self.no_side_effects = code, retryable, no_side_effects  # type: ignore[misc]
 
 
+class MalformedCall(EngineError):
+    """The call or its arguments are unknown to this process: the other one may be of another version."""
+
+
+class Handler(NamedTuple):
+    """The type of a call's arguments, which msgspec decodes, and the function that is given them and the payload."""
+
+    kind: Any
+    function: Callable[[Any, bytes], Awaitable[Answer]]
+
+
+def handler(kind: type[A], function: Callable[[A, bytes], Awaitable[Answer]]) -> Handler:
+    """Return a handler whose function takes arguments of the type."""
+    return Handler(kind, function)
+
+
 class Link(asyncio.Protocol):
     """One end of a connection; both ends may call. Handlers are given at construction."""
 
@@ -96,7 +113,7 @@ class Link(asyncio.Protocol):
         return bool(self._serving)
 
     def begin(
-        self, name: str, arguments: Arguments, payload: bytes | bytearray = b""
+        self, name: str, arguments: object, payload: bytes | bytearray = b""
     ) -> asyncio.Future[tuple[Any, bytes]]:
         """Send a call now, so that calls keep their order. Cancelling the future cancels the call on the other side.
 
@@ -115,7 +132,7 @@ class Link(asyncio.Protocol):
         return future
 
     async def call(
-        self, name: str, arguments: Arguments, payload: bytes | bytearray = b"", *, timeout_s: float
+        self, name: str, arguments: object, payload: bytes | bytearray = b"", *, timeout_s: float
     ) -> tuple[Any, bytes]:
         """Call and wait for the reply. Raises the other side's error, Busy, LinkLost."""
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -158,7 +175,7 @@ class Link(asyncio.Protocol):
             self._received(kind, number, arguments, payload)
         del self._buffer[:position]
 
-    def _received(self, kind: int, number: int, arguments: Any, payload: bytes) -> None:
+    def _received(self, kind: int, number: int, arguments: list[Any], payload: bytes) -> None:
         if kind == _CALL:
             task = in_background(
                 self._serve(number, arguments[0], arguments[1], payload), "answering a call of another process"
@@ -173,9 +190,10 @@ class Link(asyncio.Protocol):
             else:
                 future.set_exception(RemoteFailure(*arguments))
 
-    async def _serve(self, number: int, name: str, arguments: Any, payload: bytes) -> None:
+    async def _serve(self, number: int, name: str, arguments: object, payload: bytes) -> None:
         try:
-            result, answer = await self._handlers[name](arguments, payload)
+            function, decoded = self._decoded(name, arguments)
+            result, answer = await function(decoded, payload)
             self._send(_REPLY, number, result, answer)
         except EngineError as error:
             fields = (error.code, str(error), error.retryable, error.no_side_effects, error.members)
@@ -190,7 +208,19 @@ class Link(asyncio.Protocol):
         finally:
             self._serving.pop(number, None)
 
-    def _send(self, kind: int, number: int, arguments: Any, payload: bytes | bytearray = b"") -> None:
+    def _decoded(self, name: str, arguments: object) -> tuple[Callable[[Any, bytes], Awaitable[Answer]], Any]:
+        """Return the function of a call, and its decoded arguments. Raises MalformedCall."""
+        try:
+            kind, function = self._handlers[name]
+            return function, msgspec.convert(arguments, kind)
+        except KeyError:
+            error = MalformedCall(f"this process does not know the call {name}")
+        except msgspec.ValidationError as invalid:
+            error = MalformedCall(f"the arguments of the call {name} are malformed: {invalid}")
+        log.error("a call of another process was rejected", extra={"call": name, "reason": str(error)})
+        raise error
+
+    def _send(self, kind: int, number: int, arguments: object, payload: bytes | bytearray = b"") -> None:
         if self._transport is None:
             return
         encoded = msgspec.msgpack.encode(arguments)

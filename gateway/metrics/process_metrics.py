@@ -6,10 +6,10 @@ Their samples have the label shard="worker" and shard="supervisor".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import NoneType
 
 from engine.runtime.tasks import failures
-from gateway.links.link import Handler, LinkClient
+from gateway.links.link import Handler, LinkClient, handler
 from gateway.metrics.metrics import Numbers, numbers_text
 
 Siblings = Mapping[str, LinkClient]  # by the value of the label `shard`
@@ -21,11 +21,11 @@ def background_numbers() -> Numbers:
     return Numbers("penstock_background_failures_total", text, "task", failures)
 
 
-async def process_metrics(_: Any, __: bytes) -> tuple[str, bytes]:
+async def process_metrics(_: None, __: bytes) -> tuple[str, bytes]:
     return numbers_text([background_numbers()]), b""
 
 
-PROCESS_METRICS: dict[str, Handler] = {"process_metrics": process_metrics}
+PROCESS_METRICS: dict[str, Handler] = {"process_metrics": handler(NoneType, process_metrics)}
 
 
 async def text_of_process(caller: LinkClient, timeout_s: float) -> str:

@@ -29,6 +29,7 @@ from gateway.links.link import LinkDown, LinkLost
 from gateway.produce.appending import Outcome
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey
+from gateway.routing.calls import FindKeyArguments
 from gateway.routing.leader_failover import is_transient
 from gateway.routing.peers import Owner
 
@@ -176,7 +177,10 @@ async def _find_remote(context: ProduceContext, topic: Topic, keyed: KeyedReques
     local = by_owner.pop(Owner(None, peers.index), [])
     links = [(peers.link(owner), numbers) for owner, numbers in by_owner.items()]
     now_ms = context.clock.now_ms()  # only for processes of an older version, which judge ages by it
-    begun = [link.begin("find_key", (record.name, record.topic_id, numbers, *keyed, now_ms)) for link, numbers in links]
+    begun = [
+        link.begin("find_key", FindKeyArguments(record.name, record.topic_id, numbers, *keyed, now_ms))
+        for link, numbers in links
+    ]
     found: list[FoundKey | None] = []
     if peers.view is not None:
         led = [context.partitions.led_partition(topic, number) for number in local]

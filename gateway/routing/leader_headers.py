@@ -27,7 +27,7 @@ class _LeaderRow(TypedDict):
     leader_url: str
 
 
-_DESCRIBE: PartitionCall[None, _LeaderRow] = PartitionCall("describe")
+_DESCRIBE: PartitionCall[None, _LeaderRow] = PartitionCall("describe", None)
 
 
 def check_forward(request: web.Request) -> None:

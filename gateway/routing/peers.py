@@ -18,6 +18,7 @@ from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
 from gateway.links.link import Link
 from gateway.links.process_links import ProcessLinks
+from gateway.routing.calls import AppendArguments, CheckAppendArguments
 from replication.cluster.view import ClusterView
 from replication.errors import NoLeader
 from replication.refusals import MAYBE_STORED
@@ -181,19 +182,19 @@ class RemoteLeader:
     async def check_append(self, acks: Acks, timeout_s: float) -> None:
         """Checks as Leader.check_append does."""
         link = self._peers.link_to_owner(self._topic_id, self._partition)
-        arguments = (self._topic_id, self._topic, self._partition, self._known_epoch, acks.value)
+        arguments = CheckAppendArguments(self._topic_id, self._topic, self._partition, self._known_epoch, acks)
         await link.call("check_append", arguments, timeout_s=timeout_s)
 
     def _begin(
         self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None
     ) -> asyncio.Future[tuple[list[Any], bytes]]:
         link = self._peers.link_to_owner(self._topic_id, self._partition)
-        arguments = (
+        arguments = AppendArguments(
             self._topic_id,
             self._topic,
             self._partition,
             self._known_epoch,
-            acks.value,
+            acks,
             timeout_ms,
             conditions,
         )

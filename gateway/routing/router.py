@@ -1,7 +1,6 @@
 """Brings a call for a partition to the process that answers for it: this one, or another over a link.
 
-Nodes of two versions call each other during an upgrade: arguments grow at their end (`*_` in the handlers), and a
-process that does not know an argument goes without it.
+gateway/routing/calls.py has the form of the arguments between processes.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -18,7 +17,8 @@ from engine.errors import EngineError
 from engine.partition.partition import Partition
 from engine.runtime.slices import SLICE, in_slices
 from engine.shard.served_topics import Topic
-from gateway.links.link import Handler, LinkDown, LinkLost
+from gateway.links.link import Answer, Handler, LinkDown, LinkLost, MalformedCall, handler
+from gateway.routing.calls import PartitionArguments, RowsArguments
 from gateway.routing.leader_failover import is_ambiguous, is_transient
 from gateway.routing.partitions import Partitions
 from gateway.routing.peers import Owner, Peers
@@ -38,11 +38,13 @@ _PartitionEpochs = Sequence[tuple[int, int]]  # partitions, each with the least 
 class PartitionCall(Generic[A, R]):
     """A call at a partition's owner: its name, and the types of its arguments and of its result.
 
-    Both are plain values, as links carry them. `is_change`: it cannot be repeated without harm. `is_batched`: it waits
-    for the disk, which syncs many partitions in the time of one.
+    `kind` is the type of its arguments, as msgspec decodes them from a link; the result is a plain value. `is_change`:
+    it cannot be repeated without harm. `is_batched`: it waits for the disk, which syncs many partitions in the time of
+    one.
     """
 
     name: str
+    kind: Any
     is_change: bool = False
     is_batched: bool = False
 
@@ -131,18 +133,19 @@ class Router:
         """Returns the handlers of these calls from other processes."""
 
         def of(answering: Answering) -> Handler:
-            async def call(arguments: Any, _: bytes) -> tuple[Any, bytes | bytearray]:
-                topic_id, topic_name, number, epoch, call_arguments, *_rest = arguments
-                partition = self.partitions.owned_partition(topic_name, topic_id, number, epoch)
-                return await answering.function(partition, call_arguments)
+            async def call(one: PartitionArguments[Any], _: bytes) -> Answer:
+                partition = self.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
+                return await answering.function(partition, one.arguments)
 
-            return call
+            return handler(cast(Any, PartitionArguments)[answering.call.kind], call)
 
-        async def rows(arguments: Any, _: bytes) -> tuple[list[tuple[int, Any]], bytes]:
-            name, topic_id, topic_name, epochs, *_rest = arguments
-            return await self._local_rows(self._calls[name].call, topic_id, topic_name, epochs), b""
+        async def rows(wanted: RowsArguments, _: bytes) -> Answer:
+            if wanted.call not in self._calls:
+                raise MalformedCall(f"this process does not know the call {wanted.call}")
+            call = self._calls[wanted.call].call
+            return await self._local_rows(call, wanted.topic_id, wanted.topic, wanted.partitions), b""
 
-        return {"rows": rows, **{name: of(one) for name, one in self._calls.items()}}
+        return {"rows": handler(RowsArguments, rows), **{name: of(one) for name, one in self._calls.items()}}
 
     async def _call_now(
         self, call: PartitionCall[A, R], topic_name: str, number: int, arguments: A, wait_ms: int
@@ -155,7 +158,7 @@ class Router:
             return await self._calls[call.name].function(partition, arguments)
         link, epoch = peers.link(owner), peers.known_epoch(topic_id, number)
         try:
-            sent = (topic_id, topic_name, number, epoch, arguments)
+            sent = PartitionArguments(topic_id, topic_name, number, epoch, arguments)
             return await link.call(call.name, sent, timeout_s=wait_ms / 1000 + CALL_S)
         except LinkLost:
             if call.is_change:
@@ -168,7 +171,7 @@ class Router:
         if self.peers.is_local(owner):
             return await self._local_rows(call, record.topic_id, record.name, [(number, 0) for number in numbers])
         epochs = [(number, self.peers.known_epoch(record.topic_id, number)) for number in numbers]
-        arguments = (call.name, record.topic_id, record.name, epochs)
+        arguments = RowsArguments(call.name, record.topic_id, record.name, epochs)
         try:
             async with asyncio.timeout(timeout_s):
                 rows, _ = await self.peers.link(owner).call("rows", arguments, timeout_s=CALL_S)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from random import Random
+from types import NoneType
 from typing import Any
 
 from engine.directory.catalog import Catalog
@@ -25,7 +26,7 @@ from engine.errors import AckTimeout, EngineError, StartRefused
 from engine.log.recovery import LastStop
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from gateway.links.link import Busy, Handler
+from gateway.links.link import Answer, Busy, Handler, handler
 from gateway.settings import NodeSettings
 from node.child_processes import ChildProcesses
 from node.cluster.operations import ClusterOperator
@@ -33,6 +34,7 @@ from node.cluster.sessions import EmbeddedSessions, Sessions, ZookeeperSessions,
 from node.cluster.standalone_import import DirectoryImport
 from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
+from node.process_calls import PartitionNumber
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.membership import OwnNode
 from replication.cluster.producer_ids import StoredBlocks
@@ -167,12 +169,12 @@ class ClusterMember:
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
-            "cluster": self._full_view,
-            "propose": self._propose,
-            "confirmed": self._confirmed,
-            "partition_offline": self._partition_offline,
-            "find_topic": self._find_topic,
-            "left": self._on_shard_left,
+            "cluster": handler(NoneType, self._full_view),
+            "propose": handler(list[list[object]], self._propose),
+            "confirmed": handler(list[tuple[str, int]], self._confirmed),
+            "partition_offline": handler(PartitionNumber, self._partition_offline),
+            "find_topic": handler(str, self._find_topic),
+            "left": handler(int, self._on_shard_left),
             **ClusterOperator(self._agent).handlers(),
         }
 
@@ -276,7 +278,7 @@ class ClusterMember:
         self._notify_shards("states", states_to_plain(changed))
         self._hosted.states_changed(changed)
 
-    def _notify_shards(self, change: str, arguments: Any) -> None:
+    def _notify_shards(self, change: str, arguments: object) -> None:
         """Call all connected shards. Others fetch the whole view when they connect."""
         assert self._processes is not None
         for link in self._processes.shard_links():
@@ -289,22 +291,21 @@ class ClusterMember:
         agent = self._agent
         return {**agent.view.to_plain(), "member": agent.member, "contact_at": agent.contact_at}, b""
 
-    async def _confirmed(self, keys: Any, _: bytes) -> tuple[Any, bytes]:
+    async def _confirmed(self, keys: list[tuple[str, int]], _: bytes) -> Answer:
         """Return the states that the store has at some time after the call. Omits deleted partitions."""
         found = await asyncio.gather(*(self._agent.confirmed_state(*key) for key in keys))
         states = [(*key, state) for key, state in zip(keys, found, strict=True) if state is not None]
         return states_to_plain(states), b""
 
-    async def _propose(self, plain: Any, _: bytes) -> tuple[Any, bytes]:
+    async def _propose(self, plain: list[list[object]], _: bytes) -> Answer:
         outcomes = await self._agent.propose([proposal_from_plain(one) for one in plain])
         return [outcome_to_plain(outcome) for outcome in outcomes], b""
 
-    async def _partition_offline(self, which: Any, _: bytes) -> tuple[None, bytes]:
-        topic_id, number = which
-        self._agent.partition_offline(topic_id, number)
+    async def _partition_offline(self, which: PartitionNumber, _: bytes) -> tuple[None, bytes]:
+        self._agent.partition_offline(which.topic_id, which.number)
         return None, b""
 
-    async def _find_topic(self, name: Any, _: bytes) -> tuple[bool, bytes]:
+    async def _find_topic(self, name: str, _: bytes) -> tuple[bool, bytes]:
         """True if the cluster has the topic; this node then has it too."""
         find = partial(self._agent.find_topic, name)
         topic = await with_store_timeout(self._agent.session, find, changes=False)
@@ -312,7 +313,7 @@ class ClusterMember:
             await self._wait_applied(name, lambda: self._hosted.has(topic))
         return topic is not None, b""
 
-    async def _on_shard_left(self, index: Any, _: bytes) -> tuple[None, bytes]:
+    async def _on_shard_left(self, index: int, _: bytes) -> tuple[None, bytes]:
         """Record that a shard has stopped appends. After the last one the session ends, while shards still follow.
 
         Other leaders must not wait for an in-sync replica that has stopped.

@@ -5,12 +5,21 @@ gateway/admin/cluster_operations.py parses the requests, replication/cluster/ope
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from gateway.admin.cluster_rows import ReassignmentRow, reassignment_rows
-from gateway.links.link import Handler
+from gateway.admin.operation_calls import (
+    Balance,
+    CancelReassignment,
+    ChangeReplicationFactor,
+    DecommissionNode,
+    DrainNode,
+    Operation,
+    Reassign,
+)
+from gateway.links.link import Answer, Handler
 from replication.cluster.agent import ClusterAgent
 from replication.cluster.keys import partition_key
 from replication.cluster.store_calls import with_store_timeout
@@ -31,42 +40,37 @@ class MoveRow(TypedDict):
 class ClusterOperator:
     def __init__(self, agent: ClusterAgent) -> None:
         self._agent = agent
-        self._calls: dict[str, Callable[..., Awaitable[Any]]] = {
-            "reassign": self._reassign,
-            "cancel": self._cancel,
-            "change_replication_factor": self._change_replication_factor,
-            "drain": self._drain,
-            "decommission": self._decommission,
-            "balance": self._balance,
-        }
 
     def __repr__(self) -> str:
         return f"ClusterOperator({self._agent})"
 
     def handlers(self) -> Mapping[str, Handler]:
-        """Return the handler for shards: the name of an operation and its arguments."""
+        """Return the handler for shards."""
 
-        async def operate(arguments: Any, _: bytes) -> tuple[Any, bytes]:
-            name, *rest = arguments
-            return await with_store_timeout(self._agent.session, partial(self._calls[name], *rest)), b""
+        async def operate(operation: Operation, _: bytes) -> Answer:
+            return await with_store_timeout(self._agent.session, partial(self._operate, operation)), b""
 
-        return {"operate": operate}
+        return {"operate": Handler(Operation, operate)}
+
+    async def _operate(self, operation: Operation) -> object:
+        match operation:
+            case Reassign(topic, targets):
+                return await self._reassign(topic, targets)
+            case CancelReassignment(topic, number):
+                await self._agent.operations.cancel_reassignment(topic, number)
+            case ChangeReplicationFactor(topic, replication_factor):
+                await self._agent.operations.change_replication_factor(topic, replication_factor)
+            case DrainNode(node_id, is_drained):
+                await self._agent.operations.drain_node(node_id, is_drained)
+            case DecommissionNode(node_id, sizes):
+                return await self._agent.operations.decommission_node(node_id, lambda name: sizes.get(name, 0))
+            case Balance(is_applied, sizes):
+                return await self._balance(is_applied, sizes)
+        return None
 
     async def _reassign(self, topic: str, targets: Mapping[int, list[int]]) -> list[ReassignmentRow]:
         await self._agent.operations.reassign(topic, targets)
         return [row for row in reassignment_rows(self._agent.view) if row["topic"] == topic]
-
-    async def _cancel(self, topic: str, number: int) -> None:
-        await self._agent.operations.cancel_reassignment(topic, number)
-
-    async def _change_replication_factor(self, topic: str, replication_factor: int) -> None:
-        await self._agent.operations.change_replication_factor(topic, replication_factor)
-
-    async def _drain(self, node_id: int, is_drained: bool) -> None:
-        await self._agent.operations.drain_node(node_id, is_drained)
-
-    async def _decommission(self, node_id: int, sizes: Mapping[str, int]) -> int:
-        return await self._agent.operations.decommission_node(node_id, lambda name: sizes.get(name, 0))
 
     async def _balance(self, is_applied: bool, sizes: Mapping[str, int]) -> list[MoveRow]:
         operations = self._agent.operations

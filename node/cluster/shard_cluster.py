@@ -11,18 +11,20 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
-from typing import Any
+from types import NoneType
+from typing import TypeVar
 
 from engine.errors import EngineError
 from engine.partition.committer import Committer
 from engine.shard.shard import Shard
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
-from gateway.links.link import Handler, Link
+from gateway.links.link import Handler, Link, handler
 from gateway.links.replica_exchange import ReplicaExchanges
 from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, ShardTask, TopicChanges
+from node.process_calls import PartitionNumber
 from replication.cluster.values import (
     Outcome,
     Proposal,
@@ -35,6 +37,8 @@ from replication.cluster.view import ClusterView, NodesFields
 from replication.cores.partition_state import Member, VersionedState
 from replication.replica.fetcher import FetchLimits
 from replication.replica.replica_host import CONFIRM_S, ReplicaHost, ReplicaLimits
+
+A = TypeVar("A")
 
 LOOPBACK = "127.0.0.1"  # an embedded cluster has no other nodes
 DRAIN_S = 5.0  # leaderships have moved before: pending appends are acknowledged within a few fetches
@@ -107,14 +111,14 @@ class ShardCluster:
     def handlers(self, shard: Shard) -> dict[str, Handler]:
         """Return the handlers for calls of the supervisor."""
 
-        def sync_handler(apply: Callable[[Any], None]) -> Handler:
-            async def call(arguments: Any, _: bytes) -> tuple[None, bytes]:
+        def sync_handler(kind: type[A], apply: Callable[[A], None]) -> Handler:
+            async def call(arguments: A, _: bytes) -> tuple[None, bytes]:
                 apply(arguments)
                 return None, b""
 
-            return call
+            return handler(kind, call)
 
-        async def leader_epochs(_: Any, __: bytes) -> tuple[Any, bytes]:
+        async def leader_epochs(_: None, __: bytes) -> tuple[list[tuple[str, int, int]], bytes]:
             rows = [
                 (topic.record.topic_id, number, partition.log.leader_epoch)
                 for topic in shard.topics.values()
@@ -122,20 +126,20 @@ class ShardCluster:
             ]
             return rows, b""
 
-        async def pause(is_paused: Any, _: bytes) -> tuple[None, bytes]:
+        async def pause(is_paused: bool, _: bytes) -> tuple[None, bytes]:
             await self._pause(shard.committer, is_paused)
             return None, b""
 
-        calls: dict[str, Callable[[Any], None]] = {
-            "nodes": self._apply_nodes,
-            "topics": self._apply_topics,
-            "states": self._apply_states,
-            "registered": lambda member: self.host.on_registered(Member(*member)),
-            "session_lost": lambda _: self.host.on_session_lost(),
-            "contact": self.host.on_contact,
+        return {
+            "leader_epochs": handler(NoneType, leader_epochs),
+            "pause": handler(bool, pause),
+            "nodes": sync_handler(NodesFields, self._apply_nodes),
+            "topics": sync_handler(TopicChanges, self._apply_topics),
+            "states": sync_handler(list[list[object]], self._apply_states),
+            "registered": sync_handler(Member, self.host.on_registered),
+            "session_lost": sync_handler(NoneType, lambda _: self.host.on_session_lost()),
+            "contact": sync_handler(float, self.host.on_contact),
         }
-        asked: dict[str, Handler] = {"leader_epochs": leader_epochs, "pause": pause}
-        return {**asked, **{name: sync_handler(apply) for name, apply in calls.items()}}
 
     async def _pause(self, committer: Committer, is_paused: bool) -> None:
         """Pause or resume appends. Returns once all appends are committed, or after SETTLE_S."""
@@ -153,7 +157,7 @@ class ShardCluster:
         self.host.on_nodes(self.view.registrations, urls)
         self._peers.on_nodes_changed()
 
-    def _apply_states(self, plain: Any) -> None:
+    def _apply_states(self, plain: list[list[object]]) -> None:
         """Apply states. Unchanged ones reach the replicas too: a leader may wait for the end of its proposal."""
         changed = states_from_plain(plain)
         self.view.put_states(changed)
@@ -177,7 +181,7 @@ class ShardCluster:
         return {(topic_id, number): found for topic_id, number, found in states_from_plain(plain)}
 
     def _partition_offline(self, topic_id: str, number: int) -> None:
-        sent = self._supervisor().begin("partition_offline", (topic_id, number))
+        sent = self._supervisor().begin("partition_offline", PartitionNumber(topic_id, number))
         sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 

@@ -18,6 +18,7 @@ from engine.errors import EngineError
 from engine.runtime.tasks import keep_running, log_failure
 from node.child_processes import ChildProcesses
 from node.messages import record_to
+from node.process_calls import ClosePartitions
 from replication.cluster.values import TopicEntry
 from replication.cluster.view import ClusterView, StateChange
 
@@ -202,6 +203,6 @@ class TopicSync:
             await self._processes.call_shards("altered", record_to(record))
             await self._processes.call_worker("altered", record_to(record))
             if gone := sorted(old - new):
-                await self._processes.call_shards("close_partitions", [record.name, gone])
+                await self._processes.call_shards("close_partitions", ClosePartitions(record.name, gone))
                 await self._catalog.remove_partitions(record, gone)
         del self._unsent[record.name]

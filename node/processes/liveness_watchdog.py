@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from types import NoneType
 from typing import Any
 
-from gateway.links.link import Busy, Handler
+from gateway.links.link import Busy, Handler, handler
 from node.child_processes import Child
 
 CHECKS = 10  # per silent time: a pause of the machine counts as one of them at most
@@ -40,9 +41,9 @@ async def kill_if_silent(child: Child, silent_ms_max: int) -> None:
         process.kill()
 
 
-async def heartbeat(_: Any, __: bytes) -> tuple[None, bytes]:
+async def heartbeat(_: None, __: bytes) -> tuple[None, bytes]:
     """Answer a call of the watchdog."""
     return None, b""
 
 
-HEARTBEAT: dict[str, Handler] = {"heartbeat": heartbeat}
+HEARTBEAT: dict[str, Handler] = {"heartbeat": handler(NoneType, heartbeat)}

@@ -7,7 +7,6 @@ supervisor is gone: without it no topic could be changed.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -16,15 +15,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from engine.cleaning.quarantine import sealed_files
-from engine.cleaning.segment_check import Finding, SealedFile
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import FAULT_HINT
 from engine.directory.topics import TopicRecord, changed_topic, check_new_topic
-from engine.errors import UnknownTopic, Unreachable
-from engine.log.damaged_ranges import Damage
-from engine.partition.partition import Partition
-from engine.partition.reader import Chunk
+from engine.errors import Unreachable
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
@@ -32,10 +26,9 @@ from engine.runtime.tasks import start_task
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
-from engine.tiering.shipping.shippers import TierStatistics
 from engine.tiering.store.store import open_store
-from engine.tiering.tier import local_log
-from gateway.links.link import Busy, Handler, LinkClient, LinkLost, listen
+from gateway.admin.operation_calls import Operation
+from gateway.links.link import Busy, Handler, LinkClient, LinkLost, handler, listen
 from gateway.links.process_links import Process, ProcessLinks
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
@@ -43,17 +36,27 @@ from gateway.routing.topic_finder import TopicFinder
 from node.cluster.shard_cluster import ShardCluster
 from node.messages import (
     CHANGE_S,
+    RecordFields,
     ShardTask,
     connect_to_supervisor,
     record_from,
+    records_from,
     run_until_complete,
     shard_socket,
     supervisor_socket,
     worker_socket,
 )
 from node.node import Node
+from node.process_calls import (
+    AlterTopic,
+    ClosePartitions,
+    CreateTopic,
+    DirectoryFailed,
+    Ready,
+)
 from node.processes.liveness_watchdog import HEARTBEAT
 from node.processes.server import DISK_THREADS, STORE_THREADS, first_of, freeze_objects, new_id, stop_event
+from node.processes.shard_tier import ShardTier
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
@@ -61,8 +64,6 @@ from node.setup.reloading import handlers_for_supervisor, use_tokens
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, floor_of
 from replication.replica.standalone import Replicas, StandaloneReplicas
-
-STATISTICS_S = 5.0
 
 
 async def run(task: ShardTask) -> None:
@@ -128,7 +129,7 @@ async def run(task: ShardTask) -> None:
         use_tokens(node, tokens)
         if cluster is not None:
             await cluster.load_view(link)
-        await shard.start(list(map(record_from, records)))
+        await shard.start(records_from(records))
         changes.is_started.set()
         for_peers = node.peer_handlers()
         server = await listen(shard_socket(task.run_dir, task.index), {**for_peers, **tier.handlers(shard)})
@@ -140,7 +141,7 @@ async def run(task: ShardTask) -> None:
         await listener.open()
         await first_of(stop.wait(), supervisor_lost.wait(), links.wait_connected())
         if not (stop.is_set() or supervisor_lost.is_set()):
-            await link.call("ready", (task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
+            await link.call("ready", Ready(task.index, floor_of(shard.partitions())), timeout_s=CHANGE_S)
         await first_of(stop.wait(), supervisor_lost.wait())
         if cluster is not None:
             await listener.announce_shutdown()
@@ -176,13 +177,14 @@ class SupervisedChanges:
     ) -> tuple[Topic, bool]:
         # checked before the call: a link cannot carry integers of any size
         check_new_topic(name, partitions, replication_factor, overrides, is_standalone=self._is_standalone)
-        arguments = (name, partitions, replication_factor, dict(overrides))
+        arguments = CreateTopic(name, partitions, replication_factor, dict(overrides))
         is_new, _ = await self._supervisor.link().call("create_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name), is_new
 
     async def alter_topic(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
         changed_topic(self._shard.topic(name).record, overrides, partitions)
-        await self._supervisor.link().call("alter_topic", (name, dict(overrides), partitions), timeout_s=CHANGE_S)
+        arguments = AlterTopic(name, dict(overrides), partitions)
+        await self._supervisor.link().call("alter_topic", arguments, timeout_s=CHANGE_S)
         return self._shard.topic(name)
 
     async def find_topic(self, name: str) -> bool:
@@ -195,9 +197,9 @@ class SupervisedChanges:
     async def delete_topic(self, name: str) -> None:
         await self._supervisor.link().call("delete_topic", name, timeout_s=CHANGE_S)
 
-    async def operate(self, name: str, *arguments: Any) -> Any:
+    async def operate(self, operation: Operation) -> Any:
         """Run an operation of node/cluster/operations.py on the cluster."""
-        result, _ = await self._supervisor.link().call("operate", (name, *arguments), timeout_s=CHANGE_S)
+        result, _ = await self._supervisor.link().call("operate", operation, timeout_s=CHANGE_S)
         return result
 
     async def _open(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
@@ -219,50 +221,48 @@ class SupervisedChanges:
     def handlers(self) -> dict[str, Handler]:
         """Return the handlers for calls of the supervisor. All wait until the shard has started."""
 
-        async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
+        async def open_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
             record = record_from(fields)
             await self._open(record.name, partial(self._open_topic, record))
             return None, b""
 
-        async def open_added(fields: Any, _: bytes) -> tuple[None, bytes]:
+        async def open_added(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
             record = record_from(fields)
             await self._open(record.name, partial(self._shard.open_added, record))
             return None, b""
 
-        async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
+        async def altered(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
             self._shard.altered(record_from(fields))
             return None, b""
 
-        async def close_topic(name: Any, _: bytes) -> tuple[None, bytes]:
+        async def close_topic(name: str, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
             await self._opened(name)
             if name in self._shard.topics:
                 await self._shard.close_topic(name)
             return None, b""
 
-        async def close_partitions(arguments: Any, _: bytes) -> tuple[None, bytes]:
+        async def close_partitions(closed: ClosePartitions, _: bytes) -> tuple[None, bytes]:
             await self.is_started.wait()
-            name, numbers = arguments
-            await self._opened(name)
-            if name in self._shard.topics:
-                await self._shard.close_partitions(name, numbers)
+            await self._opened(closed.topic)
+            if closed.topic in self._shard.topics:
+                await self._shard.close_partitions(closed.topic, closed.partitions)
             return None, b""
 
-        async def directory_failed(arguments: Any, _: bytes) -> tuple[None, bytes]:
-            directory_id, detail = arguments
-            self._shard.directories.take_offline(directory_id, Unreachable(detail, hint=FAULT_HINT))
+        async def directory_failed(failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
+            self._shard.directories.take_offline(failed.directory_id, Unreachable(failed.detail, hint=FAULT_HINT))
             return None, b""
 
         return {
-            "directory_failed": directory_failed,
-            "open_topic": open_topic,
-            "open_added": open_added,
-            "altered": altered,
-            "close_topic": close_topic,
-            "close_partitions": close_partitions,
+            "directory_failed": handler(DirectoryFailed, directory_failed),
+            "open_topic": handler(RecordFields, open_topic),
+            "open_added": handler(RecordFields, open_added),
+            "altered": handler(RecordFields, altered),
+            "close_topic": handler(str, close_topic),
+            "close_partitions": handler(ClosePartitions, close_partitions),
         }
 
 
@@ -270,7 +270,8 @@ def report_failure(supervisor: LinkClient, directory: DataDirectory) -> None:
     """Report a failed directory. The supervisor logs it and notifies all shards; without one, this shard ends."""
     assert directory.fault is not None
     with suppress(Busy, LinkLost):
-        sent = supervisor.link().begin("directory_failed", (directory.directory_id, directory.fault.detail))
+        failed = DirectoryFailed(directory.directory_id, directory.fault.detail)
+        sent = supervisor.link().begin("directory_failed", failed)
         sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 
@@ -287,98 +288,6 @@ class SupervisedBlocks:
     async def end(self) -> int:
         end, _ = await self._supervisor.link().call("end_of_producer_ids", None, timeout_s=CHANGE_S)
         return int(end)
-
-
-class ShardTier:
-    """Reads the tiered store for a shard; the worker process ships to it."""
-
-    def __init__(self, logs: RemoteLogs, worker: LinkClient, store_url: str) -> None:
-        self.store_url = store_url
-        self._logs = logs
-        self._worker = worker
-        self._topic_ids: dict[Partition, str] = {}
-        self._tiered_ends: dict[Partition, int] = {}
-
-    def __repr__(self) -> str:
-        return f"ShardTier({self._logs})"
-
-    def add(self, _: Shard, topic: TopicRecord, partition: Partition) -> None:
-        self._topic_ids[partition] = topic.topic_id
-        self._logs.add(topic, partition.number)
-
-    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        self.remove_partitions(topic, partitions)
-
-    def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
-        for partition in partitions:
-            self._topic_ids.pop(partition, None)
-            self._tiered_ends.pop(partition, None)
-        self._logs.remove(topic, [partition.number for partition in partitions])
-
-    def sealed(self, partition: Partition) -> None:
-        """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
-        with suppress(Busy, LinkLost, KeyError):
-            self._worker.link().begin("wake", (self._topic_ids[partition], partition.number))
-
-    def tiered_end(self, partition: Partition) -> int:
-        return self._tiered_ends.get(partition, 0)
-
-    async def statistics(self, partition: Partition) -> TierStatistics:
-        arguments = (self._topic_ids[partition], partition.number)
-        fields, _ = await self._worker.link().call("statistics", arguments, timeout_s=STATISTICS_S)
-        return TierStatistics(*fields)
-
-    async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
-        return await self._logs.read(self._topic_ids[partition], partition.number, offset, max_bytes)
-
-    async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-        return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
-
-    def handlers(self, shard: Shard) -> dict[str, Handler]:
-        """Return the handlers for calls of the worker."""
-
-        def partition_of(topic_id: str, name: str, number: int) -> Partition:
-            partition = shard.partition(name, number)
-            if self._topic_ids.get(partition) != topic_id:
-                raise UnknownTopic(f"there is no topic {name!r} of that id")
-            return partition
-
-        async def sealed_log(arguments: Any, _: bytes) -> tuple[Any, bytes]:
-            *which, above = arguments
-            partition = partition_of(*which)
-            if partition.offline is not None:
-                raise partition.offline
-            log = local_log(partition, shard.leading_epoch(partition), above)
-            sealed = [dataclasses.astuple(segment) for segment in log.sealed]
-            kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
-            positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
-            known_end = self.tiered_end(partition)
-            return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
-
-        async def tiered(arguments: Any, _: bytes) -> tuple[None, bytes]:
-            *which, end_offset = arguments
-            self._tiered_ends[partition_of(*which)] = end_offset
-            return None, b""
-
-        async def expired(arguments: Any, _: bytes) -> tuple[int, bytes]:
-            *which, end_offset = arguments
-            return await shard.raise_log_start(partition_of(*which), end_offset), b""
-
-        async def files_to_scrub(arguments: Any, _: bytes) -> tuple[Any, bytes]:
-            return [dataclasses.astuple(file) for file in sealed_files(partition_of(*arguments))], b""
-
-        async def scrubbed(arguments: Any, _: bytes) -> tuple[bool, bytes]:
-            *which, file, scrubbed_bytes, damage = arguments
-            finding = Finding(scrubbed_bytes, tuple(Damage(*fields) for fields in damage))
-            return await quarantine.record(partition_of(*which), SealedFile(*file), finding), b""
-
-        async def repair(arguments: Any, _: bytes) -> tuple[bool, bytes]:
-            *which, base_offset, path = arguments
-            return await quarantine.repair(partition_of(*which), base_offset, path), b""
-
-        quarantine = shard.quarantine
-        scrubbing = {"sealed_files": files_to_scrub, "scrubbed": scrubbed, "repair": repair}
-        return {"sealed_log": sealed_log, "tiered": tiered, "expired": expired, **scrubbing}
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from node.cluster.member import create_member
 from node.cluster.sessions import check_standalone
 from node.cluster.standalone_topics import Membership, Standalone
 from node.messages import CHANGE_S, DirectoryTask, Ports, RecordFields, ShardTask, record_to, supervisor_socket
+from node.process_calls import DirectoryFailed
 from node.processes.liveness_watchdog import kill_if_silent
 from node.processes.process_manager import call_sequentially, end, kill
 from node.processes.server import (
@@ -323,7 +324,9 @@ class Supervisor:
         log_offline(directory)
         assert directory.fault is not None
         reporting = partial(
-            self._processes.call_shards, "directory_failed", (directory.directory_id, directory.fault.detail)
+            self._processes.call_shards,
+            "directory_failed",
+            DirectoryFailed(directory.directory_id, directory.fault.detail),
         )
         self._background.keep(reporting, "reporting a failed data directory to the shards")
 

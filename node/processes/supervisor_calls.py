@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType
 
-from gateway.links.link import Link
+from gateway.links.link import Link, handler
 from gateway.metrics.process_metrics import PROCESS_METRICS
 from node.cluster.standalone_topics import Membership
 from node.messages import RecordFields
+from node.process_calls import AlterTopic, CreateTopic, DirectoryFailed, Ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,48 +32,49 @@ class SupervisorConnection:
         self._supervisor = supervisor
         self.link = Link(
             {
-                "topics": self._topics,
-                "tokens": self._tokens,
-                "ready": self._ready,
-                "create_topic": self._create_topic,
-                "alter_topic": self._alter_topic,
-                "delete_topic": self._delete_topic,
-                "take_producer_ids": self._take_producer_ids,
-                "end_of_producer_ids": self._end_of_producer_ids,
-                "directory_failed": self._directory_failed,
+                "topics": handler(int, self._topics),
+                "tokens": handler(NoneType, self._tokens),
+                "ready": handler(Ready, self._ready),
+                "create_topic": handler(CreateTopic, self._create_topic),
+                "alter_topic": handler(AlterTopic, self._alter_topic),
+                "delete_topic": handler(str, self._delete_topic),
+                "take_producer_ids": handler(NoneType, self._take_producer_ids),
+                "end_of_producer_ids": handler(NoneType, self._end_of_producer_ids),
+                "directory_failed": handler(DirectoryFailed, self._directory_failed),
                 **PROCESS_METRICS,
                 **supervisor.member.handlers(),
             }
         )
 
-    async def _topics(self, index: Any, _: bytes) -> tuple[Any, bytes]:
+    async def _topics(self, index: int, _: bytes) -> tuple[list[RecordFields], bytes]:
         return await self._supervisor.register(index, self.link), b""
 
-    async def _tokens(self, _: Any, __: bytes) -> tuple[str | None, bytes]:
+    async def _tokens(self, _: None, __: bytes) -> tuple[str | None, bytes]:
         return self._supervisor.tokens(), b""
 
-    async def _ready(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
-        self._supervisor.ready(*arguments)
+    async def _ready(self, process: Ready, _: bytes) -> tuple[None, bytes]:
+        self._supervisor.ready(process.index, process.producer_floor)
         return None, b""
 
-    async def _create_topic(self, arguments: Any, _: bytes) -> tuple[bool, bytes]:
-        return await self._supervisor.member.create_topic(*arguments), b""
+    async def _create_topic(self, topic: CreateTopic, _: bytes) -> tuple[bool, bytes]:
+        create = self._supervisor.member.create_topic
+        return await create(topic.name, topic.partitions, topic.replication_factor, topic.overrides), b""
 
-    async def _alter_topic(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
-        await self._supervisor.member.alter_topic(*arguments)
+    async def _alter_topic(self, topic: AlterTopic, _: bytes) -> tuple[None, bytes]:
+        await self._supervisor.member.alter_topic(topic.name, topic.overrides, topic.partitions)
         return None, b""
 
-    async def _directory_failed(self, arguments: Any, _: bytes) -> tuple[None, bytes]:
-        self._supervisor.follow_failure(*arguments)
+    async def _directory_failed(self, failed: DirectoryFailed, _: bytes) -> tuple[None, bytes]:
+        self._supervisor.follow_failure(failed.directory_id, failed.detail)
         return None, b""
 
-    async def _delete_topic(self, name: Any, _: bytes) -> tuple[None, bytes]:
+    async def _delete_topic(self, name: str, _: bytes) -> tuple[None, bytes]:
         await self._supervisor.member.delete_topic(name)
         return None, b""
 
-    async def _take_producer_ids(self, _: Any, __: bytes) -> tuple[tuple[int, int], bytes]:
+    async def _take_producer_ids(self, _: None, __: bytes) -> tuple[tuple[int, int], bytes]:
         block = await self._supervisor.member.take_producer_ids(self._supervisor.producer_floor())
         return (block.start, block.stop), b""
 
-    async def _end_of_producer_ids(self, _: Any, __: bytes) -> tuple[int, bytes]:
+    async def _end_of_producer_ids(self, _: None, __: bytes) -> tuple[int, bytes]:
         return await self._supervisor.member.end_of_producer_ids(self._supervisor.producer_floor()), b""

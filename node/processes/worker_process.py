@@ -12,7 +12,6 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
-from typing import Any
 
 from engine.cleaning.scrubber import ScrubbedPartition
 from engine.cleaning.segment_check import Finding, SealedFile
@@ -24,19 +23,31 @@ from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
-from engine.tiering.shipping.shippers import Shipping
+from engine.tiering.shipping.shippers import Shipping, TierStatistics
 from engine.tiering.store.store import open_store
-from gateway.links.link import Handler, LinkClient, listen
+from gateway.links.link import Handler, LinkClient, handler, listen
 from gateway.metrics.process_metrics import PROCESS_METRICS
 from node.messages import (
     CHANGE_S,
+    RecordFields,
     ShardTask,
     connect_to_supervisor,
     record_from,
+    records_from,
     run_until_complete,
     shard_socket,
     supervisor_socket,
     worker_socket,
+)
+from node.process_calls import (
+    EndOffset,
+    FileFields,
+    PartitionNumber,
+    Ready,
+    Repair,
+    Scrubbed,
+    SealedLog,
+    TieredPartition,
 )
 from node.processes.liveness_watchdog import HEARTBEAT
 from node.processes.server import STORE_THREADS, first_of, make_scrubber, new_id, segment_restorer, stop_event
@@ -71,9 +82,9 @@ async def run(task: ShardTask) -> None:
         server = await listen(worker_socket(task.run_dir), handlers)
         link = await connect_to_supervisor(supervisor)
         records, _ = await link.call("topics", task.index, timeout_s=CHANGE_S)
-        for record in map(record_from, records):
+        for record in records_from(records):
             _add(shipping, shards, served, record)
-        await link.call("ready", (task.index, 0), timeout_s=CHANGE_S)
+        await link.call("ready", Ready(task.index, 0), timeout_s=CHANGE_S)
         scrubber.start()
         await first_of(stop.wait(), supervisor_lost.wait())
         server.close()
@@ -84,35 +95,41 @@ async def run(task: ShardTask) -> None:
 
 
 def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRecord]) -> dict[str, Handler]:
-    async def open_topic(fields: Any, _: bytes) -> tuple[None, bytes]:
+    async def open_topic(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         _add(shipping, shards, served, record_from(fields))
         return None, b""
 
-    async def altered(fields: Any, _: bytes) -> tuple[None, bytes]:
+    async def altered(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         _add(shipping, shards, served, record_from(fields))
         return None, b""
 
-    async def removed(fields: Any, _: bytes) -> tuple[None, bytes]:
+    async def removed(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         record = record_from(fields)
         served.pop(record.topic_id, None)
         shipping.remove_topic(record)
         return None, b""
 
-    async def set_aside(fields: Any, _: bytes) -> tuple[None, bytes]:
+    async def set_aside(fields: RecordFields, _: bytes) -> tuple[None, bytes]:
         record = record_from(fields)
         served.pop(record.topic_id, None)
         shipping.remove_partitions(record, record.local_partitions)
         return None, b""
 
-    async def wake(arguments: Any, _: bytes) -> tuple[None, bytes]:
-        shipping.wake(*arguments)
+    async def wake(which: PartitionNumber, _: bytes) -> tuple[None, bytes]:
+        shipping.wake(which.topic_id, which.number)
         return None, b""
 
-    async def statistics(arguments: Any, _: bytes) -> tuple[Any, bytes]:
-        return tuple(shipping.statistics(*arguments)), b""
+    async def statistics(which: PartitionNumber, _: bytes) -> tuple[TierStatistics, bytes]:
+        return shipping.statistics(which.topic_id, which.number), b""
 
     topics = {"open_topic": open_topic, "altered": altered, "removed": removed, "set_aside": set_aside}
-    return {**topics, **HEARTBEAT, **PROCESS_METRICS, "wake": wake, "statistics": statistics}
+    return {
+        **{name: handler(RecordFields, function) for name, function in topics.items()},
+        **HEARTBEAT,
+        **PROCESS_METRICS,
+        "wake": handler(PartitionNumber, wake),
+        "statistics": handler(PartitionNumber, statistics),
+    }
 
 
 def _add(shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRecord], record: TopicRecord) -> None:
@@ -145,17 +162,19 @@ class _RemotePartition:
         self._partition_id = (record.topic_id, record.name, number)
 
     async def sealed_files(self) -> list[SealedFile]:
-        files, _ = await self._owner.link().call("sealed_files", self._partition_id, timeout_s=CALL_S)
+        files, _ = await self._owner.link().call("sealed_files", TieredPartition(*self._partition_id), timeout_s=CALL_S)
         return [SealedFile(*fields) for fields in files]
 
     async def report(self, file: SealedFile, finding: Finding) -> bool:
-        arguments = (*self._partition_id, astuple(file), finding.scrubbed_bytes, finding.damage)
-        return await self._call("scrubbed", arguments)
+        fields = FileFields(*astuple(file))
+        return await self._call(
+            "scrubbed", Scrubbed(*self._partition_id, fields, finding.scrubbed_bytes, finding.damage)
+        )
 
     async def repair(self, file: SealedFile, path: str) -> bool:
-        return await self._call("repair", (*self._partition_id, file.base_offset, path))
+        return await self._call("repair", Repair(*self._partition_id, file.base_offset, path))
 
-    async def _call(self, what: str, arguments: tuple[object, ...]) -> bool:
+    async def _call(self, what: str, arguments: Scrubbed | Repair) -> bool:
         is_known, _ = await self._owner.link().call(what, arguments, timeout_s=CALL_S)
         return bool(is_known)
 
@@ -169,7 +188,7 @@ class _Source:
         self._sent_end = 0
 
     async def local_log(self, above: int) -> LocalLog:
-        answer, _ = await self._owner.link().call("sealed_log", (*self._partition_id, above), timeout_s=CALL_S)
+        answer, _ = await self._owner.link().call("sealed_log", SealedLog(*self._partition_id, above), timeout_s=CALL_S)
         positions, sealed, known_end, kept, leader_epoch, epochs = answer
         if known_end < self._sent_end:  # the shard has restarted since
             await self.tiered(self._sent_end)
@@ -188,11 +207,13 @@ class _Source:
         )
 
     async def expired(self, end_offset: int) -> int:
-        log_start, _ = await self._owner.link().call("expired", (*self._partition_id, end_offset), timeout_s=CALL_S)
+        log_start, _ = await self._owner.link().call(
+            "expired", EndOffset(*self._partition_id, end_offset), timeout_s=CALL_S
+        )
         return int(log_start)
 
     async def tiered(self, end_offset: int) -> None:
-        await self._owner.link().call("tiered", (*self._partition_id, end_offset), timeout_s=CALL_S)
+        await self._owner.link().call("tiered", EndOffset(*self._partition_id, end_offset), timeout_s=CALL_S)
         self._sent_end = end_offset
 
 

@@ -12,12 +12,12 @@ import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from types import NoneType
 
 from engine.errors import EngineError, StartRefused
 from engine.runtime.tasks import keep_running
 from gateway.access.tokens_file import InvalidTokens, parse_tokens, read_tokens_text
-from gateway.links.link import Handler
+from gateway.links.link import Handler, handler
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.setup.listener import Listener
@@ -116,16 +116,20 @@ def reloader_for_node(settings: NodeSettings, node: Node, listener: Listener) ->
 def handlers_for_supervisor(node: Node, listener: Listener) -> dict[str, Handler]:
     """Return a shard's handlers for what its supervisor has seen: changed files, and that all processes serve."""
 
-    async def tokens(text: Any, _: bytes) -> tuple[None, bytes]:
+    async def tokens(text: str, _: bytes) -> tuple[None, bytes]:
         use_tokens(node, text)
         return None, b""
 
-    async def renew_tls(_: Any, __: bytes) -> tuple[None, bytes]:
+    async def renew_tls(_: None, __: bytes) -> tuple[None, bytes]:
         await listener.renew()
         return None, b""
 
-    async def all_ready(_: Any, __: bytes) -> tuple[None, bytes]:
+    async def all_ready(_: None, __: bytes) -> tuple[None, bytes]:
         node.lifecycle.ready()
         return None, b""
 
-    return {"tokens": tokens, "renew_tls": renew_tls, "all_ready": all_ready}
+    return {
+        "tokens": handler(str, tokens),
+        "renew_tls": handler(NoneType, renew_tls),
+        "all_ready": handler(NoneType, all_ready),
+    }

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from engine.directory.topics import TopicRecord
+from gateway.admin.operation_calls import Operation
 from gateway.links.link import LinkClient, listen
 from gateway.routing.peers import Owner, Peers
 from node.cluster.operations import ClusterOperator
@@ -65,8 +66,8 @@ async def operated_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> As
         supervisor.connect()
         await cluster.until(lambda: is_up(supervisor))
 
-        async def operate(name: str, *arguments: Any) -> Any:
-            result, _ = await supervisor.link().call("operate", (name, *arguments), timeout_s=10)
+        async def operate(operation: Operation) -> Any:
+            result, _ = await supervisor.link().call("operate", operation, timeout_s=10)
             return result
 
         peers = Leaderless(view=one.view, node_id=1)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from gateway.routing.calls import RowsArguments
 from tests.scale.count import SCALE
 from tests.scenarios.gateways import in_process
 
@@ -35,10 +36,11 @@ async def test_an_owner_is_asked_once_for_all_of_its_partitions(tmp_path):
         topic = await gateway.create("t", partitions=FEW)
         topic_id = gateway.node.shard.topic("t").record.topic_id
         numbers = [(number, 0) for number in (*range(1, FEW, 2), FEW)]  # the last one does not exist
+        rows_of = gateway.node.peer_handlers()["rows"].function
         for name in ("describe", "tier_status", "roll"):
-            rows, _ = await gateway.node.peer_handlers()["rows"]((name, topic_id, "t", numbers), b"")
+            rows, _ = await rows_of(RowsArguments(name, topic_id, "t", numbers), b"")
             assert [number for number, _ in rows] == list(range(1, FEW, 2))
             assert [row["partition"] for _, row in rows] == list(range(1, FEW, 2))
         described = (await gateway.send("GET", topic.path)).json["partitions"]
-        rows, _ = await gateway.node.peer_handlers()["rows"](("describe", topic_id, "t", numbers), b"")
+        rows, _ = await rows_of(RowsArguments("describe", topic_id, "t", numbers), b"")
         assert [row for _, row in rows] == described[1::2]

@@ -7,13 +7,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.errors import UnknownTopic
 from gateway.http.problems import Problem, from_engine
 from gateway.links import link as link_module
-from gateway.links.link import Busy, Link, LinkClient, LinkLost, RemoteFailure, listen
+from gateway.links.link import Busy, Handler, Link, LinkClient, LinkLost, RemoteFailure, handler, listen
 from gateway.links.process_links import ProcessLinks
+
+
+class Typed(msgspec.Struct, array_like=True):
+    name: str
+    number: int
 
 
 class Peer:
@@ -55,7 +61,8 @@ async def other() -> Peer:
 async def caller(other: Peer, tmp_path: Path) -> AsyncIterator[LinkClient]:
     path = str(tmp_path / "s")
     names = ("echo", "refuse", "object", "break_down", "wait")
-    server = await listen(path, {name: getattr(other, name) for name in names})
+    handlers = {name: Handler(Any, getattr(other, name)) for name in names}
+    server = await listen(path, {**handlers, "typed": handler(Typed, other.echo)})
     caller = LinkClient(path)
     caller.connect()
     await caller.connected(5)
@@ -104,6 +111,24 @@ async def test_a_bug_of_the_other_process_is_reported_without_its_message(caller
         await caller.link().call("break_down", None, timeout_s=5)
     assert failure.value.code == "internal"
     assert "ZeroDivision" not in str(failure.value)
+
+
+async def test_malformed_arguments_are_an_error_of_the_link_and_reach_no_handler(
+    caller: LinkClient, other: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(RemoteFailure, match=r"the arguments of the call typed are malformed: .*\$\[1\]") as failure:
+        await caller.link().call("typed", ["a", "b"], timeout_s=5)
+    assert (failure.value.code, failure.value.no_side_effects) == ("internal", True)
+    assert [(record.message, record.exc_info) for record in caplog.records] == [
+        ("a call of another process was rejected", None)
+    ]
+    assert other.received == []
+    assert await caller.link().call("typed", ["a", 1], timeout_s=5) == (["a", 1], b"")
+
+
+async def test_a_call_that_this_version_does_not_know_is_an_error_of_the_link(caller: LinkClient) -> None:
+    with pytest.raises(RemoteFailure, match="does not know the call of_a_newer_version"):
+        await caller.link().call("of_a_newer_version", None, timeout_s=5)
 
 
 async def test_a_caller_that_leaves_ends_the_work(caller: LinkClient, other: Peer) -> None:

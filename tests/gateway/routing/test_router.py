@@ -6,6 +6,8 @@ import pytest
 
 from engine.errors import UnknownTopic
 from engine.format import batch
+from gateway.routing.calls import AppendArguments
+from replication.replica.acks import Acks
 from tests.scenarios.gateways import in_process
 
 
@@ -15,8 +17,9 @@ async def test_an_append_on_its_way_to_a_topic_that_was_deleted_does_not_reach_t
         deleted_id = gateway.node.shard.topic("t").record.topic_id
         await gateway.send("DELETE", topic.path)
         again = await gateway.create("t")
-        append = gateway.node.peer_handlers()["append"]
-        for acks in ("0", "1", "all"):
+        append = gateway.node.peer_handlers()["append"].function
+        for acks in Acks:
+            arguments = AppendArguments(deleted_id, "t", 0, 0, acks, 1000, None)
             with pytest.raises(UnknownTopic):
-                await append((deleted_id, "t", 0, 0, acks, 1000, None), bytes(batch.encode_values([b"1"], 5)))
+                await append(arguments, bytes(batch.encode_values([b"1"], 5)))
         assert await again.records() == []

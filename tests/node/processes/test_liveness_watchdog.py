@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gateway.links.link import Handler, LinkClient, listen
+from gateway.links.link import Answer, Handler, LinkClient, listen
 from node.child_processes import Child
-from node.processes.liveness_watchdog import CHECKS, HEARTBEAT, kill_if_silent
+from node.processes.liveness_watchdog import CHECKS, heartbeat, kill_if_silent
 
 SILENT_MS = 1000
+Answering = Callable[[Any, bytes], Awaitable[Answer]]
 TIMEOUT_S = 30.0
 
 
@@ -24,9 +26,11 @@ async def never(_: object, __: bytes) -> tuple[None, bytes]:
 
 
 @asynccontextmanager
-async def child_that(tmp_path: Path, answers: Handler) -> AsyncIterator[tuple[Child, asyncio.subprocess.Process]]:
+async def child_that(
+    tmp_path: Path, answers: Callable[[Any, bytes], Awaitable[Answer]]
+) -> AsyncIterator[tuple[Child, asyncio.subprocess.Process]]:
     path = str(tmp_path / "socket")
-    server, caller = await listen(path, {"heartbeat": answers}), LinkClient(path)
+    server, caller = await listen(path, {"heartbeat": Handler(object, answers)}), LinkClient(path)
     process = await asyncio.create_subprocess_exec("sleep", "600")
     try:
         yield Child(0, process, await caller.connected(TIMEOUT_S), is_ready=True), process
@@ -50,7 +54,7 @@ async def test_one_that_answers_is_left_alone(tmp_path: Path) -> None:
     async def counted(arguments: object, payload: bytes) -> tuple[None, bytes]:
         nonlocal answered
         answered += 1
-        return await HEARTBEAT["heartbeat"](arguments, payload)
+        return await heartbeat(None, payload)
 
     async with child_that(tmp_path, counted) as (child, process), asyncio.timeout(TIMEOUT_S):
         watch = asyncio.create_task(kill_if_silent(child, SILENT_MS))

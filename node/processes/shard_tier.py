@@ -1,0 +1,117 @@
+"""The tiered store as a shard uses it: reads records from it, and answers the worker, which ships and scrubs."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+
+from msgspec import structs
+
+from engine.cleaning.quarantine import sealed_files
+from engine.cleaning.segment_check import Finding, SealedFile
+from engine.directory.topics import TopicRecord
+from engine.errors import UnknownTopic
+from engine.partition.partition import Partition
+from engine.partition.reader import Chunk
+from engine.shard.shard import Shard
+from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.shipping.shippers import TierStatistics
+from engine.tiering.tier import local_log
+from gateway.links.link import Answer, Busy, Handler, LinkClient, LinkLost, handler
+from node.process_calls import EndOffset, PartitionNumber, Repair, Scrubbed, SealedLog, TieredPartition
+
+STATISTICS_S = 5.0
+
+
+class ShardTier:
+    """Reads the tiered store for a shard; the worker process ships to it."""
+
+    def __init__(self, logs: RemoteLogs, worker: LinkClient, store_url: str) -> None:
+        self.store_url = store_url
+        self._logs = logs
+        self._worker = worker
+        self._topic_ids: dict[Partition, str] = {}
+        self._tiered_ends: dict[Partition, int] = {}
+
+    def __repr__(self) -> str:
+        return f"ShardTier({self._logs})"
+
+    def add(self, _: Shard, topic: TopicRecord, partition: Partition) -> None:
+        self._topic_ids[partition] = topic.topic_id
+        self._logs.add(topic, partition.number)
+
+    def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        self.remove_partitions(topic, partitions)
+
+    def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
+        for partition in partitions:
+            self._topic_ids.pop(partition, None)
+            self._tiered_ends.pop(partition, None)
+        self._logs.remove(topic, [partition.number for partition in partitions])
+
+    def sealed(self, partition: Partition) -> None:
+        """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
+        with suppress(Busy, LinkLost, KeyError):
+            self._worker.link().begin("wake", PartitionNumber(self._topic_ids[partition], partition.number))
+
+    def tiered_end(self, partition: Partition) -> int:
+        return self._tiered_ends.get(partition, 0)
+
+    async def statistics(self, partition: Partition) -> TierStatistics:
+        arguments = PartitionNumber(self._topic_ids[partition], partition.number)
+        fields, _ = await self._worker.link().call("statistics", arguments, timeout_s=STATISTICS_S)
+        return TierStatistics(*fields)
+
+    async def read(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        return await self._logs.read(self._topic_ids[partition], partition.number, offset, max_bytes)
+
+    async def first_at_or_after(self, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+        return await self._logs.first_at_or_after(self._topic_ids[partition], partition.number, timestamp)
+
+    def handlers(self, shard: Shard) -> dict[str, Handler]:
+        """Return the handlers for calls of the worker."""
+
+        def partition_of(which: TieredPartition) -> Partition:
+            partition = shard.partition(which.topic, which.number)
+            if self._topic_ids.get(partition) != which.topic_id:
+                raise UnknownTopic(f"there is no topic {which.topic!r} of that id")
+            return partition
+
+        async def sealed_log(wanted: SealedLog, _: bytes) -> Answer:
+            partition = partition_of(wanted)
+            if partition.offline is not None:
+                raise partition.offline
+            log = local_log(partition, shard.leading_epoch(partition), wanted.above)
+            sealed = [dataclasses.astuple(segment) for segment in log.sealed]
+            kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
+            positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
+            known_end = self.tiered_end(partition)
+            return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
+
+        async def tiered(stored: EndOffset, _: bytes) -> tuple[None, bytes]:
+            self._tiered_ends[partition_of(stored)] = stored.end_offset
+            return None, b""
+
+        async def expired(removed: EndOffset, _: bytes) -> tuple[int, bytes]:
+            return await shard.raise_log_start(partition_of(removed), removed.end_offset), b""
+
+        async def files_to_scrub(which: TieredPartition, _: bytes) -> Answer:
+            return [dataclasses.astuple(file) for file in sealed_files(partition_of(which))], b""
+
+        async def scrubbed(result: Scrubbed, _: bytes) -> tuple[bool, bytes]:
+            file = SealedFile(*structs.astuple(result.file))
+            finding = Finding(result.scrubbed_bytes, result.damage)
+            return await quarantine.record(partition_of(result), file, finding), b""
+
+        async def repair(copy: Repair, _: bytes) -> tuple[bool, bytes]:
+            return await quarantine.repair(partition_of(copy), copy.base_offset, copy.path), b""
+
+        quarantine = shard.quarantine
+        return {
+            "sealed_log": handler(SealedLog, sealed_log),
+            "tiered": handler(EndOffset, tiered),
+            "expired": handler(EndOffset, expired),
+            "sealed_files": handler(TieredPartition, files_to_scrub),
+            "scrubbed": handler(Scrubbed, scrubbed),
+            "repair": handler(Repair, repair),
+        }
