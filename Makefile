@@ -1,11 +1,13 @@
 # Penstock's tasks. `make` lists them. Nothing but Python 3.11, git and make is needed; Spark's targets need Java 17.
+# With a C compiler and Python's headers, setup and run compile the codec.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 URL ?= http://127.0.0.1:8080
-# `penstock` is in this repository, and not taken from a registry.
-LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
+# `penstock` and `penstock-codec` are in this repository, and not taken from a registry.
+LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
+CODEC := penstock_codec/pyproject.toml penstock_codec/setup.py $(wildcard penstock_codec/src/*.[ch])
 ARGS ?=
 # Tests at once: one more than the two cores that we count on, since many of them wait for processes.
 TEST_WORKERS ?= 3
@@ -141,10 +143,10 @@ skew-long: $(VENV)/.all ## 10,000 runs with nodes whose clocks differ instead of
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
 	tests/e2e/image.sh
 
-dist: $(VENV)/.serve ## Build the wheels of both distributions into dist/
+dist: $(VENV)/.serve ## Build the wheels of the distributions into dist/
 	@rm -rf dist
-	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./penstock .
-	@rm -rf build penstock/build
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist ./penstock_codec ./penstock .
+	@rm -rf build penstock/build penstock_codec/build
 	@ls dist
 
 lock: ## Resolve the locked requirements again (needs uv)
@@ -152,16 +154,17 @@ lock: ## Resolve the locked requirements again (needs uv)
 	$(LOCK) --group build -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data
-	rm -rf $(VENV) build dist penstock/build *.egg-info penstock/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output chaos-output spark-warehouse
+	rm -rf $(VENV) build dist penstock/build penstock_codec/build penstock_codec/*.so *.egg-info penstock*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output chaos-output spark-warehouse
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
 
-$(VENV)/.serve: requirements/serve.lock pyproject.toml penstock/pyproject.toml | $(VENV)/bin/python
+$(VENV)/.serve: requirements/serve.lock pyproject.toml penstock/pyproject.toml $(CODEC) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/serve.lock
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./penstock -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./penstock_codec -e ./penstock -e .
+	@$(BIN)/python -m penstock_codec
 	@touch $@
 
 $(VENV)/.all: requirements/all.lock $(VENV)/.serve

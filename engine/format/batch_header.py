@@ -31,6 +31,7 @@ _I32 = struct.Struct(">i")
 _U32 = struct.Struct(">I")
 _I16 = struct.Struct(">h")
 _SEQUENCE = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
+_LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
@@ -302,6 +303,13 @@ def copy_position(batch: bytearray, replaced: Header) -> None:
     _I64.pack_into(batch, _MAX_TIMESTAMP_AT, replaced.max_timestamp)
     set_crc(batch)
     stamp(batch, replaced.base_offset, replaced.leader_epoch)
+
+
+def mark_compressed(batch: bytearray, codec: Codec) -> None:
+    """Mark the records of an uncompressed batch as compressed, and set its length. Invalidates its checksum."""
+    attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
+    _I16.pack_into(batch, _ATTRIBUTES_AT, attributes | codec)
+    _I32.pack_into(batch, _LENGTH_AT, len(batch) - PREFIX_BYTES)
 
 
 def mark_uncompressed(head: bytearray) -> None:

@@ -1,7 +1,7 @@
 """Groups the records of a body by partition, and encodes one batch for each.
 
-Records come in two forms, values alone or rows with their fields, because most requests carry only values and need no
-object per record.
+Records come in three forms: values alone, as spans of the body or as objects, or rows with their fields, because most
+requests carry only values and need no object per record.
 Reads no clock, awaits nothing and appends nothing, so a large body can be encoded in a thread. The records of one
 partition are accepted or rejected together: the first problem of one of them is the problem of all.
 """
@@ -43,7 +43,19 @@ class IncomingValues(NamedTuple):
     size_bytes: int
 
 
-Incoming = IncomingValues | list[IncomingRow]
+class IncomingSpans(NamedTuple):
+    """Records with a value alone, as the compiled codec has found them in the body. The longest has `longest` bytes."""
+
+    body: bytes
+    spans: bytes
+    record_count: int
+    longest: int
+
+    def values(self) -> list[bytes | None]:
+        return record_batch.spanned(self.body, self.spans)
+
+
+Incoming = IncomingValues | IncomingSpans | list[IncomingRow]
 
 
 class Batch(NamedTuple):
@@ -79,7 +91,8 @@ class Destination(NamedTuple):
     key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
 
 
-RecordsByPartition = dict[int, list[RowFields] | IncomingValues]
+Records = list[RowFields] | IncomingValues | IncomingSpans
+RecordsByPartition = dict[int, Records]
 ProblemsByPartition = dict[int, Problem]
 
 
@@ -88,14 +101,20 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int) -> list[Ba
 
     Raises Problem no_records, body_too_large, and the problem of the first record that has one.
     """
-    if isinstance(incoming, IncomingValues) and to.key is None:
-        check_count(len(incoming.values), records_max)
-        return [encode(to.sticky if to.partition is None else to.partition, incoming, to)]
     check_count(count_of(incoming), records_max)
+    if isinstance(incoming, IncomingSpans) or (isinstance(incoming, IncomingValues) and to.key is None):
+        return [encode(_common_partition(to), incoming, to)]
     grouped, problems = group_by_partition(incoming, to)
     if problems:
         raise next(iter(problems.values()))
     return [encode(partition, records, to) for partition, records in sorted(grouped.items())]
+
+
+def _common_partition(to: Destination) -> int:
+    """Returns the partition of records that name none and have no key of their own."""
+    if to.partition is not None:
+        return to.partition
+    return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
 
 
 def group_by_partition(
@@ -105,7 +124,9 @@ def group_by_partition(
 
     `positions` are the indexes of the records in the body, as problems name them; without it they are counted.
     """
-    if isinstance(incoming, IncomingValues):
+    if isinstance(incoming, IncomingSpans):
+        incoming = [IncomingRow(None, value, []) for value in incoming.values()]
+    elif isinstance(incoming, IncomingValues):
         incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
     grouped: dict[int, list[RowFields]] = {}
     problems: ProblemsByPartition = {}
@@ -128,13 +149,19 @@ def group_by_partition(
     return dict(grouped), problems
 
 
-def encode(partition: int, records: list[RowFields] | IncomingValues, to: Destination) -> Batch:
+def encode(partition: int, records: Records, to: Destination) -> Batch:
     """Returns one partition's batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
     settings = to.settings
     codec = Codec[settings.compression.upper()]
     limit, unpacked = settings.batch_bytes_max, settings.batch_decoded_bytes_max
     entry: StoredHeader | None = None if to.key_entry is None else stored_entry(to.key_entry)
-    if isinstance(records, IncomingValues):
+    if isinstance(records, IncomingSpans):
+        _check_size(records.longest + len(to.key or b""), settings)
+        data, count = (
+            record_batch.encode_spans(records.body, records.spans, to.now_ms, codec, unpacked, to.key, entry),
+            records.record_count,
+        )
+    elif isinstance(records, IncomingValues):
         if records.size_bytes > settings.record_bytes_max:  # otherwise no record can exceed it
             _check_size(max(len(bytes(value)) for value in records.values), settings)
         count = len(records.values)
@@ -170,8 +197,10 @@ def check_count(count: int, records_max: int) -> None:
         )
 
 
-def count_of(records: IncomingValues | Sized) -> int:
+def count_of(records: IncomingValues | IncomingSpans | Sized) -> int:
     """Returns the number of records."""
+    if isinstance(records, IncomingSpans):
+        return records.record_count
     return len(records.values) if isinstance(records, IncomingValues) else len(records)
 
 

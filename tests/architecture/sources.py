@@ -13,7 +13,17 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CODE = ("engine", "replication", "gateway", "node", "openapi", "penstock", "spark_ingest", "loadtests")
+CODE = (
+    "engine",
+    "replication",
+    "gateway",
+    "node",
+    "openapi",
+    "penstock",
+    "penstock_codec",
+    "spark_ingest",
+    "loadtests",
+)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,26 @@ from importlib.metadata import packages_distributions
 from tests.architecture.sources import CODE, ROOT, modules_of, third_party
 
 CLIENT = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["project"]
+CODEC = tomllib.loads((ROOT / "penstock_codec" / "pyproject.toml").read_text())["project"]
 SERVER = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OURS = ("penstock", "penstock-codec")  # in this repository
+
+
+def distribution(requirement: str) -> str:
+    """`aiokafka[lz4]==0.14.0` -> `aiokafka`."""
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name is not None, requirement
+    return normal(name[0])
+
+
+def normal(name: str) -> str:
+    """Normalise a name: the registry treats `a_b`, `A-b` and `a.b` as one name (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 GROUPS: dict[str, list[str]] = {
     "client": CLIENT["dependencies"],
-    "server": [one for one in SERVER["project"]["dependencies"] if not one.startswith("penstock==")],
+    "server": [one for one in SERVER["project"]["dependencies"] if distribution(one) not in OURS],
     **SERVER["project"]["optional-dependencies"],
     **SERVER["dependency-groups"],
 }
@@ -52,18 +68,6 @@ BELONGS_TO = {
 }
 
 
-def distribution(requirement: str) -> str:
-    """`aiokafka[lz4]==0.14.0` -> `aiokafka`."""
-    name = re.match(r"[A-Za-z0-9._-]+", requirement)
-    assert name is not None, requirement
-    return normal(name[0])
-
-
-def normal(name: str) -> str:
-    """Normalise a name: the registry treats `a_b`, `A-b` and `a.b` as one name (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def homes_of(name: str, homes: Mapping[str, list[str]]) -> set[str]:
     """Return the distributions that may provide an imported name."""
     return {normal(home) for home in homes.get(name, [name])}
@@ -82,7 +86,7 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
 HOMES = packages_distributions()
 OF_USERS = "penstock.testing"  # imports pytest, which its users install
 CLIENTS = third_party([one for one in modules_of(ROOT, ("penstock",)) if not one.name.startswith(OF_USERS)], CODE)
-SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - {"loadtests", "spark_ingest", "penstock"})), CODE)
+SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - {"loadtests", "spark_ingest", "penstock", "penstock_codec"})), CODE)
 SPARK = third_party(modules_of(ROOT, ("spark_ingest",)), CODE)
 LOADING = third_party(modules_of(ROOT, ("loadtests",)), CODE)
 TESTS = third_party(modules_of(ROOT, ("tests",)), (*CODE, "tests"))
@@ -115,10 +119,16 @@ def test_the_client_needs_nothing_of_a_node() -> None:
     assert not named & {"boto3", "granian", "kazoo", "aiokafka", "pyspark", "uvloop", "prometheus-client"}
 
 
-def test_both_distributions_have_one_version_and_one_license() -> None:
-    assert CLIENT["version"] == SERVER["project"]["version"]
-    assert f"penstock=={CLIENT['version']}" in SERVER["project"]["dependencies"]
-    assert (ROOT / "LICENSE").read_bytes() == (ROOT / "penstock" / "LICENSE").read_bytes()
+def test_the_distributions_have_one_version_and_one_license() -> None:
+    version = SERVER["project"]["version"]
+    assert {CLIENT["version"], CODEC["version"]} == {version}
+    assert {f"{name}=={version}" for name in OURS} <= set(SERVER["project"]["dependencies"])
+    for folder in ("penstock", "penstock_codec"):
+        assert (ROOT / "LICENSE").read_bytes() == (ROOT / folder / "LICENSE").read_bytes()
+
+
+def test_the_codec_needs_no_library() -> None:
+    assert CODEC["dependencies"] == []
 
 
 def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:

@@ -16,7 +16,7 @@ from tests.chaos.faults import FAULTS
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.hosts import ROOT
 
-PACKAGES = ("engine", "gateway", "node", "openapi", "penstock", "replication", "spark_ingest")
+PACKAGES = ("engine", "gateway", "node", "openapi", "penstock", "penstock_codec", "replication", "spark_ingest")
 RECORDED = ROOT / "docs" / "internals" / "reliability.json"
 PAGE = ROOT / "docs" / "internals" / "reliability.md"
 BEGIN, END = "<!-- begin: written by make chaos -->", "<!-- end -->"

@@ -19,21 +19,25 @@ from packaging.requirements import Requirement
 from tests.architecture.test_libraries import normal
 
 ROOT = Path(__file__).parents[2]
-BUILT = ("penstock", "engine", "gateway", "node", "openapi", "replication", "spark_ingest")
+BUILT = ("penstock", "penstock_codec", "engine", "gateway", "node", "openapi", "replication", "spark_ingest")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 _PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 def build_wheels(directory: Path) -> Path:
-    """Build both wheels of a copy of this tree; return the directory with them."""
+    """Build the wheels of a copy of this tree; return the directory with them."""
     tree, dist = directory / "tree", directory / "dist"
     tree.mkdir()
     for name in BUILT:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+        shutil.copytree(
+            ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "*.so")
+        )
     for name in FILES:
         shutil.copy(ROOT / name, tree)
     offline = ["--no-index", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*_PIP, "wheel", *offline, "-w", str(dist), "./penstock", "."], cwd=tree, check=True)
+    subprocess.run(
+        [*_PIP, "wheel", *offline, "-w", str(dist), "./penstock_codec", "./penstock", "."], cwd=tree, check=True
+    )
     return dist
 
 

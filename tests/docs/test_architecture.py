@@ -14,7 +14,17 @@ from tests.docs.pages import with_part
 
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "<!-- map: made by python -m tests.docs.test_architecture -->", "<!-- end of map -->"
-TOPS = ("node", "gateway", "replication", "engine", "spark_ingest", "penstock", "openapi", "loadtests")
+TOPS = (
+    "node",
+    "gateway",
+    "replication",
+    "engine",
+    "spark_ingest",
+    "penstock",
+    "penstock_codec",
+    "openapi",
+    "loadtests",
+)
 WIDTH = 24
 
 

@@ -7,14 +7,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.http.problems import Problem
-from gateway.produce.batching import IncomingValues
+from gateway.produce.batching import IncomingSpans, IncomingValues
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
+from tests.codecs import each_codec  # noqa: F401
 from tests.gateway.json_texts import SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
 from tests.gateway.refusals import refusal_of
+
+pytestmark = pytest.mark.usefixtures("each_codec")
 
 
 def values_of(body):
     incoming = decode_values(body)
+    if isinstance(incoming, IncomingSpans):
+        return incoming.values()
     if isinstance(incoming, IncomingValues):
         return [bytes(value) for value in incoming.values]
     return [row.value for row in incoming]

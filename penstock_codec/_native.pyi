@@ -1,0 +1,22 @@
+# The types of the C module. src/module.c has what each function does.
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Found: TypeAlias = tuple[bytes, int, int]  # spans, how many, and the longest length
+
+# The module as its callers hold it.
+class Native(Protocol):
+    VERSION: int
+
+    def find_lines(self, body: Buffer, depth_max: int, digits_max: int, /) -> Found | None: ...
+    def encode_values(
+        self,
+        body: Buffer,
+        spans: bytes,
+        timestamp: int,
+        key: bytes | None = None,
+        entry: bytes | None = None,
+        /,
+    ) -> bytearray: ...
+
+VERSION: int

@@ -1,0 +1,158 @@
+/* The boundary to Python: arguments, buffers, results, and the interpreter lock. No codec in this file.
+ *
+ * The functions never refuse: they return None for what they do not take, and the plain Python twin of the caller takes
+ * it or says what is wrong with it. Only the limited API of Python 3.11 is used, so that one build fits later versions.
+ */
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "encode.h"
+#include "lines.h"
+
+enum { UNLOCKED_BYTES = 64 * 1024 }; /* above it, the work takes longer than to give the lock back and take it again */
+
+static PyThreadState *unlock(size_t size)
+{
+    return size >= UNLOCKED_BYTES ? PyEval_SaveThread() : NULL;
+}
+
+static void lock(PyThreadState *state)
+{
+    if (state) {
+        PyEval_RestoreThread(state);
+    }
+}
+
+/* An argument of None has no buffer. */
+static void release(Py_buffer *buffer)
+{
+    if (buffer->obj) {
+        PyBuffer_Release(buffer);
+    }
+}
+
+/* Returns the table as bytes, its count and its longest length; frees it. */
+static PyObject *spans_as_result(struct spans *spans, enum found found)
+{
+    PyObject *result = NULL;
+    if (found == FOUND) {
+        result = Py_BuildValue("(y#nI)", spans->rows ? (const char *)spans->rows : "",
+            (Py_ssize_t)(spans->count * sizeof(struct span)), (Py_ssize_t)spans->count, (unsigned)spans->longest);
+    } else if (found == DECLINED) {
+        result = Py_NewRef(Py_None);
+    } else {
+        PyErr_NoMemory();
+    }
+    spans_free(spans);
+    return result;
+}
+
+PyDoc_STRVAR(find_lines_doc,
+    "find_lines(body, depth_max, digits_max) -> (spans, count, longest) | None\n\n"
+    "Finds the JSON value of each line. None if a line is not exactly one value within the limits.");
+
+static PyObject *find_lines(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body;
+    unsigned depth_max, digits_max;
+    struct spans spans = {0};
+    enum found found = DECLINED;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*II", &body, &depth_max, &digits_max)) {
+        return NULL;
+    }
+    if ((size_t)body.len <= SPAN_BUFFER_MAX && depth_max <= JSON_DEPTH_CEILING) {
+        PyThreadState *state = unlock((size_t)body.len);
+        struct json_limits limits = {.depth_max = depth_max, .digits_max = digits_max, .is_line = true};
+        found = lines_find(body.buf, (size_t)body.len, limits, &spans);
+        lock(state);
+    }
+    release(&body);
+    return spans_as_result(&spans, found);
+}
+
+/* Returns the batch as a bytearray. Raises ValueError for spans that are not of this body. */
+static PyObject *encode(const struct values_batch *batch, size_t size)
+{
+    PyThreadState *state = unlock(size);
+    size_t size_bytes = values_batch_bytes(batch, size);
+    lock(state);
+    if (!batch->count || !size_bytes) {
+        PyErr_SetString(PyExc_ValueError, "the spans are not of this body, or their batch would be too large");
+        return NULL;
+    }
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size_bytes);
+    if (result) {
+        uint8_t *to = (uint8_t *)PyByteArray_AsString(result);
+        state = unlock(size_bytes);
+        values_batch_put(batch, to, size_bytes);
+        lock(state);
+    }
+    return result;
+}
+
+PyDoc_STRVAR(encode_values_doc,
+    "encode_values(body, spans, timestamp, key=None, entry=None) -> bytearray\n\n"
+    "Makes an uncompressed batch of values at offset 0, without its checksum. `key` is that of every record, `entry`\n"
+    "an encoded header for the first one, which makes the batch a keyed one.");
+
+static PyObject *encode_values(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body, spans, key = {0}, entry = {0};
+    long long timestamp;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*y*L|z*z*", &body, &spans, &timestamp, &key, &entry)) {
+        return NULL;
+    }
+    struct values_batch batch = {
+        .body = body.buf,
+        .rows = spans.buf,
+        .count = (size_t)spans.len / sizeof(struct span),
+        .key = key.buf,
+        .key_bytes = key.buf ? (int32_t)key.len : SPAN_NULL,
+        .entry = entry.buf,
+        .entry_bytes = entry.buf ? (size_t)entry.len : 0,
+        .timestamp = timestamp,
+    };
+    bool fits = (uintptr_t)spans.buf % _Alignof(struct span) == 0 && key.len <= INT32_MAX && entry.len <= INT32_MAX;
+    PyObject *result = fits ? encode(&batch, (size_t)body.len) : NULL;
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "the spans are not aligned, or key or entry are too large");
+    }
+    release(&body);
+    release(&spans);
+    release(&key);
+    release(&entry);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"find_lines", find_lines, METH_VARARGS, find_lines_doc},
+    {"encode_values", encode_values, METH_VARARGS, encode_values_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int add_version(PyObject *module)
+{
+    return PyModule_AddIntConstant(module, "VERSION", 1); /* VERSION in penstock_codec/__init__.py */
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_version},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "penstock_codec._native",
+    .m_doc = "The compiled codec of record batches. penstock_codec/__init__.py is the door to it.",
+    .m_size = 0,
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
+}
