@@ -24,7 +24,7 @@ CHOICES = ("auto", "compiled", "python")
 
 
 def choose(choice: str) -> tuple[ModuleType | None, str]:
-    """Returns the module, or None and the reason. Raises ImportError if `compiled` is asked for and absent, ValueError."""
+    """Returns the module, or None and the reason. Raises ValueError, and ImportError if `compiled` is absent."""
     if choice not in CHOICES:
         raise ValueError(f"{VARIABLE}={choice!r}: it is one of {', '.join(CHOICES)}")
     if choice == "python":

@@ -3,6 +3,7 @@ from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Found: TypeAlias = tuple[bytes, int, int]  # spans, how many, and the longest length
+RenderedRun: TypeAlias = tuple[bytes, int, int, int, int, int]  # text, position, last offset, count, bytes left, end
 
 # The module as its callers hold it.
 class Native(Protocol):
@@ -18,5 +19,16 @@ class Native(Protocol):
         entry: bytes | None = None,
         /,
     ) -> bytearray: ...
+    def render(
+        self,
+        data: Buffer,
+        position: int,
+        offset: int,
+        form: int,
+        style: int,
+        records_left: int,
+        bytes_left: int,
+        /,
+    ) -> RenderedRun: ...
 
 VERSION: int

@@ -26,7 +26,7 @@ from engine.errors import BatchTooLarge, DecodedTooLarge, InvalidBatch, RecordTo
 from engine.format.batch_header import HEADER_BYTES as HEADER_BYTES
 from engine.format.batch_header import KEYED_PRODUCER as KEYED_PRODUCER
 from engine.format.batch_header import MAGIC as MAGIC
-from engine.format.batch_header import NO_PRODUCER, copy_position, mark_compressed, mark_uncompressed
+from engine.format.batch_header import NO_PRODUCER, copy_position, mark_compressed, mark_uncompressed, set_length
 from engine.format.batch_header import PREFIX_BYTES as PREFIX_BYTES
 from engine.format.batch_header import Buffer as Buffer
 from engine.format.batch_header import Codec as Codec
@@ -194,6 +194,16 @@ def re_encode(header: Header, records: Sequence[Record]) -> bytearray:
 def unpacked(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> memoryview:
     """Return the batch with uncompressed records. Raises InvalidBatch."""
     return _unpacked(batch, read_header(batch), decoded_bytes_max)
+
+
+def uncompressed(batch: Buffer, header: Header, decoded_bytes_max: int) -> memoryview:
+    """Return a compressed batch as the uncompressed one that it stands for, without a valid checksum.
+
+    Raises InvalidBatch, DecodedTooLarge.
+    """
+    whole = _unpacked(batch, header, decoded_bytes_max)
+    set_length(whole)
+    return whole
 
 
 def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:

@@ -309,6 +309,11 @@ def mark_compressed(batch: bytearray, codec: Codec) -> None:
     """Mark the records of an uncompressed batch as compressed, and set its length. Invalidates its checksum."""
     attributes = _I16.unpack_from(batch, _ATTRIBUTES_AT)[0]
     _I16.pack_into(batch, _ATTRIBUTES_AT, attributes | codec)
+    set_length(batch)
+
+
+def set_length(batch: bytearray | memoryview) -> None:
+    """Set the length in the header to that of the batch."""
     _I32.pack_into(batch, _LENGTH_AT, len(batch) - PREFIX_BYTES)
 
 

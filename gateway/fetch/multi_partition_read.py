@@ -19,10 +19,18 @@ from engine.format.batch_header import is_compressed
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
-from gateway.fetch import record_json
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import Read, confirm_offset, decoded, document_fields, read_chunk, readable_bytes
-from gateway.fetch.record_json import Bounds, end_of
+from gateway.fetch.partition_reads import (
+    Read,
+    confirm_offset,
+    decoded,
+    document_fields,
+    read_chunk,
+    readable_bytes,
+    render_records,
+)
+from gateway.fetch.record_json import Bounds, encode_document, encode_lines, end_of, records_out
+from gateway.fetch.rendering import Style
 from gateway.http.problems import Problem, ProblemFields, from_engine
 from gateway.routing.leader_failover import is_transient
 
@@ -240,10 +248,12 @@ def _refused(one: Wanted, problem: Problem) -> Part:
 
 def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Bounds, limits: Limits) -> tuple[Part, int]:
     """Returns a partition's part, and the number of bytes that were unpacked for it."""
-    show = partial(record_json.records_out, form=limits.value)
-    outs, next_offset, size_bytes = decoded(Read(offset, chunk), bounds, show)
-    if limits.as_lines:
+    read = Read(offset, chunk)
+    if limits.as_lines:  # an event of a stream has the offset that follows its record
+        show = partial(records_out, form=limits.value)
+        outs, next_offset, size_bytes = decoded(read, bounds, show)
         ends = [end_of(out) for out in outs]
-        return Part(next_offset, len(outs), ends, None, record_json.encode_lines(outs)), size_bytes
-    body = record_json.encode_document(document_fields(partition, next_offset), outs)
-    return Part(next_offset, len(outs), [], None, body), size_bytes
+        return Part(next_offset, len(outs), ends, None, encode_lines(outs)), size_bytes
+    rendered = render_records(read, bounds, limits.value, Style.ARRAY)
+    body = encode_document(document_fields(partition, rendered.next_offset), rendered.text)
+    return Part(rendered.next_offset, rendered.record_count, [], None, body), rendered.size_bytes

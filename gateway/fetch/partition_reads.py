@@ -25,7 +25,6 @@ from engine.log.log import available_bytes
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
-from gateway.fetch import record_json
 from gateway.fetch.cloud_events import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.fetch.context import ReadContext
 from gateway.fetch.record_json import (
@@ -35,8 +34,9 @@ from gateway.fetch.record_json import (
     S,
     Undecodable,
     decode_stored,
-    records_out,
+    encode_document,
 )
+from gateway.fetch.rendering import Rendered, Style, render_stored
 from gateway.fetch.request import JSON, FetchRequest
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
@@ -276,15 +276,22 @@ def _render_events(partition: Partition, wanted: FetchRequest, read: Read, bound
 
 
 def _render_json(partition: Partition, wanted: FetchRequest, read: Read, bounds: Bounds) -> Answer:
-    outs, end, _ = decoded(read, bounds, partial(records_out, form=wanted.value))
-    headers = _position_headers(partition, end, wanted.media_type)
-    if any(isinstance(out, Undecodable) for out in outs):
+    lines = Style.VALUES if wanted.ndjson == "values" else Style.LINES
+    style = Style.ARRAY if wanted.media_type == JSON else lines
+    rendered = render_records(read, bounds, wanted.value, style)
+    headers = _position_headers(partition, rendered.next_offset, wanted.media_type)
+    if rendered.has_gap:
         headers |= NO_STORE
     if wanted.media_type == JSON:
-        return headers, record_json.encode_document(document_fields(partition, end), outs)
-    if wanted.ndjson == "values":
-        return headers, b"".join(record_json.bare_value(out) + b"\n" for out in outs)
-    return headers, record_json.encode_lines(outs)
+        return headers, encode_document(document_fields(partition, rendered.next_offset), rendered.text)
+    return headers, rendered.text
+
+
+def render_records(read: Read, bounds: Bounds, form: str | None, style: Style) -> Rendered:
+    """Returns the text of the records of a read."""
+    if read.chunk is None:
+        return Rendered(b"", read.offset, 0, 0, has_gap=False)
+    return render_stored(read.chunk.data, read.offset, read.chunk.next_offset, bounds, form, style)
 
 
 def decoded(read: Read, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]) -> Decoded[S]:

@@ -134,9 +134,14 @@ def records_out(records: Sequence[Record], form: str | None) -> list[RecordOut]:
     return [_record_out(record, value) for record, value in zip(records, values, strict=True)]
 
 
-def encode_document(fields: DocumentFields, records: Sequence[Out]) -> bytes:
-    """Returns `{…,"records":[…]}`."""
-    return _ENCODER.encode({**fields, "records": records})
+def encode_document(fields: DocumentFields, records: bytes) -> bytes:
+    """Returns `{…,"records":[…]}`, of records with commas between them."""
+    return _ENCODER.encode({**fields, "records": Raw(b"[%b]" % records)})
+
+
+def encode_list(records: Sequence[Out]) -> bytes:
+    """Returns the records with commas between them."""
+    return _ENCODER.encode(records)[1:-1]
 
 
 def encode_lines(records: Sequence[Out]) -> bytes:

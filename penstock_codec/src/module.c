@@ -9,6 +9,7 @@
 
 #include "encode.h"
 #include "lines.h"
+#include "render.h"
 
 enum { UNLOCKED_BYTES = 64 * 1024 }; /* above it, the work takes longer than to give the lock back and take it again */
 
@@ -127,7 +128,46 @@ static PyObject *encode_values(PyObject *module, PyObject *arguments)
     return result;
 }
 
+PyDoc_STRVAR(render_doc,
+    "render(data, position, offset, form, style, records_left, bytes_left)\n"
+    "    -> (text, position, last_offset, count, bytes_left, end)\n\n"
+    "Renders the records of uncompressed batches. src/render.h has the numbers and what each end means.");
+
+static PyObject *render(PyObject *module, PyObject *arguments)
+{
+    Py_buffer data;
+    Py_ssize_t position;
+    long long offset, records_left, bytes_left;
+    int form, style;
+    PyObject *result = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(
+            arguments, "y*nLiiLL", &data, &position, &offset, &form, &style, &records_left, &bytes_left)) {
+        return NULL;
+    }
+    struct render work = {
+        .data = data.buf, .size = (size_t)data.len, .position = (size_t)position, .offset = offset,
+        .records_left = records_left, .bytes_left = bytes_left, .form = form, .style = style, .last_offset = -1,
+    };
+    if (position < 0 || position > data.len) {
+        PyErr_SetString(PyExc_ValueError, "the position is not in the data");
+    } else {
+        PyThreadState *state = unlock(work.size - work.position);
+        enum render_end end = render_batches(&work);
+        lock(state);
+        result = work.output.is_out_of_memory
+                     ? PyErr_NoMemory()
+                     : Py_BuildValue("(y#nLLLi)", work.output.bytes ? (const char *)work.output.bytes : "",
+                           (Py_ssize_t)work.output.size, (Py_ssize_t)work.position, (long long)work.last_offset,
+                           (long long)work.count, (long long)work.bytes_left, (int)end);
+    }
+    output_free(&work.output);
+    release(&data);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"render", render, METH_VARARGS, render_doc},
     {"find_lines", find_lines, METH_VARARGS, find_lines_doc},
     {"encode_values", encode_values, METH_VARARGS, encode_values_doc},
     {NULL, NULL, 0, NULL},

@@ -29,13 +29,16 @@ static inline uint8_t *put_varint(uint8_t *to, int64_t number)
     return to;
 }
 
-/* Reads a varint of at most ten bytes. Returns where it ends; NULL if it is cut off or longer. */
+/* Reads a varint. Returns where it ends; NULL if it is cut off or has more than 64 bits. */
 static inline const uint8_t *get_varint(const uint8_t *at, const uint8_t *end, int64_t *number)
 {
     uint64_t raw = 0;
     for (unsigned shift = 0; shift < 70 && at < end; shift += 7) {
         uint8_t byte = *at++;
-        raw |= (uint64_t)(byte & 0x7F) << shift; /* bits beyond the 64th are lost, as in a wrapping shift */
+        if (shift == 63 && byte > 1) {
+            return NULL;
+        }
+        raw |= (uint64_t)(byte & 0x7F) << shift;
         if (byte < 0x80) {
             *number = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
             return at;

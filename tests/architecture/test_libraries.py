@@ -86,7 +86,8 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
 HOMES = packages_distributions()
 OF_USERS = "penstock.testing"  # imports pytest, which its users install
 CLIENTS = third_party([one for one in modules_of(ROOT, ("penstock",)) if not one.name.startswith(OF_USERS)], CODE)
-SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - {"loadtests", "spark_ingest", "penstock", "penstock_codec"})), CODE)
+ELSEWHERE = {"loadtests", "spark_ingest", "penstock", "penstock_codec"}
+SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - ELSEWHERE)), CODE)
 SPARK = third_party(modules_of(ROOT, ("spark_ingest",)), CODE)
 LOADING = third_party(modules_of(ROOT, ("loadtests",)), CODE)
 TESTS = third_party(modules_of(ROOT, ("tests",)), (*CODE, "tests"))

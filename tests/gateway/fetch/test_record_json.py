@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.format import batch
 from engine.format.batch import Row
-from gateway.fetch.record_json import Undecodable, bare_value, encode_document, encode_lines, records_out
+from gateway.fetch.record_json import Undecodable, bare_value, encode_document, encode_lines, encode_list, records_out
 from gateway.produce.json_records import decode_record_lines
 from tests.gateway.json_texts import TEXTS, json_texts
 
@@ -97,7 +97,7 @@ def _is_shown_as_json(shown, stored):
 @example([(value, value, [("content-type", b"application/json")]) for value in HOSTILE], None)
 def test_every_form_is_one_valid_document_with_all_bytes_in_it(rows, form):
     outs = records_out(stored_records(rows), form)
-    document = strictly_parsed(encode_document({"topic": "t"}, outs))
+    document = strictly_parsed(encode_document({"topic": "t"}, encode_list(outs)))
     lines = [strictly_parsed(line) for line in encode_lines(outs).split(b"\n")[:-1]]
     assert document == {"topic": "t", "records": lines}
     assert len(lines) == len(rows)
@@ -153,7 +153,7 @@ def test_json_values_are_given_as_they_are_stored_but_for_line_ends(texts):
 )
 def test_a_value_is_shown_as_its_media_type_says(media_type, value, shown):
     (out,) = records_out(stored_records([(None, value, [("Content-Type", media_type)])]), None)
-    assert shown.items() <= json.loads(encode_document({}, [out]))["records"][0].items()
+    assert shown.items() <= json.loads(encode_document({}, encode_list([out])))["records"][0].items()
 
 
 def test_what_cannot_be_decoded_is_an_entry_with_its_bounds():

@@ -1,0 +1,166 @@
+"""Renders stored batches as the records of a JSON document, as NDJSON, or as bare values.
+
+The compiled codec renders runs of uncompressed batches without an object for each record. It declines a batch that is
+compressed, damaged inside or unusual: such a batch is unpacked for it, or rendered by the plain Python twin
+(record_json.py). Both make the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import partial
+from typing import NamedTuple
+
+import penstock_codec
+from engine.errors import DecodedTooLarge, InvalidBatch
+from engine.format import batch as record_batch
+from engine.format.batch import Codec, Header
+from gateway.fetch.record_json import (
+    Bounds,
+    Out,
+    Undecodable,
+    bare_value,
+    decode_stored,
+    encode_lines,
+    encode_list,
+    end_of,
+    records_out,
+)
+
+_FORMS = {None: 0, "json": 1, "text": 2, "base64": 3}  # as numbered in penstock_codec/src/render.h
+_DONE, _DECLINED, _FULL, _BOUND = range(4)
+_UNBOUNDED = 2**63 - 1
+
+
+class Style(IntEnum):
+    """How records are written one after another; the numbers are those of the compiled codec."""
+
+    ARRAY = 0  # with commas between, for a JSON document
+    LINES = 1
+    VALUES = 2  # lines of values alone
+
+
+class Rendered(NamedTuple):
+    """The text of some records, the next offset, and the unpacked bytes of their batches.
+
+    `has_gap`: a batch could not be decoded, which a repair may change.
+    """
+
+    text: bytes
+    next_offset: int
+    record_count: int
+    size_bytes: int
+    has_gap: bool
+
+
+def render_stored(
+    data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, form: str | None, style: Style
+) -> Rendered:
+    """Returns the records at or after the offset, as far as the bounds allow. Raises InvalidBatch.
+
+    The reader of the batches has verified their checksums.
+    """
+    if penstock_codec.native is None or bounds.max_records == 0:
+        return render_plainly(data, offset, next_offset, bounds, form, style)
+    return _Run(data, offset, next_offset, bounds, form, style).rendered()
+
+
+def render_plainly(
+    data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, form: str | None, style: Style
+) -> Rendered:
+    """Returns what `render_stored` returns, without the compiled codec. Raises as it does."""
+    outs, end, size_bytes = decode_stored(data, offset, next_offset, bounds, partial(records_out, form=form))
+    has_gap = any(isinstance(out, Undecodable) for out in outs)
+    return Rendered(_text_of(outs, style), end, len(outs), size_bytes, has_gap)
+
+
+def _text_of(outs: Sequence[Out], style: Style) -> bytes:
+    if style is Style.ARRAY:
+        return encode_list(outs)
+    if style is Style.LINES:
+        return encode_lines(outs)
+    return b"".join(bare_value(out) + b"\n" for out in outs)
+
+
+class _Run:
+    """One pass over the batches of an answer: by the compiled codec, and batch by batch where it declines."""
+
+    def __init__(
+        self, data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, form: str | None, style: Style
+    ) -> None:
+        self._data = data
+        self._offset = offset
+        self._next_offset = next_offset
+        self._bounds = bounds
+        self._form = form
+        self._style = style
+        self._position = 0
+        self._pieces: list[bytes] = []
+        self._record_count = 0
+        self._last_offset = -1
+        self._size_bytes = 0
+        self._has_gap = False
+
+    def rendered(self) -> Rendered:
+        while True:
+            end, self._position = self._compiled(self._data, self._position, self._bounds.bytes_max)
+            if end == _DECLINED:
+                self._one_batch()
+                end = _FULL if self._records_left() == 0 else end
+            if end == _FULL:
+                self._next_offset = self._last_offset + 1
+            elif end == _BOUND:
+                self._next_offset = record_batch.read_header(self._data, self._position).base_offset
+            if end != _DECLINED:
+                between = b"," if self._style is Style.ARRAY else b""
+                text = self._pieces[0] if len(self._pieces) == 1 else between.join(self._pieces)
+                return Rendered(text, self._next_offset, self._record_count, self._size_bytes, self._has_gap)
+
+    def _compiled(self, data: record_batch.Buffer, position: int, bytes_max: int) -> tuple[int, int]:
+        """Renders batches by the compiled codec. Returns how that ended, and the position of the next batch."""
+        assert penstock_codec.native is not None
+        left = bytes_max - self._size_bytes
+        text, position, last_offset, count, now_left, end = penstock_codec.native.render(
+            data, position, self._offset, _FORMS[self._form], self._style, self._records_left(), left
+        )
+        self._size_bytes += left - now_left
+        if count:
+            self._last_offset = last_offset
+            self._record_count += count
+            self._pieces.append(text)
+        return end, position
+
+    def _records_left(self) -> int:
+        return -1 if self._bounds.max_records is None else self._bounds.max_records - self._record_count
+
+    def _one_batch(self) -> None:
+        """Renders the batch at the position, which the compiled codec has declined. Raises InvalidBatch."""
+        _, header = next(record_batch.walk(self._data, self._position))
+        batch: record_batch.Buffer = self._data[self._position : self._position + header.size_bytes]
+        self._position += header.size_bytes
+        if header.codec != Codec.NONE and not header.is_control:
+            try:
+                batch = record_batch.uncompressed(batch, header, self._bounds.batch_bytes_max)
+            except InvalidBatch as error:
+                bytes_used = self._bounds.batch_bytes_max if isinstance(error, DecodedTooLarge) else 0
+                gap = Undecodable(max(header.base_offset, self._offset), header.next_offset - 1)
+                self._add([gap], bytes_used)
+                return
+            if self._compiled(batch, 0, _UNBOUNDED)[0] != _DECLINED:
+                return
+        self._plainly(bytes(batch), header)
+
+    def _plainly(self, batch: bytes, header: Header) -> None:
+        records_left = None if self._bounds.max_records is None else self._records_left()
+        bounds = Bounds(records_left, self._bounds.batch_bytes_max, self._bounds.bytes_max)
+        show = partial(records_out, form=self._form)
+        self._add(*decode_stored(batch, self._offset, header.next_offset, bounds, show)[::2])
+
+    def _add(self, outs: Sequence[Out], size_bytes: int) -> None:
+        self._size_bytes += size_bytes
+        if outs:
+            self._has_gap = self._has_gap or any(isinstance(out, Undecodable) for out in outs)
+            self._record_count += len(outs)
+            self._last_offset = end_of(outs[-1]) - 1
+            self._pieces.append(_text_of(outs, self._style))

@@ -1,0 +1,87 @@
+#include "records.h"
+
+#include "batch.h"
+#include "spans.h"
+#include "utf8.h"
+#include "varint.h"
+
+enum next batch_header_read(const uint8_t *at, const uint8_t *end, struct batch_header *header)
+{
+    if (end - at < BATCH_HEADER_BYTES) {
+        return NEXT_NONE;
+    }
+    int64_t size_bytes = (int64_t)get_i32(at + BATCH_LENGTH_AT) + BATCH_PREFIX_BYTES;
+    if (at[BATCH_MAGIC_AT] != BATCH_MAGIC || size_bytes < BATCH_HEADER_BYTES) {
+        return NEXT_BAD;
+    }
+    if (size_bytes > end - at) {
+        return NEXT_NONE;
+    }
+    *header = (struct batch_header){
+        .base_offset = get_i64(at),
+        .base_timestamp = get_i64(at + BATCH_BASE_TIMESTAMP_AT),
+        .max_timestamp = get_i64(at + BATCH_MAX_TIMESTAMP_AT),
+        .producer_id = get_i64(at + BATCH_PRODUCER_ID_AT),
+        .size_bytes = (size_t)size_bytes,
+        .last_offset_delta = get_i32(at + BATCH_LAST_DELTA_AT),
+        .record_count = get_i32(at + BATCH_COUNT_AT),
+        .attributes = get_i16(at + BATCH_ATTRIBUTES_AT),
+    };
+    return NEXT_FOUND;
+}
+
+/* Reads a length and that many bytes; -1 means null. */
+static inline const uint8_t *text_read(const uint8_t *at, const uint8_t *end, struct text *text)
+{
+    int64_t length;
+    at = get_varint(at, end, &length);
+    if (!at || length < SPAN_NULL || length > end - at || length > INT32_MAX) {
+        return NULL;
+    }
+    *text = (struct text){at, (int32_t)length};
+    return length > 0 ? at + length : at;
+}
+
+const uint8_t *header_read(const uint8_t *at, const uint8_t *end, struct header *header)
+{
+    at = text_read(at, end, &header->name);
+    if (!at || header->name.length < 0 || !utf8_is_valid(header->name.begin, at)) {
+        return NULL;
+    }
+    return text_read(at, end, &header->value);
+}
+
+/* Returns whether the record's headers end where it ends. */
+static bool has_whole_headers(const struct record *record)
+{
+    const uint8_t *at = record->headers;
+    struct header header;
+    for (int32_t index = 0; index < record->header_count; index++) {
+        at = header_read(at, record->end, &header);
+        if (!at) {
+            return false;
+        }
+    }
+    return at == record->end;
+}
+
+const uint8_t *record_read(const uint8_t *at, const uint8_t *end, struct record *record)
+{
+    int64_t length, count;
+    at = get_varint(at, end, &length);
+    if (!at || length < 1 || length > end - at || *at >= 0x80) { /* attributes: all readers skip one byte */
+        return NULL;
+    }
+    record->end = at + length;
+    at = get_varint(at + 1, record->end, &record->timestamp_delta);
+    at = at ? get_varint(at, record->end, &record->offset_delta) : NULL;
+    at = at ? text_read(at, record->end, &record->key) : NULL;
+    at = at ? text_read(at, record->end, &record->value) : NULL;
+    at = at ? get_varint(at, record->end, &count) : NULL;
+    if (!at || count < 0 || count > record->end - at) {
+        return NULL;
+    }
+    record->headers = at;
+    record->header_count = (int32_t)count;
+    return has_whole_headers(record) ? record->end : NULL;
+}
