@@ -19,6 +19,22 @@ class Native(Protocol):
         entry: bytes | None = None,
         /,
     ) -> bytearray: ...
+    def find_objects(
+        self, body: Buffer, are_lines: bool, depth_max: int, digits_max: int, /
+    ) -> tuple[bytes, int] | None: ...
+    def group_objects(
+        self, body: Buffer, rows: bytes, partitions: int, fixed: int, without_key: int, timestamp_max: int, /
+    ) -> dict[int, bytes] | None: ...
+    def encode_objects(
+        self,
+        body: Buffer,
+        rows: bytes,
+        are_lines: bool,
+        timestamp: int,
+        key: bytes | None = None,
+        entry: bytes | None = None,
+        /,
+    ) -> tuple[bytearray, int]: ...
     def render(
         self,
         data: Buffer,

@@ -138,8 +138,29 @@ def encode_spans(
     Raises BatchTooLarge.
     """
     assert penstock_codec.native is not None
-    header = None if entry is None else _stored_bytes(entry)
-    data = penstock_codec.native.encode_values(body, spans, timestamp, key, header)
+    data = penstock_codec.native.encode_values(body, spans, timestamp, key, entry and _stored_bytes(entry))
+    return finished(data, codec, decoded_bytes_max)
+
+
+def encode_objects(
+    body: Buffer,
+    rows: bytes,
+    timestamp: int,
+    key: bytes | None = None,
+    entry: StoredHeader | None = None,
+    *,
+    are_lines: bool,
+) -> tuple[bytearray, int]:
+    """Encode one batch of the record objects that the compiled codec found in a body; `finished` completes it.
+
+    Also return the size of the largest record: key, value and headers.
+    """
+    assert penstock_codec.native is not None
+    return penstock_codec.native.encode_objects(body, rows, are_lines, timestamp, key, entry and _stored_bytes(entry))
+
+
+def finished(data: bytearray, codec: Codec, decoded_bytes_max: int) -> bytearray:
+    """Return a batch of the compiled codec, compressed and with its checksum. Raises BatchTooLarge."""
     if codec != Codec.NONE:
         _check_decoded_bytes(len(data), decoded_bytes_max)
         _compress(data, codec)

@@ -8,17 +8,20 @@ partition are accepted or rejected together: the first problem of one of them is
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import NamedTuple
 
 from msgspec import Raw, Struct
 
+import penstock_codec
 from engine.format import batch as record_batch
 from engine.format.batch import Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
+
+_ANY_TIME = 2**63 - 1
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -55,7 +58,17 @@ class IncomingSpans(NamedTuple):
         return record_batch.spanned(self.body, self.spans)
 
 
-Incoming = IncomingValues | IncomingSpans | list[IncomingRow]
+class IncomingObjects(NamedTuple):
+    """Record objects as the compiled codec has found them in the body. `plainly` decodes them without it."""
+
+    body: bytes
+    rows: bytes
+    record_count: int
+    are_lines: bool
+    plainly: Callable[[], list[IncomingRow]]
+
+
+Incoming = IncomingValues | IncomingSpans | IncomingObjects | list[IncomingRow]
 
 
 class Batch(NamedTuple):
@@ -91,7 +104,7 @@ class Destination(NamedTuple):
     key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
 
 
-Records = list[RowFields] | IncomingValues | IncomingSpans
+Records = list[RowFields] | IncomingValues | IncomingSpans | IncomingObjects
 RecordsByPartition = dict[int, Records]
 ProblemsByPartition = dict[int, Problem]
 
@@ -104,6 +117,10 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int) -> list[Ba
     check_count(count_of(incoming), records_max)
     if isinstance(incoming, IncomingSpans) or (isinstance(incoming, IncomingValues) and to.key is None):
         return [encode(_common_partition(to), incoming, to)]
+    if isinstance(incoming, IncomingObjects):
+        found = _grouped_objects(incoming, to)
+        if found is not None:
+            return [encode(partition, records, to) for partition, records in found]
     grouped, problems = group_by_partition(incoming, to)
     if problems:
         raise next(iter(problems.values()))
@@ -117,6 +134,18 @@ def _common_partition(to: Destination) -> int:
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
 
 
+def _grouped_objects(incoming: IncomingObjects, to: Destination) -> list[tuple[int, IncomingObjects]] | None:
+    """Returns each partition's records; None if one of them has a problem."""
+    assert penstock_codec.native is not None
+    partitions = 0 if to.partitioner is None else to.partitioner.partitions
+    fixed = -1 if to.partition is None else to.partition
+    latest = to.now_ms + to.settings.timestamp_ahead_ms_max if to.settings.timestamp_type == "create" else _ANY_TIME
+    found = penstock_codec.native.group_objects(
+        incoming.body, incoming.rows, partitions, fixed, _common_partition(to), latest
+    )
+    return None if found is None else [(number, incoming._replace(rows=rows)) for number, rows in found.items()]
+
+
 def group_by_partition(
     incoming: Incoming, to: Destination, positions: Sequence[int] | None = None
 ) -> tuple[RecordsByPartition, ProblemsByPartition]:
@@ -126,6 +155,8 @@ def group_by_partition(
     """
     if isinstance(incoming, IncomingSpans):
         incoming = [IncomingRow(None, value, []) for value in incoming.values()]
+    elif isinstance(incoming, IncomingObjects):
+        incoming = incoming.plainly()
     elif isinstance(incoming, IncomingValues):
         incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
     grouped: dict[int, list[RowFields]] = {}
@@ -161,6 +192,12 @@ def encode(partition: int, records: Records, to: Destination) -> Batch:
             record_batch.encode_spans(records.body, records.spans, to.now_ms, codec, unpacked, to.key, entry),
             records.record_count,
         )
+    elif isinstance(records, IncomingObjects):
+        data, longest = record_batch.encode_objects(
+            records.body, records.rows, to.now_ms, to.key, entry, are_lines=records.are_lines
+        )
+        _check_size(longest, settings)
+        data, count = record_batch.finished(data, codec, unpacked), record_batch.read_header(data).record_count
     elif isinstance(records, IncomingValues):
         if records.size_bytes > settings.record_bytes_max:  # otherwise no record can exceed it
             _check_size(max(len(bytes(value)) for value in records.values), settings)
@@ -197,9 +234,9 @@ def check_count(count: int, records_max: int) -> None:
         )
 
 
-def count_of(records: IncomingValues | IncomingSpans | Sized) -> int:
+def count_of(records: IncomingValues | IncomingSpans | IncomingObjects | Sized) -> int:
     """Returns the number of records."""
-    if isinstance(records, IncomingSpans):
+    if isinstance(records, IncomingSpans | IncomingObjects):
         return records.record_count
     return len(records.values) if isinstance(records, IncomingValues) else len(records)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+import penstock_codec
 from engine.format.batch import RESERVED_PREFIX
 from gateway.http.json_limits import (
     DEFAULT_LIMITS,
@@ -27,7 +29,7 @@ from gateway.http.json_limits import (
 from gateway.http.problems import Problem
 from gateway.http.record_content_type import is_text, media_type_of
 from gateway.http.times import rfc3339_ms
-from gateway.produce.batching import Headers, Incoming, IncomingRow, IncomingValues
+from gateway.produce.batching import Headers, Incoming, IncomingObjects, IncomingRow, IncomingValues
 
 _NULL = b"null"
 ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'
@@ -100,11 +102,31 @@ def decode_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incomin
 
     Raises Problem: invalid_utf8, malformed_json, unknown_field, invalid_body, json_too_complex.
     """
+    return _found_objects(body, limits, are_lines=False) or decode_envelope_plainly(body, limits)
+
+
+def _found_objects(body: bytes, limits: JsonLimits, *, are_lines: bool) -> IncomingObjects | None:
+    """Returns the records that the compiled codec finds; None without it, and if it declines or finds none."""
+    native = penstock_codec.native
+    found = None if native is None else native.find_objects(body, are_lines, limits.depth_max, limits.digits_max)
+    if found is None or not found[1]:
+        return None
+    rows, count = found
+    plainly = decode_record_lines_plainly if are_lines else _envelope_rows
+    return IncomingObjects(body, rows, count, are_lines, partial(plainly, body, limits))
+
+
+def decode_envelope_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> IncomingValues | list[IncomingRow]:
+    """Returns what `decode_envelope` returns, without the compiled codec. Raises as it does."""
     check_utf8(body)
     values = _bare_values(body)
     if values is not None:
         check_values(values.values, limits)
         return values
+    return _envelope_rows(body, limits)
+
+
+def _envelope_rows(body: bytes, limits: JsonLimits) -> list[IncomingRow]:
     return to_rows(_decode_envelope(body, _ENVELOPE).records, limits)
 
 
@@ -146,8 +168,13 @@ def _bare_values(body: bytes) -> IncomingValues | None:
     return IncomingValues([record.value for record in envelope.records], len(body))
 
 
-def decode_record_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+def decode_record_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
     """Returns the records of NDJSON with `ndjson=records`. Raises Problem with the number of the bad line or record."""
+    return _found_objects(body, limits, are_lines=True) or decode_record_lines_plainly(body, limits)
+
+
+def decode_record_lines_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+    """Returns what `decode_record_lines` returns, without the compiled codec. Raises as it does."""
     records: list[FetchedObject] = _decode_lines(body, _LINE)
     _drop_positions(body, records)
     return to_rows(records, limits)

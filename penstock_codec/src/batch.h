@@ -29,4 +29,16 @@ enum {
     BATCH_KEYED_PRODUCER = -2, /* KEYED_PRODUCER in engine/format/batch_header.py */
 };
 
+/* The fields of the header of a batch that is made here. */
+struct batch_fields {
+    size_t size_bytes;
+    size_t record_count;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    bool is_keyed;
+};
+
+/* Writes the header of an uncompressed batch at offset 0, without its checksum. */
+void batch_header_put(const struct batch_fields *fields, uint8_t *to);
+
 #endif

@@ -34,22 +34,6 @@ size_t values_batch_bytes(const struct values_batch *batch, size_t size)
     return bytes;
 }
 
-static void put_header(const struct values_batch *batch, uint8_t *to, size_t size_bytes)
-{
-    memset(to, 0, BATCH_HEADER_BYTES);
-    put_big_endian(to + BATCH_LENGTH_AT, size_bytes - BATCH_PREFIX_BYTES, 4);
-    put_big_endian(to + BATCH_LEADER_EPOCH_AT, UINT64_MAX, 4);
-    to[BATCH_MAGIC_AT] = BATCH_MAGIC;
-    put_big_endian(to + BATCH_LAST_DELTA_AT, batch->count - 1, 4);
-    put_big_endian(to + BATCH_BASE_TIMESTAMP_AT, (uint64_t)batch->timestamp, 8);
-    put_big_endian(to + BATCH_MAX_TIMESTAMP_AT, (uint64_t)batch->timestamp, 8);
-    int64_t producer_id = batch->entry ? BATCH_KEYED_PRODUCER : -1;
-    put_big_endian(to + BATCH_PRODUCER_ID_AT, (uint64_t)producer_id, 8);
-    put_big_endian(to + BATCH_PRODUCER_EPOCH_AT, UINT64_MAX, 2);
-    put_big_endian(to + BATCH_BASE_SEQUENCE_AT, UINT64_MAX, 4);
-    put_big_endian(to + BATCH_COUNT_AT, batch->count, 4);
-}
-
 static inline uint8_t *put_nullable(uint8_t *to, const uint8_t *from, int32_t length)
 {
     to = put_varint(to, length);
@@ -80,7 +64,14 @@ static inline uint8_t *put_record(const struct values_batch *batch, uint8_t *to,
 
 void values_batch_put(const struct values_batch *batch, uint8_t *to, size_t size_bytes)
 {
-    put_header(batch, to, size_bytes);
+    struct batch_fields fields = {
+        .size_bytes = size_bytes,
+        .record_count = batch->count,
+        .base_timestamp = batch->timestamp,
+        .max_timestamp = batch->timestamp,
+        .is_keyed = batch->entry != NULL,
+    };
+    batch_header_put(&fields, to);
     to += BATCH_HEADER_BYTES;
     for (size_t index = 0; index < batch->count; index++) {
         to = put_record(batch, to, index);

@@ -69,6 +69,16 @@ static enum media media_named(struct text type)
     return is_text ? MEDIA_TEXT : MEDIA_OTHER;
 }
 
+bool media_names_type(struct text name)
+{
+    return is_equal(name, "content-type");
+}
+
+enum media media_of_type(struct text type)
+{
+    return media_named(type_alone(type));
+}
+
 enum media media_of(const struct record *record)
 {
     const uint8_t *at = record->headers;
@@ -78,8 +88,8 @@ enum media media_of(const struct record *record)
         if (!at) {
             break; /* cannot be: record_read has read them */
         }
-        if (header.value.length > 0 && is_equal(header.name, "content-type")) {
-            return media_named(type_alone(header.value));
+        if (header.value.length > 0 && media_names_type(header.name)) {
+            return media_of_type(header.value);
         }
     }
     return MEDIA_JSON;

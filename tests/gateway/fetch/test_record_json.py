@@ -12,6 +12,7 @@ from engine.format.batch import Row
 from gateway.fetch.record_json import Undecodable, bare_value, encode_document, encode_lines, encode_list, records_out
 from gateway.produce.json_records import decode_record_lines
 from tests.gateway.json_texts import TEXTS, json_texts
+from tests.gateway.produce.test_json_records import rows_of
 
 FORMS = [None, "json", "text", "base64"]
 MEDIA_TYPES = ["application/json", "text/plain; charset=utf-8", "image/png", "application/geo+json", "", "é", "text/"]
@@ -122,7 +123,7 @@ def test_bare_values_are_one_valid_line_each(rows, form):
 def test_lines_in_base64_can_be_produced_again_and_are_the_same_records(rows):
     """Headers of one name keep their order; JSON objects have no order between names."""
     lines = encode_lines(records_out(stored_records(rows), "base64"))
-    again = decode_record_lines(lines)
+    again = rows_of(decode_record_lines(lines))
     for (key, value, headers), row in zip(rows, again, strict=True):
         assert (row.key, row.value) == (key, value)
         assert sorted(row.headers, key=lambda pair: pair[0]) == sorted(headers, key=lambda pair: pair[0])

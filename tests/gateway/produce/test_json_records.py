@@ -8,8 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.http.problems import Problem
-from gateway.produce.batching import IncomingRow, IncomingValues
+from gateway.produce.batching import IncomingObjects, IncomingRow, IncomingValues
 from gateway.produce.json_records import decode_envelope, decode_record_lines
+from tests.codecs import each_codec  # noqa: F401
 from tests.gateway.json_texts import SPACES, SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
 from tests.gateway.refusals import refusal_of
 
@@ -24,7 +25,12 @@ OPTIONAL = {
 RECORDS = st.fixed_dictionaries({"value": VALUES}, optional=OPTIONAL)
 
 
+pytestmark = pytest.mark.usefixtures("each_codec")
+
+
 def rows_of(incoming):
+    if isinstance(incoming, IncomingObjects):
+        return incoming.plainly()
     if isinstance(incoming, IncomingValues):
         return [IncomingRow(None, bytes(value), []) for value in incoming.values]
     return incoming
@@ -58,7 +64,7 @@ def test_an_envelope_is_read_however_it_is_written(data, records):
 @given(st.data(), st.lists(RECORDS, min_size=1, max_size=4))
 def test_record_lines_are_read_however_they_are_written(data, records):
     lines = [data.draw(written(record, SPACES_IN_LINE)) for record in records]
-    for row, record in zip(decode_record_lines("\n".join(lines).encode()), records, strict=True):
+    for row, record in zip(rows_of(decode_record_lines("\n".join(lines).encode())), records, strict=True):
         assert_is(row, record)
 
 

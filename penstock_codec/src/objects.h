@@ -1,0 +1,53 @@
+/* JSON record objects, in an envelope or one on a line: a row of spans for each.
+ *
+ * Takes the members that most producers send: value, key, headers of texts, a timestamp in milliseconds, a partition.
+ * Everything else makes it decline: base64, escapes in keys and in headers, a member given twice, unknown members.
+ */
+#ifndef PENSTOCK_OBJECTS_H
+#define PENSTOCK_OBJECTS_H
+
+#include "json.h"
+#include "lines.h"
+#include "spans.h"
+
+enum { ROW_NONE = -1 }; /* a timestamp or a partition that is not given */
+
+/* A record object. `key` has no quotes; `headers` is an object, or SPAN_NULL without one. */
+struct row {
+    struct span key;
+    struct span value;
+    struct span headers;
+    int64_t timestamp;
+    int32_t partition;
+    uint32_t bytes; /* of value and headers, as the limit on a record counts them */
+};
+
+struct rows {
+    struct row *rows;
+    size_t count;
+    size_t room;
+};
+
+/* Finds the record objects of `{"records":[…]}`. */
+enum found objects_find(const uint8_t *body, size_t size, struct json_limits limits, struct rows *rows);
+
+/* Finds the record objects of lines. A line may have the offset that a fetch gives it, which drops its partition. */
+enum found object_lines_find(const uint8_t *body, size_t size, struct json_limits limits, struct rows *rows);
+
+void rows_free(struct rows *rows);
+
+/* A header of a record object: both are in quotes, or the value is null. */
+struct object_header {
+    const uint8_t *name;
+    const uint8_t *value; /* NULL for null */
+    uint32_t name_bytes;
+    uint32_t value_bytes;
+};
+
+enum object_next { OBJECT_HEADER, OBJECT_END, OBJECT_DECLINED };
+
+/* Reads the next header; `at` is behind the opening brace, or where the one before has ended. */
+enum object_next object_header_next(
+    const uint8_t **at, const uint8_t *end, bool is_line, struct object_header *header);
+
+#endif

@@ -1,0 +1,129 @@
+/* Any bytes for the compiled codec, under AddressSanitizer: `make codec-fuzz`. The first bytes choose what is done.
+ *
+ * Beside memory errors it finds results that contradict each other: a batch that the codec has made of a body must be
+ * one that it renders, and a line that it has found must be one value.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../penstock_codec/src/encode.h"
+#include "../../penstock_codec/src/lines.h"
+#include "../../penstock_codec/src/render.h"
+
+static void must(int holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+static enum render_end render_all(const uint8_t *data, size_t size, uint8_t how, int64_t *count)
+{
+    struct render render = {
+        .data = data, .size = size, .records_left = how & 0x40 ? 3 : -1, .bytes_left = how & 0x80 ? 200 : INT64_MAX,
+        .form = how & 3, .style = (how >> 2 & 3) % 3, .offset = how >> 4 & 3, .last_offset = -1,
+    };
+    enum render_end end = render_batches(&render);
+    must(render.position <= size);
+    *count = render.count;
+    output_free(&render.output);
+    return end;
+}
+
+static void check_line(const uint8_t *body, struct span row)
+{
+    struct json_limits limits = {.depth_max = 128, .digits_max = 1000, .is_line = true};
+    if (row.length != SPAN_NULL) {
+        const uint8_t *begin = body + row.begin;
+        must(json_value_end(begin, begin + row.length, &limits) == begin + row.length);
+    }
+}
+
+static void fuzz_lines(const uint8_t *body, size_t size, uint8_t how)
+{
+    struct spans spans = {0};
+    struct json_limits limits = {.depth_max = 128, .digits_max = 1000, .is_line = true};
+    if (lines_find(body, size, limits, &spans) == FOUND && spans.count) {
+        struct values_batch batch = {
+            .body = body, .rows = spans.rows, .count = spans.count, .key_bytes = SPAN_NULL, .timestamp = 1};
+        for (size_t index = 0; index < spans.count; index++) {
+            check_line(body, spans.rows[index]);
+        }
+        size_t bytes = values_batch_bytes(&batch, size);
+        must(bytes > BATCH_HEADER_BYTES);
+        uint8_t *made = malloc(bytes);
+        values_batch_put(&batch, made, bytes);
+        int64_t count;
+        must(render_all(made, bytes, how & 0xF, &count) == RENDER_DONE);
+        must(count == (int64_t)spans.count);
+        free(made);
+    }
+    spans_free(&spans);
+}
+
+/* Spans from anywhere: they must be of the body, or no batch is made. */
+static void fuzz_spans(const uint8_t *data, size_t size)
+{
+    struct span rows[4];
+    if (size < sizeof rows) {
+        return;
+    }
+    memcpy(rows, data, sizeof rows);
+    struct values_batch batch = {
+        .body = data + sizeof rows, .rows = rows, .count = 4, .key = data, .key_bytes = 3, .timestamp = -1};
+    size_t bytes = values_batch_bytes(&batch, size - sizeof rows);
+    if (bytes) {
+        uint8_t *made = malloc(bytes);
+        values_batch_put(&batch, made, bytes);
+        free(made);
+    }
+}
+
+/* Records behind a true header, so that the fuzzer need not find one. */
+static void fuzz_records(const uint8_t *data, size_t size, uint8_t how)
+{
+    size_t bytes = BATCH_HEADER_BYTES + size;
+    uint8_t *batch = calloc(1, bytes);
+    int64_t count;
+    uint8_t records = size ? data[0] % 8 : 0;
+    batch[10] = (uint8_t)((bytes - BATCH_PREFIX_BYTES) >> 8);
+    batch[11] = (uint8_t)(bytes - BATCH_PREFIX_BYTES);
+    batch[BATCH_MAGIC_AT] = BATCH_MAGIC;
+    batch[BATCH_LAST_DELTA_AT + 3] = (uint8_t)(records - 1);
+    memset(batch + BATCH_LAST_DELTA_AT, records ? 0 : 0xFF, 3);
+    batch[BATCH_COUNT_AT + 3] = records;
+    if (size) {
+        memcpy(batch + BATCH_HEADER_BYTES, data + 1, size - 1);
+        render_all(batch, bytes - 1, how, &count);
+        batch[11]--;
+        render_all(batch, bytes - 1, how, &count);
+    }
+    free(batch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    int64_t count;
+    if (size < 2 || size > 60000) {
+        return 0;
+    }
+    /* Memory of its own, so that a read behind the end is found. */
+    size_t rest = size - 2;
+    uint8_t *copy = malloc(rest ? rest : 1);
+    memcpy(copy, data + 2, rest);
+    switch (data[0] % 4) {
+    case 0:
+        fuzz_lines(copy, rest, data[1]);
+        break;
+    case 1:
+        fuzz_spans(copy, rest);
+        break;
+    case 2:
+        fuzz_records(copy, rest, data[1]);
+        break;
+    default:
+        render_all(copy, rest, data[1], &count);
+    }
+    free(copy);
+    return 0;
+}
