@@ -35,6 +35,7 @@ class Native(Protocol):
         entry: bytes | None = None,
         /,
     ) -> tuple[bytearray, int]: ...
+    def check_records(self, batch: Buffer, record_bytes_max: int, /) -> bool: ...
     def render(
         self,
         data: Buffer,

@@ -230,11 +230,21 @@ def uncompressed(batch: Buffer, header: Header, decoded_bytes_max: int) -> memor
 def check_records(batch: Buffer, *, record_bytes_max: int, decoded_bytes_max: int = DECODED_BYTES_MAX) -> None:
     """Check the records of a client's batch against its header, which `check_client_batch` must have checked.
 
-    Raises InvalidBatch, DecodedTooLarge, RecordTooLarge. Measured: 4.7 M records/s; the compiled reader alone takes a
-    third of that time. Asking each record for its headers is faster than searching all bytes for a name.
+    Raises InvalidBatch, DecodedTooLarge, RecordTooLarge.
     """
-    header = read_header(batch)
-    whole = _unpacked(batch, header, decoded_bytes_max)
+    header, native = read_header(batch), penstock_codec.native
+    if header.codec != Codec.NONE:
+        batch = _unpacked(batch, header, decoded_bytes_max)
+    if native is None or not native.check_records(batch, record_bytes_max):
+        _check_records_plainly(_with_slack(batch), header, record_bytes_max)
+
+
+def _check_records_plainly(whole: memoryview, header: Header, record_bytes_max: int) -> None:
+    """Checks what the compiled codec checks, and says what is wrong.
+
+    Measured: 4.7 M records/s; the compiled reader alone takes a third of that time. Asking each record for its headers
+    is faster than searching all bytes for a name.
+    """
     may_be_too_large = len(whole) - HEADER_BYTES > record_bytes_max
     latest = header.max_timestamp
     try:
@@ -320,7 +330,7 @@ def _as_consumer_record(record: Record) -> Record:
 def _unpacked(batch: Buffer, header: Header, bytes_max: int) -> memoryview:
     """Returns the batch, decompressed, with slack behind it: the compiled reader may read a few bytes beyond."""
     if header.codec == Codec.NONE:
-        return memoryview(b"".join((batch, _SLACK)))[: len(batch)]
+        return _with_slack(batch)
     view = memoryview(batch)
     head = bytearray(view[:HEADER_BYTES])
     mark_uncompressed(head)
@@ -332,6 +342,10 @@ def _unpacked(batch: Buffer, header: Header, bytes_max: int) -> memoryview:
         ) from None
     except (Broken, ValueError) as error:
         raise _undecodable(error) from error
+
+
+def _with_slack(batch: Buffer) -> memoryview:
+    return memoryview(b"".join((batch, _SLACK)))[: len(batch)]
 
 
 def _undecodable(error: Exception) -> InvalidBatch:

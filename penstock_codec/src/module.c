@@ -7,6 +7,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "check.h"
 #include "encode.h"
 #include "encode_rows.h"
 #include "lines.h"
@@ -310,6 +311,25 @@ static PyObject *encode_objects(PyObject *module, PyObject *arguments)
     return result;
 }
 
+PyDoc_STRVAR(check_records_doc,
+    "check_records(batch, record_bytes_max) -> bool\n\n"
+    "Returns whether the records of an uncompressed batch are what its header says. src/check.h has the checks.");
+
+static PyObject *check_records(PyObject *module, PyObject *arguments)
+{
+    Py_buffer batch;
+    long long record_bytes_max;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*L", &batch, &record_bytes_max)) {
+        return NULL;
+    }
+    PyThreadState *state = unlock((size_t)batch.len);
+    bool are_right = record_bytes_max >= 0 && records_are_right(batch.buf, (size_t)batch.len, (uint64_t)record_bytes_max);
+    lock(state);
+    release(&batch);
+    return PyBool_FromLong(are_right);
+}
+
 PyDoc_STRVAR(render_doc,
     "render(data, position, offset, form, style, records_left, bytes_left)\n"
     "    -> (text, position, last_offset, count, bytes_left, end)\n\n"
@@ -352,6 +372,7 @@ static PyMethodDef methods[] = {
     {"find_objects", find_objects, METH_VARARGS, find_objects_doc},
     {"group_objects", group_objects, METH_VARARGS, group_objects_doc},
     {"encode_objects", encode_objects, METH_VARARGS, encode_objects_doc},
+    {"check_records", check_records, METH_VARARGS, check_records_doc},
     {"render", render, METH_VARARGS, render_doc},
     {"find_lines", find_lines, METH_VARARGS, find_lines_doc},
     {"encode_values", encode_values, METH_VARARGS, encode_values_doc},

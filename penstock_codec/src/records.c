@@ -5,28 +5,38 @@
 #include "utf8.h"
 #include "varint.h"
 
+static int64_t size_of_batch(const uint8_t *at)
+{
+    return (int64_t)get_i32(at + BATCH_LENGTH_AT) + BATCH_PREFIX_BYTES;
+}
+
+void batch_fields_read(const uint8_t *at, struct batch_header *header)
+{
+    *header = (struct batch_header){
+        .base_offset = get_i64(at),
+        .base_timestamp = get_i64(at + BATCH_BASE_TIMESTAMP_AT),
+        .max_timestamp = get_i64(at + BATCH_MAX_TIMESTAMP_AT),
+        .producer_id = get_i64(at + BATCH_PRODUCER_ID_AT),
+        .size_bytes = (size_t)size_of_batch(at),
+        .last_offset_delta = get_i32(at + BATCH_LAST_DELTA_AT),
+        .record_count = get_i32(at + BATCH_COUNT_AT),
+        .attributes = get_i16(at + BATCH_ATTRIBUTES_AT),
+    };
+}
+
 enum next batch_header_read(const uint8_t *at, const uint8_t *end, struct batch_header *header)
 {
     if (end - at < BATCH_HEADER_BYTES) {
         return NEXT_NONE;
     }
-    int64_t size_bytes = (int64_t)get_i32(at + BATCH_LENGTH_AT) + BATCH_PREFIX_BYTES;
+    int64_t size_bytes = size_of_batch(at);
     if (at[BATCH_MAGIC_AT] != BATCH_MAGIC || size_bytes < BATCH_HEADER_BYTES) {
         return NEXT_BAD;
     }
     if (size_bytes > end - at) {
         return NEXT_NONE;
     }
-    *header = (struct batch_header){
-        .base_offset = get_i64(at),
-        .base_timestamp = get_i64(at + BATCH_BASE_TIMESTAMP_AT),
-        .max_timestamp = get_i64(at + BATCH_MAX_TIMESTAMP_AT),
-        .producer_id = get_i64(at + BATCH_PRODUCER_ID_AT),
-        .size_bytes = (size_t)size_bytes,
-        .last_offset_delta = get_i32(at + BATCH_LAST_DELTA_AT),
-        .record_count = get_i32(at + BATCH_COUNT_AT),
-        .attributes = get_i16(at + BATCH_ATTRIBUTES_AT),
-    };
+    batch_fields_read(at, header);
     return NEXT_FOUND;
 }
 

@@ -48,6 +48,9 @@ enum next { NEXT_FOUND, NEXT_NONE, NEXT_BAD };
 /* Reads the header of the batch at `at`. NEXT_NONE if the whole batch is not there, NEXT_BAD if it is none. */
 enum next batch_header_read(const uint8_t *at, const uint8_t *end, struct batch_header *header);
 
+/* Reads the fields of a header, whose bytes must be there. */
+void batch_fields_read(const uint8_t *at, struct batch_header *header);
+
 /* Reads the record at `at` with its headers. Returns where it ends; NULL if it is malformed or unusual. */
 const uint8_t *record_read(const uint8_t *at, const uint8_t *end, struct record *record);
 

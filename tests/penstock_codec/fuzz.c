@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "../../penstock_codec/src/encode.h"
+#include "../../penstock_codec/src/encode_rows.h"
 #include "../../penstock_codec/src/lines.h"
+#include "../../penstock_codec/src/placement.h"
 #include "../../penstock_codec/src/render.h"
 
 static void must(int holds)
@@ -61,6 +63,50 @@ static void fuzz_lines(const uint8_t *body, size_t size, uint8_t how)
     spans_free(&spans);
 }
 
+/* Makes a batch of the rows, and renders it. */
+static void make_batch(const uint8_t *body, size_t size, const struct row *rows, size_t count, bool is_line, bool is_ours)
+{
+    struct rows_batch batch = {
+        .body = body, .size = size, .rows = rows, .count = count, .key = {NULL, SPAN_NULL},
+        .entry = {NULL, SPAN_NULL}, .timestamp = 5, .is_line = is_line};
+    size_t bytes = rows_batch_bytes(&batch);
+    must(!is_ours || bytes);
+    if (bytes) {
+        uint8_t *made = malloc(bytes);
+        int64_t rendered;
+        rows_batch_put(&batch, made, bytes);
+        enum render_end end = render_all(made, bytes, 0, &rendered);
+        must(!is_ours || (end == RENDER_DONE && rendered == (int64_t)count));
+        free(made);
+    }
+}
+
+static void fuzz_objects(const uint8_t *body, size_t size, uint8_t how)
+{
+    struct rows rows = {0};
+    struct json_limits limits = {.depth_max = 128, .digits_max = 1000};
+    bool is_line = how & 1;
+    enum found found = is_line ? object_lines_find(body, size, limits, &rows) : objects_find(body, size, limits, &rows);
+    if (found == FOUND && rows.count) {
+        struct placement placement = {how >> 4, how & 2 ? 3 : -1, 0, 1000};
+        int32_t *targets = malloc(rows.count * sizeof *targets);
+        place_rows(&placement, body, size, rows.rows, rows.count, targets);
+        free(targets);
+        make_batch(body, size, rows.rows, rows.count, is_line, true);
+    }
+    rows_free(&rows);
+}
+
+/* Rows from anywhere: they must be of the body, or no batch is made. */
+static void fuzz_rows(const uint8_t *data, size_t size)
+{
+    struct row rows[2];
+    if (size >= sizeof rows) {
+        memcpy(rows, data, sizeof rows);
+        make_batch(data + sizeof rows, size - sizeof rows, rows, 2, false, false);
+    }
+}
+
 /* Spans from anywhere: they must be of the body, or no batch is made. */
 static void fuzz_spans(const uint8_t *data, size_t size)
 {
@@ -111,7 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t rest = size - 2;
     uint8_t *copy = malloc(rest ? rest : 1);
     memcpy(copy, data + 2, rest);
-    switch (data[0] % 4) {
+    switch (data[0] % 6) {
     case 0:
         fuzz_lines(copy, rest, data[1]);
         break;
@@ -120,6 +166,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 2:
         fuzz_records(copy, rest, data[1]);
+        break;
+    case 3:
+        fuzz_objects(copy, rest, data[1]);
+        break;
+    case 4:
+        fuzz_rows(copy, rest);
         break;
     default:
         render_all(copy, rest, data[1], &count);
