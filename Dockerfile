@@ -1,16 +1,29 @@
 # A node of Penstock: `docker build -t penstock .`, then `docker run -p 127.0.0.1:8080:8080 -v penstock:/data penstock`.
-# Nothing is compiled and nothing unlocked is installed: every package comes from requirements/serve.lock with its hash.
+# Nothing unlocked is installed: every package comes from requirements/serve.lock with its hash. Only the codec is
+# compiled, in a stage of its own, and the image has no compiler.
 # tests/e2e/image.sh builds this file and tries what comes out.
 
 ARG BASE=python:3.11-slim-bookworm
 
-FROM ${BASE} AS build
+FROM ${BASE} AS libraries
 WORKDIR /build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements/serve.lock requirements/serve.lock
 RUN python3 -m venv /opt/penstock \
     && /opt/penstock/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements/serve.lock
+
+# The compiled codec, by Debian's compiler. The headers come with the interpreter of the base, or from Debian with Debian's.
+FROM libraries AS codec
+RUN apt-get update -qq \
+    && apt-get install -qq -y --no-install-recommends gcc libc6-dev >/dev/null \
+    && { [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] \
+        || apt-get install -qq -y --no-install-recommends libpython3-dev >/dev/null; }
+COPY penstock_codec penstock_codec
+RUN /opt/penstock/bin/pip wheel --quiet --no-deps --no-build-isolation -w /wheels ./penstock_codec
+
 # After the libraries, which change seldom.
+FROM libraries AS build
+COPY --from=codec /wheels /wheels
 COPY pyproject.toml pyproject.toml
 COPY README.md README.md
 COPY LICENSE LICENSE
@@ -21,7 +34,8 @@ COPY gateway gateway
 COPY node node
 COPY penstock penstock
 COPY spark_ingest spark_ingest
-RUN /opt/penstock/bin/pip install --quiet --no-deps --no-build-isolation ./penstock . \
+RUN /opt/penstock/bin/pip install --quiet --no-deps --no-build-isolation /wheels/*.whl ./penstock . \
+    && PENSTOCK_CODEC=compiled /opt/penstock/bin/python -m penstock_codec \
     && /opt/penstock/bin/pip uninstall --quiet --yes setuptools pip
 
 FROM ${BASE}

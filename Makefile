@@ -8,6 +8,7 @@ URL ?= http://127.0.0.1:8080
 # `penstock` and `penstock-codec` are in this repository, and not taken from a registry.
 LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
 CODEC := penstock_codec/pyproject.toml penstock_codec/setup.py $(wildcard penstock_codec/src/*.[ch])
+SANITIZED := -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
 ARGS ?=
 # Tests at once: one more than the two cores that we count on, since many of them wait for processes.
 TEST_WORKERS ?= 3
@@ -16,7 +17,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load loadtest power-loss-long crash-long sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
+.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -139,6 +140,21 @@ missing-files-long: $(VENV)/.all ## Remove, empty, swap and grow 10,000 files of
 
 skew-long: $(VENV)/.all ## 10,000 runs with nodes whose clocks differ instead of 500
 	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/skew --timeout 7200 $(ARGS)
+
+codec-asan: $(VENV)/.all ## The tests of the compiled codec under AddressSanitizer and UBSan (gcc)
+	@mkdir -p build
+	$(CC) $(SANITIZED) -fvisibility=hidden -fPIC -shared -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') penstock_codec/src/*.c -o build/codec-asan.so
+	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		PENSTOCK_TEST_CODEC=$(CURDIR)/build/codec-asan.so $(BIN)/pytest tests/penstock_codec $(ARGS)
+
+codec-fuzz: ## libFuzzer at the compiled codec for FUZZ_S (300) seconds, its findings and corpus in build/codec-fuzz (needs clang)
+	@command -v clang >/dev/null || { echo "clang is needed: apt-get install clang"; exit 1; }
+	@mkdir -p build/codec-fuzz/corpus
+	clang $(SANITIZED) -fsanitize=fuzzer tests/penstock_codec/fuzz.c $(filter-out %/module.c,$(wildcard penstock_codec/src/*.c)) -o build/codec-fuzz/run
+	cd build/codec-fuzz && ./run -max_total_time=$(or $(FUZZ_S),300) -max_len=2048 -dict=$(CURDIR)/tests/penstock_codec/fuzz.dict corpus
+
+codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its plain Python twin, in this process
+	@$(BIN)/python -m tests.penstock_codec.measure $(ARGS)
 
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
 	tests/e2e/image.sh

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+import penstock_codec
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
 from engine.shard.shard import Shard
@@ -29,6 +30,8 @@ def time_families(shard: Shard, stages: Stages, watch: LoopWatch) -> Iterator[Nu
     yield Numbers("penstock_flushes_total", "Files flushed to disk (fsync)", None, {"": times.flushes})
     text = "Delay of a timer of the event loop after its due time"
     yield Histograms("penstock_event_loop_lag_seconds", text, None, {"": watch.lag})
+    text = "1 if the compiled codec of record batches runs, 0 if plain Python does its work"
+    yield Numbers("penstock_codec_compiled", text, None, {"": penstock_codec.native is not None})
     text = "CPU time of the event loop's thread; its rate is the utilisation of the loop, at most 1"
     yield Numbers("penstock_event_loop_cpu_seconds_total", text, None, {"": time.thread_time()})
 

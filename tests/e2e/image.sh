@@ -57,6 +57,10 @@ chown 10001:10001 "$work/data"
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 inside() { buildah run -v "$work/data:/data" -e "PENSTOCK_PORT=$port" "$container" -- "$@"; }
 
+say "the compiled codec runs"
+[ "$(inside python3 -m penstock_codec)" = "codec: compiled" ]
+ok
+
 say "runs as uid 10001, not as root"
 [ "$(inside id -u)" = 10001 ]
 ok

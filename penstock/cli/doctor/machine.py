@@ -55,6 +55,7 @@ class Machine:
     newest_file_ahead_s: float  # how far the newest file of the directory is in the future
     python: str
     libraries: dict[str, tuple[str, str | None]]  # pinned libraries: the required version, and the installed one
+    codec_lack: str | None  # why the compiled codec does not run, empty if it does
 
 
 def read_machine(data_dir: str) -> Machine:
@@ -84,6 +85,7 @@ def read_machine(data_dir: str) -> Machine:
         newest_file_ahead_s=_newest_file_ahead(examined),
         python=platform.python_version(),
         libraries=_libraries(),
+        codec_lack=_codec_lack(),
     )
 
 
@@ -176,6 +178,15 @@ def _libraries() -> dict[str, tuple[str, str | None]]:
             except PackageNotFoundError:
                 found[name] = wanted, None
     return found
+
+
+def _codec_lack() -> str | None:
+    """Return None if the codec, which comes with the server, is not installed."""
+    try:
+        from penstock_codec import report
+    except ModuleNotFoundError:
+        return None
+    return report.lack()
 
 
 def _chosen(text: str | None) -> str | None:

@@ -164,3 +164,8 @@ def _software(machine: Machine) -> Iterator[Finding]:
     if not wrong and machine.libraries:
         found = ", ".join(f"{name} {wanted}" for name, (wanted, _) in sorted(machine.libraries.items()))
         yield Finding("libraries", OK, found)
+    if machine.codec_lack:
+        todo = "apt-get install gcc python3-dev, then install again: without it JSON takes several times as long"
+        yield Finding("record codec", WARN, f"plain Python: {machine.codec_lack}", todo)
+    elif machine.codec_lack is not None:
+        yield Finding("record codec", OK, "compiled")

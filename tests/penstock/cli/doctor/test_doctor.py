@@ -12,6 +12,7 @@ from penstock.cli.commands import doctor
 from penstock.cli.doctor import node_checks
 from penstock.cli.doctor.machine import Machine, Mount, read_machine
 from penstock.cli.doctor.machine_checks import check_machine
+from penstock_codec import report
 from tests.penstock.cli.conftest import Run
 
 FIT = Machine(
@@ -35,6 +36,7 @@ FIT = Machine(
     newest_file_ahead_s=0.0,
     python="3.11.7",
     libraries={"aiokafka": ("0.14.0", "0.14.0")},
+    codec_lack="",
 )
 
 
@@ -70,6 +72,7 @@ DANGERS = [
     ("Python", "fail", {"python": "3.10.2"}),
     ("aiokafka", "fail", {"libraries": {"aiokafka": ("0.14.0", "0.15.0")}}),
     ("aiokafka", "fail", {"libraries": {"aiokafka": ("0.14.0", None)}}),
+    ("record codec", "warn", {"codec_lack": "it is not compiled here"}),
 ]
 
 
@@ -96,7 +99,8 @@ def test_this_machine_is_read_and_nothing_stays(tmp_path: Path) -> None:
     assert 0 < machine.flush_s < 60
     assert machine.mount is not None
     assert machine.mount.point in (*map(str, tmp_path.parents), str(tmp_path))
-    assert machine.libraries.keys() == {"penstock", "aiokafka"}
+    assert machine.libraries.keys() == {"penstock", "penstock-codec", "aiokafka"}
+    assert machine.codec_lack == report.lack()
     assert 0 < machine.free_bytes < machine.size_bytes
 
 
@@ -105,7 +109,7 @@ def test_the_command_reports_each_point_and_ends_with_1_if_one_failed(run: Run, 
     ran = run("doctor", "--data-dir", tmp_path)
     assert ran.code == 1
     assert "fail  open files     up to 100\n" in ran.out
-    assert ran.out.splitlines()[-1] == "8 ok, 1 warned, 1 failed"
+    assert ran.out.splitlines()[-1] == "9 ok, 1 warned, 1 failed"
     monkeypatch.setattr(doctor, "read_machine", lambda _: replace(FIT, has_swap=True))
     ran = run("doctor", "--json")
     assert ran.code == 0

@@ -1,0 +1,27 @@
+"""Says which codec runs and, without the compiled one, why and what this machine lacks to compile it."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from pathlib import Path
+
+import penstock_codec
+
+REMEDY = "on Debian apt-get install gcc python3-dev, then make setup"
+
+
+def lack() -> str:
+    """Returns why the compiled codec does not run; empty if it does."""
+    if penstock_codec.native is not None:
+        return ""
+    lacks = missing()
+    return f"{penstock_codec.why_not}; {' and '.join(lacks)} missing" if lacks else penstock_codec.why_not
+
+
+def missing() -> list[str]:
+    """Returns what compiling needs and this machine does not have."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    lacks = [] if shutil.which(compiler) or shutil.which("cc") else [f"a C compiler ({compiler})"]
+    return lacks if headers.exists() else [*lacks, f"Python's headers ({headers})"]
