@@ -13,6 +13,8 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from gateway.produce.placing import Destination, to_batches
+
 import penstock_codec
 from engine.format import batch as record_batch
 from engine.format.batch import stamp
@@ -22,7 +24,6 @@ from gateway.fetch.rendering import Style, render_stored
 from gateway.produce.json_records import decode_envelope
 from gateway.produce.ndjson_values import decode_values
 from gateway.produce.partitioner import Partitioner
-from gateway.produce.placing import Destination, to_batches
 from tests.codecs import COMPILED, plain_codec
 
 RECORDS = 1000

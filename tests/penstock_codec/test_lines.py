@@ -18,8 +18,8 @@ from engine.format.keyed_batch import KeyEntry, read_entry
 from engine.settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
-from gateway.produce.ndjson_values import decode_values
 from gateway.produce.batching import Batch, Destination, IncomingSpans, to_batches
+from gateway.produce.ndjson_values import decode_values
 from tests.codecs import COMPILED, needs_compiled, plainly
 from tests.gateway.json_texts import SPACES_IN_LINE, json_texts
 

@@ -17,9 +17,9 @@ from engine.format.keyed_batch import KeyEntry
 from engine.settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
+from gateway.produce.batching import Destination, Incoming, IncomingObjects, to_batches
 from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.partitioner import Partitioner, kafka_hash
-from gateway.produce.batching import Destination, Incoming, IncomingObjects, to_batches
 from tests.codecs import COMPILED, needs_compiled, plainly
 from tests.gateway.json_texts import SPACES, SPACES_IN_LINE, TEXTS, VALUES, written
 
