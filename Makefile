@@ -150,7 +150,7 @@ codec-asan: $(VENV)/.all ## The tests of the compiled codec under AddressSanitiz
 codec-fuzz: ## libFuzzer at the compiled codec for FUZZ_S (300) seconds, its findings and corpus in build/codec-fuzz (needs clang)
 	@command -v clang >/dev/null || { echo "clang is needed: apt-get install clang"; exit 1; }
 	@mkdir -p build/codec-fuzz/corpus
-	clang $(SANITIZED) -fsanitize=fuzzer tests/penstock_codec/fuzz.c $(filter-out %/module.c,$(wildcard penstock_codec/src/*.c)) -o build/codec-fuzz/run
+	clang $(SANITIZED) -fsanitize=fuzzer tests/penstock_codec/fuzz.c $(filter-out $(wildcard penstock_codec/src/module*.c),$(wildcard penstock_codec/src/*.c)) -o build/codec-fuzz/run
 	cd build/codec-fuzz && ./run -max_total_time=$(or $(FUZZ_S),300) -max_len=2048 -dict=$(CURDIR)/tests/penstock_codec/fuzz.dict corpus
 
 codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its plain Python twin, in this process

@@ -2,7 +2,7 @@
 
 The only file that knows aiokafka's record codec. Its builder is outside aiokafka's `__all__`, so the version is pinned
 and tests/engine/format/test_batch.py holds golden bytes. Layout: engine/format/FORMAT.md. Where the compiled codec
-(penstock_codec) runs, it makes batches of the values that it has found itself.
+(penstock_codec) runs, it checks the records of clients here, and makes batches in compiled_batch.py.
 
 Does not interpret records, and is not on the hot path: append, replication, fetch of stored batches and tiering read
 the 61-byte header only. `encode` and `decode` walk records, in compiled code, for JSON bodies at the edge, Spark, tools
@@ -14,19 +14,18 @@ Invariant: the records of any batch are decoded within a bound, and reading them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, count, islice, pairwise
 from typing import NamedTuple, Protocol
 
-from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 import penstock_codec
-from engine.errors import BatchTooLarge, DecodedTooLarge, InvalidBatch, RecordTooLarge
+from engine.errors import DecodedTooLarge, InvalidBatch, RecordTooLarge
 from engine.format.batch_header import HEADER_BYTES as HEADER_BYTES
 from engine.format.batch_header import KEYED_PRODUCER as KEYED_PRODUCER
 from engine.format.batch_header import MAGIC as MAGIC
-from engine.format.batch_header import NO_PRODUCER, copy_position, mark_compressed, mark_uncompressed, set_length
+from engine.format.batch_header import NO_PRODUCER, copy_position, mark_uncompressed, set_length
 from engine.format.batch_header import PREFIX_BYTES as PREFIX_BYTES
 from engine.format.batch_header import Buffer as Buffer
 from engine.format.batch_header import Codec as Codec
@@ -41,6 +40,7 @@ from engine.format.batch_header import stamp_append_time as stamp_append_time
 from engine.format.batch_header import stamp_sequence as stamp_sequence
 from engine.format.batch_header import stamped as stamped
 from engine.format.batch_header import walk as walk
+from engine.format.compiled_batch import check_decoded_bytes
 from engine.format.decompression import SLACK_BYTES, Broken, DoesNotFit, unpack
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024  # the maximum of `batch_decoded_bytes_max`: the bound without a known topic
@@ -50,12 +50,6 @@ RESERVED_PREFIX = "__penstock"  # reserved header names; no consumer sees one of
 _UNBOUNDED = 1 << 30  # the builder otherwise stops at its own size; bodies are bounded before
 _SLICE = 4096  # records per decoding step: about a millisecond in which no other thread runs
 _SLACK = bytes(SLACK_BYTES)
-_COMPRESSORS: dict[Codec, Callable[[bytes], bytes]] = {
-    Codec.GZIP: gzip_encode,
-    Codec.SNAPPY: snappy_encode,
-    Codec.LZ4: lz4_encode,
-    Codec.ZSTD: zstd_encode,
-}
 
 
 class Record(Protocol):
@@ -124,60 +118,6 @@ def encode_values(
     return _built(builder, codec, decoded_bytes_max)
 
 
-def encode_spans(
-    body: Buffer,
-    spans: bytes,
-    timestamp: int,
-    codec: Codec = Codec.NONE,
-    decoded_bytes_max: int = DECODED_BYTES_MAX,
-    key: bytes | None = None,
-    entry: StoredHeader | None = None,
-) -> bytearray:
-    """Encode one batch of the values that the compiled codec found in a body. Same batch as `encode_values` makes.
-
-    Raises BatchTooLarge.
-    """
-    assert penstock_codec.native is not None
-    data = penstock_codec.native.encode_values(body, spans, timestamp, key, entry and _stored_bytes(entry))
-    return finished(data, codec, decoded_bytes_max)
-
-
-def encode_objects(
-    body: Buffer,
-    rows: bytes,
-    timestamp: int,
-    key: bytes | None = None,
-    entry: StoredHeader | None = None,
-    *,
-    are_lines: bool,
-) -> tuple[bytearray, int]:
-    """Encode one batch of the record objects that the compiled codec found in a body; `finished` completes it.
-
-    Also return the size of the largest record: key, value and headers.
-    """
-    assert penstock_codec.native is not None
-    return penstock_codec.native.encode_objects(body, rows, are_lines, timestamp, key, entry and _stored_bytes(entry))
-
-
-def finished(data: bytearray, codec: Codec, decoded_bytes_max: int) -> bytearray:
-    """Return a batch of the compiled codec, compressed and with its checksum. Raises BatchTooLarge."""
-    if codec != Codec.NONE:
-        _check_decoded_bytes(len(data), decoded_bytes_max)
-        _compress(data, codec)
-    set_crc(data)
-    return data
-
-
-def spanned(body: Buffer, spans: bytes) -> list[bytes | None]:
-    """Return the values that the compiled codec found in a body. Its spans are pairs of begin and length."""
-    pairs = memoryview(spans).cast("i").tolist()
-    view = memoryview(body)
-    return [
-        None if length < 0 else bytes(view[begin : begin + length])
-        for begin, length in zip(pairs[::2], pairs[1::2], strict=True)
-    ]
-
-
 def encode(
     rows: Iterable[RowFields],
     codec: Codec = Codec.NONE,
@@ -218,7 +158,7 @@ def unpacked(batch: Buffer, decoded_bytes_max: int = DECODED_BYTES_MAX) -> memor
 
 
 def uncompressed(batch: Buffer, header: Header, decoded_bytes_max: int) -> memoryview:
-    """Return a compressed batch as the uncompressed one that it stands for, without a valid checksum.
+    """Return a compressed batch with its records decompressed, without a valid checksum.
 
     Raises InvalidBatch, DecodedTooLarge.
     """
@@ -375,29 +315,6 @@ def _builder(codec: Codec, entry: StoredHeader | None = None) -> DefaultRecordBa
 def _built(builder: DefaultRecordBatchBuilder, codec: Codec, decoded_bytes_max: int) -> bytearray:
     """Compresses nothing that a reader's bound would reject."""
     if codec != Codec.NONE:
-        _check_decoded_bytes(builder.size(), decoded_bytes_max)
+        check_decoded_bytes(builder.size() - HEADER_BYTES, decoded_bytes_max)
     built: bytearray = builder.build()
     return built
-
-
-def _check_decoded_bytes(size_bytes: int, decoded_bytes_max: int) -> None:
-    if size_bytes - HEADER_BYTES > decoded_bytes_max:
-        raise BatchTooLarge(
-            f"a batch would have {size_bytes - HEADER_BYTES} bytes before compression, "
-            f"the topic allows {decoded_bytes_max}",
-            limit=decoded_bytes_max,
-        )
-
-
-def _compress(batch: bytearray, codec: Codec) -> None:
-    """Compresses the records as aiokafka's builder does, even if they get no smaller. Invalidates the checksum."""
-    batch[HEADER_BYTES:] = _COMPRESSORS[codec](bytes(memoryview(batch)[HEADER_BYTES:]))
-    mark_compressed(batch, codec)
-
-
-def _stored_bytes(header: StoredHeader) -> bytes:
-    """Encodes a header of ours, whose name and value are short: a length below 64 is a varint of one byte."""
-    name, value = header
-    assert value is not None
-    assert max(len(name), len(value)) < 64
-    return bytes([2 * len(name)]) + name.encode() + bytes([2 * len(value)]) + value

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 import penstock_codec
 from engine.format import batch as record_batch
+from engine.format import compiled_batch
 from engine.format.batch import Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.settings import TopicSettings
@@ -55,7 +56,7 @@ class IncomingSpans(NamedTuple):
     longest: int
 
     def values(self) -> list[bytes | None]:
-        return record_batch.spanned(self.body, self.spans)
+        return compiled_batch.spanned(self.body, self.spans)
 
 
 class IncomingObjects(NamedTuple):
@@ -188,16 +189,14 @@ def encode(partition: int, records: Records, to: Destination) -> Batch:
     entry: StoredHeader | None = None if to.key_entry is None else stored_entry(to.key_entry)
     if isinstance(records, IncomingSpans):
         _check_size(records.longest + len(to.key or b""), settings)
-        data, count = (
-            record_batch.encode_spans(records.body, records.spans, to.now_ms, codec, unpacked, to.key, entry),
-            records.record_count,
-        )
+        found = compiled_batch.encode_spans(records.body, records.spans, to.now_ms, to.key, entry)
+        data, count = compiled_batch.finished(found, codec, unpacked), records.record_count
     elif isinstance(records, IncomingObjects):
-        data, longest = record_batch.encode_objects(
+        found, longest = compiled_batch.encode_objects(
             records.body, records.rows, to.now_ms, to.key, entry, are_lines=records.are_lines
         )
         _check_size(longest, settings)
-        data, count = record_batch.finished(data, codec, unpacked), record_batch.read_header(data).record_count
+        data, count = compiled_batch.finished(found, codec, unpacked), record_batch.read_header(found).record_count
     elif isinstance(records, IncomingValues):
         if records.size_bytes > settings.record_bytes_max:  # otherwise no record can exceed it
             _check_size(max(len(bytes(value)) for value in records.values), settings)

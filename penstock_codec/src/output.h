@@ -32,6 +32,12 @@ static inline void output_put(struct output *output, const void *from, size_t si
     }
 }
 
+/* Returns the bytes for a function that takes no null pointer. */
+static inline const char *output_text(const struct output *output)
+{
+    return output->bytes ? (const char *)output->bytes : "";
+}
+
 #define output_put_literal(output, literal) output_put(output, literal, sizeof(literal) - 1)
 
 /* Writes a number in decimal digits. */

@@ -1,0 +1,54 @@
+/* The boundary to Python: arguments, buffers, results, and the interpreter lock. No codec in the files named module.
+ *
+ * The functions never refuse: they return None for what they do not take, and the plain Python twin of the caller takes
+ * it or says what is wrong with it. Only the limited API of Python 3.11 is used, so that one build fits later versions.
+ */
+#ifndef PENSTOCK_MODULE_H
+#define PENSTOCK_MODULE_H
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+
+enum { UNLOCKED_BYTES = 64 * 1024 }; /* above it, the work takes longer than to give the lock back and take it again */
+
+static inline PyThreadState *unlock(size_t size)
+{
+    return size >= UNLOCKED_BYTES ? PyEval_SaveThread() : NULL;
+}
+
+static inline void lock(PyThreadState *state)
+{
+    if (state) {
+        PyEval_RestoreThread(state);
+    }
+}
+
+/* An argument of None has no buffer. */
+static inline void release(Py_buffer *buffer)
+{
+    if (buffer->obj) {
+        PyBuffer_Release(buffer);
+    }
+}
+
+extern const char codec_find_lines_doc[];
+PyObject *codec_find_lines(PyObject *module, PyObject *arguments);
+extern const char codec_encode_values_doc[];
+PyObject *codec_encode_values(PyObject *module, PyObject *arguments);
+extern const char codec_find_objects_doc[];
+PyObject *codec_find_objects(PyObject *module, PyObject *arguments);
+extern const char codec_group_objects_doc[];
+PyObject *codec_group_objects(PyObject *module, PyObject *arguments);
+extern const char codec_encode_objects_doc[];
+PyObject *codec_encode_objects(PyObject *module, PyObject *arguments);
+extern const char codec_check_records_doc[];
+PyObject *codec_check_records(PyObject *module, PyObject *arguments);
+extern const char codec_render_doc[];
+PyObject *codec_render(PyObject *module, PyObject *arguments);
+extern const char codec_columns_doc[];
+PyObject *codec_columns(PyObject *module, PyObject *arguments);
+
+#endif

@@ -1,0 +1,126 @@
+/* The boundary to Python of what reads batches. */
+#include "module.h"
+
+#include "check.h"
+#include "columns.h"
+#include "render.h"
+
+const char codec_check_records_doc[] = PyDoc_STR(
+    "check_records(batch, record_bytes_max) -> bool\n\n"
+    "Returns whether the records of an uncompressed batch are what its header says. src/check.h has the checks.");
+
+PyObject *codec_check_records(PyObject *module, PyObject *arguments)
+{
+    Py_buffer batch;
+    long long record_bytes_max;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*L", &batch, &record_bytes_max)) {
+        return NULL;
+    }
+    PyThreadState *state = unlock((size_t)batch.len);
+    bool are_right = record_bytes_max >= 0 && records_are_right(batch.buf, (size_t)batch.len, (uint64_t)record_bytes_max);
+    lock(state);
+    release(&batch);
+    return PyBool_FromLong(are_right);
+}
+
+const char codec_render_doc[] = PyDoc_STR(
+    "render(data, position, offset, form, style, records_left, bytes_left)\n"
+    "    -> (text, position, last_offset, count, bytes_left, end)\n\n"
+    "Renders the records of uncompressed batches. src/render.h has the numbers and what each end means.");
+
+PyObject *codec_render(PyObject *module, PyObject *arguments)
+{
+    Py_buffer data;
+    Py_ssize_t position;
+    long long offset, records_left, bytes_left;
+    int form, style;
+    PyObject *result = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(
+            arguments, "y*nLiiLL", &data, &position, &offset, &form, &style, &records_left, &bytes_left)) {
+        return NULL;
+    }
+    struct render work = {
+        .data = data.buf, .size = (size_t)data.len, .position = (size_t)position, .offset = offset,
+        .records_left = records_left, .bytes_left = bytes_left, .form = form, .style = style, .last_offset = -1,
+    };
+    if (position < 0 || position > data.len) {
+        PyErr_SetString(PyExc_ValueError, "the position is not in the data");
+    } else {
+        PyThreadState *state = unlock(work.size - work.position);
+        enum render_end end = render_batches(&work);
+        lock(state);
+        result = work.output.is_out_of_memory
+                     ? PyErr_NoMemory()
+                     : Py_BuildValue("(y#nLLLi)", output_text(&work.output),
+                           (Py_ssize_t)work.output.size, (Py_ssize_t)work.position, (long long)work.last_offset,
+                           (long long)work.count, (long long)work.bytes_left, (int)end);
+    }
+    output_free(&work.output);
+    release(&data);
+    return result;
+}
+
+/* Returns the ends, the bytes, the bits and the number of nulls of a column. */
+static PyObject *text_column_as_result(const struct text_column *column)
+{
+    return Py_BuildValue("(y#y#y#n)", output_text(&column->ends), (Py_ssize_t)column->ends.size,
+        output_text(&column->bytes), (Py_ssize_t)column->bytes.size, output_text(&column->is_there),
+        (Py_ssize_t)column->is_there.size, (Py_ssize_t)column->nulls);
+}
+
+static PyObject *columns_as_result(const struct columns *columns)
+{
+    return Py_BuildValue("(ny#y#NNy#NN)", (Py_ssize_t)columns->count, output_text(&columns->offsets),
+        (Py_ssize_t)columns->offsets.size, output_text(&columns->timestamps), (Py_ssize_t)columns->timestamps.size,
+        text_column_as_result(&columns->key), text_column_as_result(&columns->value),
+        output_text(&columns->header_ends), (Py_ssize_t)columns->header_ends.size,
+        text_column_as_result(&columns->header_name), text_column_as_result(&columns->header_value));
+}
+
+/* Adds the batches of a list. Returns false for one that is declined, and with an exception set. */
+static bool add_all(struct columns *columns, PyObject *batches, long long start, long long end)
+{
+    Py_ssize_t count = PyList_Size(batches);
+    bool is_taken = count >= 0;
+    for (Py_ssize_t index = 0; is_taken && index < count; index++) {
+        Py_buffer batch;
+        PyObject *one = PyList_GetItem(batches, index); /* borrowed: the buffer keeps it */
+        if (!one || PyObject_GetBuffer(one, &batch, PyBUF_SIMPLE) < 0) {
+            return false;
+        }
+        PyThreadState *state = unlock((size_t)batch.len);
+        is_taken = columns_add(columns, batch.buf, (size_t)batch.len, start, end);
+        lock(state);
+        release(&batch);
+    }
+    return is_taken;
+}
+
+const char codec_columns_doc[] = PyDoc_STR(
+    "columns(batches, start, end) -> (count, offsets, timestamps, key, value, header_ends, header_name, header_value)\n"
+    "    | None\n\n"
+    "Reads the records with offsets from start to end of uncompressed batches as columns. None if a batch is unusual.\n"
+    "src/columns.h has their form.");
+
+PyObject *codec_columns(PyObject *module, PyObject *arguments)
+{
+    PyObject *batches, *result = NULL;
+    long long start, end;
+    struct columns columns = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OLL", &batches, &start, &end)) {
+        return NULL;
+    }
+    bool is_taken = add_all(&columns, batches, start, end);
+    if (columns_are_out_of_memory(&columns)) {
+        PyErr_NoMemory();
+    } else if (is_taken) {
+        result = columns_as_result(&columns);
+    } else if (!PyErr_Occurred()) {
+        result = Py_NewRef(Py_None);
+    }
+    columns_free(&columns);
+    return result;
+}

@@ -1,0 +1,282 @@
+/* The boundary to Python of what makes batches. */
+#include "module.h"
+
+#include "encode.h"
+#include "encode_rows.h"
+#include "lines.h"
+#include "objects.h"
+#include "placement.h"
+
+/* Returns the table as bytes, its count and its longest length; frees it. */
+static PyObject *spans_as_result(struct spans *spans, enum found found)
+{
+    PyObject *result = NULL;
+    if (found == FOUND) {
+        result = Py_BuildValue("(y#nI)", spans->rows ? (const char *)spans->rows : "",
+            (Py_ssize_t)(spans->count * sizeof(struct span)), (Py_ssize_t)spans->count, (unsigned)spans->longest);
+    } else if (found == DECLINED) {
+        result = Py_NewRef(Py_None);
+    } else {
+        PyErr_NoMemory();
+    }
+    spans_free(spans);
+    return result;
+}
+
+const char codec_find_lines_doc[] = PyDoc_STR(
+    "find_lines(body, depth_max, digits_max) -> (spans, count, longest) | None\n\n"
+    "Finds the JSON value of each line. None if a line is not exactly one value within the limits.");
+
+PyObject *codec_find_lines(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body;
+    unsigned depth_max, digits_max;
+    struct spans spans = {0};
+    enum found found = DECLINED;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*II", &body, &depth_max, &digits_max)) {
+        return NULL;
+    }
+    if ((size_t)body.len <= SPAN_BUFFER_MAX && depth_max <= JSON_DEPTH_CEILING) {
+        PyThreadState *state = unlock((size_t)body.len);
+        struct json_limits limits = {.depth_max = depth_max, .digits_max = digits_max, .is_line = true};
+        found = lines_find(body.buf, (size_t)body.len, limits, &spans);
+        lock(state);
+    }
+    release(&body);
+    return spans_as_result(&spans, found);
+}
+
+/* Returns the batch as a bytearray. Raises ValueError for spans that are not of this body. */
+static PyObject *encode(const struct values_batch *batch, size_t size)
+{
+    PyThreadState *state = unlock(size);
+    size_t size_bytes = values_batch_bytes(batch, size);
+    lock(state);
+    if (!batch->count || !size_bytes) {
+        PyErr_SetString(PyExc_ValueError, "the spans are not of this body, or their batch would be too large");
+        return NULL;
+    }
+    PyObject *result = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size_bytes);
+    if (result) {
+        uint8_t *to = (uint8_t *)PyByteArray_AsString(result);
+        state = unlock(size_bytes);
+        values_batch_put(batch, to, size_bytes);
+        lock(state);
+    }
+    return result;
+}
+
+const char codec_encode_values_doc[] = PyDoc_STR(
+    "encode_values(body, spans, timestamp, key=None, entry=None) -> bytearray\n\n"
+    "Makes an uncompressed batch of values at offset 0, without its checksum. `key` is that of every record, `entry`\n"
+    "an encoded header for the first one, which makes the batch a keyed one.");
+
+PyObject *codec_encode_values(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body, spans, key = {0}, entry = {0};
+    long long timestamp;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*y*L|z*z*", &body, &spans, &timestamp, &key, &entry)) {
+        return NULL;
+    }
+    struct values_batch batch = {
+        .body = body.buf,
+        .rows = spans.buf,
+        .count = (size_t)spans.len / sizeof(struct span),
+        .key = key.buf,
+        .key_bytes = key.buf ? (int32_t)key.len : SPAN_NULL,
+        .entry = entry.buf,
+        .entry_bytes = entry.buf ? (size_t)entry.len : 0,
+        .timestamp = timestamp,
+    };
+    bool fits = (uintptr_t)spans.buf % _Alignof(struct span) == 0 && key.len <= INT32_MAX && entry.len <= INT32_MAX;
+    PyObject *result = fits ? encode(&batch, (size_t)body.len) : NULL;
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "the spans are not aligned, or key or entry are too large");
+    }
+    release(&body);
+    release(&spans);
+    release(&key);
+    release(&entry);
+    return result;
+}
+
+const char codec_find_objects_doc[] = PyDoc_STR(
+    "find_objects(body, are_lines, depth_max, digits_max) -> (rows, count) | None\n\n"
+    "Finds the record objects of an envelope or of lines. None if one is not of the plain form, or not right.");
+
+PyObject *codec_find_objects(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body;
+    int are_lines;
+    unsigned depth_max, digits_max;
+    struct rows rows = {0};
+    enum found found = DECLINED;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*pII", &body, &are_lines, &depth_max, &digits_max)) {
+        return NULL;
+    }
+    if ((size_t)body.len <= SPAN_BUFFER_MAX && depth_max <= JSON_DEPTH_CEILING) {
+        PyThreadState *state = unlock((size_t)body.len);
+        struct json_limits limits = {.depth_max = depth_max, .digits_max = digits_max, .is_line = are_lines};
+        found = are_lines ? object_lines_find(body.buf, (size_t)body.len, limits, &rows)
+                          : objects_find(body.buf, (size_t)body.len, limits, &rows);
+        lock(state);
+    }
+    release(&body);
+    PyObject *result = found == DECLINED    ? Py_NewRef(Py_None)
+                       : found == NO_MEMORY ? PyErr_NoMemory()
+                                            : Py_BuildValue("(y#n)", rows.rows ? (const char *)rows.rows : "",
+                                                  (Py_ssize_t)(rows.count * sizeof(struct row)), (Py_ssize_t)rows.count);
+    rows_free(&rows);
+    return result;
+}
+
+static bool is_table_of_rows(const Py_buffer *rows)
+{
+    bool is_whole = (size_t)rows->len % sizeof(struct row) == 0 && (uintptr_t)rows->buf % _Alignof(struct row) == 0;
+    if (!is_whole) {
+        PyErr_SetString(PyExc_ValueError, "the rows are not a table of find_objects");
+    }
+    return is_whole;
+}
+
+/* The rows of one partition while they are gathered. */
+struct gathered {
+    size_t count;
+    PyObject *rows; /* bytes */
+    struct row *to; /* in them */
+};
+
+/* Copies each row to those of its partition. Returns false with an exception set. */
+static bool gather(const struct row *rows, const int32_t *targets, size_t count, struct gathered *by_target)
+{
+    for (size_t index = 0; index < count; index++) {
+        by_target[targets[index]].count++;
+    }
+    for (size_t index = 0; index < count; index++) {
+        struct gathered *gathered = &by_target[targets[index]];
+        if (!gathered->rows) {
+            gathered->rows = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(gathered->count * sizeof *rows));
+            if (!gathered->rows) {
+                return false;
+            }
+            gathered->to = (struct row *)PyBytes_AsString(gathered->rows);
+        }
+        *gathered->to++ = rows[index];
+    }
+    return true;
+}
+
+/* Returns {partition: rows} in ascending order; lets go of the rows. */
+static PyObject *as_dictionary(struct gathered *by_target, size_t targets, bool is_whole)
+{
+    PyObject *result = is_whole ? PyDict_New() : NULL;
+    for (size_t target = 0; target < targets; target++) {
+        PyObject *number = result && by_target[target].rows ? PyLong_FromSize_t(target) : NULL;
+        if (result && by_target[target].rows && (!number || PyDict_SetItem(result, number, by_target[target].rows) < 0)) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(number);
+        Py_XDECREF(by_target[target].rows);
+    }
+    return result;
+}
+
+const char codec_group_objects_doc[] = PyDoc_STR(
+    "group_objects(body, rows, partitions, fixed, without_key, timestamp_max) -> {partition: rows} | None\n\n"
+    "Gives each record object its partition. None if one has to be refused. src/placement.h has the arguments.");
+
+enum { PARTITIONS_MAX = 1 << 16 }; /* more are left to Python: there is a count for each */
+
+PyObject *codec_group_objects(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body, rows;
+    struct placement placement;
+    int partitions, fixed, without_key;
+    long long timestamp_max;
+    PyObject *result = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(
+            arguments, "y*y*iiiL", &body, &rows, &partitions, &fixed, &without_key, &timestamp_max)) {
+        return NULL;
+    }
+    placement = (struct placement){partitions, fixed, without_key, timestamp_max};
+    size_t count = (size_t)rows.len / sizeof(struct row);
+    int greatest = partitions > fixed ? partitions : fixed;
+    greatest = greatest > without_key ? greatest : without_key;
+    bool is_usual = partitions >= 0 && greatest < PARTITIONS_MAX;
+    int32_t *targets = PyMem_Malloc(count * sizeof *targets);
+    struct gathered *by_target = is_usual ? PyMem_Calloc((size_t)greatest + 1, sizeof *by_target) : NULL;
+    if (is_table_of_rows(&rows)) {
+        if (targets && by_target && choose_partitions(&placement, body.buf, (size_t)body.len, rows.buf, count, targets)) {
+            bool is_whole = gather(rows.buf, targets, count, by_target);
+            result = as_dictionary(by_target, (size_t)greatest + 1, is_whole);
+        } else {
+            result = Py_NewRef(Py_None);
+        }
+    }
+    PyMem_Free(targets);
+    PyMem_Free(by_target);
+    release(&body);
+    release(&rows);
+    return result;
+}
+
+const char codec_encode_objects_doc[] = PyDoc_STR(
+    "encode_objects(body, rows, are_lines, timestamp, key=None, entry=None) -> (bytearray, longest)\n\n"
+    "Makes an uncompressed batch of record objects at offset 0, without its checksum. `key` is that of records without\n"
+    "one, `entry` an encoded header for the first record. `longest` counts bytes as the limit on a record does.");
+
+static PyObject *encode_rows(struct rows_batch *batch)
+{
+    PyThreadState *state = unlock(batch->size);
+    size_t size_bytes = batch->count ? rows_batch_bytes(batch) : 0;
+    lock(state);
+    if (!size_bytes) {
+        PyErr_SetString(PyExc_ValueError, "the rows are not of this body, or their batch would be too large");
+        return NULL;
+    }
+    PyObject *made = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size_bytes);
+    if (!made) {
+        return NULL;
+    }
+    uint8_t *to = (uint8_t *)PyByteArray_AsString(made);
+    state = unlock(size_bytes);
+    rows_batch_put(batch, to, size_bytes);
+    lock(state);
+    return Py_BuildValue("(NI)", made, (unsigned)batch->longest);
+}
+
+static struct text text_or_null(const Py_buffer *buffer)
+{
+    return (struct text){buffer->buf, buffer->buf ? (int32_t)buffer->len : SPAN_NULL};
+}
+
+PyObject *codec_encode_objects(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body, rows, key = {0}, entry = {0};
+    long long timestamp;
+    int are_lines;
+    PyObject *result = NULL;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*y*pL|z*z*", &body, &rows, &are_lines, &timestamp, &key, &entry)) {
+        return NULL;
+    }
+    if (key.len > INT32_MAX || entry.len > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "key or entry are too large");
+    } else if (is_table_of_rows(&rows)) {
+        struct rows_batch batch = {
+            .body = body.buf, .size = (size_t)body.len, .rows = rows.buf,
+            .count = (size_t)rows.len / sizeof(struct row), .key = text_or_null(&key), .entry = text_or_null(&entry),
+            .timestamp = timestamp, .is_line = are_lines,
+        };
+        result = encode_rows(&batch);
+    }
+    release(&body);
+    release(&rows);
+    release(&key);
+    release(&entry);
+    return result;
+}
