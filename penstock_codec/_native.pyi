@@ -3,6 +3,8 @@ from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Found: TypeAlias = tuple[bytes, int, int]  # spans, how many, and the longest length
+TextColumn: TypeAlias = tuple[bytes, bytes, bytes, int]  # ends, bytes, bits of those that are not null, nulls
+Columns: TypeAlias = tuple[int, bytes, bytes, TextColumn, TextColumn, bytes, TextColumn, TextColumn]
 RenderedRun: TypeAlias = tuple[bytes, int, int, int, int, int]  # text, position, last offset, count, bytes left, end
 
 # The module as its callers hold it.
@@ -35,6 +37,7 @@ class Native(Protocol):
         entry: bytes | None = None,
         /,
     ) -> tuple[bytearray, int]: ...
+    def columns(self, batches: list[Buffer], start: int, end: int, /) -> Columns | None: ...
     def check_records(self, batch: Buffer, record_bytes_max: int, /) -> bool: ...
     def render(
         self,

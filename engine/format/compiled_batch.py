@@ -5,12 +5,36 @@ A table of spans or rows is the codec's own, and fits only the body in which it 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import penstock_codec
 from engine.errors import BatchTooLarge
 from engine.format.batch_header import HEADER_BYTES, Buffer, Codec, mark_compressed, set_crc
 from engine.format.compression import pack_records
 
 StoredHeader = tuple[str, bytes | None]
+
+
+class TextColumn(NamedTuple):
+    """Texts as Arrow has them: 32-bit ends, bytes, and bits of those that are not null."""
+
+    ends: bytes
+    data: bytes
+    is_there: bytes
+    null_count: int
+
+
+class Columns(NamedTuple):
+    """The records of batches: 64-bit offsets and timestamps, texts, and 32-bit ends of each record's headers."""
+
+    record_count: int
+    offsets: bytes
+    timestamps: bytes
+    keys: TextColumn
+    values: TextColumn
+    header_ends: bytes
+    header_names: TextColumn
+    header_values: TextColumn
 
 
 def encode_spans(
@@ -70,6 +94,21 @@ def spanned(body: Buffer, spans: bytes) -> list[bytes | None]:
         None if length < 0 else bytes(view[begin : begin + length])
         for begin, length in zip(pairs[::2], pairs[1::2], strict=True)
     ]
+
+
+def can_read_columns(batch: Buffer) -> bool:
+    """True if `read_columns` takes this uncompressed batch. Reads it to its end."""
+    return penstock_codec.native is not None and penstock_codec.native.columns([batch], 0, 0) is not None
+
+
+def read_columns(batches: list[Buffer], start: int, end: int) -> Columns:
+    """Return the records with offsets from `start` to `end` of uncompressed batches that `can_read_columns` takes."""
+    assert penstock_codec.native is not None
+    found = penstock_codec.native.columns(batches, start, end)
+    assert found is not None
+    count, offsets, timestamps, key, value, header_ends, name, header_value = found
+    texts = (TextColumn(*key), TextColumn(*value), header_ends, TextColumn(*name), TextColumn(*header_value))
+    return Columns(count, offsets, timestamps, *texts)
 
 
 def _stored_bytes(header: StoredHeader) -> bytes:

@@ -49,7 +49,7 @@ bool records_are_right(const uint8_t *batch, size_t size, uint64_t record_bytes_
         return false;
     }
     batch_fields_read(batch, &header);
-    if (!batch_is_dense(&header)) {
+    if (!batch_is_dense(&header) || header.attributes & BATCH_CODEC_MASK) {
         return false;
     }
     for (int32_t index = 0; index < header.record_count; index++) {

@@ -91,7 +91,7 @@ bool columns_add(struct columns *columns, const uint8_t *batch, size_t size, int
         return false;
     }
     batch_fields_read(batch, &header);
-    if (!batch_is_dense(&header) || header.attributes & BATCH_CONTROL) {
+    if (!batch_is_dense(&header) || header.attributes & (BATCH_CONTROL | BATCH_CODEC_MASK)) {
         return false;
     }
     for (int32_t index = 0; index < header.record_count; index++) {

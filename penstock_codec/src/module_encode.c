@@ -47,6 +47,24 @@ PyObject *codec_find_lines(PyObject *module, PyObject *arguments)
     return spans_as_result(&spans, found);
 }
 
+/* A batch is measured, then written: in between, without the lock, neither body nor table may change. */
+static bool are_constant(const Py_buffer *body, const Py_buffer *table)
+{
+    if (!body->readonly || !table->readonly) {
+        PyErr_SetString(PyExc_ValueError, "body and table must be constant: bytes");
+    }
+    return body->readonly && table->readonly;
+}
+
+static bool are_short(const Py_buffer *key, const Py_buffer *entry)
+{
+    bool are = key->len <= INT32_MAX && entry->len <= INT32_MAX;
+    if (!are) {
+        PyErr_SetString(PyExc_ValueError, "key or entry are too large");
+    }
+    return are;
+}
+
 /* Returns the batch as a bytearray. Raises ValueError for spans that are not of this body. */
 static PyObject *encode(const struct values_batch *batch, size_t size)
 {
@@ -90,11 +108,12 @@ PyObject *codec_encode_values(PyObject *module, PyObject *arguments)
         .entry_bytes = entry.buf ? (size_t)entry.len : 0,
         .timestamp = timestamp,
     };
-    bool fits = (uintptr_t)spans.buf % _Alignof(struct span) == 0 && key.len <= INT32_MAX && entry.len <= INT32_MAX;
-    PyObject *result = fits ? encode(&batch, (size_t)body.len) : NULL;
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "the spans are not aligned, or key or entry are too large");
+    bool is_table = (uintptr_t)spans.buf % _Alignof(struct span) == 0;
+    if (!is_table) {
+        PyErr_SetString(PyExc_ValueError, "the spans are not a table of find_lines");
     }
+    bool is_right = is_table && are_constant(&body, &spans) && are_short(&key, &entry);
+    PyObject *result = is_right ? encode(&batch, (size_t)body.len) : NULL;
     release(&body);
     release(&spans);
     release(&key);
@@ -264,9 +283,7 @@ PyObject *codec_encode_objects(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "y*y*pL|z*z*", &body, &rows, &are_lines, &timestamp, &key, &entry)) {
         return NULL;
     }
-    if (key.len > INT32_MAX || entry.len > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "key or entry are too large");
-    } else if (is_table_of_rows(&rows)) {
+    if (is_table_of_rows(&rows) && are_constant(&body, &rows) && are_short(&key, &entry)) {
         struct rows_batch batch = {
             .body = body.buf, .size = (size_t)body.len, .rows = rows.buf,
             .count = (size_t)rows.len / sizeof(struct row), .key = text_or_null(&key), .entry = text_or_null(&entry),

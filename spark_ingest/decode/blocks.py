@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.format.batch import Record
 from spark_ingest.decode.event_field import EventField
 from spark_ingest.decode.event_time import LATEST_US, parse_column
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
 from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members
 from spark_ingest.decode.json_types import Members, columns
+from spark_ingest.decode.record_columns import HEADERS, RecordColumns
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE, StandardColumn
 from spark_ingest.errors import NoEventTime
 from spark_ingest.plan import FAIL, JSON, RECORD, TaskSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
-HEADERS = pa.map_(pa.string(), pa.binary())
 LATEST_MS = LATEST_US // 1000
 _SEEN_MEMBERS_MAX = 1000
 _ARROW_TYPES = {
@@ -84,10 +82,10 @@ class BlockMaker:
         self._event_field = EventField(order.recipe.event_time) if order.recipe.event_time else None
         self._event_at = _column_of(order.schema.members, self._event_field)
 
-    def make(self, records: Sequence[Record]) -> Block:
+    def make(self, records: RecordColumns) -> Block:
         """Raises NoEventTime if the recipe's fallback is `fail`."""
         records, payload, dead, seen = self._payload(records)
-        own = _microseconds(records)
+        own = microseconds(records.timestamps)
         event_time, fallbacks = self._event_times(records, own, self._event_column(payload))
         arrays = [*self._standard_arrays(records, own, event_time), *payload]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -96,14 +94,13 @@ class BlockMaker:
             rows = rows.filter(event_time.is_valid())
         return Block(rows, dead, seen, fallbacks)
 
-    def _payload(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[pa.Array], list[DeadLetter], Members]:
+    def _payload(self, records: RecordColumns) -> tuple[RecordColumns, list[pa.Array], list[DeadLetter], Members]:
         """Returns the records with payload columns, these columns, dead letters, and members without a column."""
-        values = [record.value for record in records]
         if self._json is None:
-            return records, [pa.array(values, pa.binary())], [], []
-        rows = self._json.decode(values)
+            return records, [records.values], [], []
+        rows = self._json.decode(records.values.to_pylist())
         seen = leftover_members(rows, _SEEN_MEMBERS_MAX)
-        dead = [self._dead_letter(records[at], bad) for at, bad in rows.bad.items()]
+        dead = [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]
         if dead:
             records, rows = _without_bad(records, rows)
         return records, [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)], dead, seen
@@ -114,46 +111,42 @@ class BlockMaker:
             return None
         return payload[self._event_at]
 
-    def _event_times(self, records: Sequence[Record], own: pa.Array, column: pa.Array | None) -> tuple[pa.Array, int]:
+    def _event_times(self, records: RecordColumns, own: pa.Array, column: pa.Array | None) -> tuple[pa.Array, int]:
         """Returns microseconds, null without a time; and the number of records that use their own timestamp."""
         if self._event_field is None:
             return own, 0
-        if column is not None:
-            found = parse_column(column)
-        else:
-            found = self._event_field.times([record.value for record in records])
+        found = self._event_field.times(records.values.to_pylist()) if column is None else parse_column(column)
         if self._order.recipe.event_time_fallback != RECORD or not found.null_count:
             return found, 0
         filled = pc.coalesce(found, own)
         return filled, found.null_count - filled.null_count
 
-    def _timeless(self, records: Sequence[Record], event_time: pa.Array) -> list[DeadLetter]:
+    def _timeless(self, records: RecordColumns, event_time: pa.Array) -> list[DeadLetter]:
         task, recipe = self._order.task, self._order.recipe
         bad = Bad("no_event_time", f"no time in {recipe.event_time or 'the timestamp of the record'}")
-        nulls = event_time.is_null().to_pylist()
-        timeless = [record for record, is_null in zip(records, nulls, strict=True) if is_null]
+        timeless = [at for at, is_null in enumerate(event_time.is_null().to_pylist()) if is_null]
         if recipe.event_time_fallback == FAIL:
             raise NoEventTime(
-                f"{task.topic} partition {self._partition} offset {timeless[0].offset}: {bad.message}",
+                f"{task.topic} partition {self._partition} offset {records.offsets[timeless[0]]}: {bad.message}",
                 hint="abandon the plan (penstock ingest abandon), then choose another --event-time-fallback",
             )
-        return [self._dead_letter(record, bad) for record in timeless]
+        return [self._dead_letter(records, at, bad) for at in timeless]
 
-    def _dead_letter(self, record: Record, bad: Bad) -> DeadLetter:
-        place = (self._partition, record.offset, record.offset)
-        return DeadLetter(*place, record.timestamp, record.key, record.value, record.headers, bad.reason, bad.message)
+    def _dead_letter(self, records: RecordColumns, at: int, bad: Bad) -> DeadLetter:
+        offset, timestamp, key, value, headers = (column[at].as_py() for column in records)
+        return DeadLetter(self._partition, offset, offset, timestamp, key, value, headers, bad.reason, bad.message)
 
-    def _standard_arrays(self, records: Sequence[Record], own: pa.Array, event_time: pa.Array) -> list[pa.Array]:
+    def _standard_arrays(self, records: RecordColumns, own: pa.Array, event_time: pa.Array) -> list[pa.Array]:
         """Returns an array for each of the leading columns, in their order."""
         task = self._order.task
         rows = len(records)
         return [
             pa.repeat(task.topic, rows),
             pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
-            pa.array([record.offset for record in records], pa.int64()),
+            records.offsets,
             own.cast(TIMESTAMP),
-            pa.array([record.key for record in records], pa.binary()),
-            headers_array([record.headers for record in records]),
+            records.keys,
+            records.headers,
             event_time.cast(TIMESTAMP),
             pa.repeat(pa.scalar(self._order.number, pa.int64()), rows),
             pa.repeat(self._order.schema.schema_id, rows),
@@ -168,28 +161,19 @@ def _column_of(members: Members, event_field: EventField | None) -> int | None:
     return None
 
 
-def headers_array(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
-    """Builds the map column. A repeated name occurs twice, in order; in the Parquet format the last one counts."""
-    if not any(headers):
-        nothing = pa.array([], pa.string()), pa.array([], pa.binary())
-        return pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(headers) + 1), *nothing)
-    return pa.array([list(one) for one in headers], HEADERS)
-
-
 def record_timestamp(timestamp_ms: int) -> int | None:
     """Returns a record's timestamp in ms; None without one (-1) or outside the calendar."""
     return timestamp_ms if 0 <= timestamp_ms <= LATEST_MS else None
 
 
-def _microseconds(records: Sequence[Record]) -> pa.Array:
-    own = pa.array([record.timestamp for record in records], pa.int64())
-    bounds: dict[str, Any] = pc.min_max(own).as_py()
-    if records and not (bounds["min"] >= 0 and bounds["max"] <= LATEST_MS):
-        own = pa.array([record_timestamp(record.timestamp) for record in records], pa.int64())
-    return pc.multiply(own, 1000)
+def microseconds(own: pa.Array) -> pa.Array:
+    """Converts timestamps in ms; null for one outside the calendar, as record_timestamp has it."""
+    is_known = pc.and_(pc.greater_equal(own, 0), pc.less_equal(own, LATEST_MS))
+    return pc.multiply(pc.if_else(is_known, own, pa.scalar(None, pa.int64())), 1000)
 
 
-def _without_bad(records: Sequence[Record], rows: Rows) -> tuple[Sequence[Record], Rows]:
+def _without_bad(records: RecordColumns, rows: Rows) -> tuple[RecordColumns, Rows]:
     good = [at for at in range(len(records)) if at not in rows.bad]
     leftovers = {now: rows.leftovers[at] for now, at in enumerate(good) if at in rows.leftovers}
-    return [records[at] for at in good], Rows([rows.structs[at] for at in good], leftovers)
+    kept = RecordColumns(*(column.take(pa.array(good, pa.int64())) for column in records))
+    return kept, Rows([rows.structs[at] for at in good], leftovers)

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.tiering.store.store import ObjectExists, ObjectStore
-from spark_ingest.decode.blocks import HEADERS, TIMESTAMP, DeadLetter, record_timestamp
+from spark_ingest.decode.blocks import TIMESTAMP, DeadLetter, record_timestamp
+from spark_ingest.decode.record_columns import HEADERS
 from spark_ingest.errors import OutputConflict
 from spark_ingest.plan import TaskSpec
 

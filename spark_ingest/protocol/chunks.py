@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from engine.format.batch import Record
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.blocks import BlockMaker, DeadLetter
 from spark_ingest.decode.json_types import Members, merge_members
+from spark_ingest.decode.record_columns import columns_of
 from spark_ingest.plan import TaskSpec
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import PartitionOffset, Range, between
@@ -45,7 +45,7 @@ def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES)
     builder, held_bytes = _ChunkBuilder(order), 0
     for scanned in scan(source, order.task.slices):
         builder.add(scanned)
-        held_bytes += scanned.decoded_bytes + _RECORD_BYTES * len(scanned.records)
+        held_bytes += scanned.decoded_bytes + _RECORD_BYTES * scanned.record_count
         if held_bytes >= chunk_bytes:
             end = (scanned.source.partition, min(scanned.header.next_offset, scanned.source.end))
             yield builder.chunk(between(ranges, begin, end))
@@ -63,8 +63,8 @@ class _ChunkBuilder:
         self._chunk = Chunk()
         self._maker: BlockMaker | None = None
         self._partition = -1
-        self._block: list[Record] = []
-        self._block_bytes = 0
+        self._block: list[ScannedBatch] = []
+        self._block_records = self._block_bytes = 0
 
     def add(self, scanned: ScannedBatch) -> None:
         if scanned.source.partition != self._partition:
@@ -74,9 +74,11 @@ class _ChunkBuilder:
         if scanned.undecodable is not None:
             self._chunk.dead.append(_undecodable(scanned))
         self._chunk.read_bytes += scanned.header.size_bytes
-        self._block += scanned.records
+        if scanned.record_count:
+            self._block.append(scanned)
+        self._block_records += scanned.record_count
         self._block_bytes += scanned.decoded_bytes
-        if len(self._block) >= BLOCK_RECORDS or self._block_bytes >= BLOCK_BYTES:
+        if self._block_records >= BLOCK_RECORDS or self._block_bytes >= BLOCK_BYTES:
             self._end_block()
 
     def chunk(self, ranges: list[Range]) -> Chunk:
@@ -89,12 +91,12 @@ class _ChunkBuilder:
     def _end_block(self) -> None:
         if self._block:
             assert self._maker is not None
-            made, chunk = self._maker.make(self._block), self._chunk
+            made, chunk = self._maker.make(columns_of(self._block)), self._chunk
             chunk.rows.append(made.rows)
             chunk.dead += made.dead
             chunk.seen = merge_members(chunk.seen, made.seen)[:SEEN_MEMBERS_MAX]
             chunk.fallbacks += made.fallbacks
-        self._block, self._block_bytes = [], 0
+        self._block, self._block_records, self._block_bytes = [], 0, 0
 
 
 def _undecodable(scanned: ScannedBatch) -> DeadLetter:

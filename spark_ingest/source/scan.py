@@ -15,13 +15,16 @@ from engine.errors import Corrupt, InvalidBatch
 from engine.format.batch import (
     DECODED_BYTES_MAX,
     HEADER_BYTES,
+    Codec,
     Header,
     Record,
-    decode_sized,
+    decode_one,
     has_valid_crc,
     read_header,
+    uncompressed,
     walk,
 )
+from engine.format.compiled_batch import can_read_columns
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.source.slices import Slice
 
@@ -33,15 +36,23 @@ _RESTORE = "restore the object from a replica; nothing was committed"
 class ScannedBatch:
     """The records of one stored batch that are within a slice, and the size of the batch before compression.
 
-    `undecodable` is the reason if a batch with a valid checksum cannot be decoded.
+    `undecodable` is the reason if a batch with a valid checksum cannot be decoded. `plain` is the uncompressed batch if
+    the compiled codec can read it; else `decoded` has its records.
     """
 
     source: Slice
     header: Header
-    records: list[Record]
+    record_count: int
     raw: memoryview
     decoded_bytes: int
+    decoded: list[Record]
+    plain: memoryview | None = None
     undecodable: str | None = None
+
+    @property
+    def records(self) -> list[Record]:
+        """The records, decoded at each call."""
+        return self.decoded if self.plain is None else _within(self.source, decode_one(self.plain))
 
 
 def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_BYTES) -> Iterator[ScannedBatch]:
@@ -59,16 +70,25 @@ def _decoded(one: Slice, header: Header, raw: memoryview) -> ScannedBatch:
             hint=_RESTORE,
         )
     if header.is_control:
-        return ScannedBatch(one, header, [], raw, len(raw))
+        return ScannedBatch(one, header, 0, raw, len(raw), [])
     try:
-        records, decoded_bytes = decode_sized(raw, DECODED_BYTES_MAX)
+        plain = raw if header.codec == Codec.NONE else uncompressed(raw, header, DECODED_BYTES_MAX)
+        if can_read_columns(plain):
+            count = min(header.next_offset, one.end) - max(header.base_offset, one.start)
+            return ScannedBatch(one, header, count, raw, len(plain), [], plain)
+        records = decode_one(plain)
         if len(records) != header.record_count:
             raise InvalidBatch(f"the header announces {header.record_count} records, there are {len(records)}")
     except InvalidBatch as error:
-        return ScannedBatch(one, header, [], raw, len(raw), undecodable=error.detail)
-    if header.base_offset < one.start or header.next_offset > one.end:
-        records = [record for record in records if one.start <= record.offset < one.end]
-    return ScannedBatch(one, header, records, raw, decoded_bytes)
+        return ScannedBatch(one, header, 0, raw, len(raw), [], undecodable=error.detail)
+    records = _within(one, records)
+    return ScannedBatch(one, header, len(records), raw, len(plain), records)
+
+
+def _within(one: Slice, records: list[Record]) -> list[Record]:
+    if records and records[0].offset >= one.start and records[-1].offset < one.end:
+        return records
+    return [record for record in records if one.start <= record.offset < one.end]
 
 
 def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from engine.errors import Corrupt
-from engine.format.batch import Record
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.decode.blocks import record_timestamp
+from spark_ingest.decode.blocks import microseconds
+from spark_ingest.decode.record_columns import RecordColumns, columns_of
 from spark_ingest.source.discovery import TieredPartition, discover, resolve_cluster, slices_between
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import Slice, cut
@@ -37,18 +37,21 @@ def read_partition(
     store: ObjectStore, wanted: ReadOptions, topic: str, slices: Sequence[Slice]
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of a Spark partition. Raises Corrupt; for undecodable batches unless the option skips them."""
-    block: list[Record] = []
+    block: list[ScannedBatch] = []
     partition = -1
+    count = 0
     for scanned in scan(store, slices):
         if scanned.undecodable is not None and wanted.undecodable == FAIL:
             raise _undecodable(topic, scanned)
-        if block and (scanned.source.partition != partition or len(block) >= BLOCK_RECORDS):
-            yield _record_batch(wanted, topic, partition, block)
-            block = []
+        if count and (scanned.source.partition != partition or count >= BLOCK_RECORDS):
+            yield from _record_batches(wanted, topic, partition, block)
+            block, count = [], 0
         partition = scanned.source.partition
-        block += _in_time(wanted, scanned)
-    if block:
-        yield _record_batch(wanted, topic, partition, block)
+        if scanned.record_count:
+            block.append(scanned)
+        count += scanned.record_count
+    if count:
+        yield from _record_batches(wanted, topic, partition, block)
 
 
 def _slices(store: ObjectStore, partition: TieredPartition, wanted: ReadOptions) -> list[Slice]:
@@ -57,42 +60,46 @@ def _slices(store: ObjectStore, partition: TieredPartition, wanted: ReadOptions)
     return list(slices_between(store, partition, start, end, wanted.start_ms, wanted.end_ms)) if start < end else []
 
 
-def _in_time(wanted: ReadOptions, scanned: ScannedBatch) -> list[Record]:
+def _record_batches(
+    wanted: ReadOptions, topic: str, partition: int, block: Sequence[ScannedBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yields one record batch, none if no record has a wanted time."""
+    records = _in_time(wanted, columns_of(block))
+    if len(records):
+        arrays = [_array(name, topic, partition, records) for name in wanted.columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
+
+
+def _in_time(wanted: ReadOptions, records: RecordColumns) -> RecordColumns:
     if wanted.start_ms is None and wanted.end_ms is None:
-        return scanned.records
-    return [record for record in scanned.records if wanted.has_time(record.timestamp)]
+        return records
+    is_wanted = pa.array([wanted.has_time(one) for one in records.timestamps.to_pylist()], pa.bool_())
+    return RecordColumns(*(column.filter(is_wanted) for column in records))
 
 
-def _record_batch(wanted: ReadOptions, topic: str, partition: int, records: Sequence[Record]) -> pa.RecordBatch:
-    arrays = [_array(name, topic, partition, records) for name in wanted.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
-
-
-def _array(name: str, topic: str, partition: int, records: Sequence[Record]) -> pa.Array:
+def _array(name: str, topic: str, partition: int, records: RecordColumns) -> pa.Array:
     kind = COLUMNS[name].kind
     match name:
         case "topic":
             return pa.repeat(topic, len(records))
         case "partition":
             return pa.repeat(pa.scalar(partition, kind), len(records))
+        case "offset":
+            return records.offsets
         case "timestamp":
-            return pa.array([_microseconds(record.timestamp) for record in records], kind)
-        case "headers":
-            return _headers_array([record.headers for record in records])
+            return microseconds(records.timestamps).cast(kind)
+        case "key":
+            return records.keys
+        case "value":
+            return records.values
         case _:
-            return pa.array([getattr(record, name) for record in records], kind)
+            return _as_structs(records.headers)
 
 
-def _microseconds(timestamp_ms: int) -> int | None:
-    own = record_timestamp(timestamp_ms)
-    return None if own is None else own * 1000
-
-
-def _headers_array(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
-    if not any(headers):
-        ends = pa.repeat(pa.scalar(0, pa.int32()), len(headers) + 1)
-        return pa.ListArray.from_arrays(ends, pa.array([], HEADERS.value_type), HEADERS)
-    return pa.array([[{"name": name, "value": value} for name, value in one] for one in headers], HEADERS)
+def _as_structs(headers: pa.MapArray) -> pa.Array:
+    """Converts a map column to lists of structs, in the same memory."""
+    pairs = pa.StructArray.from_arrays([headers.keys, headers.items], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(headers.offsets, pairs, HEADERS)
 
 
 def _undecodable(topic: str, scanned: ScannedBatch) -> Corrupt:
