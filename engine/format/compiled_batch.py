@@ -60,10 +60,10 @@ def encode_objects(
     entry: StoredHeader | None = None,
     *,
     are_lines: bool,
-) -> tuple[bytearray, int]:
+) -> tuple[bytearray, int, int]:
     """Encode one batch of record objects of a body; `finished` completes it. `key`: of records that have none.
 
-    Also return the size of the largest record: key, value and headers.
+    Also return the number of records, and the size of the largest: key, value and headers.
     """
     assert penstock_codec.native is not None
     return penstock_codec.native.encode_objects(body, rows, are_lines, timestamp, key, entry and _stored_bytes(entry))

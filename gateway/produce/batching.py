@@ -105,7 +105,7 @@ class Destination(NamedTuple):
     key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
 
 
-Records = list[RowFields] | IncomingValues | IncomingSpans | IncomingObjects
+Records = list[RowFields] | IncomingValues | IncomingSpans
 RecordsByPartition = dict[int, Records]
 ProblemsByPartition = dict[int, Problem]
 
@@ -121,7 +121,7 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int) -> list[Ba
     if isinstance(incoming, IncomingObjects):
         found = _grouped_objects(incoming, to)
         if found is not None:
-            return [encode(partition, records, to) for partition, records in found]
+            return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
     grouped, problems = group_by_partition(incoming, to)
     if problems:
         raise next(iter(problems.values()))
@@ -135,16 +135,15 @@ def _common_partition(to: Destination) -> int:
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
 
 
-def _grouped_objects(incoming: IncomingObjects, to: Destination) -> list[tuple[int, IncomingObjects]] | None:
-    """Returns each partition's records; None if one of them has a problem."""
+def _grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:
+    """Returns the rows of each partition, in ascending order; None if a record has a problem."""
     assert penstock_codec.native is not None
     partitions = 0 if to.partitioner is None else to.partitioner.partitions
     fixed = -1 if to.partition is None else to.partition
     latest = to.now_ms + to.settings.timestamp_ahead_ms_max if to.settings.timestamp_type == "create" else _ANY_TIME
-    found = penstock_codec.native.group_objects(
+    return penstock_codec.native.group_objects(
         incoming.body, incoming.rows, partitions, fixed, _common_partition(to), latest
     )
-    return None if found is None else [(number, incoming._replace(rows=rows)) for number, rows in found.items()]
 
 
 def group_by_partition(
@@ -183,28 +182,39 @@ def group_by_partition(
 
 def encode(partition: int, records: Records, to: Destination) -> Batch:
     """Returns one partition's batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
-    settings = to.settings
-    codec = Codec[settings.compression.upper()]
-    limit, unpacked = settings.batch_bytes_max, settings.batch_decoded_bytes_max
-    entry: StoredHeader | None = None if to.key_entry is None else stored_entry(to.key_entry)
+    settings, entry = to.settings, _entry(to)
+    codec, unpacked = Codec[settings.compression.upper()], settings.batch_decoded_bytes_max
     if isinstance(records, IncomingSpans):
         _check_size(records.longest + len(to.key or b""), settings)
         found = compiled_batch.encode_spans(records.body, records.spans, to.now_ms, to.key, entry)
-        data, count = compiled_batch.finished(found, codec, unpacked), records.record_count
-    elif isinstance(records, IncomingObjects):
-        found, longest = compiled_batch.encode_objects(
-            records.body, records.rows, to.now_ms, to.key, entry, are_lines=records.are_lines
-        )
-        _check_size(longest, settings)
-        data, count = compiled_batch.finished(found, codec, unpacked), record_batch.read_header(found).record_count
-    elif isinstance(records, IncomingValues):
+        return _batch(partition, compiled_batch.finished(found, codec, unpacked), records.record_count, to)
+    if isinstance(records, IncomingValues):
         if records.size_bytes > settings.record_bytes_max:  # otherwise no record can exceed it
             _check_size(max(len(bytes(value)) for value in records.values), settings)
-        count = len(records.values)
         data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, entry)
-    else:
-        _check_size(max(map(_row_bytes, records)), settings)
-        data, count = record_batch.encode(records, codec, unpacked, entry), len(records)
+        return _batch(partition, data, len(records.values), to)
+    _check_size(max(map(_row_bytes, records)), settings)
+    return _batch(partition, record_batch.encode(records, codec, unpacked, entry), len(records), to)
+
+
+def _encode_rows(partition: int, incoming: IncomingObjects, rows: bytes, to: Destination) -> Batch:
+    """Returns the batch of the record objects of one partition. Raises as `encode` does."""
+    settings = to.settings
+    found, count, longest = compiled_batch.encode_objects(
+        incoming.body, rows, to.now_ms, to.key, _entry(to), are_lines=incoming.are_lines
+    )
+    _check_size(longest, settings)
+    codec = Codec[settings.compression.upper()]
+    return _batch(partition, compiled_batch.finished(found, codec, settings.batch_decoded_bytes_max), count, to)
+
+
+def _entry(to: Destination) -> StoredHeader | None:
+    return None if to.key_entry is None else stored_entry(to.key_entry)
+
+
+def _batch(partition: int, data: bytearray, count: int, to: Destination) -> Batch:
+    """Completes a batch. Raises Problem batch_too_large."""
+    settings, limit = to.settings, to.settings.batch_bytes_max
     if len(data) > limit:
         text = f"partition {partition} would get a batch of {len(data)} bytes, the topic allows {limit}"
         raise Problem("batch_too_large", text, limit=limit)

@@ -29,7 +29,7 @@ from gateway.http.json_limits import (
 from gateway.http.problems import Problem
 from gateway.http.record_content_type import is_text, media_type_of
 from gateway.http.times import rfc3339_ms
-from gateway.produce.batching import Headers, Incoming, IncomingObjects, IncomingRow, IncomingValues
+from gateway.produce.batching import Headers, Incoming, IncomingObjects, IncomingRow, IncomingSpans, IncomingValues
 
 _NULL = b"null"
 ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'
@@ -105,15 +105,17 @@ def decode_envelope(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incomin
     return _found_objects(body, limits, are_lines=False) or decode_envelope_plainly(body, limits)
 
 
-def _found_objects(body: bytes, limits: JsonLimits, *, are_lines: bool) -> IncomingObjects | None:
+def _found_objects(body: bytes, limits: JsonLimits, *, are_lines: bool) -> IncomingSpans | IncomingObjects | None:
     """Returns the records that the compiled codec finds; None without it, and if it declines or finds none."""
     native = penstock_codec.native
     found = None if native is None else native.find_objects(body, are_lines, limits.depth_max, limits.digits_max)
-    if found is None or not found[1]:
+    if found is None or not found[2]:
         return None
-    rows, count = found
+    are_bare, table, count, longest = found
+    if are_bare:
+        return IncomingSpans(body, table, count, longest)
     plainly = decode_record_lines_plainly if are_lines else _envelope_rows
-    return IncomingObjects(body, rows, count, are_lines, partial(plainly, body, limits))
+    return IncomingObjects(body, table, count, are_lines, partial(plainly, body, limits))
 
 
 def decode_envelope_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> IncomingValues | list[IncomingRow]:

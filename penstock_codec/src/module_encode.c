@@ -121,9 +121,31 @@ PyObject *codec_encode_values(PyObject *module, PyObject *arguments)
     return result;
 }
 
+/* Returns the table as bytes, its count, and the longest of bare values. */
+static PyObject *table_as_result(bool are_bare, const void *table, size_t bytes, size_t count, uint32_t longest)
+{
+    return Py_BuildValue("(Oy#nI)", are_bare ? Py_True : Py_False, table ? (const char *)table : "", (Py_ssize_t)bytes,
+        (Py_ssize_t)count, (unsigned)longest);
+}
+
+static PyObject *rows_as_result(const struct rows *rows)
+{
+    struct spans spans = {0};
+    if (!rows_are_bare(rows)) {
+        return table_as_result(false, rows->rows, rows->count * sizeof(struct row), rows->count, 0);
+    }
+    bool is_done = rows_to_spans(rows, &spans);
+    PyObject *result = is_done ? table_as_result(true, spans.rows, spans.count * sizeof(struct span), spans.count,
+                                     spans.longest)
+                               : PyErr_NoMemory();
+    spans_free(&spans);
+    return result;
+}
+
 const char codec_find_objects_doc[] = PyDoc_STR(
-    "find_objects(body, are_lines, depth_max, digits_max) -> (rows, count) | None\n\n"
-    "Finds the record objects of an envelope or of lines. None if one is not of the plain form, or not right.");
+    "find_objects(body, are_lines, depth_max, digits_max) -> (are_bare, table, count, longest) | None\n\n"
+    "Finds the record objects of an envelope or of lines. The table has spans as of find_lines if all of them have a\n"
+    "value alone, else rows. None if one is not of the plain form, or not right.");
 
 PyObject *codec_find_objects(PyObject *module, PyObject *arguments)
 {
@@ -146,8 +168,7 @@ PyObject *codec_find_objects(PyObject *module, PyObject *arguments)
     release(&body);
     PyObject *result = found == DECLINED    ? Py_NewRef(Py_None)
                        : found == NO_MEMORY ? PyErr_NoMemory()
-                                            : Py_BuildValue("(y#n)", rows.rows ? (const char *)rows.rows : "",
-                                                  (Py_ssize_t)(rows.count * sizeof(struct row)), (Py_ssize_t)rows.count);
+                                            : rows_as_result(&rows);
     rows_free(&rows);
     return result;
 }
@@ -244,7 +265,7 @@ PyObject *codec_group_objects(PyObject *module, PyObject *arguments)
 }
 
 const char codec_encode_objects_doc[] = PyDoc_STR(
-    "encode_objects(body, rows, are_lines, timestamp, key=None, entry=None) -> (bytearray, longest)\n\n"
+    "encode_objects(body, rows, are_lines, timestamp, key=None, entry=None) -> (bytearray, count, longest)\n\n"
     "Makes an uncompressed batch of record objects at offset 0, without its checksum. `key` is that of records without\n"
     "one, `entry` an encoded header for the first record. `longest` counts bytes as the limit on a record does.");
 
@@ -265,7 +286,7 @@ static PyObject *encode_rows(struct rows_batch *batch)
     state = unlock(size_bytes);
     rows_batch_put(batch, to, size_bytes);
     lock(state);
-    return Py_BuildValue("(NI)", made, (unsigned)batch->longest);
+    return Py_BuildValue("(NnI)", made, (Py_ssize_t)batch->count, (unsigned)batch->longest);
 }
 
 static struct text text_or_null(const Py_buffer *buffer)

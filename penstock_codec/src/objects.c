@@ -32,6 +32,29 @@ void rows_free(struct rows *rows)
     *rows = (struct rows){0};
 }
 
+bool rows_are_bare(const struct rows *rows)
+{
+    for (size_t index = 0; index < rows->count; index++) {
+        const struct row *row = &rows->rows[index];
+        if (row->key.length != SPAN_NULL || row->headers.length != SPAN_NULL || row->timestamp != ROW_NONE ||
+            row->partition != ROW_NONE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool rows_to_spans(const struct rows *rows, struct spans *spans)
+{
+    for (size_t index = 0; index < rows->count; index++) {
+        struct span value = rows->rows[index].value;
+        if (!spans_add(spans, value.begin, value.length)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* A body while it is read. */
 struct reader {
     const uint8_t *body;

@@ -36,6 +36,12 @@ enum found object_lines_find(const uint8_t *body, size_t size, struct json_limit
 
 void rows_free(struct rows *rows);
 
+/* Returns whether every row has a value alone. */
+bool rows_are_bare(const struct rows *rows);
+
+/* Adds the values of the rows. Returns false without memory. */
+bool rows_to_spans(const struct rows *rows, struct spans *spans);
+
 /* A header of a record object: both are in quotes, or the value is null. */
 struct object_header {
     const uint8_t *name;
