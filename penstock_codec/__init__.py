@@ -12,6 +12,7 @@ replace it.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from penstock_codec import _native
 
 VERSION = 1  # of the module's functions; an older build left in place is not taken
+MODULE = "penstock_codec._native"
 VARIABLE = "PENSTOCK_CODEC"
 CHOICES = ("auto", "compiled", "python")
 
@@ -31,9 +33,11 @@ def choose(choice: str) -> tuple[ModuleType | None, str]:
         return None, f"{VARIABLE}=python"
     reason = ""
     try:
-        from penstock_codec import _native as module
+        module = import_module(MODULE)
+    except ModuleNotFoundError:
+        reason = "it is not compiled here"
     except ImportError as error:
-        reason = f"it is not compiled here ({error})"
+        reason = f"it cannot be loaded ({error})"
     else:
         if module.VERSION == VERSION:
             return module, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sysconfig
 from pathlib import Path
@@ -21,7 +22,7 @@ def lack() -> str:
 
 def missing() -> list[str]:
     """Returns what compiling needs and this machine does not have."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     headers = Path(sysconfig.get_path("include"), "Python.h")
-    lacks = [] if shutil.which(compiler) or shutil.which("cc") else [f"a C compiler ({compiler})"]
+    lacks = [] if shutil.which(compiler) else [f"a C compiler ({compiler})"]
     return lacks if headers.exists() else [*lacks, f"Python's headers ({headers})"]

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../penstock_codec/src/check.h"
+#include "../../penstock_codec/src/columns.h"
 #include "../../penstock_codec/src/encode.h"
 #include "../../penstock_codec/src/encode_rows.h"
 #include "../../penstock_codec/src/lines.h"
@@ -19,8 +21,23 @@ static void must(int holds)
     }
 }
 
+/* Reads one batch as columns; their memory must be what their counts say. */
+static void read_columns(const uint8_t *batch, size_t size)
+{
+    struct columns columns = {0};
+    if (columns_add(&columns, batch, size, 0, 1000) && columns_add(&columns, batch, size, 1, 2)) {
+        must(columns.offsets.size == 8 * columns.count && columns.key.count == columns.count);
+        must(!columns.count || columns.header_ends.size == 4 * (columns.count + 1));
+        must(columns.header_name.count == columns.header_value.count);
+        must(!columns.value.count || columns.value.ends.size == 4 * (columns.value.count + 1));
+    }
+    columns_free(&columns);
+}
+
 static enum render_end render_all(const uint8_t *data, size_t size, uint8_t how, int64_t *count)
 {
+    records_are_right(data, size, how);
+    read_columns(data, size);
     struct render render = {
         .data = data, .size = size, .records_left = how & 0x40 ? 3 : -1, .bytes_left = how & 0x80 ? 200 : INT64_MAX,
         .form = how & 3, .style = (how >> 2 & 3) % 3, .offset = how >> 4 & 3, .last_offset = -1,
@@ -90,7 +107,7 @@ static void fuzz_objects(const uint8_t *body, size_t size, uint8_t how)
     if (found == FOUND && rows.count) {
         struct placement placement = {how >> 4, how & 2 ? 3 : -1, 0, 1000};
         int32_t *targets = malloc(rows.count * sizeof *targets);
-        place_rows(&placement, body, size, rows.rows, rows.count, targets);
+        choose_partitions(&placement, body, size, rows.rows, rows.count, targets);
         free(targets);
         make_batch(body, size, rows.rows, rows.count, is_line, true);
     }
