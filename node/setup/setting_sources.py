@@ -15,6 +15,7 @@ from dataclasses import replace
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import checked
 from gateway.access.hosts import is_allowed_host
+import penstock_codec
 from gateway.links.addresses import check_advertised_url, check_host
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from penstock.units import MEANING, kind_of, with_units
@@ -22,7 +23,7 @@ from penstock.units import MEANING, kind_of, with_units
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:]+\]|[^\s/:@?#]+)(:[0-9]{1,5})?")
 ENVIRONMENT_PREFIX = "PENSTOCK_"
-_COMMAND_VARIABLES = {"PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CACERT", "PENSTOCK_CONTEXT"}
+_OTHER_VARIABLES = {"PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_CACERT", "PENSTOCK_CONTEXT", penstock_codec.VARIABLE}
 _KUBERNETES_PORT = re.compile(r"(tcp|udp|sctp)://")  # no value of a setting begins like this
 
 
@@ -51,12 +52,12 @@ def load_settings(
 
 
 def ignored_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return, sorted, the variables with our prefix that no setting and no command reads.
+    """Return, sorted, the variables with our prefix that no setting, no command and no library of ours reads.
 
     They are never an error: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…, PENSTOCK_SERVICE_HOST
     and others in every container.
     """
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _COMMAND_VARIABLES
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _OTHER_VARIABLES
     return sorted(
         name
         for name, word in environment.items()

@@ -30,8 +30,9 @@ A node uses the flag, else the environment variable, else the TOML file given wi
 file uses the names of the settings: `port = 9000`. In the environment a switch is `true` or `false`.
 Durations and sizes may have a unit, in all three and in the configuration of a topic by the command: `90s`, `12h`,
 `7d`, `512KiB`, `64MiB`. With a unit the name may omit its own: `tier_check = "30s"`. The other commands read
-`PENSTOCK_URL`, `PENSTOCK_TOKEN`, `PENSTOCK_CACERT` and `PENSTOCK_CONTEXT`; a node ignores them. A node accepts the
-former name of a renamed setting and prints a warning.
+`PENSTOCK_URL`, `PENSTOCK_TOKEN`, `PENSTOCK_CACERT` and `PENSTOCK_CONTEXT`; a node ignores them. `PENSTOCK_CODEC` is
+`auto`, `compiled` (a node without the compiled codec does not start) or `python`. A node accepts the former name of a
+renamed setting and prints a warning.
 """
 
 _TOPICS = """\
