@@ -136,7 +136,7 @@ def records_out(records: Sequence[Record], form: str | None) -> list[RecordOut]:
 
 def encode_document(fields: DocumentFields, records: bytes) -> bytes:
     """Returns `{…,"records":[…]}`, of records with commas between them."""
-    return _ENCODER.encode({**fields, "records": Raw(b"[%b]" % records)})
+    return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
 
 
 def encode_list(records: Sequence[Out]) -> bytes:

@@ -5,13 +5,6 @@
 #include "batch.h"
 #include "records.h"
 
-static bool is_reserved(struct text name)
-{
-    static const char reserved[] = "__penstock"; /* RESERVED_PREFIX in engine/format/batch.py */
-    int32_t length = sizeof reserved - 1;
-    return name.length >= length && memcmp(name.begin, reserved, (size_t)length) == 0;
-}
-
 static uint64_t length_of(struct text text)
 {
     return text.length > 0 ? (uint64_t)text.length : 0;
@@ -24,7 +17,7 @@ static bool has_free_headers(const struct record *record, uint64_t *bytes)
     for (int32_t index = 0; index < record->header_count; index++) {
         struct header header;
         at = header_read(at, record->end, &header);
-        if (!at || is_reserved(header.name)) {
+        if (!at || name_is_reserved(header.name.begin, (size_t)header.name.length)) {
             return false;
         }
         *bytes += length_of(header.name) + length_of(header.value);

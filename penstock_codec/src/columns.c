@@ -5,8 +5,6 @@
 #include "batch.h"
 #include "spans.h"
 
-static const char RESERVED[] = "__penstock"; /* RESERVED_PREFIX in engine/format/batch.py */
-
 static void put_i32(struct output *output, int32_t number)
 {
     output_put(output, &number, sizeof number);
@@ -45,12 +43,6 @@ static bool put_text(struct text_column *column, struct text text)
     return column->bytes.size <= INT32_MAX;
 }
 
-static bool is_reserved(struct text name)
-{
-    int32_t length = sizeof RESERVED - 1;
-    return name.length >= length && memcmp(name.begin, RESERVED, (size_t)length) == 0;
-}
-
 static bool put_headers(struct columns *columns, const struct record *record, bool hides_reserved)
 {
     const uint8_t *at = record->headers;
@@ -64,20 +56,23 @@ static bool put_headers(struct columns *columns, const struct record *record, bo
         if (!at) {
             return false;
         }
-        if (!hides_reserved || !is_reserved(header.name)) {
-            fits = put_text(&columns->header_name, header.name) && put_text(&columns->header_value, header.value) && fits;
+        if (!hides_reserved || !name_is_reserved(header.name.begin, (size_t)header.name.length)) {
+            fits = put_text(&columns->header_name, header.name) && fits;
+            fits = put_text(&columns->header_value, header.value) && fits;
         }
     }
     put_i32(&columns->header_ends, (int32_t)columns->header_name.count);
     return fits && columns->header_name.count <= INT32_MAX;
 }
 
-static bool put_record(struct columns *columns, const struct record *record, int64_t offset, int64_t timestamp, bool hides)
+static bool put_record(
+    struct columns *columns, const struct record *record, int64_t offset, int64_t timestamp, bool hides_reserved)
 {
     put_i64(&columns->offsets, offset);
     put_i64(&columns->timestamps, timestamp);
-    bool fits = put_text(&columns->key, record->key) && put_text(&columns->value, record->value);
-    fits = put_headers(columns, record, hides) && fits;
+    bool fits = put_text(&columns->key, record->key);
+    fits = put_text(&columns->value, record->value) && fits;
+    fits = put_headers(columns, record, hides_reserved) && fits;
     columns->count++;
     columns->is_too_large |= !fits;
     return fits;

@@ -27,8 +27,8 @@ struct columns {
     bool is_too_large; /* for 32-bit ends */
 };
 
-/* Adds the records of an uncompressed batch with offsets from `start` to `end`. Returns false for a batch that the plain
- * Python twin has to read, and without memory: then the columns are of no use. */
+/* Adds the records of an uncompressed batch with offsets from `start` to `end`. Returns false for a batch that the
+ * plain Python twin has to read, and without memory: then the columns are of no use. */
 bool columns_add(struct columns *columns, const uint8_t *batch, size_t size, int64_t start, int64_t end);
 
 /* Frees everything. */

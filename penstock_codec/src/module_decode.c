@@ -18,7 +18,8 @@ PyObject *codec_check_records(PyObject *module, PyObject *arguments)
         return NULL;
     }
     PyThreadState *state = unlock((size_t)batch.len);
-    bool are_right = record_bytes_max >= 0 && records_are_right(batch.buf, (size_t)batch.len, (uint64_t)record_bytes_max);
+    uint64_t bytes_max = record_bytes_max < 0 ? 0 : (uint64_t)record_bytes_max;
+    bool are_right = records_are_right(batch.buf, (size_t)batch.len, bytes_max);
     lock(state);
     release(&batch);
     return PyBool_FromLong(are_right);

@@ -214,12 +214,13 @@ static PyObject *as_dictionary(struct gathered *by_target, size_t targets, bool 
 {
     PyObject *result = is_whole ? PyDict_New() : NULL;
     for (size_t target = 0; target < targets; target++) {
-        PyObject *number = result && by_target[target].rows ? PyLong_FromSize_t(target) : NULL;
-        if (result && by_target[target].rows && (!number || PyDict_SetItem(result, number, by_target[target].rows) < 0)) {
+        PyObject *rows = by_target[target].rows;
+        PyObject *number = result && rows ? PyLong_FromSize_t(target) : NULL;
+        if (result && rows && (!number || PyDict_SetItem(result, number, rows) < 0)) {
             Py_CLEAR(result);
         }
         Py_XDECREF(number);
-        Py_XDECREF(by_target[target].rows);
+        Py_XDECREF(rows);
     }
     return result;
 }
@@ -250,7 +251,8 @@ PyObject *codec_group_objects(PyObject *module, PyObject *arguments)
     int32_t *targets = PyMem_Malloc(count * sizeof *targets);
     struct gathered *by_target = is_usual ? PyMem_Calloc((size_t)greatest + 1, sizeof *by_target) : NULL;
     if (is_table_of_rows(&rows)) {
-        if (targets && by_target && choose_partitions(&placement, body.buf, (size_t)body.len, rows.buf, count, targets)) {
+        size_t size = (size_t)body.len;
+        if (targets && by_target && choose_partitions(&placement, body.buf, size, rows.buf, count, targets)) {
             bool is_whole = gather(rows.buf, targets, count, by_target);
             result = as_dictionary(by_target, (size_t)greatest + 1, is_whole);
         } else {
@@ -266,8 +268,8 @@ PyObject *codec_group_objects(PyObject *module, PyObject *arguments)
 
 const char codec_encode_objects_doc[] = PyDoc_STR(
     "encode_objects(body, rows, are_lines, timestamp, key=None, entry=None) -> (bytearray, count, longest)\n\n"
-    "Makes an uncompressed batch of record objects at offset 0, without its checksum. `key` is that of records without\n"
-    "one, `entry` an encoded header for the first record. `longest` counts bytes as the limit on a record does.");
+    "Makes an uncompressed batch of record objects at offset 0, without its checksum. `key` is that of records\n"
+    "without one, `entry` an encoded header for the first one. `longest` counts bytes as the limit on a record does.");
 
 static PyObject *encode_rows(struct rows_batch *batch)
 {

@@ -9,8 +9,6 @@
 
 enum { HEADERS_MAX = 32, TIMESTAMP_DIGITS_MAX = 15, PARTITION_DIGITS_MAX = 9 };
 
-static const char RESERVED[] = "__penstock"; /* RESERVED_PREFIX in engine/format/batch.py */
-
 static bool add_row(struct rows *rows, const struct row *row)
 {
     if (rows->count == rows->room) {
@@ -213,12 +211,6 @@ static bool is_among(const struct object_header *header, const struct object_hea
     return false;
 }
 
-static bool is_reserved(const struct object_header *header)
-{
-    size_t length = sizeof RESERVED - 1;
-    return header->name_bytes >= length && memcmp(header->name, RESERVED, length) == 0;
-}
-
 /* The limit on a record counts the characters of a name, and the bytes of a value. */
 static uint32_t limited_bytes(const struct object_header *header)
 {
@@ -252,8 +244,8 @@ static const uint8_t *headers_read(const struct reader *reader, const uint8_t *a
             row->headers = (struct span){(uint32_t)(begin - reader->body), (int32_t)(at - begin)};
             return at;
         }
-        if (next == OBJECT_DECLINED || is_among(&seen[count], seen, count) || is_reserved(&seen[count]) ||
-            is_text_type(&seen[count])) {
+        if (next == OBJECT_DECLINED || is_among(&seen[count], seen, count) ||
+            name_is_reserved(seen[count].name, seen[count].name_bytes) || is_text_type(&seen[count])) {
             return NULL;
         }
         row->bytes += limited_bytes(&seen[count]);

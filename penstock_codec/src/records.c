@@ -1,5 +1,7 @@
 #include "records.h"
 
+#include <string.h>
+
 #include "batch.h"
 #include "spans.h"
 #include "utf8.h"
@@ -22,6 +24,12 @@ void batch_fields_read(const uint8_t *at, struct batch_header *header)
         .record_count = get_i32(at + BATCH_COUNT_AT),
         .attributes = get_i16(at + BATCH_ATTRIBUTES_AT),
     };
+}
+
+bool name_is_reserved(const uint8_t *name, size_t size)
+{
+    static const char prefix[] = "__penstock";
+    return size >= sizeof prefix - 1 && memcmp(name, prefix, sizeof prefix - 1) == 0;
 }
 
 enum next batch_header_read(const uint8_t *at, const uint8_t *end, struct batch_header *header)

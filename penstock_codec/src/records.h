@@ -57,6 +57,9 @@ const uint8_t *record_read(const uint8_t *at, const uint8_t *end, struct record 
 /* Reads the header at `at`. Returns where it ends; NULL if it is malformed. */
 const uint8_t *header_read(const uint8_t *at, const uint8_t *end, struct header *header);
 
+/* Returns whether a header's name is one of the log's own: RESERVED_PREFIX in engine/format/batch.py. */
+bool name_is_reserved(const uint8_t *name, size_t size);
+
 /* Returns whether the batch's records are numbered without a gap, as every producer numbers them. */
 static inline bool batch_is_dense(const struct batch_header *header)
 {

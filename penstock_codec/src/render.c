@@ -10,8 +10,6 @@
 
 enum { HEADERS_MAX = 32 }; /* of a record: each name is compared with the others */
 
-static const char RESERVED[] = "__penstock"; /* RESERVED_PREFIX in engine/format/batch.py */
-
 static bool is_utf8(struct text text)
 {
     return utf8_is_valid(text.begin, text.begin + text.length);
@@ -133,12 +131,6 @@ static void put_header_value(struct output *output, struct text value)
     }
 }
 
-static bool is_reserved(struct text name)
-{
-    int32_t length = sizeof RESERVED - 1;
-    return name.length >= length && memcmp(name.begin, RESERVED, (size_t)length) == 0;
-}
-
 static bool is_among(struct text name, const struct text *others, int32_t count)
 {
     for (int32_t index = 0; index < count; index++) {
@@ -163,7 +155,7 @@ static bool put_headers(struct output *output, const struct record *record, bool
         if (!at || count == HEADERS_MAX || is_among(header.name, names, count)) {
             return false;
         }
-        if (hides_reserved && is_reserved(header.name)) {
+        if (hides_reserved && name_is_reserved(header.name.begin, (size_t)header.name.length)) {
             continue;
         }
         if (count) {

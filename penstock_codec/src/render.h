@@ -5,8 +5,8 @@
 #include "output.h"
 #include "records.h"
 
-enum render_form { FORM_BY_TYPE, FORM_JSON, FORM_TEXT, FORM_BASE64 };  /* of a value */
-enum render_style { STYLE_ARRAY, STYLE_LINES, STYLE_VALUES };          /* of records: commas between, lines, values alone */
+enum render_form { FORM_BY_TYPE, FORM_JSON, FORM_TEXT, FORM_BASE64 }; /* of a value */
+enum render_style { STYLE_ARRAY, STYLE_LINES, STYLE_VALUES };         /* commas between, lines, lines of values alone */
 enum render_end { RENDER_DONE, RENDER_DECLINED, RENDER_FULL, RENDER_BOUND };
 
 /* What to render, and how far it came. */

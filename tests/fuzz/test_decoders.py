@@ -92,7 +92,7 @@ def test_a_batch_from_a_client(data: bytes) -> None:
         return
     records = batch.decode_one(data, MIB)
     assert len(records) == header.record_count
-    encode_document({}, encode_list(records_out(records, None)))
+    encode_document({"topic": "t"}, encode_list(records_out(records, None)))
     encode_lines(records_out(records, "text"))
 
 

@@ -81,7 +81,8 @@ static void fuzz_lines(const uint8_t *body, size_t size, uint8_t how)
 }
 
 /* Makes a batch of the rows, and renders it. */
-static void make_batch(const uint8_t *body, size_t size, const struct row *rows, size_t count, bool is_line, bool is_ours)
+static void make_batch(
+    const uint8_t *body, size_t size, const struct row *rows, size_t count, bool is_line, bool is_ours)
 {
     struct rows_batch batch = {
         .body = body, .size = size, .rows = rows, .count = count, .key = {NULL, SPAN_NULL},

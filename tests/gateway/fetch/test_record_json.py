@@ -154,7 +154,7 @@ def test_json_values_are_given_as_they_are_stored_but_for_line_ends(texts):
 )
 def test_a_value_is_shown_as_its_media_type_says(media_type, value, shown):
     (out,) = records_out(stored_records([(None, value, [("Content-Type", media_type)])]), None)
-    assert shown.items() <= json.loads(encode_document({}, encode_list([out])))["records"][0].items()
+    assert shown.items() <= json.loads(encode_document({"topic": "t"}, encode_list([out])))["records"][0].items()
 
 
 def test_what_cannot_be_decoded_is_an_entry_with_its_bounds():
