@@ -22,6 +22,9 @@ class Native(Protocol):
         entry: bytes | None = None,
         /,
     ) -> bytearray: ...
+    def find_keyed_lines(
+        self, body: Buffer, steps: tuple[bytes, ...], depth_max: int, digits_max: int, /
+    ) -> tuple[bytes, int] | None: ...
     def find_objects(
         self, body: Buffer, are_lines: bool, depth_max: int, digits_max: int, /
     ) -> FoundObjects | None: ...

@@ -11,7 +11,7 @@ that differs is checked line by line, to strip white space or to name the bad li
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ from msgspec import Raw
 import penstock_codec
 from gateway.http.json_limits import DEFAULT_LIMITS, JsonLimits, check_utf8, check_values, stack_exhausted
 from gateway.http.problems import Problem
-from gateway.produce.batching import Incoming, IncomingRow, IncomingSpans, IncomingValues
+from gateway.produce.batching import Incoming, IncomingObjects, IncomingRow, IncomingSpans, IncomingValues
 from gateway.produce.json_records import key_bytes, numbered_lines
 
 _VALUES = msgspec.json.Decoder(Raw)
@@ -56,8 +56,21 @@ def decode_values_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> I
     return IncomingValues(values, len(body))
 
 
-def decode_keyed_values(body: bytes, pointer: list[str], limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
+def decode_keyed_values(body: bytes, pointer: list[str], limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
     """Returns a record per line, its key taken by a JSON pointer (RFC 6901). Raises as decode_values does."""
+    native = penstock_codec.native
+    if native is not None:
+        steps = tuple(step.encode("utf-8", "surrogatepass") for step in pointer)
+        found = native.find_keyed_lines(body, steps, limits.depth_max, limits.digits_max)
+        if found is not None and found[1]:
+            return IncomingObjects(body, *found, True, partial(decode_keyed_values_plainly, body, pointer, limits))
+    return decode_keyed_values_plainly(body, pointer, limits)
+
+
+def decode_keyed_values_plainly(
+    body: bytes, pointer: list[str], limits: JsonLimits = DEFAULT_LIMITS
+) -> list[IncomingRow]:
+    """Returns what `decode_keyed_values` returns, without the compiled codec. Raises as it does."""
     check_utf8(body)
     values = _split_exactly(body)
     check_values(values, limits)

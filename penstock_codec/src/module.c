@@ -3,6 +3,7 @@
 
 static PyMethodDef methods[] = {
     {"find_lines", codec_find_lines, METH_VARARGS, codec_find_lines_doc},
+    {"find_keyed_lines", codec_find_keyed_lines, METH_VARARGS, codec_find_keyed_lines_doc},
     {"encode_values", codec_encode_values, METH_VARARGS, codec_encode_values_doc},
     {"find_objects", codec_find_objects, METH_VARARGS, codec_find_objects_doc},
     {"group_objects", codec_group_objects, METH_VARARGS, codec_group_objects_doc},

@@ -36,6 +36,8 @@ static inline void release(Py_buffer *buffer)
 
 extern const char codec_find_lines_doc[];
 PyObject *codec_find_lines(PyObject *module, PyObject *arguments);
+extern const char codec_find_keyed_lines_doc[];
+PyObject *codec_find_keyed_lines(PyObject *module, PyObject *arguments);
 extern const char codec_encode_values_doc[];
 PyObject *codec_encode_values(PyObject *module, PyObject *arguments);
 extern const char codec_find_objects_doc[];

@@ -6,6 +6,7 @@
 #include "lines.h"
 #include "objects.h"
 #include "placement.h"
+#include "pointer.h"
 
 /* Returns the table as bytes, its count and its longest length; frees it. */
 static PyObject *spans_as_result(struct spans *spans, enum found found)
@@ -169,6 +170,63 @@ PyObject *codec_find_objects(PyObject *module, PyObject *arguments)
     PyObject *result = found == DECLINED    ? Py_NewRef(Py_None)
                        : found == NO_MEMORY ? PyErr_NoMemory()
                                             : rows_as_result(&rows);
+    rows_free(&rows);
+    return result;
+}
+
+/* Takes the steps of a pointer from a tuple of bytes, which keeps them. Returns false for another tuple. */
+static bool take_steps(PyObject *steps, struct pointer *pointer)
+{
+    Py_ssize_t count = PyTuple_Size(steps);
+    if (count < 0 || count > POINTER_STEPS_MAX) {
+        return false;
+    }
+    for (Py_ssize_t index = 0; index < count; index++) {
+        char *bytes;
+        Py_ssize_t length;
+        PyObject *step = PyTuple_GetItem(steps, index);
+        if (!step || PyBytes_AsStringAndSize(step, &bytes, &length) < 0 || length > INT32_MAX) {
+            return false;
+        }
+        pointer->steps[index] = (struct text){(const uint8_t *)bytes, (int32_t)length};
+    }
+    pointer->count = (int)count;
+    return true;
+}
+
+const char codec_find_keyed_lines_doc[] = PyDoc_STR(
+    "find_keyed_lines(body, steps, depth_max, digits_max) -> (rows, count) | None\n\n"
+    "Finds the JSON value of each line, and its key by the steps of a JSON pointer, a tuple of bytes. None if a line is\n"
+    "not exactly one value within the limits, or has no plain key there.");
+
+PyObject *codec_find_keyed_lines(PyObject *module, PyObject *arguments)
+{
+    Py_buffer body;
+    PyObject *steps;
+    unsigned depth_max, digits_max;
+    struct pointer pointer;
+    struct rows rows = {0};
+    enum found found = DECLINED;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*O!II", &body, &PyTuple_Type, &steps, &depth_max, &digits_max)) {
+        return NULL;
+    }
+    if ((size_t)body.len <= SPAN_BUFFER_MAX && depth_max <= JSON_DEPTH_CEILING && take_steps(steps, &pointer)) {
+        struct json_limits limits = {.depth_max = depth_max, .digits_max = digits_max, .is_line = true};
+        PyThreadState *state = unlock((size_t)body.len);
+        found = pointed_lines_find(body.buf, (size_t)body.len, limits, &pointer, &rows);
+        lock(state);
+    }
+    release(&body);
+    PyObject *result = NULL;
+    if (found == NO_MEMORY) {
+        PyErr_NoMemory();
+    } else if (found == FOUND) {
+        result = Py_BuildValue("(y#n)", rows.rows ? (const char *)rows.rows : "",
+            (Py_ssize_t)(rows.count * sizeof(struct row)), (Py_ssize_t)rows.count);
+    } else if (!PyErr_Occurred()) {
+        result = Py_NewRef(Py_None);
+    }
     rows_free(&rows);
     return result;
 }

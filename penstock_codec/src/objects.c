@@ -9,7 +9,7 @@
 
 enum { HEADERS_MAX = 32, TIMESTAMP_DIGITS_MAX = 15, PARTITION_DIGITS_MAX = 9 };
 
-static bool add_row(struct rows *rows, const struct row *row)
+bool rows_add(struct rows *rows, const struct row *row)
 {
     if (rows->count == rows->room) {
         size_t room = rows->room ? 2 * rows->room : 64;
@@ -338,7 +338,7 @@ static enum found array_read(const struct reader *reader, const uint8_t *at, str
         if (!at) {
             break;
         }
-        if (!add_row(rows, &row)) {
+        if (!rows_add(rows, &row)) {
             return NO_MEMORY;
         }
         at = skip(reader, at);
@@ -376,7 +376,7 @@ enum found object_lines_find(const uint8_t *body, size_t size, struct json_limit
             if (!at) {
                 return DECLINED;
             }
-            if (!add_row(rows, &row)) {
+            if (!rows_add(rows, &row)) {
                 return NO_MEMORY;
             }
             at = skip(&reader, at);

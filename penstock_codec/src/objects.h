@@ -34,6 +34,8 @@ enum found objects_find(const uint8_t *body, size_t size, struct json_limits lim
 /* Finds the record objects of lines. A line may have the offset that a fetch gives it, which drops its partition. */
 enum found object_lines_find(const uint8_t *body, size_t size, struct json_limits limits, struct rows *rows);
 
+/* Returns false without memory. */
+bool rows_add(struct rows *rows, const struct row *row);
 void rows_free(struct rows *rows);
 
 /* Returns whether every row has a value alone. */

@@ -12,6 +12,7 @@
 #include "../../penstock_codec/src/encode_rows.h"
 #include "../../penstock_codec/src/lines.h"
 #include "../../penstock_codec/src/placement.h"
+#include "../../penstock_codec/src/pointer.h"
 #include "../../penstock_codec/src/render.h"
 
 static void must(int holds)
@@ -115,6 +116,18 @@ static void fuzz_objects(const uint8_t *body, size_t size, uint8_t how)
     rows_free(&rows);
 }
 
+static void fuzz_pointer(const uint8_t *body, size_t size, uint8_t how)
+{
+    static const uint8_t names[] = "a0";
+    struct rows rows = {0};
+    struct json_limits limits = {.depth_max = 128, .digits_max = 1000};
+    struct pointer pointer = {.steps = {{names, 1}, {names + 1, 1}, {names, 1}}, .count = how % 4};
+    if (pointed_lines_find(body, size, limits, &pointer, &rows) == FOUND && rows.count) {
+        make_batch(body, size, rows.rows, rows.count, true, true);
+    }
+    rows_free(&rows);
+}
+
 /* Rows from anywhere: they must be of the body, or no batch is made. */
 static void fuzz_rows(const uint8_t *data, size_t size)
 {
@@ -175,7 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t rest = size - 2;
     uint8_t *copy = malloc(rest ? rest : 1);
     memcpy(copy, data + 2, rest);
-    switch (data[0] % 6) {
+    switch (data[0] % 7) {
     case 0:
         fuzz_lines(copy, rest, data[1]);
         break;
@@ -190,6 +203,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 4:
         fuzz_rows(copy, rest);
+        break;
+    case 5:
+        fuzz_pointer(copy, rest, data[1]);
         break;
     default:
         render_all(copy, rest, data[1], &count);

@@ -21,7 +21,7 @@ from gateway.fetch.record_json import Bounds
 from gateway.fetch.rendering import Style, render_stored
 from gateway.produce.batching import Destination, to_batches
 from gateway.produce.json_records import decode_envelope
-from gateway.produce.ndjson_values import decode_values
+from gateway.produce.ndjson_values import decode_keyed_values, decode_values
 from gateway.produce.partitioner import Partitioner
 from tests.codecs import COMPILED, plain_codec
 
@@ -56,6 +56,7 @@ def works(size_bytes: int) -> Iterator[Work]:
     total = len(values) * size_bytes
     for name, run in {
         "NDJSON to a batch": lambda: to_batches(decode_values(lines), TO, RECORDS),
+        "NDJSON with key_pointer to a batch": lambda: to_batches(decode_keyed_values(lines, ["id"]), TO, RECORDS),
         "JSON to a batch": lambda: to_batches(decode_envelope(bare), TO, RECORDS),
         "JSON with keys to a batch": lambda: to_batches(decode_envelope(keyed), TO, RECORDS),
         "verify=full": partial(record_batch.check_records, batch, record_bytes_max=1 << 20),

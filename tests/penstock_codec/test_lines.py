@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from itertools import product
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -18,10 +19,11 @@ from engine.format.keyed_batch import KeyEntry, read_entry
 from engine.settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
-from gateway.produce.batching import Batch, Destination, IncomingSpans, to_batches
-from gateway.produce.ndjson_values import decode_values
+from gateway.produce.batching import Batch, Destination, IncomingObjects, IncomingSpans, to_batches
+from gateway.produce.ndjson_values import decode_keyed_values, decode_values
+from gateway.produce.partitioner import Partitioner
 from tests.codecs import COMPILED, needs_compiled, plainly
-from tests.gateway.json_texts import SPACES_IN_LINE, json_texts
+from tests.gateway.json_texts import SPACES_IN_LINE, json_texts, written
 
 pytestmark = needs_compiled
 
@@ -162,3 +164,43 @@ def test_kafkas_own_reader_finds_the_values() -> None:
         (2, TO.now_ms, None, '"é"'.encode(), []),
         (3, TO.now_ms, None, b'{"a": [1, 2]}', []),
     ]
+
+
+POINTERS = st.lists(st.sampled_from(["a", "", "é", "0", "1", "01", "9", "b~", 'q"', "back\\"]), min_size=1, max_size=4)
+MEMBERS = st.recursive(
+    st.sampled_from([None, 1, 1.5, "x", "é", 'q"', "", True]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "", "é", "0", "b~", 'q"', "back\\"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def keyed_outcome(body: bytes, pointer: list[str]) -> list[Batch] | tuple[Any, ...]:
+    to = Destination(Partitioner("t", 3, Random(1)), TopicSettings(), 1_700_000_000_000, 1)
+    try:
+        return to_batches(decode_keyed_values(body, pointer), to, 1000)
+    except Problem as problem:
+        return problem.code, problem.detail, problem.members
+
+
+@given(st.lists(MEMBERS.flatmap(lambda value: written(value, SPACES_IN_LINE)), min_size=1, max_size=3), POINTERS)
+@example(['{"a":"x"}', '{"a": [1, 2] }'], ["a"])
+@example(['{"a":1,"a":2}'], ["a"])
+@example(['{"\\u0061":1,"a":2}'], ["a"])
+@example(['{"a":[[],{"0":"k"}]}'], ["a", "1", "0"])
+@example(['{"a":"x\\u00e9"}'], ["a"])
+@example(['{"a":null}'], ["a"])
+@example(["null"], ["a"])
+@example(['{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}}}'], ["a"] * 9)
+def test_a_key_is_found_as_by_the_twin(lines: list[str], pointer: list[str]) -> None:
+    body = "\n".join(lines).encode()
+    assert keyed_outcome(body, pointer) == plainly(keyed_outcome, body, pointer)
+
+
+def test_usual_keys_need_no_object_for_a_record() -> None:
+    incoming = decode_keyed_values(b'{"user": {"id": "x"}, "n": 1}\n{"n":2,"user":{"id":7}}', ["user", "id"])
+    assert isinstance(incoming, IncomingObjects)
+    [batch] = to_batches(incoming, TO, 10)
+    assert [record.key for record in record_batch.decode(batch.data)] == [b"x", b"7"]
