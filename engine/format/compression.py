@@ -25,7 +25,7 @@ def pack(kind: str, text: bytes | bytearray) -> bytes:
 
 
 def pack_records(kind: str, records: bytes) -> bytes:
-    """Compress the records of a batch as Kafka's producers do: `gzip`, `snappy`, `lz4` or `zstd`."""
+    """Compress records as Kafka's producers do. Raises ValueError for a kind that Kafka does not have."""
     match kind:
         case "gzip":
             return gzip.compress(records, _GZIP_LEVEL)

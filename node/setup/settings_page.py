@@ -31,7 +31,7 @@ file uses the names of the settings: `port = 9000`. In the environment a switch 
 Durations and sizes may have a unit, in all three and in the configuration of a topic by the command: `90s`, `12h`,
 `7d`, `512KiB`, `64MiB`. With a unit the name may omit its own: `tier_check = "30s"`. The other commands read
 `PENSTOCK_URL`, `PENSTOCK_TOKEN`, `PENSTOCK_CACERT` and `PENSTOCK_CONTEXT`; a node ignores them. `PENSTOCK_CODEC` is
-`auto`, `compiled` (a node without the compiled codec does not start) or `python`. A node accepts the former name of a
+`auto`, `compiled` (a node without the compiled codec does not start) or `python`. A node accepts the old name of a
 renamed setting and prints a warning.
 """
 
