@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+import penstock_codec
 from engine.errors import BatchTooLarge, CorruptBatch, InvalidBatch
 
 HEADER_BYTES = 61
@@ -122,6 +123,12 @@ def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
 
 def is_compressed(batches: Buffer) -> bool:
     """True if a batch of a run is compressed: then its size does not bound the time that decoding takes."""
+    native = penstock_codec.native
+    found = None if native is None else native.is_compressed(batches)
+    return _is_compressed_plainly(batches) if found is None else found
+
+
+def _is_compressed_plainly(batches: Buffer) -> bool:
     return any(header.attributes & CODEC_MASK for _, header in walk(batches))
 
 
@@ -179,8 +186,15 @@ def valid_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
     """Check a run of batches whose first one must have base offset `start_offset`; stop at the first bad batch.
 
     A batch is bad if its header cannot follow the one before, if it is incomplete, or if its checksum is wrong. Batches
-    that end at or below `offset` are not wanted: only their headers are checked. One tight loop: every read runs it.
+    that end at or below `offset` are not wanted: only their headers are checked.
     """
+    native = penstock_codec.native
+    found = None if native is None else native.valid_batches(data, start_offset, offset, batches_max)
+    return valid_batches_plainly(data, start_offset, offset, batches_max) if found is None else ValidRun(*found)
+
+
+def valid_batches_plainly(data: Buffer, start_offset: int, offset: int, batches_max: int) -> ValidRun:
+    """Return what `valid_batches` returns, without the compiled codec. One tight loop: every read runs it."""
     end, unpack, view = len(data), _CHAIN.unpack_from, memoryview(data)
     begin, position, expected, left = 0, 0, start_offset, batches_max
     while position + HEADER_BYTES <= end:

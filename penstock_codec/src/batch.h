@@ -14,7 +14,8 @@ enum {
     BATCH_LENGTH_AT = 8,
     BATCH_LEADER_EPOCH_AT = 12,
     BATCH_MAGIC_AT = 16,
-    BATCH_ATTRIBUTES_AT = 21,
+    BATCH_CRC_AT = 17,
+    BATCH_ATTRIBUTES_AT = 21, /* the checksum covers everything from here on */
     BATCH_LAST_DELTA_AT = 23,
     BATCH_BASE_TIMESTAMP_AT = 27,
     BATCH_MAX_TIMESTAMP_AT = 35,

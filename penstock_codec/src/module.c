@@ -1,6 +1,8 @@
 /* The table of the module. module_encode.c and module_decode.c have its functions. */
 #include "module.h"
 
+#include "crc.h"
+
 static PyMethodDef methods[] = {
     {"find_lines", codec_find_lines, METH_VARARGS, codec_find_lines_doc},
     {"find_keyed_lines", codec_find_keyed_lines, METH_VARARGS, codec_find_keyed_lines_doc},
@@ -10,17 +12,20 @@ static PyMethodDef methods[] = {
     {"encode_objects", codec_encode_objects, METH_VARARGS, codec_encode_objects_doc},
     {"check_records", codec_check_records, METH_VARARGS, codec_check_records_doc},
     {"render", codec_render, METH_VARARGS, codec_render_doc},
+    {"valid_batches", codec_valid_batches, METH_VARARGS, codec_valid_batches_doc},
+    {"is_compressed", codec_is_compressed, METH_VARARGS, codec_is_compressed_doc},
     {"columns", codec_columns, METH_VARARGS, codec_columns_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static int add_version(PyObject *module)
+static int prepare(PyObject *module)
 {
+    crc_prepare();
     return PyModule_AddIntConstant(module, "VERSION", 1); /* VERSION in penstock_codec/__init__.py */
 }
 
 static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, add_version},
+    {Py_mod_exec, prepare},
     {0, NULL},
 };
 

@@ -50,6 +50,10 @@ extern const char codec_check_records_doc[];
 PyObject *codec_check_records(PyObject *module, PyObject *arguments);
 extern const char codec_render_doc[];
 PyObject *codec_render(PyObject *module, PyObject *arguments);
+extern const char codec_valid_batches_doc[];
+PyObject *codec_valid_batches(PyObject *module, PyObject *arguments);
+extern const char codec_is_compressed_doc[];
+PyObject *codec_is_compressed(PyObject *module, PyObject *arguments);
 extern const char codec_columns_doc[];
 PyObject *codec_columns(PyObject *module, PyObject *arguments);
 

@@ -1,9 +1,50 @@
 /* The boundary to Python of what reads batches. */
 #include "module.h"
 
+#include "chain.h"
 #include "check.h"
 #include "columns.h"
 #include "render.h"
+
+const char codec_valid_batches_doc[] = PyDoc_STR(
+    "valid_batches(data, start_offset, offset, batches_max) -> (begin, end, next_offset, is_bounded) | None\n\n"
+    "Checks a run of small batches. src/chain.h has what each of them means.");
+
+PyObject *codec_valid_batches(PyObject *module, PyObject *arguments)
+{
+    Py_buffer data;
+    long long start_offset, offset, batches_max;
+    struct chain chain;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*LLL", &data, &start_offset, &offset, &batches_max)) {
+        return NULL;
+    }
+    PyThreadState *state = unlock((size_t)data.len);
+    bool is_taken = chain_check(data.buf, (size_t)data.len, start_offset, offset, batches_max, &chain);
+    lock(state);
+    release(&data);
+    if (!is_taken) {
+        return Py_NewRef(Py_None);
+    }
+    return Py_BuildValue("(nnLO)", (Py_ssize_t)chain.begin, (Py_ssize_t)chain.end, (long long)chain.next_offset,
+        chain.is_bounded ? Py_True : Py_False);
+}
+
+const char codec_is_compressed_doc[] = PyDoc_STR(
+    "is_compressed(data) -> bool | None\n\n"
+    "Returns whether some batch of a run is compressed. None if bytes cannot be a header.");
+
+PyObject *codec_is_compressed(PyObject *module, PyObject *arguments)
+{
+    Py_buffer data;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "y*", &data)) {
+        return NULL;
+    }
+    enum compressed found = chain_is_compressed(data.buf, (size_t)data.len);
+    release(&data);
+    return Py_NewRef(found == NO_BATCHES ? Py_None : found == SOME_COMPRESSED ? Py_True : Py_False);
+}
 
 const char codec_check_records_doc[] = PyDoc_STR(
     "check_records(batch, record_bytes_max) -> bool\n\n"

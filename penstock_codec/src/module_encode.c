@@ -196,8 +196,8 @@ static bool take_steps(PyObject *steps, struct pointer *pointer)
 
 const char codec_find_keyed_lines_doc[] = PyDoc_STR(
     "find_keyed_lines(body, steps, depth_max, digits_max) -> (rows, count) | None\n\n"
-    "Finds the JSON value of each line, and its key by the steps of a JSON pointer, a tuple of bytes. None if a line is\n"
-    "not exactly one value within the limits, or has no plain key there.");
+    "Finds the JSON value of each line, and its key by the steps of a JSON pointer, a tuple of bytes. None if a line\n"
+    "is not exactly one value within the limits, or has no plain key there.");
 
 PyObject *codec_find_keyed_lines(PyObject *module, PyObject *arguments)
 {

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../penstock_codec/src/chain.h"
 #include "../../penstock_codec/src/check.h"
 #include "../../penstock_codec/src/columns.h"
+#include "../../penstock_codec/src/crc.h"
 #include "../../penstock_codec/src/encode.h"
 #include "../../penstock_codec/src/encode_rows.h"
 #include "../../penstock_codec/src/lines.h"
@@ -37,6 +39,11 @@ static void read_columns(const uint8_t *batch, size_t size)
 
 static enum render_end render_all(const uint8_t *data, size_t size, uint8_t how, int64_t *count)
 {
+    struct chain chain;
+    if (chain_check(data, size, 0, how & 3, 3, &chain)) {
+        must(chain.begin <= chain.end && chain.end <= size);
+    }
+    chain_is_compressed(data, size);
     records_are_right(data, size, how);
     read_columns(data, size);
     struct render render = {
@@ -176,6 +183,14 @@ static void fuzz_records(const uint8_t *data, size_t size, uint8_t how)
         render_all(batch, bytes - 1, how, &count);
     }
     free(batch);
+}
+
+int LLVMFuzzerInitialize(int *count, char ***arguments)
+{
+    (void)count;
+    (void)arguments;
+    crc_prepare();
+    return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
