@@ -30,7 +30,7 @@ from gateway.fetch.partition_reads import (
     render_records,
 )
 from gateway.fetch.record_json import Bounds, encode_document, encode_lines, end_of, records_out
-from gateway.fetch.rendering import Style
+from gateway.fetch.rendering import Style, line_ends
 from gateway.http.problems import Problem, ProblemFields, from_engine
 from gateway.routing.leader_failover import is_transient
 
@@ -249,11 +249,18 @@ def _refused(one: Wanted, problem: Problem) -> Part:
 def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Bounds, limits: Limits) -> tuple[Part, int]:
     """Returns a partition's part, and the number of bytes that were unpacked for it."""
     read = Read(offset, chunk)
-    if limits.as_lines:  # an event of a stream has the offset that follows its record
-        show = partial(records_out, form=limits.value)
-        outs, next_offset, size_bytes = decoded(read, bounds, show)
-        ends = [end_of(out) for out in outs]
-        return Part(next_offset, len(outs), ends, None, encode_lines(outs)), size_bytes
+    if limits.as_lines:
+        return _render_lines(read, bounds, limits.value)
     rendered = render_records(read, bounds, limits.value, Style.ARRAY)
     body = encode_document(document_fields(partition, rendered.next_offset), rendered.text)
     return Part(rendered.next_offset, rendered.record_count, [], None, body), rendered.size_bytes
+
+
+def _render_lines(read: Read, bounds: Bounds, form: str | None) -> tuple[Part, int]:
+    """Returns lines with the offset that follows each, as events of a stream have it."""
+    rendered = render_records(read, bounds, form, Style.LINES)
+    if not rendered.has_gap:
+        ends = line_ends(rendered)
+        return Part(rendered.next_offset, len(ends), ends, None, rendered.text), rendered.size_bytes
+    outs, next_offset, size_bytes = decoded(read, bounds, partial(records_out, form=form))
+    return Part(next_offset, len(outs), [end_of(out) for out in outs], None, encode_lines(outs)), size_bytes

@@ -30,6 +30,7 @@ from gateway.fetch.record_json import (
 
 _FORMS = {None: 0, "json": 1, "text": 2, "base64": 3}  # as numbered in penstock_codec/src/render.h
 _DONE, _DECLINED, _FULL, _BOUND = range(4)
+_OFFSET_AT = len('{"offset":')
 _UNBOUNDED = 2**63 - 1
 
 
@@ -64,6 +65,12 @@ def render_stored(
     if penstock_codec.native is None or bounds.max_records == 0:
         return render_plainly(data, offset, next_offset, bounds, form, style)
     return _Run(data, offset, next_offset, bounds, form, style).rendered()
+
+
+def line_ends(rendered: Rendered) -> list[int]:
+    """Returns the offset that follows each line. The lines must have no gap: each is a record with its offset first."""
+    assert not rendered.has_gap
+    return [int(line[_OFFSET_AT : line.index(b",", _OFFSET_AT)]) + 1 for line in rendered.text.split(b"\n")[:-1]]
 
 
 def render_plainly(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from engine.format import batch as record_batch
 from engine.format.batch import Codec, stamp, stamp_append_time
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from gateway.fetch import record_json
-from gateway.fetch.record_json import Bounds
-from gateway.fetch.rendering import Style, render_plainly, render_stored
+from gateway.fetch.record_json import Bounds, decode_stored, end_of, records_out
+from gateway.fetch.rendering import Style, line_ends, render_plainly, render_stored
 from tests.codecs import needs_compiled
 from tests.gateway.fetch.test_record_json import FORMS, HOSTILE, STORED
 
@@ -61,6 +62,9 @@ def test_a_run_is_rendered_as_by_the_twin(
     for bounds in (WIDE, Bounds(max_records, 1 << 20, 1 << 30), Bounds(max_records, 200, bytes_max)):
         compiled = render_stored(data, offset, end, bounds, form, style)
         assert compiled == render_plainly(data, offset, end, bounds, form, style)
+        if style is Style.LINES and not compiled.has_gap:
+            outs, _, _ = decode_stored(data, offset, end, bounds, partial(records_out, form=form))
+            assert line_ends(compiled) == [end_of(out) for out in outs]
 
 
 @given(runs(), st.sampled_from(FORMS), STYLES, st.data())
