@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from pkgutil import extend_path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock_codec import _native
+
+# Spark ships this package to executors as a zip, which can hold no compiled module: the one installed there is found.
+__path__ = extend_path(__path__, __name__)
 
 VERSION = 1  # of the module's functions; an older build left in place is not taken
 MODULE = "penstock_codec._native"

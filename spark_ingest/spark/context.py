@@ -21,7 +21,7 @@ from spark_ingest.spark.environment import is_submitted
 
 LOCAL_MASTER = "local[*]"
 ROOT = Path(__file__).resolve().parents[2]
-_PACKAGES = ("engine", "spark_ingest")
+_PACKAGES = ("engine", "penstock_codec", "spark_ingest")
 
 # The JVM only schedules. One compiler tier and a serial collector halve its start time.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

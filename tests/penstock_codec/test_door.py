@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -66,3 +68,17 @@ def test_the_command_says_which_codec_runs() -> None:
     command = [sys.executable, "-m", "penstock_codec"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "codec: plain Python, at several times the processor time: PENSTOCK_CODEC=python\n"
+
+
+@needs_compiled
+def test_code_in_a_zip_finds_the_compiled_module_that_is_installed(tmp_path: Path) -> None:
+    """As on an executor of Spark."""
+    package = Path(penstock_codec.__file__).parent
+    with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
+        for path in package.glob("*.py"):
+            archive.write(path, f"penstock_codec/{path.name}")
+    program = "import penstock_codec as p; print(p.__file__, p.kind())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "code.zip"), str(package.parent)])}
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"{tmp_path / 'code.zip' / 'penstock_codec' / '__init__.py'} compiled\n"

@@ -73,9 +73,10 @@ def test_a_task_that_ends_well_is_answered_with_its_result() -> None:
     assert answer.result.rows == 3
 
 
-def test_the_code_for_other_machines_holds_both_packages() -> None:
+def test_the_code_for_other_machines_holds_all_packages() -> None:
     names = zipfile.ZipFile(_zipped_code()).namelist()
     assert {"engine/format/batch.py", "spark_ingest/spark/worker.py", "spark_ingest/__init__.py"} <= set(names)
+    assert "penstock_codec/__init__.py" in names
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB")])
