@@ -12,10 +12,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import penstock_codec
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import checked
 from gateway.access.hosts import is_allowed_host
-import penstock_codec
 from gateway.links.addresses import check_advertised_url, check_host
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from penstock.units import MEANING, kind_of, with_units
