@@ -289,6 +289,7 @@ static bool put_batch(struct render *render, const struct batch_header *header, 
 enum render_end render_batches(struct render *render)
 {
     const uint8_t *end = render->data + render->size;
+    output_reserve(&render->output, render->size - render->position); /* text is longer than what it is made of */
     while (!render->output.is_out_of_memory) {
         const uint8_t *batch = render->data + render->position;
         struct batch_header header;
