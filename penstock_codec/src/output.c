@@ -34,13 +34,20 @@ void output_free(struct output *output)
 
 void output_put_number(struct output *output, int64_t number)
 {
+    static const char pairs[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940"
+                                "4142434445464748495051525354555657585960616263646566676869707172737475767778798081"
+                                "828384858687888990919293949596979899";
     char digits[20]; /* of 2^63, and a sign */
     size_t at = sizeof digits;
     uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    do {
-        digits[--at] = (char)('0' + left % 10);
-        left /= 10;
-    } while (left);
+    while (left > 9) { /* two digits for each division */
+        at -= 2;
+        memcpy(digits + at, pairs + 2 * (left % 100), 2);
+        left /= 100;
+    }
+    if (left || at == sizeof digits) {
+        digits[--at] = (char)('0' + left);
+    }
     if (number < 0) {
         digits[--at] = '-';
     }

@@ -114,3 +114,16 @@ def test_texts_and_bytes_are_written_as_msgspec_writes_them(text: str, other: by
         assert render_stored(data, 0, 1, WIDE, "text", Style.LINES) == render_plainly(
             data, 0, 1, WIDE, "text", Style.LINES
         )
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**61))
+@example(0, 0)
+@example(9, 10)
+@example(99, 100)
+@example(-(2**63), 999)
+@example(2**63 - 1, 10**18)
+def test_numbers_are_written_in_decimal(timestamp: int, offset: int) -> None:
+    batch = record_batch.encode([(timestamp, None, b"1", [])])
+    stamp(batch, offset, 0)
+    line = b'{"offset":%d,"timestamp":%d,"key":null,"value":1,"headers":{}}\n' % (offset, timestamp)
+    assert render_stored(bytes(batch), 0, offset + 1, WIDE, None, Style.LINES).text == line
