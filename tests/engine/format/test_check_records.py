@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from engine.errors import BatchTooLarge, DecodedTooLarge, InvalidBatch, RecordTooLarge
 from engine.format import batch as record_batch
 from engine.format.batch import HEADER_BYTES, Codec, Row, check_client_batch, check_records, decode_one
+from tests.codecs import each_codec  # noqa: F401
 from tests.engine.handmade import T0, batch, record
 
+pytestmark = pytest.mark.usefixtures("each_codec")
 MIB = 1024 * 1024
 codecs = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())
 TWO = record(0) + record(1)
