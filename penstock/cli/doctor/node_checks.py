@@ -79,6 +79,10 @@ def _metrics(text: str) -> Iterator[Finding]:
     share = max(shares, default=0.0)
     todo = "raise the limit of open files" if share > 0.8 else ""
     yield Finding("files of the node", WARN if share > 0.8 else OK, f"{share:.0%} of its limit", todo)
+    if compiled := of("penstock_codec_compiled"):  # older nodes do not have it
+        todo = "" if min(compiled) else "penstock doctor on the node's machine says what is missing"
+        kind = "compiled" if min(compiled) else "plain Python: JSON takes several times as long"
+        yield Finding("codec of the node", OK if min(compiled) else WARN, kind, todo)
 
 
 def _tier_statuses(once: SingleRequestClient) -> Iterator[Mapping[str, Any]]:

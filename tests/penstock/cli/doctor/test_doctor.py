@@ -140,6 +140,12 @@ def test_what_a_node_says_of_damage_is_a_failure() -> None:
     assert (found["partitions"].level, found["files of the node"].level) == ("fail", "warn")
 
 
+@pytest.mark.parametrize(("values", "levels"), [("1", ["ok"]), ("10", ["warn"]), ("", [])])
+def test_a_node_without_the_compiled_codec_is_named(values: str, levels: list[str]) -> None:
+    text = "".join(f'penstock_codec_compiled{{shard="{n}"}} {value}.0\n' for n, value in enumerate(values))
+    assert [one.level for one in node_checks._metrics(text) if one.name == "codec of the node"] == levels
+
+
 def test_a_partition_that_is_not_uploaded_is_a_failure() -> None:
     def status(topic: str, *errors: str | None) -> dict[str, object]:
         return {"topic": topic, "partitions": [{"partition": at, "last_error": one} for at, one in enumerate(errors)]}
