@@ -3,7 +3,8 @@ from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Found: TypeAlias = tuple[bytes, int, int]  # spans, how many, and the longest length
-FoundObjects: TypeAlias = tuple[bool, bytes, int, int]  # values alone, spans or rows, how many, the longest value
+# Whether they are values alone, spans or rows, how many, the longest value, and what stands behind the body.
+FoundObjects: TypeAlias = tuple[bool, bytes, int, int, bytes]
 TextColumn: TypeAlias = tuple[bytes, bytes, bytes, int]  # ends, bytes, bits of those that are not null, nulls
 Columns: TypeAlias = tuple[int, bytes, bytes, TextColumn, TextColumn, bytes, TextColumn, TextColumn]
 RenderedRun: TypeAlias = tuple[bytes, int, int, int, int, int]  # text, position, last offset, count, bytes left, end
@@ -24,7 +25,7 @@ class Native(Protocol):
     ) -> bytearray: ...
     def find_keyed_lines(
         self, body: Buffer, steps: tuple[bytes, ...], depth_max: int, digits_max: int, /
-    ) -> tuple[bytes, int] | None: ...
+    ) -> tuple[bytes, int, bytes] | None: ...
     def find_objects(
         self, body: Buffer, are_lines: bool, depth_max: int, digits_max: int, /
     ) -> FoundObjects | None: ...

@@ -60,7 +60,10 @@ class IncomingSpans(NamedTuple):
 
 
 class IncomingObjects(NamedTuple):
-    """Record objects as the compiled codec has found them in the body. `plainly` decodes them without it."""
+    """Record objects as the compiled codec has found them in the body, behind which are texts without their escapes.
+
+    `plainly` decodes them without it.
+    """
 
     body: bytes
     rows: bytes

@@ -111,11 +111,11 @@ def _found_objects(body: bytes, limits: JsonLimits, *, are_lines: bool) -> Incom
     found = None if native is None else native.find_objects(body, are_lines, limits.depth_max, limits.digits_max)
     if found is None or not found[2]:
         return None
-    are_bare, table, count, longest = found
+    are_bare, table, count, longest, unescaped = found
     if are_bare:
         return IncomingSpans(body, table, count, longest)
     plainly = decode_record_lines_plainly if are_lines else _envelope_rows
-    return IncomingObjects(body, table, count, are_lines, partial(plainly, body, limits))
+    return IncomingObjects(body + unescaped, table, count, are_lines, partial(plainly, body, limits))
 
 
 def decode_envelope_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> IncomingValues | list[IncomingRow]:

@@ -63,7 +63,9 @@ def decode_keyed_values(body: bytes, pointer: list[str], limits: JsonLimits = DE
         steps = tuple(step.encode("utf-8", "surrogatepass") for step in pointer)
         found = native.find_keyed_lines(body, steps, limits.depth_max, limits.digits_max)
         if found is not None and found[1]:
-            return IncomingObjects(body, *found, True, partial(decode_keyed_values_plainly, body, pointer, limits))
+            rows, count, unescaped = found
+            plainly = partial(decode_keyed_values_plainly, body, pointer, limits)
+            return IncomingObjects(body + unescaped, rows, count, True, plainly)
     return decode_keyed_values_plainly(body, pointer, limits)
 
 

@@ -39,8 +39,7 @@ static int hex_digit(uint8_t byte)
     return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-/* Returns the number of four hexadecimal digits, -1 if they are not there. */
-static int32_t hex_unit(const uint8_t *at, const uint8_t *end)
+int32_t json_hex_unit(const uint8_t *at, const uint8_t *end)
 {
     int32_t unit = 0;
     if (end - at < 4) {
@@ -65,7 +64,7 @@ static const uint8_t *escape_end(const uint8_t *at, const uint8_t *end)
     if (*at != 'u') {
         return *at && strchr("\"\\/bfnrt", *at) ? at + 1 : NULL;
     }
-    int32_t unit = hex_unit(at + 1, end);
+    int32_t unit = json_hex_unit(at + 1, end);
     if (unit < 0 || (unit >= 0xDC00 && unit <= 0xDFFF)) {
         return NULL;
     }
@@ -76,7 +75,7 @@ static const uint8_t *escape_end(const uint8_t *at, const uint8_t *end)
     if (end - at < 6 || at[0] != '\\' || at[1] != 'u') {
         return NULL;
     }
-    int32_t low = hex_unit(at + 2, end);
+    int32_t low = json_hex_unit(at + 2, end);
     return low >= 0xDC00 && low <= 0xDFFF ? at + 6 : NULL;
 }
 

@@ -24,6 +24,9 @@ const uint8_t *json_value_end(const uint8_t *at, const uint8_t *end, const struc
 /* Returns where the string ends whose opening quote is before `at`, behind its closing quote; NULL if it is none. */
 const uint8_t *json_string_end(const uint8_t *at, const uint8_t *end);
 
+/* Returns the number of four hexadecimal digits, -1 if they are not there. */
+int32_t json_hex_unit(const uint8_t *at, const uint8_t *end);
+
 /* Returns the first byte that is no white space, or `end`. */
 static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *end, bool is_line)
 {

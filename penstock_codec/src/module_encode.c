@@ -122,31 +122,34 @@ PyObject *codec_encode_values(PyObject *module, PyObject *arguments)
     return result;
 }
 
-/* Returns the table as bytes, its count, and the longest of bare values. */
-static PyObject *table_as_result(bool are_bare, const void *table, size_t bytes, size_t count, uint32_t longest)
+/* Returns the table as bytes, its count, the longest of bare values, and what stands behind the body. */
+static PyObject *table_as_result(
+    bool are_bare, const void *table, size_t bytes, size_t count, uint32_t longest, const struct output *unescaped)
 {
-    return Py_BuildValue("(Oy#nI)", are_bare ? Py_True : Py_False, table ? (const char *)table : "", (Py_ssize_t)bytes,
-        (Py_ssize_t)count, (unsigned)longest);
+    const char *rows = table ? (const char *)table : "";
+    return Py_BuildValue("(Oy#nIy#)", are_bare ? Py_True : Py_False, rows, (Py_ssize_t)bytes, (Py_ssize_t)count,
+        (unsigned)longest, output_text(unescaped), (Py_ssize_t)unescaped->size);
 }
 
 static PyObject *rows_as_result(const struct rows *rows)
 {
     struct spans spans = {0};
     if (!rows_are_bare(rows)) {
-        return table_as_result(false, rows->rows, rows->count * sizeof(struct row), rows->count, 0);
+        return table_as_result(false, rows->rows, rows->count * sizeof(struct row), rows->count, 0, &rows->unescaped);
     }
     bool is_done = rows_to_spans(rows, &spans);
     PyObject *result = is_done ? table_as_result(true, spans.rows, spans.count * sizeof(struct span), spans.count,
-                                     spans.longest)
+                                     spans.longest, &rows->unescaped)
                                : PyErr_NoMemory();
     spans_free(&spans);
     return result;
 }
 
 const char codec_find_objects_doc[] = PyDoc_STR(
-    "find_objects(body, are_lines, depth_max, digits_max) -> (are_bare, table, count, longest) | None\n\n"
+    "find_objects(body, are_lines, depth_max, digits_max) -> (are_bare, table, count, longest, unescaped) | None\n\n"
     "Finds the record objects of an envelope or of lines. The table has spans as of find_lines if all of them have a\n"
-    "value alone, else rows. None if one is not of the plain form, or not right.");
+    "value alone, else rows, of the body and `unescaped` one after the other. None if one is not of the plain form,\n"
+    "or not right.");
 
 PyObject *codec_find_objects(PyObject *module, PyObject *arguments)
 {
@@ -195,7 +198,7 @@ static bool take_steps(PyObject *steps, struct pointer *pointer)
 }
 
 const char codec_find_keyed_lines_doc[] = PyDoc_STR(
-    "find_keyed_lines(body, steps, depth_max, digits_max) -> (rows, count) | None\n\n"
+    "find_keyed_lines(body, steps, depth_max, digits_max) -> (rows, count, unescaped) | None\n\n"
     "Finds the JSON value of each line, and its key by the steps of a JSON pointer, a tuple of bytes. None if a line\n"
     "is not exactly one value within the limits, or has no plain key there.");
 
@@ -222,8 +225,9 @@ PyObject *codec_find_keyed_lines(PyObject *module, PyObject *arguments)
     if (found == NO_MEMORY) {
         PyErr_NoMemory();
     } else if (found == FOUND) {
-        result = Py_BuildValue("(y#n)", rows.rows ? (const char *)rows.rows : "",
-            (Py_ssize_t)(rows.count * sizeof(struct row)), (Py_ssize_t)rows.count);
+        result = Py_BuildValue("(y#ny#)", rows.rows ? (const char *)rows.rows : "",
+            (Py_ssize_t)(rows.count * sizeof(struct row)), (Py_ssize_t)rows.count, output_text(&rows.unescaped),
+            (Py_ssize_t)rows.unescaped.size);
     } else if (!PyErr_Occurred()) {
         result = Py_NewRef(Py_None);
     }

@@ -5,6 +5,7 @@
 
 #include "media_type.h"
 #include "scan.h"
+#include "unescape.h"
 #include "utf8.h"
 
 enum { HEADERS_MAX = 32, TIMESTAMP_DIGITS_MAX = 15, PARTITION_DIGITS_MAX = 9 };
@@ -27,6 +28,7 @@ bool rows_add(struct rows *rows, const struct row *row)
 void rows_free(struct rows *rows)
 {
     free(rows->rows);
+    output_free(&rows->unescaped);
     *rows = (struct rows){0};
 }
 
@@ -124,18 +126,23 @@ static const uint8_t *value_read(const struct reader *reader, const uint8_t *at,
     return end;
 }
 
-/* Reads a key: a text loses its quotes, and null is no key. */
-static const uint8_t *key_read(const struct reader *reader, const uint8_t *at, struct span *span)
+const uint8_t *key_read(const uint8_t *body, const uint8_t *at, const uint8_t *end, const struct json_limits *limits,
+    struct rows *rows, struct span *key)
 {
-    if (at == reader->end || *at != '"') {
-        return value_read(reader, at, span);
-    }
-    const uint8_t *end = plain_end(at + 1, reader->end);
-    if (!end) {
+    const uint8_t *behind = json_value_end(at, end, limits);
+    if (!behind) {
         return NULL;
     }
-    *span = (struct span){(uint32_t)(at + 1 - reader->body), (int32_t)(end - at - 1)};
-    return end + 1;
+    if (*at != '"') {
+        *key = (struct span){(uint32_t)(at - body), is_null(at, behind) ? SPAN_NULL : (int32_t)(behind - at)};
+    } else if (!memchr(at, '\\', (size_t)(behind - at))) {
+        *key = (struct span){(uint32_t)(at + 1 - body), (int32_t)(behind - at - 2)};
+    } else {
+        size_t begin = rows->unescaped.size;
+        unescape(&rows->unescaped, at + 1, behind - 1);
+        *key = (struct span){(uint32_t)(rows->size + begin), (int32_t)(rows->unescaped.size - begin)};
+    }
+    return rows->unescaped.is_out_of_memory ? NULL : behind;
 }
 
 /* Reads a whole number of a few digits, or null, which leaves `number` as it is. */
@@ -275,14 +282,14 @@ static enum member member_named(struct text name, bool is_line)
 }
 
 static const uint8_t *member_read(
-    const struct reader *reader, const uint8_t *at, enum member member, struct row *row)
+    const struct reader *reader, const uint8_t *at, enum member member, struct rows *rows, struct row *row)
 {
     int64_t number = ROW_NONE;
     switch (member) {
     case VALUE:
         return value_read(reader, at, &row->value);
     case KEY:
-        return key_read(reader, at, &row->key);
+        return key_read(reader->body, at, reader->end, &reader->limits, rows, &row->key);
     case HEADERS:
         return headers_read(reader, at, row);
     case TIMESTAMP:
@@ -300,7 +307,8 @@ static const uint8_t *member_read(
 }
 
 /* Reads a record object; returns where it ends, NULL to decline. */
-static const uint8_t *object_read(const struct reader *reader, const uint8_t *at, struct row *row)
+static const uint8_t *object_read(
+    const struct reader *reader, const uint8_t *at, struct rows *rows, struct row *row)
 {
     unsigned seen = 0;
     struct text name;
@@ -314,7 +322,7 @@ static const uint8_t *object_read(const struct reader *reader, const uint8_t *at
             return NULL;
         }
         seen |= member;
-        at = member_read(reader, at, member, row);
+        at = member_read(reader, at, member, rows, row);
         at = at ? skip(reader, at) : NULL;
         if (!at || at == reader->end) {
             return NULL;
@@ -334,7 +342,7 @@ static enum found array_read(const struct reader *reader, const uint8_t *at, str
 {
     while (at && at < reader->end) {
         struct row row;
-        at = object_read(reader, at, &row);
+        at = object_read(reader, at, rows, &row);
         if (!at) {
             break;
         }
@@ -354,6 +362,7 @@ static enum found array_read(const struct reader *reader, const uint8_t *at, str
 enum found objects_find(const uint8_t *body, size_t size, struct json_limits limits, struct rows *rows)
 {
     limits.is_line = false;
+    rows->size = size;
     struct reader reader = {body, body + size, limits};
     struct text name;
     const uint8_t *at = expect(&reader, body, '{');
@@ -367,12 +376,13 @@ enum found objects_find(const uint8_t *body, size_t size, struct json_limits lim
 enum found object_lines_find(const uint8_t *body, size_t size, struct json_limits limits, struct rows *rows)
 {
     limits.is_line = true;
+    rows->size = size;
     struct reader reader = {body, body + size, limits};
     const uint8_t *at = skip(&reader, body);
     while (at < reader.end) {
         struct row row;
         if (*at != '\n') {
-            at = object_read(&reader, at, &row);
+            at = object_read(&reader, at, rows, &row);
             if (!at) {
                 return DECLINED;
             }

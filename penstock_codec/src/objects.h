@@ -1,13 +1,14 @@
 /* JSON record objects, in an envelope or one on a line: a row of spans for each.
  *
  * Takes the members that most producers send: value, key, headers of texts, a timestamp in milliseconds, a partition.
- * Everything else makes it decline: base64, escapes in keys and in headers, a member given twice, unknown members.
+ * Everything else makes it decline: base64, escapes in headers, a member given twice, unknown members.
  */
 #ifndef PENSTOCK_OBJECTS_H
 #define PENSTOCK_OBJECTS_H
 
 #include "json.h"
 #include "lines.h"
+#include "output.h"
 #include "spans.h"
 
 enum { ROW_NONE = -1 }; /* a timestamp or a partition that is not given */
@@ -22,11 +23,19 @@ struct row {
     uint32_t bytes; /* of value and headers, as the limit on a record counts them */
 };
 
+/* A table of rows that grows. Keys with escapes stand without them in `unescaped`, and their spans count on behind the
+ * body, so that body and `unescaped` one after the other have them all. */
 struct rows {
     struct row *rows;
     size_t count;
     size_t room;
+    size_t size; /* of the body */
+    struct output unescaped;
 };
+
+/* Reads a key: a text loses its quotes and escapes, null is no key. Returns where it ends; NULL if it is no JSON. */
+const uint8_t *key_read(const uint8_t *body, const uint8_t *at, const uint8_t *end, const struct json_limits *limits,
+    struct rows *rows, struct span *key);
 
 /* Finds the record objects of `{"records":[…]}`. */
 enum found objects_find(const uint8_t *body, size_t size, struct json_limits limits, struct rows *rows);

@@ -83,44 +83,20 @@ static const uint8_t *part_at(
     return at;
 }
 
-static bool is_null(const uint8_t *begin, const uint8_t *end)
-{
-    return end - begin == 4 && memcmp(begin, "null", 4) == 0;
-}
-
-/* Finds the key of a value: a text loses its quotes, and null is no key. */
-static bool key_find(const uint8_t *body, const uint8_t *at, const uint8_t *end, const struct json_limits *limits,
-    const struct pointer *pointer, struct span *key)
-{
-    at = part_at(at, end, limits, pointer);
-    const uint8_t *behind = at && at < end ? json_value_end(at, end, limits) : NULL;
-    if (!behind) {
-        return false;
-    }
-    bool is_text = *at == '"';
-    if (is_text && memchr(at, '\\', (size_t)(behind - at))) {
-        return false;
-    }
-    at += is_text;
-    behind -= is_text;
-    bool is_absent = !is_text && is_null(at, behind);
-    *key = (struct span){(uint32_t)(at - body), is_absent ? SPAN_NULL : (int32_t)(behind - at)};
-    return true;
-}
-
 enum found pointed_lines_find(const uint8_t *body, size_t size, struct json_limits limits,
     const struct pointer *pointer, struct rows *rows)
 {
     struct spans spans = {0};
     enum found found = lines_find(body, size, limits, &spans);
     limits.is_line = true;
+    rows->size = size;
     for (size_t index = 0; found == FOUND && index < spans.count; index++) {
         struct span value = spans.rows[index];
         struct row row = {.key = {0, SPAN_NULL}, .value = value, .headers = {0, SPAN_NULL}, .timestamp = ROW_NONE,
             .partition = ROW_NONE, .bytes = value.length > 0 ? (uint32_t)value.length : 0};
-        const uint8_t *begin = body + value.begin;
-        bool has_key = value.length > 0 && key_find(body, begin, begin + value.length, &limits, pointer, &row.key);
-        if (!has_key) {
+        const uint8_t *begin = body + value.begin, *end = begin + (value.length > 0 ? value.length : 0);
+        const uint8_t *part = value.length > 0 ? part_at(begin, end, &limits, pointer) : NULL;
+        if (!part || part == end || !key_read(body, part, end, &limits, rows, &row.key)) {
             found = DECLINED;
         } else if (!rows_add(rows, &row)) {
             found = NO_MEMORY;

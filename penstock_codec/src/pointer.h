@@ -15,7 +15,7 @@ struct pointer {
 };
 
 /* Finds the values of lines as lines_find does, each with the part at the pointer as its key. DECLINED as well where
- * nothing is at the pointer, and for escapes in the names on the way and in the key. */
+ * nothing is at the pointer, and for escapes in the names on the way. */
 enum found pointed_lines_find(const uint8_t *body, size_t size, struct json_limits limits,
     const struct pointer *pointer, struct rows *rows);
 

@@ -107,6 +107,19 @@ static void make_batch(
     }
 }
 
+/* The body and what has lost its escapes, one after the other. */
+static void make_batch_of(const uint8_t *body, size_t size, const struct rows *rows, bool is_line)
+{
+    size_t more = rows->unescaped.size;
+    uint8_t *both = malloc(size + more + 1);
+    memcpy(both, body, size);
+    if (more) {
+        memcpy(both + size, rows->unescaped.bytes, more);
+    }
+    make_batch(both, size + more, rows->rows, rows->count, is_line, true);
+    free(both);
+}
+
 static void fuzz_objects(const uint8_t *body, size_t size, uint8_t how)
 {
     struct rows rows = {0};
@@ -118,7 +131,7 @@ static void fuzz_objects(const uint8_t *body, size_t size, uint8_t how)
         int32_t *targets = malloc(rows.count * sizeof *targets);
         choose_partitions(&placement, body, size, rows.rows, rows.count, targets);
         free(targets);
-        make_batch(body, size, rows.rows, rows.count, is_line, true);
+        make_batch_of(body, size, &rows, is_line);
     }
     rows_free(&rows);
 }
@@ -130,7 +143,7 @@ static void fuzz_pointer(const uint8_t *body, size_t size, uint8_t how)
     struct json_limits limits = {.depth_max = 128, .digits_max = 1000};
     struct pointer pointer = {.steps = {{names, 1}, {names + 1, 1}, {names, 1}}, .count = how % 4};
     if (pointed_lines_find(body, size, limits, &pointer, &rows) == FOUND && rows.count) {
-        make_batch(body, size, rows.rows, rows.count, true, true);
+        make_batch_of(body, size, &rows, true);
     }
     rows_free(&rows);
 }

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.errors import BatchTooLarge
-from engine.format.batch import Codec
+from engine.format.batch import Codec, decode_one
 from engine.format.keyed_batch import KeyEntry
 from engine.settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
@@ -185,3 +185,13 @@ def test_rows_that_are_not_of_a_body_are_refused(rows: bytes) -> None:
     assert COMPILED is not None
     with pytest.raises(ValueError, match="rows"):
         COMPILED.encode_objects(b"12345678", rows, False, 0)
+
+
+def test_a_key_with_escapes_is_stored_without_them() -> None:
+    incoming = decode_envelope(
+        rb'{"records":[{"key":"\u00e9\ud83d\ude00\n\/\"\u007f","value":1},{"key":"k","value":2}]}'
+    )
+    assert isinstance(incoming, IncomingObjects)
+    to = TO._replace(partition=0)
+    [batch] = to_batches(incoming, to, 2)
+    assert [record.key for record in decode_one(batch.data)] == ['é😀\n/"\x7f'.encode(), b"k"]
