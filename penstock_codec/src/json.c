@@ -107,31 +107,32 @@ static inline bool is_digit(const uint8_t *at, const uint8_t *end)
     return at < end && *at >= '0' && *at <= '9';
 }
 
-/* Returns where a run of digits ends; NULL if it has none or too many. */
-static inline const uint8_t *digits_end(const uint8_t *at, const uint8_t *end, uint32_t digits_max)
+/* Returns where a run of digits ends; NULL if it has none. */
+static inline const uint8_t *digits_end(const uint8_t *at, const uint8_t *end)
 {
     const uint8_t *begin = at;
     while (is_digit(at, end)) {
         at++;
     }
-    return at == begin || (size_t)(at - begin) > digits_max ? NULL : at;
+    return at == begin ? NULL : at;
 }
 
-/* Returns where a number ends; NULL if none begins here. */
+/* Returns where a number ends; NULL if none begins here, or if it is too long. */
 static const uint8_t *number_end(const uint8_t *at, const uint8_t *end, uint32_t digits_max)
 {
     at += *at == '-';
+    const uint8_t *begin = at;
     bool has_leading_zero = at < end && *at == '0';
-    at = has_leading_zero ? at + 1 : digits_end(at, end, digits_max);
+    at = has_leading_zero ? at + 1 : digits_end(at, end);
     if (at && at < end && *at == '.') {
-        at = digits_end(at + 1, end, digits_max);
+        at = digits_end(at + 1, end);
     }
     if (at && at < end && (*at | 0x20) == 'e') {
         at++;
         at += at < end && (*at == '+' || *at == '-');
-        at = digits_end(at, end, digits_max);
+        at = digits_end(at, end);
     }
-    return at && is_digit(at, end) ? NULL : at;
+    return !at || is_digit(at, end) || (size_t)(at - begin) > digits_max ? NULL : at;
 }
 
 static const uint8_t *literal_end(const uint8_t *at, const uint8_t *end, const char *literal, ptrdiff_t length)

@@ -13,7 +13,7 @@ enum { JSON_DEPTH_CEILING = 512 }; /* as DEPTH_CEILING in gateway/http/json_limi
 
 struct json_limits {
     uint32_t depth_max;  /* levels of nesting, at most JSON_DEPTH_CEILING; a scalar has none */
-    uint32_t digits_max; /* digits of a number in a row */
+    uint32_t digits_max; /* digits of a number, with its point and its exponent but not its sign */
     bool is_line;        /* a newline ends the text: it is no white space */
 };
 
