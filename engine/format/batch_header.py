@@ -35,8 +35,8 @@ _SEQUENCE = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
-_CRC_AT = 17
-_CRC_COVERS_FROM = 21
+CRC_AT = 17
+CRC_COVERS_FROM = 21
 _ATTRIBUTES_AT = 21
 _LAST_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
@@ -163,7 +163,7 @@ def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[
             raise InvalidBatch(f"no batch header at byte {position} of a copy")
         if behind > end:
             break
-        if crc32c(data[position + _CRC_COVERS_FROM : behind]) != fields[_CRC]:
+        if crc32c(data[position + CRC_COVERS_FROM : behind]) != fields[_CRC]:
             raise CorruptBatch(f"a copied batch of offset {fields[0]} fails its checksum")
         headers.append(new(Header, fields))
         position = behind
@@ -207,7 +207,7 @@ def valid_batches_plainly(data: Buffer, start_offset: int, offset: int, batches_
         next_offset = base_offset + last_delta + 1
         if next_offset <= offset:
             begin = behind
-        elif crc32c(view[position + _CRC_COVERS_FROM : behind]) != crc:
+        elif crc32c(view[position + CRC_COVERS_FROM : behind]) != crc:
             break
         position, expected, left = behind, next_offset, left - 1
     return ValidRun(begin, position, expected)
@@ -222,7 +222,7 @@ def begins_batch(data: Buffer, position: int, base_offset: int) -> bool:
 
 def has_valid_crc(buffer: Buffer, position: int, header: Header) -> bool:
     """True if the batch's CRC-32C, over everything from the attributes to its end, equals the stored one."""
-    covered = memoryview(buffer)[position + _CRC_COVERS_FROM : position + header.size_bytes]
+    covered = memoryview(buffer)[position + CRC_COVERS_FROM : position + header.size_bytes]
     return bool(crc32c(covered) == header.crc)
 
 
@@ -307,7 +307,7 @@ def mark_control(batch: bytearray) -> None:
 
 def set_crc(batch: bytearray) -> None:
     """Recompute the checksum after a change of covered bytes."""
-    _U32.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_CRC_COVERS_FROM:]))
+    _U32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
 def copy_position(batch: bytearray, replaced: Header) -> None:

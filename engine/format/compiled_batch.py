@@ -5,12 +5,17 @@ A table of spans or rows is the codec's own, and fits only the body in which it 
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
+
+from crc32c import crc32c
 
 import penstock_codec
 from engine.errors import BatchTooLarge
-from engine.format.batch_header import HEADER_BYTES, Buffer, Codec, mark_compressed, set_crc
+from engine.format.batch_header import CRC_AT, CRC_COVERS_FROM, HEADER_BYTES, Buffer, Codec, mark_compressed
 from engine.format.compression import pack_records
+
+_U32 = struct.Struct(">I")
 
 StoredHeader = tuple[str, bytes | None]
 
@@ -41,15 +46,19 @@ def encode_spans(
     body: Buffer,
     spans: bytes,
     timestamp: int,
+    codec: Codec,
+    decoded_bytes_max: int,
     key: bytes | None = None,
     entry: StoredHeader | None = None,
 ) -> bytearray:
-    """Encode one batch of the values at spans of a body, all with one timestamp and key; `finished` completes it.
+    """Encode one batch of the values at spans of a body, all with one timestamp and key. Raises BatchTooLarge.
 
     With an `entry` it is a keyed batch, whose first record carries that header.
     """
     assert penstock_codec.native is not None
-    return penstock_codec.native.encode_values(body, spans, timestamp, key, entry and _stored_bytes(entry))
+    header = None if entry is None else _stored_bytes(entry)
+    batch = penstock_codec.native.encode_values(body, spans, timestamp, key, header)
+    return finished(batch, codec, decoded_bytes_max)
 
 
 def encode_objects(
@@ -75,7 +84,7 @@ def finished(batch: bytearray, codec: Codec, decoded_bytes_max: int) -> bytearra
         check_decoded_bytes(len(batch) - HEADER_BYTES, decoded_bytes_max)
         batch[HEADER_BYTES:] = pack_records(codec.name.lower(), bytes(memoryview(batch)[HEADER_BYTES:]))
         mark_compressed(batch, codec)
-    set_crc(batch)
+    _U32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
     return batch
 
 

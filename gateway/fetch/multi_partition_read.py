@@ -29,8 +29,8 @@ from gateway.fetch.partition_reads import (
     readable_bytes,
     render_records,
 )
-from gateway.fetch.record_json import Bounds, encode_document, encode_lines, end_of, records_out
-from gateway.fetch.rendering import Style, line_ends
+from gateway.fetch.record_json import Bounds, encode_lines, end_of, records_out
+from gateway.fetch.rendering import Style, encode_document, line_ends
 from gateway.http.problems import Problem, ProblemFields, from_engine
 from gateway.routing.leader_failover import is_transient
 

@@ -34,9 +34,8 @@ from gateway.fetch.record_json import (
     S,
     Undecodable,
     decode_stored,
-    encode_document,
 )
-from gateway.fetch.rendering import Rendered, Style, render_stored
+from gateway.fetch.rendering import Rendered, Style, encode_document, render_stored
 from gateway.fetch.request import JSON, FetchRequest
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES

@@ -134,11 +134,6 @@ def records_out(records: Sequence[Record], form: str | None) -> list[RecordOut]:
     return [_record_out(record, value) for record, value in zip(records, values, strict=True)]
 
 
-def encode_document(fields: DocumentFields, records: bytes) -> bytes:
-    """Returns `{…,"records":[…]}`, of records with commas between them."""
-    return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
-
-
 def encode_list(records: Sequence[Out]) -> bytes:
     """Returns the records with commas between them."""
     return _ENCODER.encode(records)[1:-1]

@@ -12,12 +12,15 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 import penstock_codec
 from engine.errors import DecodedTooLarge, InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import Codec, Header
 from gateway.fetch.record_json import (
     Bounds,
+    DocumentFields,
     Out,
     Undecodable,
     bare_value,
@@ -28,6 +31,7 @@ from gateway.fetch.record_json import (
     records_out,
 )
 
+_ENCODER = msgspec.json.Encoder()
 _FORMS = {None: 0, "json": 1, "text": 2, "base64": 3}  # as numbered in penstock_codec/src/render.h
 _DONE, _DECLINED, _FULL, _BOUND = range(4)
 _OFFSET_AT = len('{"offset":')
@@ -65,6 +69,11 @@ def render_stored(
     if penstock_codec.native is None or bounds.max_records == 0:
         return render_plainly(data, offset, next_offset, bounds, form, style)
     return _Run(data, offset, next_offset, bounds, form, style).rendered()
+
+
+def encode_document(fields: DocumentFields, records: bytes) -> bytes:
+    """Returns `{…,"records":[…]}`, of records with commas between them."""
+    return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
 
 
 def line_ends(rendered: Rendered) -> list[int]:

@@ -189,8 +189,8 @@ def encode(partition: int, records: Records, to: Destination) -> Batch:
     codec, unpacked = Codec[settings.compression.upper()], settings.batch_decoded_bytes_max
     if isinstance(records, IncomingSpans):
         _check_size(records.longest + len(to.key or b""), settings)
-        found = compiled_batch.encode_spans(records.body, records.spans, to.now_ms, to.key, entry)
-        return _batch(partition, compiled_batch.finished(found, codec, unpacked), records.record_count, to)
+        data = compiled_batch.encode_spans(records.body, records.spans, to.now_ms, codec, unpacked, to.key, entry)
+        return _batch(partition, data, records.record_count, to)
     if isinstance(records, IncomingValues):
         if records.size_bytes > settings.record_bytes_max:  # otherwise no record can exceed it
             _check_size(max(len(bytes(value)) for value in records.values), settings)
