@@ -8,6 +8,8 @@ URL ?= http://127.0.0.1:8080
 # `penstock` and `penstock-codec` are in this repository, and not taken from a registry.
 LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
 CODEC := penstock_codec/pyproject.toml penstock_codec/setup.py $(wildcard penstock_codec/src/*.[ch])
+# If the codec is not compiled and can be, this runs the installation although nothing has changed.
+COMPILE := $(if $(wildcard penstock_codec/*.so),,$(shell command -v cc >/dev/null && $(PYTHON) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null && echo compile-codec))
 SANITIZED := -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
 ARGS ?=
 # Tests at once: one more than the two cores that we count on, since many of them wait for processes.
@@ -17,15 +19,17 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
+.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.all ## Make .venv with everything locked: server, client, Spark, tests
+	@$(BIN)/python -m penstock_codec
 	@echo "ready: try  make run  or  $(BIN)/penstock --help"
 
 run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
+	@$(BIN)/python -m penstock_codec
 	@exec $(BIN)/penstock serve $(ARGS)
 
 test: $(VENV)/.all ## Run all tests
@@ -177,10 +181,9 @@ $(VENV)/bin/python:
 		|| { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
 
-$(VENV)/.serve: requirements/serve.lock pyproject.toml penstock/pyproject.toml $(CODEC) | $(VENV)/bin/python
+$(VENV)/.serve: requirements/serve.lock pyproject.toml penstock/pyproject.toml $(CODEC) $(COMPILE) | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/serve.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./penstock_codec -e ./penstock -e .
-	@$(BIN)/python -m penstock_codec
 	@touch $@
 
 $(VENV)/.all: requirements/all.lock $(VENV)/.serve

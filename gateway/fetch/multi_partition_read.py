@@ -25,12 +25,13 @@ from gateway.fetch.partition_reads import (
     confirm_offset,
     decoded,
     document_fields,
+    encode_document,
     read_chunk,
     readable_bytes,
     render_records,
 )
-from gateway.fetch.record_json import Bounds, encode_lines, end_of, records_out
-from gateway.fetch.rendering import Style, encode_document, line_ends
+from gateway.fetch.record_json import Bounds, Style, encode_lines, end_of, records_out
+from gateway.fetch.rendering import line_ends
 from gateway.http.problems import Problem, ProblemFields, from_engine
 from gateway.routing.leader_failover import is_transient
 

@@ -16,6 +16,9 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypedDict
 
+import msgspec
+
+import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Record
@@ -30,17 +33,21 @@ from gateway.fetch.context import ReadContext
 from gateway.fetch.record_json import (
     Bounds,
     Decoded,
-    DocumentFields,
+    Rendered,
     S,
+    Style,
     Undecodable,
     decode_stored,
+    render_plainly,
 )
-from gateway.fetch.rendering import Rendered, Style, encode_document, render_stored
+from gateway.fetch.rendering import render_stored
 from gateway.fetch.request import JSON, FetchRequest
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
 from replication.replica.standalone import AnyReplica
+
+_ENCODER = msgspec.json.Encoder()
 
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
 
@@ -62,6 +69,17 @@ class Positions(TypedDict):
     high_watermark: int
     offset: int | None
     timestamp: int | None
+
+
+class DocumentFields(TypedDict):
+    """The members of a JSON document of records, except the records."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    high_watermark: int
+    log_start: int
+    leader_epoch: int
 
 
 FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch", FetchRequest)
@@ -290,7 +308,8 @@ def render_records(read: Read, bounds: Bounds, form: str | None, style: Style) -
     """Returns the text of the records of a read."""
     if read.chunk is None:
         return Rendered(b"", read.offset, 0, 0, has_gap=False)
-    return render_stored(read.chunk.data, read.offset, read.chunk.next_offset, bounds, form, style)
+    render = render_plainly if penstock_codec.native is None else render_stored
+    return render(read.chunk.data, read.offset, read.chunk.next_offset, bounds, form, style)
 
 
 def decoded(read: Read, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]) -> Decoded[S]:
@@ -310,6 +329,11 @@ def document_fields(partition: Partition, next_offset: int) -> DocumentFields:
         "log_start": partition.log.log_start,
         "leader_epoch": partition.log.leader_epoch,
     }
+
+
+def encode_document(fields: DocumentFields, records: bytes) -> bytes:
+    """Returns `{…,"records":[…]}`, of records with commas between them."""
+    return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
 
 
 def _position_headers(partition: Partition, next_offset: int, media_type: str) -> dict[str, str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
+from enum import IntEnum
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -50,15 +52,25 @@ Out = RecordOut | Undecodable
 Header = str | dict[str, str] | None  # a text, {"base64": …} for other bytes
 
 
-class DocumentFields(TypedDict):
-    """The members of a JSON document of records, except the records."""
+class Style(IntEnum):
+    """How records are written one after another; the numbers are those of the compiled codec."""
 
-    topic: str
-    partition: int
+    ARRAY = 0  # with commas between, for a JSON document
+    LINES = 1
+    VALUES = 2  # lines of values alone
+
+
+class Rendered(NamedTuple):
+    """The text of some records, the next offset, and the unpacked bytes of their batches.
+
+    `has_gap`: a batch could not be decoded, which a repair may change.
+    """
+
+    text: bytes
     next_offset: int
-    high_watermark: int
-    log_start: int
-    leader_epoch: int
+    record_count: int
+    size_bytes: int
+    has_gap: bool
 
 
 class Bounds(NamedTuple):
@@ -132,6 +144,24 @@ def records_out(records: Sequence[Record], form: str | None) -> list[RecordOut]:
     """Returns the records in the requested form: `json`, `text`, `base64`, or None for the form of each media type."""
     values = _values(records, form)
     return [_record_out(record, value) for record, value in zip(records, values, strict=True)]
+
+
+def render_plainly(
+    data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, form: str | None, style: Style
+) -> Rendered:
+    """Returns what `render_stored` returns, without the compiled codec. Raises as it does."""
+    outs, end, size_bytes = decode_stored(data, offset, next_offset, bounds, partial(records_out, form=form))
+    has_gap = any(isinstance(out, Undecodable) for out in outs)
+    return Rendered(text_of(outs, style), end, len(outs), size_bytes, has_gap)
+
+
+def text_of(outs: Sequence[Out], style: Style) -> bytes:
+    """Returns the records one after another."""
+    if style is Style.ARRAY:
+        return encode_list(outs)
+    if style is Style.LINES:
+        return encode_lines(outs)
+    return b"".join(bare_value(out) + b"\n" for out in outs)
 
 
 def encode_list(records: Sequence[Out]) -> bytes:

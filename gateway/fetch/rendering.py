@@ -8,11 +8,7 @@ compressed, damaged inside or unusual: such a batch is unpacked for it, or rende
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from functools import partial
-from typing import NamedTuple
-
-import msgspec
 
 import penstock_codec
 from engine.errors import DecodedTooLarge, InvalidBatch
@@ -20,43 +16,21 @@ from engine.format import batch as record_batch
 from engine.format.batch import Codec, Header
 from gateway.fetch.record_json import (
     Bounds,
-    DocumentFields,
     Out,
+    Rendered,
+    Style,
     Undecodable,
-    bare_value,
     decode_stored,
-    encode_lines,
-    encode_list,
     end_of,
     records_out,
+    render_plainly,
+    text_of,
 )
 
-_ENCODER = msgspec.json.Encoder()
 _FORMS = {None: 0, "json": 1, "text": 2, "base64": 3}  # as numbered in penstock_codec/src/render.h
 _DONE, _DECLINED, _FULL, _BOUND = range(4)
 _OFFSET_AT = len('{"offset":')
 _UNBOUNDED = 2**63 - 1
-
-
-class Style(IntEnum):
-    """How records are written one after another; the numbers are those of the compiled codec."""
-
-    ARRAY = 0  # with commas between, for a JSON document
-    LINES = 1
-    VALUES = 2  # lines of values alone
-
-
-class Rendered(NamedTuple):
-    """The text of some records, the next offset, and the unpacked bytes of their batches.
-
-    `has_gap`: a batch could not be decoded, which a repair may change.
-    """
-
-    text: bytes
-    next_offset: int
-    record_count: int
-    size_bytes: int
-    has_gap: bool
 
 
 def render_stored(
@@ -71,32 +45,10 @@ def render_stored(
     return _Run(data, offset, next_offset, bounds, form, style).rendered()
 
 
-def encode_document(fields: DocumentFields, records: bytes) -> bytes:
-    """Returns `{…,"records":[…]}`, of records with commas between them."""
-    return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
-
-
 def line_ends(rendered: Rendered) -> list[int]:
     """Returns the offset that follows each line. The lines must have no gap: each is a record with its offset first."""
     assert not rendered.has_gap
     return [int(line[_OFFSET_AT : line.index(b",", _OFFSET_AT)]) + 1 for line in rendered.text.split(b"\n")[:-1]]
-
-
-def render_plainly(
-    data: bytes | bytearray, offset: int, next_offset: int, bounds: Bounds, form: str | None, style: Style
-) -> Rendered:
-    """Returns what `render_stored` returns, without the compiled codec. Raises as it does."""
-    outs, end, size_bytes = decode_stored(data, offset, next_offset, bounds, partial(records_out, form=form))
-    has_gap = any(isinstance(out, Undecodable) for out in outs)
-    return Rendered(_text_of(outs, style), end, len(outs), size_bytes, has_gap)
-
-
-def _text_of(outs: Sequence[Out], style: Style) -> bytes:
-    if style is Style.ARRAY:
-        return encode_list(outs)
-    if style is Style.LINES:
-        return encode_lines(outs)
-    return b"".join(bare_value(out) + b"\n" for out in outs)
 
 
 class _Run:
@@ -179,4 +131,4 @@ class _Run:
             self._has_gap = self._has_gap or any(isinstance(out, Undecodable) for out in outs)
             self._record_count += len(outs)
             self._last_offset = end_of(outs[-1]) - 1
-            self._pieces.append(_text_of(outs, self._style))
+            self._pieces.append(text_of(outs, self._style))

@@ -117,7 +117,7 @@ PLANTED = {
     "One door to llhttp": [("gateway.server.adapter", "httptools")],
     "HTTP on the wire does not import the gateway above it": [("gateway.wire.server", "gateway.settings")],
     "One door to the record codec": [("gateway.produce.produce", "aiokafka.record")],
-    "The codec knows bytes and nothing of the product": [("penstock_codec.__main__", "engine.format.batch")],
+    "The codec imports no part of the product": [("penstock_codec.__main__", "engine.format.batch")],
     "One door to the decompressors, and one to the compressors": [("gateway.http.request_body", "cramjam")],
     "One door to ZooKeeper": [("node.processes.supervisor", "kazoo.client")],
     "One door to the metrics": [("engine.partition.writer", "prometheus_client")],

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.format.batch_header import valid_batches, valid_batches_plainly
-from gateway.fetch.record_json import Bounds
-from gateway.fetch.rendering import Style, render_plainly, render_stored
+from gateway.fetch.record_json import Bounds, Style, render_plainly
+from gateway.fetch.rendering import render_stored
 from gateway.http.problems import Problem
 from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values

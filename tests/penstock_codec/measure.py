@@ -17,8 +17,8 @@ import penstock_codec
 from engine.format import batch as record_batch
 from engine.format.batch import stamp
 from engine.settings import TopicSettings
-from gateway.fetch.record_json import Bounds
-from gateway.fetch.rendering import Style, render_stored
+from gateway.fetch.record_json import Bounds, Style
+from gateway.fetch.rendering import render_stored
 from gateway.produce.batching import Destination, to_batches
 from gateway.produce.json_records import decode_envelope
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values

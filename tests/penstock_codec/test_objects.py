@@ -48,7 +48,7 @@ USUAL = ("key", "headers", "timestamp", "partition")
 
 @st.composite
 def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Return record objects, most of which are right."""
+    """Return record objects. Most are right."""
     found = []
     for _ in range(draw(st.integers(1, 5))):
         names = draw(st.sets(st.sampled_from(USUAL))) | {"value"}

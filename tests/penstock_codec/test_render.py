@@ -14,8 +14,8 @@ from engine.format import batch as record_batch
 from engine.format.batch import Codec, stamp, stamp_append_time
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from gateway.fetch import record_json
-from gateway.fetch.record_json import Bounds, decode_stored, end_of, records_out
-from gateway.fetch.rendering import Style, line_ends, render_plainly, render_stored
+from gateway.fetch.record_json import Bounds, Style, decode_stored, end_of, records_out, render_plainly
+from gateway.fetch.rendering import line_ends, render_stored
 from tests.codecs import needs_compiled
 from tests.gateway.fetch.test_record_json import FORMS, HOSTILE, STORED
 
