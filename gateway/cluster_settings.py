@@ -28,6 +28,14 @@ class ClusterSettings:
         maximum=65_000,
         why="Shard i also listens on this port plus i, so that clients can avoid forwarding. 0: free ports.",
     )
+    advertised_direct_url: str = setting(
+        "",
+        why=(
+            "The address of a shard that answers name to clients, with {port} or {shard} in it: "
+            "`https://node1.example.org:{port}`. Empty: host and port of the shard, unless the node is standalone and "
+            "has an advertised_url or listens on all addresses. none: clients use the node's own address."
+        ),
+    )
     cluster_id: str = setting("", why="Rejects a data directory of another cluster. Empty: accepts any.")
     rack: str = setting(
         "", why="The rack of the node: replicas are spread over racks, and consumers can read from a replica in theirs."

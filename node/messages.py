@@ -89,7 +89,7 @@ class ShardTask:
     index: int
     count: int
     ports: list[int]
-    direct_url: str
+    direct_urls: list[str]  # of all shards, as clients reach them
     cluster: ClusterTask | None = None
     unidentified: dict[str, str] = field(default_factory=dict)  # topics without a topic.json: id and name
 

@@ -53,9 +53,10 @@ class ClientOptions:
 
     leader_addresses: LeaderAddresses = option(
         "given_hosts",
-        "In a cluster, requests for one partition go straight to its leader, once a node has named its address. They "
-        "carry the token, so this limits which addresses are used. `given_hosts`: those with the scheme and host "
-        "of a given URL. `any`: all that nodes name. `off`: only the given URLs.",
+        "Requests for one partition go straight to its leader, or to the shard that has it, once an answer has named "
+        "the address. They carry the token, so this limits which addresses are used. "
+        "`given_hosts`: those with the scheme and host of a given URL. `any`: all that nodes name. `off`: only the "
+        "given URLs.",
         choices=get_args(LeaderAddresses),
     )
     rack: str = option(

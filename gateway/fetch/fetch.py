@@ -78,7 +78,7 @@ async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: 
             return found
         wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
     headers, body = await context.router.call(FETCH_CALL, topic, number, wanted, wait_ms=wanted.wait_ms)
-    if context.peers.view is not None:
+    if context.peers.has_others:
         headers = headers | leader_headers(context.peers, context.partitions.topic_id(topic, number), [number])
     return headers, body
 

@@ -10,7 +10,7 @@ import dataclasses
 import errno
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from gateway.access.hosts import is_host, is_ip_address
 from gateway.settings import NodeSettings
 
 WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 - nothing is bound here
+NO_DIRECT_URL = "none"
 _PORT_ATTEMPTS = 20  # a port that is free on one address may be taken on another
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # an address of another machine; no IPv6 on this one
 _NUMBERS = re.compile(r"[0-9.]+|0[xX][0-9A-Fa-f]+")  # resolvers take 1.2 for 1.0.0.2
@@ -38,21 +39,29 @@ def check_host(host: str) -> str:
     return plain
 
 
-def check_advertised_url(url: str) -> None:
+def check_direct_url(form: str) -> None:
+    """Checks the form of the URLs of shards. Raises StartRefused."""
+    if form == NO_DIRECT_URL:
+        return
+    if "{port}" not in form and "{shard}" not in form:
+        text = f"advertised_direct_url {form!r} is the same for every shard"
+        raise StartRefused(text, hint=f"give it {{port}} or {{shard}}, or the word {NO_DIRECT_URL}")
+    check_advertised_url(_direct_url(form, 65_535, 63), "advertised_direct_url")
+
+
+def check_advertised_url(url: str, setting: str = "advertised_url") -> None:
     """Checks the URL. Raises StartRefused."""
     hint = "give http://host:port or https://host:port, an IPv6 address in brackets: http://[2001:db8::1]:8080"
     try:
         parts = urlsplit(url)
         has_port = parts.port is None or parts.port > 0
     except ValueError as error:
-        raise StartRefused(f"advertised_url {url!r} is not a URL: {error}", hint=hint) from None
+        raise StartRefused(f"{setting} {url!r} is not a URL: {error}", hint=hint) from None
     if "@" in parts.netloc:
-        raise StartRefused(
-            "advertised_url holds a user or a password", hint="every client receives this URL: omit them"
-        )
+        raise StartRefused(f"{setting} holds a user or a password", hint="every client receives this URL: omit them")
     is_plain = not parts.query and not parts.fragment
     if parts.scheme not in ("http", "https") or not (is_host(parts.netloc) and has_port and is_plain):
-        raise StartRefused(f"advertised_url {url!r} is not the address of a node", hint=hint)
+        raise StartRefused(f"{setting} {url!r} is not the address of a node", hint=hint)
 
 
 def addresses_of(host: str) -> list[str]:
@@ -114,6 +123,20 @@ def url_of(settings: NodeSettings, port: int) -> str:
     return f"{'https' if settings.is_tls else 'http'}://{_address_text(settings.host, port)}"
 
 
+def direct_urls(settings: NodeSettings, ports: Sequence[int], node_url: str) -> list[str]:
+    """Returns the URL of each shard for clients: that of the node where clients may not reach the shard's own port.
+
+    A standalone node behind a proxy or NAT, or that listens on all addresses, does not know how clients reach the
+    ports of its shards.
+    """
+    form = settings.advertised_direct_url
+    if form and form != NO_DIRECT_URL:
+        return [_direct_url(form, port, shard) for shard, port in enumerate(ports)]
+    is_standalone = not settings.coordination or settings.is_embedded
+    is_unsure = is_standalone and (settings.advertised_url or settings.host in WILDCARDS)
+    return [node_url if form or is_unsure else url_of(settings, port) for port in ports]
+
+
 def internal_url_of(settings: NodeSettings, port: int) -> str:
     """Returns the URL of the port for other nodes, which does not use TLS."""
     return url_of(dataclasses.replace(settings, tls_cert="", tls_key=""), port)
@@ -131,6 +154,10 @@ def reachable(settings: NodeSettings) -> NodeSettings:
         text = f"--host {settings.host} is not an address that other nodes can reach"
         raise StartRefused(text, hint="give one address of this machine, or --advertised-url")
     return dataclasses.replace(settings, host=host)
+
+
+def _direct_url(form: str, port: int, shard: int) -> str:
+    return form.replace("{port}", str(port)).replace("{shard}", str(shard)).rstrip("/")
 
 
 def _address_text(host: str, port: int) -> str:

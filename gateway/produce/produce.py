@@ -210,7 +210,7 @@ async def _store_one(
     response = answer(parts, outcomes, wanted.acks, received.now_ms, topic)
     if entry is not None:
         response.headers.update(window_headers([topic], outcomes, time.perf_counter() - began))
-    if context.peers.view is not None:
+    if context.peers.has_others:
         numbers = [batch.partition for batch in batches]
         response.headers.update(leader_headers(context.peers, topic.record.topic_id, numbers))
     context.stages.answer.observe(time.perf_counter() - acknowledged)

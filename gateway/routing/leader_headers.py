@@ -6,28 +6,18 @@ Rejects a request that must not be passed on but would have to be, and names the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypedDict
 
 from aiohttp import web
 
 from gateway.http.problems import Problem
 from gateway.routing.peers import Peers
-from gateway.routing.router import PartitionCall, Router
+from gateway.routing.router import Router
 
 FORWARD = "Penstock-Forward"
 LEADER = "Penstock-Leader"
 LEADER_EPOCH = "Penstock-Leader-Epoch"
 RACK = "Penstock-Rack"
 RACK_CHARS_MAX = 200
-
-
-class _LeaderRow(TypedDict):
-    """The part of a described partition that is read here."""
-
-    leader_url: str
-
-
-_DESCRIBE: PartitionCall[None, _LeaderRow] = PartitionCall("describe", None)
 
 
 def check_forward(request: web.Request) -> None:
@@ -47,20 +37,19 @@ async def check_direct(request: web.Request, router: Router, partitions: Iterabl
         topic_id = router.partitions.topic_id(topic_name, number)
         if not router.peers.is_owned_here(topic_id, number):
             url = router.peers.leader_url(topic_id, number)
-            if url is None:  # on another shard: it alone knows its port
-                row, _ = await router.call(_DESCRIBE, topic_name, number, None)
-                url = row["leader_url"]
+            assert url is not None, topic_name
             text = f"partition {number} of topic {topic_name!r} is led at {url}, and the request must not be passed on"
             raise Problem("misdirected", text, headers={LEADER: url}, leader_url=url)
 
 
 def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[str, str]:
-    """Returns `Penstock-Leader` for a request that was passed on, if one other node leads all its partitions."""
-    if peers.view is None:
-        return {}
+    """Returns `Penstock-Leader` for a request that was passed on, if one other process leads all its partitions.
+
+    Returns nothing for the URL of this node: all its processes share it.
+    """
     urls = {peers.leader_url(topic_id, number) for number in numbers}
     url = urls.pop() if len(urls) == 1 else None
-    return {} if url is None else {LEADER: url}
+    return {} if url is None or url == peers.url else {LEADER: url}
 
 
 def read_leader_epoch(request: web.Request) -> int:

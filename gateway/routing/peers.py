@@ -9,7 +9,7 @@ retry: gateway/routing/leader_failover.py and gateway/routing/router.py do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from engine.directory.placement import shard_of
@@ -44,12 +44,16 @@ class Peers:
         links: ProcessLinks | None = None,
         view: ClusterView | None = None,
         node_id: int = 0,
+        direct_urls: Sequence[str] = (),
     ) -> None:
+        """`direct_urls`: the URLs of all shards of this node, as clients reach them."""
         self.index = index
         self.count = count
         self.links = links or ProcessLinks()
         self.view = view  # of the cluster; None: the node is standalone
         self._node_id = node_id
+        self._direct_urls = direct_urls
+        self.has_others = count > 1 or view is not None  # processes that requests may be forwarded to
         self.forwarded = 0
         self.url = ""  # of this node, as clients reach it
         self.direct_url = ""  # of this process; a node of several shards has one for each
@@ -98,8 +102,11 @@ class Peers:
         return self.is_local(self.owner(topic_id, partition))
 
     def leader_url(self, topic_id: str, partition: int) -> str | None:
-        """Returns the URL of a leader in another process of a cluster; None if unknown."""
-        endpoint = None if self.view is None else self.view.leader_of(topic_id, partition)
+        """Returns the URL of a leader in another process; None if unknown."""
+        if self.view is None:
+            shard = shard_of(topic_id, partition, self.count)
+            return None if shard == self.index or not self._direct_urls else self._direct_urls[shard]
+        endpoint = self.view.leader_of(topic_id, partition)
         return None if endpoint is None or self.is_owned_here(topic_id, partition) else endpoint.url
 
     def preferred_read_replica(self, topic_id: str, partition: int, rack: str) -> Owner | None:

@@ -80,7 +80,7 @@ async def run(task: ShardTask) -> None:
         cluster = None if task.cluster is None else ShardCluster(task, task.cluster)
         links = ProcessLinks(_siblings(task), None if cluster is None else cluster.credentials)
         view = None if cluster is None else cluster.view
-        peers = Peers(task.index, task.count, links, view, settings.node_id)
+        peers = Peers(task.index, task.count, links, view, settings.node_id, task.direct_urls)
         keys_max = max(1, settings.idempotency_keys_total_max // task.count)
         supervisor_lost = asyncio.Event()
         handlers: dict[str, Handler] = {**HEARTBEAT}  # complete before `supervisor` connects
@@ -98,7 +98,7 @@ async def run(task: ShardTask) -> None:
         shard.catalog.unidentified = task.unidentified
         changes = SupervisedChanges(shard, supervisor, is_standalone=cluster is None)
         producer_ids = ProducerIds(SupervisedBlocks(supervisor))
-        peers.url, peers.direct_url = task.url, task.direct_url
+        peers.url, peers.direct_url = task.url, task.direct_urls[task.index]
         node = Node(
             settings,
             shard,

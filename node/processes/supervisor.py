@@ -28,7 +28,7 @@ from engine.log.recovery import LastStop
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
-from gateway.links.addresses import internal_url_of, reachable, reserved_port, url_of
+from gateway.links.addresses import direct_urls, internal_url_of, reachable, reserved_port, url_of
 from gateway.links.link import Link
 from gateway.settings import NodeSettings
 from node.child_processes import WORKER, Child, ChildProcesses
@@ -291,7 +291,7 @@ class Supervisor:
             index=index,
             count=self._settings.shards,
             ports=[] if index == WORKER else [self._ports.shared, self._ports.direct[index]],
-            direct_url="" if index == WORKER else url_of(self._settings, self._ports.direct[index]),
+            direct_urls=direct_urls(self._settings, self._ports.direct, self.url),
             cluster=self.member.task(index),
             unidentified=self._catalog.unidentified,
         )
@@ -349,9 +349,10 @@ async def _kill_and_wait(child: Child) -> None:
 async def _create_member(settings: NodeSettings, ports: Ports, executor: ThreadPoolExecutor) -> Membership:
     """Make the member of the cluster in the settings. Raises StartRefused."""
     own = settings if settings.is_embedded else reachable(settings)
+    url = settings.advertised_url or url_of(own, ports.shared)
     urls = (
-        settings.advertised_url or url_of(own, ports.shared),
-        [url_of(own, port) for port in ports.direct],
+        url,
+        direct_urls(own, ports.direct, url),
         [internal_url_of(own, port) for port in ports.internal],
     )
     return await create_member(

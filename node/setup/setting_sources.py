@@ -16,7 +16,7 @@ import penstock_codec
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import checked
 from gateway.access.hosts import is_allowed_host
-from gateway.links.addresses import check_advertised_url, check_host
+from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
 from penstock.units import MEANING, kind_of, with_units
 
@@ -165,6 +165,8 @@ def _check_relations(settings: NodeSettings) -> None:
     _check_cluster(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)
+    if settings.advertised_direct_url:
+        check_direct_url(settings.advertised_direct_url)
     if settings.fetch_bytes_default > settings.fetch_bytes_max:
         raise StartRefused("fetch_bytes_default is larger than fetch_bytes_max")
 

@@ -26,6 +26,8 @@ from penstock.transport.nodes import NodeList, parse_addresses, reason_of
 
 _NOT_NOW = 503
 _LEFT_FOR = ("draining", "not_leader", "no_leader")  # the node stops or knows no leader: another may know more
+_LEADER_CONNECT_MS_MAX = 1_000  # a leader is near a node that has answered; behind a firewall, the nodes are asked then
+_REQUEST_ID = "Penstock-Request-Id"  # in every answer of a node
 _READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
 
 
@@ -64,7 +66,7 @@ class Transport:
         failure: ConnectionFailed | None = None
         for node in self.nodes.order(loop.time()):
             try:
-                answer = await self._exchange(node.url, request, wait_ms)
+                answer = await self._exchange(node.url, request, wait_ms, self._options.connect_timeout_ms)
             except ConnectionFailed as error:
                 if not error.no_side_effects:
                     self.nodes.leave(node, loop.time())
@@ -83,16 +85,23 @@ class Transport:
 
     async def _send_to_leader(self, request: Request, wait_ms: int) -> Answer | None:
         """Ask the leader of the request's partition. Returns None if none is known or reachable: then ask any node."""
-        url = None if RACK_HEADER in request.headers else self.leaders.url_of(request.path)
+        now = asyncio.get_running_loop().time()
+        url = None if RACK_HEADER in request.headers else self.leaders.url_of(request.path, now)
         if url is None:
             return None
+        connect_ms = min(self._options.connect_timeout_ms, _LEADER_CONNECT_MS_MAX)
         try:
-            answer = await self._exchange(url, request, wait_ms)
+            answer = await self._exchange(url, request, wait_ms, connect_ms)
         except ConnectionFailed as error:
-            self.leaders.on_failure(request.path)
             if not error.no_side_effects:
+                self.leaders.on_failure(request.path)
                 raise
+            self.leaders.on_unreachable(request.path, url, asyncio.get_running_loop().time())
             return None
+        if _is_foreign(answer):
+            self.leaders.on_unreachable(request.path, url, asyncio.get_running_loop().time())
+            return None
+        self.leaders.on_answer(url)
         if answer.status >= _NOT_NOW:  # the next node finds the leader itself
             self.leaders.on_failure(request.path)
         self._note_leader(request, answer)
@@ -102,11 +111,11 @@ class Transport:
         if LEADER_HEADER in answer.headers and "/partitions/" in request.path:
             self.leaders.on_leader_header(request.path, answer.headers[LEADER_HEADER])
 
-    async def _exchange(self, node_url: str, request: Request, wait_ms: int) -> Answer:
+    async def _exchange(self, node_url: str, request: Request, wait_ms: int, connect_ms: int) -> Answer:
         session = self._opened()
         self.requests += 1
         total_s = (self._options.request_timeout_ms + wait_ms) / 1000
-        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=self._options.connect_timeout_ms / 1000)
+        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=connect_ms / 1000)
         url = URL(node_url + request.target, encoded=True)
         try:
             async with session.request(
@@ -144,6 +153,11 @@ class Transport:
                 read_bufsize=_READ_BUFFER_BYTES,
             )
         return self._session
+
+
+def _is_foreign(answer: Answer) -> bool:
+    """True if another program answers at the address of a leader, as through a tunnel: it has stored nothing."""
+    return 400 <= answer.status < 500 and _REQUEST_ID not in answer.headers
 
 
 def _reason(error: Exception) -> str:

@@ -80,6 +80,8 @@ def _another_value(rule):
         return next(choice for choice in rule.choices if choice != rule.default)
     if isinstance(rule.default, int):
         return rule.minimum if rule.minimum != rule.default else rule.maximum
+    if rule.name == "advertised_direct_url":
+        return "https://another.example:{port}"
     return "https://another.example" if rule.name in ("cors_origins", "advertised_url") else "another"
 
 

@@ -66,6 +66,7 @@ class FakeNode:
     seen_headers: list[dict[str, str]] = field(default_factory=list)  # pairwise with `seen`
     producers: int = 0  # assigned ids
     gives_ids: bool = True  # False: a node of an older release
+    names_requests: bool = True  # False: another program, whose answers have no Penstock-Request-Id
     open_now: int = 0
     open_most: int = 0
     verdicts: list[tuple[int, int, int, str]] = field(
@@ -98,6 +99,12 @@ class FakeNode:
 
     @web.middleware
     async def _watch(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        response = await self._answer(request, handler)
+        if self.names_requests and not response.prepared:
+            response.headers.setdefault("Penstock-Request-Id", "fake")
+        return response
+
+    async def _answer(self, request: web.Request, handler: Any) -> web.StreamResponse:
         body = await request.read()
         self.seen.append((request.method, request.path, dict(request.query), body))
         self.seen_headers.append(dict(request.headers))

@@ -5,7 +5,15 @@ import socket
 import pytest
 
 from engine.errors import StartRefused
-from gateway.links.addresses import addresses_of, bound_sockets, check_host, reachable, reserved_port, url_of
+from gateway.links.addresses import (
+    addresses_of,
+    bound_sockets,
+    check_host,
+    direct_urls,
+    reachable,
+    reserved_port,
+    url_of,
+)
 from gateway.settings import NodeSettings
 from gateway.wire.listening import listen
 from node.setup.setting_sources import load_settings
@@ -84,6 +92,33 @@ def test_urls_have_ipv6_addresses_in_brackets():
     assert url_of(reachable(settings), 80) == "http://[2001:db8::1]:80"
     with pytest.raises(StartRefused, match="not an address that other nodes can reach"):
         reachable(NodeSettings(host="::"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "urls"),
+    [
+        ({}, ["http://127.0.0.1:81", "http://127.0.0.1:82"]),
+        ({"host": "::"}, ["http://node", "http://node"]),
+        ({"advertised_url": "http://node"}, ["http://node", "http://node"]),
+        ({"advertised_direct_url": "none"}, ["http://node", "http://node"]),
+        ({"host": "0.0.0.0", "advertised_direct_url": "https://n:{port}/"}, ["https://n:81", "https://n:82"]),
+        ({"advertised_url": "http://node", "advertised_direct_url": "http://s{shard}"}, ["http://s0", "http://s1"]),
+        ({"coordination": "zookeeper://zk", "advertised_url": "http://node"}, ["http://127.0.0.1:81", "http://127.0.0.1:82"]),
+    ],
+)  # fmt: skip
+def test_shards_have_addresses_of_their_own_where_clients_can_reach_them(settings, urls):
+    assert direct_urls(NodeSettings(**settings), [81, 82], "http://node") == urls
+
+
+@pytest.mark.parametrize("form", ["http://{port}:80", "https://a:{port}/base", "http://s{shard}.example.org", "none"])
+def test_a_form_of_direct_urls_has_a_place_for_the_shard(form):
+    assert load_settings({"advertised_direct_url": form}, {}).advertised_direct_url == form
+
+
+@pytest.mark.parametrize("form", ["http://a:1", "a:{port}", "http://u:p@a:{port}", "{port}", "http://a:{shard}/?b"])
+def test_a_form_of_direct_urls_that_clients_could_not_call_is_refused(form):
+    with pytest.raises(StartRefused, match="advertised_direct_url"):
+        load_settings({"advertised_direct_url": form}, {})
 
 
 @needs_ipv6

@@ -29,7 +29,7 @@ def test_an_address_is_taken_only_as_far_as_the_caller_allows() -> None:
         for url in urls:
             leaders = LeaderCache(given, policy)
             leaders.on_leader_header(PATH, url)
-            taken[policy].append(leaders.url_of(PATH))
+            taken[policy].append(leaders.url_of(PATH, 0.0))
     assert taken["given_hosts"] == ["http://a:9001", "https://b:9001", None, None, None, None]
     assert taken["any"] == ["http://a:9001", "https://b:9001", "http://b:9001", "http://c:8080", None, None]
     assert taken["off"] == [None] * 6
@@ -40,6 +40,29 @@ def test_what_is_known_is_bounded() -> None:
     for number in range(25_000):
         leaders.on_leader_header(f"/v1/topics/t/partitions/{number}/records", "http://a:1")
     assert repr(leaders) == "<LeaderCache 5000>"
+
+
+def test_an_address_that_cannot_be_reached_is_left_out_for_a_while_that_doubles() -> None:
+    leaders, url = LeaderCache(["http://a"], "any"), "http://a:1"
+
+    def is_tried(now: float) -> bool:
+        leaders.on_leader_header(PATH, url)  # the next answer names it again
+        return leaders.url_of(PATH, now) == url
+
+    leaders.on_unreachable(PATH, url, now=0.0)
+    assert leaders.url_of(PATH, 10.0) is None, "its node may lead no more"
+    leaders.on_unreachable(PATH, url, now=0.5)  # of a request at the same time
+    assert [is_tried(0.9), is_tried(1.0)] == [False, True]
+    leaders.on_unreachable(PATH, url, now=1.0)
+    assert [is_tried(2.9), is_tried(3.0)] == [False, True]
+    now = 3.0
+    for _ in range(2_000):
+        leaders.on_unreachable(PATH, url, now)
+        now += 1_000.0
+    assert [is_tried(now - 800), is_tried(now - 700)] == [False, True]
+    leaders.on_answer(url)
+    leaders.on_unreachable(PATH, url, now)
+    assert is_tried(now + 1.0)
 
 
 def telling(node: object, url: str):
@@ -70,6 +93,35 @@ async def test_a_client_uses_a_known_leader_and_falls_back_when_that_fails() -> 
             await other.close()
             assert (await client.call(fetch))["next_offset"] == 1
             assert len(first.seen) == 3
+
+
+async def test_an_address_behind_nat_is_tried_once_and_then_left_out() -> None:
+    async with two_nodes() as (first, _, server, other):
+        first.add_topic("t")
+        unreachable = both(other)[0]
+        await other.close()
+        for _ in range(3):
+            first.fail(telling(first, unreachable))
+        async with Client(both(server), options=QUICK) as client:
+            for _ in range(3):
+                await client.post_records("t", b"1\n", partition=0)
+            assert client.statistics().requests == 4
+        assert len([path for _, path, *_ in first.seen if path == PATH]) == 3
+
+
+async def test_another_program_at_the_address_of_a_leader_is_left_for_the_nodes() -> None:
+    """As through a tunnel that brings one port only."""
+    async with two_nodes() as (first, second, server, other):
+        first.add_topic("t")
+        first.fail(telling(first, both(other)[0]))
+        async with Client(both(server), options=QUICK, token="secret") as client:
+            await client.post_records("t", b"1\n", partition=0)
+            second.names_requests = False
+            second.fail(lambda _: asyncio.sleep(0, web.Response(status=404)))
+            await client.post_records("t", b"2\n", partition=0)
+            await client.post_records("t", b"3\n", partition=0)
+            assert len(second.seen) == 1
+        assert len([path for _, path, *_ in first.seen if path == PATH]) == 3
 
 
 async def test_a_leader_that_knows_no_more_is_left_for_the_nodes() -> None:
