@@ -42,6 +42,7 @@ from gateway.metrics.node_metrics import admission_families, time_families, topi
 from gateway.metrics.process_metrics import background_numbers
 from gateway.metrics.shard_gauges import shard_gauges
 from gateway.metrics.stages import Stages
+from gateway.produce.accumulator import Accumulator
 from gateway.produce.context import ProduceContext
 from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
@@ -194,6 +195,7 @@ class Node:
             self.keys,
             RequestOrder(),
             committer,
+            Accumulator(),
             self.lifecycle,
             self.bodies,
             JsonLimits(settings.json_depth_max, settings.json_number_digits_max),

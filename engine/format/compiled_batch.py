@@ -95,16 +95,6 @@ def check_decoded_bytes(size_bytes: int, decoded_bytes_max: int) -> None:
         raise BatchTooLarge(text, limit=decoded_bytes_max)
 
 
-def spanned(body: Buffer, spans: bytes) -> list[bytes | None]:
-    """Return the values at spans of a body. Spans are pairs of begin and length; a negative length means null."""
-    pairs = memoryview(spans).cast("i").tolist()
-    view = memoryview(body)
-    return [
-        None if length < 0 else bytes(view[begin : begin + length])
-        for begin, length in zip(pairs[::2], pairs[1::2], strict=True)
-    ]
-
-
 def can_read_columns(batch: Buffer) -> bool:
     """True if `read_columns` takes this uncompressed batch. Reads it to its end."""
     return penstock_codec.native is not None and penstock_codec.native.columns([batch], 0, 0) is not None

@@ -14,6 +14,7 @@ from typing import Protocol
 from aiohttp import web
 
 from gateway.access.tokens_file import Right, Token, Tokens
+from gateway.http.messages import Request
 from gateway.http.problems import Problem
 
 _SCHEME = "bearer "
@@ -98,7 +99,7 @@ class Access:
     def __repr__(self) -> str:
         return f"Access({self.tokens})"
 
-    def check(self, request: web.Request, operation: str) -> None:
+    def check(self, request: Request, operation: str) -> None:
         """Checks the token of a request. Raises Problem unauthorized, forbidden."""
         topic = request.match_info.get("topic")
         need = NEEDS.get(operation, Requirement.AUTHENTICATED if topic is None else Right.ADMIN)
@@ -123,7 +124,7 @@ class Access:
         elif need is Requirement.METRICS and not caller.has_metrics:
             raise Problem("forbidden", f"the token {caller.name!r} lacks the right metrics", right="metrics")
 
-    def _caller(self, request: web.Request, tokens: Tokens) -> Token:
+    def _caller(self, request: Request, tokens: Tokens) -> Token:
         given = request.headers.getall("Authorization", ())
         if not given:
             raise _unauthorized("this node requires a token: Authorization: Bearer <token>", "Bearer")
@@ -136,7 +137,7 @@ class Access:
         return token
 
 
-def caller_of(request: web.Request) -> Caller:
+def caller_of(request: Request) -> Caller:
     """Returns the sender of a request, for handlers that read many topics."""
     caller: Caller = request.get(_CALLER, ANONYMOUS)
     return caller

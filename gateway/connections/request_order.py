@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from aiohttp import web
+from gateway.http.messages import Request
 
 
 class _Slot:
@@ -112,6 +112,6 @@ class RequestOrder:
     def __repr__(self) -> str:
         return f"RequestOrder(connections={len(self._queues)})"
 
-    def begin(self, request: web.Request) -> OrderSlot:
+    def begin(self, request: Request) -> OrderSlot:
         """Begins a request. Call it before the first await of the request."""
         return OrderSlot(self._queues, request.remote, request.content.is_eof)

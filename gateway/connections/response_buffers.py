@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from gateway.http.messages import Request
 from gateway.http.problems import Problem
 from gateway.wire.exchange import Carrier
 
@@ -29,7 +30,7 @@ class ResponseLimits(NamedTuple):
 
 
 CONNECTION = web.RequestKey("penstock.connection", Carrier)
-_RESERVED = web.RequestKey("penstock.reserved_bytes", int)
+RESERVED = web.RequestKey("penstock.reserved_bytes", int)
 
 
 class ResponseBuffers:
@@ -74,7 +75,7 @@ class ResponseBuffers:
             self.stalled,
         )
 
-    def count(self, request: web.Request, size_bytes: int, *, may_refuse: bool = True) -> None:
+    def count(self, request: Request, size_bytes: int, *, may_refuse: bool = True) -> None:
         """Counts a response of this size before it is given. Call it again when the size changes.
 
         Only reads may be refused: the outcome of a write and the health of the node must be answered.
@@ -83,28 +84,28 @@ class ResponseBuffers:
         connection = request.get(CONNECTION)
         if connection is None or request.method == "HEAD":
             return
-        before = request.get(_RESERVED, 0)
+        before = request.get(RESERVED, 0)
         if before == 0 and size_bytes < COUNTED_BYTES:
             return
         if before == 0 and may_refuse:
             self._check_room(connection, size_bytes)
         self.connections[connection] += size_bytes - before
         self._size_bytes += size_bytes - before
-        request[_RESERVED] = size_bytes
+        request[RESERVED] = size_bytes
 
-    def end_reservation(self, request: web.Request) -> None:
+    def end_reservation(self, request: Request) -> None:
         """Ends the reservation: the server has the response now, and counts it."""
         self._release(request)
 
-    def cancel_reservation(self, request: web.Request) -> None:
+    def cancel_reservation(self, request: Request) -> None:
         """Cancels the reservation: the request's response is not given."""
         self._release(request)
 
-    def _release(self, request: web.Request) -> None:
-        reserved = request.get(_RESERVED, 0)
+    def _release(self, request: Request) -> None:
+        reserved = request.get(RESERVED, 0)
         if reserved:
             self.connections[request[CONNECTION]] -= reserved
-            request[_RESERVED] = 0
+            request[RESERVED] = 0
 
     def _check_room(self, connection: Carrier, size_bytes: int) -> None:
         limits = self._limits

@@ -19,6 +19,7 @@ from gateway.fetch.request import JSON, OFFERED, FetchRequest, Timestamp, parse
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
 from gateway.http.context import HTTP
+from gateway.http.messages import HttpResponse, Request, for_aiohttp
 from gateway.http.negotiation import SSE, prefers_events
 from gateway.http.query import path_partition, read_query
 from gateway.http.response_compression import packed
@@ -41,6 +42,11 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     accept = request.headers.get("Accept", "")
     if SSE in accept.lower() and prefers_events(accept, OFFERED):
         return await tail_partition(request)
+    return for_aiohttp(await read(request))
+
+
+async def read(request: Request) -> HttpResponse:
+    """Returns the records of one partition. Raises Problem, EngineError."""
     wanted = parse(request)
     context, topic, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     if FORWARD in request.headers:
@@ -51,11 +57,11 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     else:
         headers, body = await _fetch_remote(context, topic, number, wanted)
     if STATUS in headers:
-        return web.Response(status=int(headers.pop(STATUS)), headers=headers)
+        return HttpResponse(b"", headers, int(headers.pop(STATUS)))
     if not body and wanted.media_type in (EVENT, BINARY) and "ce-id" not in headers:  # there is no event
         headers.pop("Content-Type", None)
-        return web.Response(status=204, headers=headers)
-    response = web.Response(body=body, headers=headers)
+        return HttpResponse(b"", headers, 204)
+    response = HttpResponse(body, dict(headers))
     is_small = len(body) < request.app[HTTP].compress_bytes_min
     return response if is_small else await packed(request, response)
 

@@ -20,6 +20,7 @@ from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Part, Wanted
 from gateway.fetch.request import JSON
 from gateway.http.json_body import read_json
+from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem, from_engine, from_fields
 from gateway.http.query import NoQuery, read_query
@@ -75,7 +76,7 @@ async def fetch_many(request: web.Request) -> web.Response:
     wanted = [_wanted(context, caller, entry) for entry in options.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
     parts = await _read(context, known, options, must_wait=len(known) == len(wanted)) if known else []
-    return await packed(request, _answer(options.partitions, _answered(wanted, parts)))
+    return for_aiohttp(await packed(request, _answer(options.partitions, _answered(wanted, parts))))
 
 
 def _check(options: MultiFetchRequest, partitions_max: int) -> None:
@@ -131,7 +132,7 @@ def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list
     return answered
 
 
-def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> web.Response:
+def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> HttpResponse:
     """Returns 200; 207 with a problem each if some entries failed; the first problem, with all in it, if all failed."""
     failed = [one.problem for one in answered if one.problem is not None]
     if len(failed) == len(answered):
@@ -144,7 +145,7 @@ def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> web.Resp
         for entry, one in zip(entries, answered, strict=True)
     ]
     body = b'{"partitions":[' + b",".join(bodies) + b"]}"
-    return web.Response(status=207 if failed else 200, body=body, headers={"Content-Type": JSON})
+    return HttpResponse(body, {"Content-Type": JSON}, 207 if failed else 200)
 
 
 def _problem_of(entry: Entry, problem: Problem) -> dict[str, object]:

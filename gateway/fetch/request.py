@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from aiohttp import web
 from msgspec import Struct
 
 from engine.format import batch as record_batch
 from gateway.fetch.cloud_events import BINARY
+from gateway.http.messages import Request
 from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, read_query
@@ -65,7 +65,7 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     rack: str | None = None
 
 
-def parse(request: web.Request) -> FetchRequest:
+def parse(request: Request) -> FetchRequest:
     """Parses a fetch of one partition. Raises Problem invalid_query, unknown_query, invalid_header, not_acceptable."""
     query, headers = read_query(request, FetchQuery), request.headers
     media_type = _media_type(headers.get("Accept", ""), query)

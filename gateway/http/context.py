@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from gateway.http.messages import Request
 from gateway.http.offload import Offload
 from gateway.http.request_body import RequestBodies
 
@@ -23,7 +24,7 @@ class HttpContext:
     compress_bytes_min: int
     bodies: RequestBodies
     offload: Offload
-    count_response: Callable[[web.Request, int], None]
+    count_response: Callable[[Request, int], None]
 
 
 HTTP = web.AppKey("http", HttpContext)

@@ -11,10 +11,11 @@ from functools import cache
 from typing import NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote_to_bytes
 
-from aiohttp import web
 from msgspec import Struct
+from yarl import query_to_pairs
 
 from gateway.http.context import HTTP
+from gateway.http.messages import HttpRequest, Request
 from gateway.http.problems import Problem
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
@@ -74,16 +75,17 @@ def rules_of(shape: type[Struct]) -> dict[str, tuple[str, Rule]]:
     return {field.rstrip("_"): (field, hints[field].__metadata__[0]) for field in shape.__struct_fields__}
 
 
-def read_query(request: web.Request, shape: type[Q]) -> Q:
+def read_query(request: Request, shape: type[Q]) -> Q:
     """Returns the query of a request as `shape`. Raises Problem unknown_query, invalid_query."""
     if not request.query_string:
         return shape()
-    if "%" in request.rel_url.raw_query_string:
-        _check_utf8(request.rel_url.raw_query_string)
+    raw = request.query_string if isinstance(request, HttpRequest) else request.rel_url.raw_query_string
+    if "%" in raw:
+        _check_utf8(raw)
     rules = rules_of(shape)
     values: dict[str, int | str] = {}
     length_max = request.app[HTTP].query_value_chars_max
-    for name, text in request.query.items():
+    for name, text in query_to_pairs(raw):
         if len(text) > length_max:
             raise Problem("invalid_query", f"{name:.64} has more than {length_max} characters", parameter=name[:64])
         found = rules.get(name)
@@ -105,12 +107,12 @@ def _check_utf8(query_string: str) -> None:
         raise Problem("invalid_query", "the query is not UTF-8; send other keys as key_base64 in the body") from None
 
 
-def path_partition(request: web.Request) -> int:
+def path_partition(request: Request) -> int:
     """Returns the partition number in the path. Raises Problem unknown_partition if it is malformed."""
     return partition_number(request.match_info["partition"])
 
 
-def partitions_named(request: web.Request) -> int:
+def partitions_named(request: Request) -> int:
     """Returns how many partitions a topic must have for the path to name one of them."""
     text = request.match_info.get("partition", "")
     return int(text) + 1 if _PARTITION.fullmatch(text) else 1

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from engine.format.decompression import DoesNotFit
 from gateway.http.content_encoding import IDENTITY, check_encoding, decoded
+from gateway.http.messages import Request
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 
@@ -37,7 +38,7 @@ class RequestBodies:
         """Yields name, text and value of each gauge."""
         yield "penstock_request_bytes_in_flight", "Bytes of the bodies of requests in flight", self.held_bytes
 
-    async def read(self, request: web.Request, limit: int, on_received: Callable[[], None] | None = None) -> bytes:
+    async def read(self, request: Request, limit: int, on_received: Callable[[], None] | None = None) -> bytes:
         """Returns the body, unpacked. Calls `on_received` once it has arrived, before it is unpacked.
 
         Raises Problem body_too_large, unsupported_encoding, invalid_body, overloaded, too_many_requests.
@@ -60,7 +61,7 @@ class RequestBodies:
         self.hold(request, len(unpacked))
         return unpacked
 
-    def hold(self, request: web.Request, size_bytes: int) -> None:
+    def hold(self, request: Request, size_bytes: int) -> None:
         """Counts bytes that a request holds. Raises Problem overloaded, too_many_requests."""
         total, of_connection = request.get(HELD_BYTES, (0, 0))
         self.held_bytes += size_bytes
@@ -77,7 +78,7 @@ class RequestBodies:
             text = "requests under way on this connection hold too many bytes"
             raise Problem("too_many_requests", text, limit=self._connection_bytes_max)
 
-    def release(self, request: web.Request) -> None:
+    def release(self, request: Request) -> None:
         """Stops counting what a request holds. No-op for a request without a body."""
         held = request.get(HELD_BYTES)
         if held is None:
@@ -91,7 +92,7 @@ class RequestBodies:
             else:
                 del self._by_connection[request.remote]
 
-    async def _read_up_to(self, request: web.Request, limit: int) -> bytes:
+    async def _read_up_to(self, request: Request, limit: int) -> bytes:
         first = await request.content.readany()
         self.hold(request, len(first))
         size, chunks = len(first), [first]

@@ -5,21 +5,18 @@ Stored batches are not compressed again: they are compressed already, or their p
 
 from __future__ import annotations
 
-from aiohttp import web
-
 from engine.format.compression import pack
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.context import HTTP
+from gateway.http.messages import HttpResponse, Request
 
 IN_LOOP_BYTES_MAX = 64 * 1024  # takes half a millisecond
 _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-batch+json")
 
 
-async def packed(request: web.Request, response: web.Response) -> web.Response:
+async def packed(request: Request, response: HttpResponse) -> HttpResponse:
     """Returns the answer of a fetch, compressed if the client accepts that and it is large enough."""
     http, body = request.app[HTTP], response.body
-    if not isinstance(body, (bytes, bytearray)):
-        return response
     if len(body) < http.compress_bytes_min:  # too small to be counted, too
         return response
     http.count_response(request, len(body))  # counted before it waits in the queue, with other large ones

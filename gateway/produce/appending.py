@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, TypedDict
 
 import orjson
-from aiohttp import web
 
 from engine.errors import EngineError
 from engine.producers.append_validator import AppendConditions, Appended
+from engine.runtime.tasks import in_background, start_task
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
+from gateway.http.messages import HttpResponse
 from gateway.http.problems import Problem
+from gateway.produce.accumulator import Sent, SharedBatch
+from gateway.produce.batching import SharedRows, encode_rows
 from gateway.produce.context import ProduceContext
 from gateway.routing.leader_failover import AnyLeader, PendingProduce
 from replication.replica.acks import Acks
@@ -32,8 +36,8 @@ Outcome = Appended | Problem | None
 class Part(NamedTuple):
     """The records of a request for one partition of a topic.
 
-    It has a `batch` and a `topic`, or the `problem` for which it has none. A part without a partition has all records
-    of its topic.
+    It has a `batch` or `shared` records, and a `topic`, or the `problem` for which it has none. A part without a
+    partition has all records of its topic.
     """
 
     topic_name: str
@@ -41,6 +45,7 @@ class Part(NamedTuple):
     record_count: int
     topic: Topic | None
     batch: bytes | bytearray = b""
+    shared: SharedRows | None = None  # instead of a batch of its own
     conditions: AppendConditions | None = None
     problem: Problem | None = None
 
@@ -60,7 +65,7 @@ class Result(TypedDict, total=False):
 
 
 async def append(
-    context: ProduceContext, parts: Sequence[Part], acks: Acks, timeout_ms: int, slot: OrderSlot | None
+    context: ProduceContext, parts: Sequence[Part], acks: Acks, timeout_ms: int, now_ms: int, slot: OrderSlot | None
 ) -> list[Outcome]:
     """Queues all batches in the request's slot and returns the outcome of each part.
 
@@ -68,10 +73,11 @@ async def append(
     """
     if slot is not None and not slot.is_next:
         await slot.wait()
-    size_bytes = sum([len(part.batch) for part in parts])
-    if context.queue.queued_bytes + size_bytes > context.settings.append_queue_bytes_max:
+    size_bytes = sum([len(part.batch) if part.shared is None else part.shared.size_bytes for part in parts])
+    waiting_bytes = context.queue.queued_bytes + context.accumulator.size_bytes
+    if waiting_bytes + size_bytes > context.settings.append_queue_bytes_max:
         raise no_room(context, size_bytes)
-    queued = [part.problem or _queue(context, part, acks, timeout_ms) for part in parts]
+    queued = [part.problem or _queue(context, part, acks, timeout_ms, now_ms) for part in parts]
     if slot is not None:
         slot.end()
     metrics = context.metrics
@@ -101,7 +107,7 @@ def no_room(context: ProduceContext, incoming_bytes: int) -> Problem:
 
 def answer(
     parts: Sequence[Part], outcomes: Sequence[Outcome], acks: Acks, now_ms: int, topic: Topic | None
-) -> web.Response:
+) -> HttpResponse:
     """Returns 200, or 202 with acks=0; if some parts failed 207 with a status for each.
 
     `topic` is None for a produce to many topics: then each result names its own. Raises the problem of one part if all
@@ -129,7 +135,7 @@ def answer(
         document = {"acks": acks.value, "durability": durability, "results": results}
     is_duplicate = all(isinstance(outcome, Appended) and outcome.is_duplicate for outcome in outcomes)
     headers = _DUPLICATE_HEADERS if is_duplicate else _HEADERS
-    return web.Response(status=207 if has_failed else success, body=orjson.dumps(document), headers=headers)
+    return HttpResponse(orjson.dumps(document), dict(headers), 207 if has_failed else success)
 
 
 def _durability(acks: Acks, topic: Topic) -> str:
@@ -148,31 +154,95 @@ def check_one_success(outcomes: Iterable[Outcome]) -> None:
 
 
 def _queue(
-    context: ProduceContext, part: Part, acks: Acks, timeout_ms: int
+    context: ProduceContext, part: Part, acks: Acks, timeout_ms: int, now_ms: int
 ) -> Awaitable[Appended | None] | Problem | None:
-    assert part.topic is not None, part
-    assert part.partition is not None, part
+    topic, partition, shared = part.topic, part.partition, part.shared
+    assert topic is not None, part
+    assert partition is not None, part
+    if shared is not None:
+        return _share(
+            context.accumulator.join(
+                topic, partition, *shared, acks, timeout_ms, now_ms, partial(_send_shared, context)
+            )
+        )
+    context.accumulator.close(topic.record.topic_id, partition)
     try:
-        if context.peers.view is not None:
-            return context.failover.begin(_pending(context, part.topic, part.partition, part, acks, timeout_ms))
-        leader = context.partitions.leader(part.topic, part.partition)
-        if acks is Acks.NONE:
-            leader.append_nowait(part.batch, part.conditions)
-            return None
-        return leader.produce(part.batch, acks, timeout_ms, part.conditions)
+        return _hand_over(context, topic, partition, part.batch, acks, timeout_ms, part.conditions)
     except EngineError as error:
         return problems.from_engine(error)
 
 
+def _hand_over(
+    context: ProduceContext,
+    topic: Topic,
+    partition: int,
+    batch: bytes | bytearray,
+    acks: Acks,
+    timeout_ms: int,
+    conditions: AppendConditions | None,
+) -> Awaitable[Appended | None] | None:
+    """Queues a batch at its leader. Raises EngineError with nothing queued."""
+    if context.peers.view is not None:
+        return context.failover.begin(_pending(context, topic, partition, batch, acks, timeout_ms, conditions))
+    leader = context.partitions.leader(topic, partition)
+    if acks is Acks.NONE:
+        leader.append_nowait(batch, conditions)
+        return None
+    return leader.produce(batch, acks, timeout_ms, conditions)
+
+
+async def _share(sent: asyncio.Future[Sent | Appended | None]) -> Appended | None:
+    """Returns the positions of a request's records in a shared batch."""
+    try:
+        found = await sent
+    except asyncio.CancelledError:  # the client has left
+        if sent.done() and not sent.cancelled() and isinstance(waiting := sent.result(), Awaitable):
+            start_task(waiting)
+        raise
+    return found if found is None or isinstance(found, Appended) else await found
+
+
+def _send_shared(context: ProduceContext, batch: SharedBatch) -> None:
+    """Encodes a shared batch and queues it at its leader."""
+    try:
+        data = encode_rows(batch.rows, batch.settings, batch.now_ms)
+        sent = _hand_over(context, batch.topic, batch.partition, data, batch.acks, batch.timeout_ms, None)
+    except Exception as error:
+        batch.fail(error)
+        return
+    if sent is None:  # acks=0
+        batch.settle(None)
+    elif len(batch.shares) > 1 or batch.shares[0].sent.done():
+        in_background(_settle(batch, sent), "acknowledging a shared batch")
+    else:  # no task for a request that is alone: it waits itself
+        batch.shares[0].sent.set_result(sent)
+
+
+async def _settle(batch: SharedBatch, sent: Awaitable[Appended | None]) -> None:
+    """Gives each request of a shared batch its positions."""
+    try:
+        batch.settle(await sent)
+    except BaseException as error:
+        batch.fail(error)
+        if not isinstance(error, EngineError):
+            raise
+
+
 def _pending(
-    context: ProduceContext, topic: Topic, partition: int, part: Part, acks: Acks, timeout_ms: int
+    context: ProduceContext,
+    topic: Topic,
+    partition: int,
+    batch: bytes | bytearray,
+    acks: Acks,
+    timeout_ms: int,
+    conditions: AppendConditions | None,
 ) -> PendingProduce:
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
 
     def find_leader() -> AnyLeader:
         return context.partitions.leader(topic, partition)
 
-    return PendingProduce(topic.record.topic_id, partition, part.batch, acks, part.conditions, deadline, find_leader)
+    return PendingProduce(topic.record.topic_id, partition, batch, acks, conditions, deadline, find_leader)
 
 
 async def _acknowledge(queued: Awaitable[Appended | None] | Problem | None) -> Outcome:

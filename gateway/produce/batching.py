@@ -23,6 +23,7 @@ from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
 
 _ANY_TIME = 2**63 - 1
+RECORD_OVERHEAD_BYTES = 32  # lengths and deltas of a record: at most 3 varints of 5 bytes, 2 of 10, and its attributes
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -56,7 +57,12 @@ class IncomingSpans(NamedTuple):
     longest: int
 
     def values(self) -> list[bytes | None]:
-        return compiled_batch.spanned(self.body, self.spans)
+        """Returns the values. Spans are pairs of begin and length; a negative length means null."""
+        pairs, body = memoryview(self.spans).cast("i").tolist(), self.body
+        return [
+            None if length < 0 else body[begin : begin + length]
+            for begin, length in zip(pairs[::2], pairs[1::2], strict=True)
+        ]
 
 
 class IncomingObjects(NamedTuple):
@@ -75,12 +81,20 @@ class IncomingObjects(NamedTuple):
 Incoming = IncomingValues | IncomingSpans | IncomingObjects | list[IncomingRow]
 
 
+class SharedRows(NamedTuple):
+    """Records that share a batch with those of other requests. They take at most `size_bytes` in it."""
+
+    rows: list[RowFields]
+    size_bytes: int
+
+
 class Batch(NamedTuple):
-    """One partition's records, encoded, without their offsets."""
+    """One partition's records without their offsets: encoded, or to be `shared`."""
 
     partition: int
     data: bytes | bytearray
     record_count: int
+    shared: SharedRows | None = None
 
 
 class ProducerSequence(NamedTuple):
@@ -113,21 +127,24 @@ RecordsByPartition = dict[int, Records]
 ProblemsByPartition = dict[int, Problem]
 
 
-def to_batches(incoming: Incoming, to: Destination, records_max: int) -> list[Batch]:
-    """Returns a batch for each partition, in ascending order.
+def to_batches(incoming: Incoming, to: Destination, records_max: int, share_bytes_max: int = 0) -> list[Batch]:
+    """Returns a batch for each partition, in ascending order. Records of up to `share_bytes_max` are not encoded yet.
 
     Raises Problem no_records, body_too_large, and the problem of the first record that has one.
     """
     check_count(count_of(incoming), records_max)
-    if isinstance(incoming, IncomingSpans) or (isinstance(incoming, IncomingValues) and to.key is None):
-        return [encode(_common_partition(to), incoming, to)]
-    if isinstance(incoming, IncomingObjects):
-        found = _grouped_objects(incoming, to)
-        if found is not None:
-            return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
+    if not share_bytes_max:
+        if isinstance(incoming, IncomingSpans) or (isinstance(incoming, IncomingValues) and to.key is None):
+            return [encode(_common_partition(to), incoming, to)]
+        if isinstance(incoming, IncomingObjects):
+            found = _grouped_objects(incoming, to)
+            if found is not None:
+                return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
     grouped, problems = group_by_partition(incoming, to)
     if problems:
         raise next(iter(problems.values()))
+    if share_bytes_max:
+        return [_share(partition, records, to, share_bytes_max) for partition, records in sorted(grouped.items())]
     return [encode(partition, records, to) for partition, records in sorted(grouped.items())]
 
 
@@ -196,7 +213,7 @@ def encode(partition: int, records: Records, to: Destination) -> Batch:
             _check_size(max(len(bytes(value)) for value in records.values), settings)
         data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, entry)
         return _batch(partition, data, len(records.values), to)
-    _check_size(max(map(_row_bytes, records)), settings)
+    _check_size(max(map(row_bytes, records)), settings)
     return _batch(partition, record_batch.encode(records, codec, unpacked, entry), len(records), to)
 
 
@@ -226,6 +243,25 @@ def _batch(partition: int, data: bytearray, count: int, to: Destination) -> Batc
     if to.sequenced is not None:
         record_batch.stamp_sequence(data, *to.sequenced)
     return Batch(partition, data, count)
+
+
+def encode_rows(rows: list[RowFields], settings: TopicSettings, now_ms: int) -> bytearray:
+    """Returns the batch of records of several requests. Their sizes have been checked. Raises BatchTooLarge."""
+    data = record_batch.encode(rows, Codec[settings.compression.upper()], settings.batch_decoded_bytes_max)
+    if settings.timestamp_type == "append":
+        record_batch.stamp_append_time(data, now_ms)
+    return data
+
+
+def _share(partition: int, records: Records, to: Destination, share_bytes_max: int) -> Batch:
+    """Returns the records as they are, or encoded: a key or a header may make them much larger than the body."""
+    assert isinstance(records, list)
+    sizes = [row_bytes(row) for row in records]
+    size_bytes = sum(sizes) + RECORD_OVERHEAD_BYTES * len(sizes)
+    if size_bytes > share_bytes_max:
+        return encode(partition, records, to)
+    _check_size(max(sizes), to.settings)
+    return Batch(partition, b"", len(records), SharedRows(records, size_bytes))
 
 
 def check_timestamp(timestamp: int, settings: TopicSettings, now_ms: int, position: int) -> None:
@@ -267,7 +303,7 @@ def _problem_of(row: IncomingRow, to: Destination, position: int) -> Problem | N
     return None
 
 
-def _row_bytes(row: RowFields) -> int:
+def row_bytes(row: RowFields) -> int:
     _, key, value, headers = row
     size = len(key or b"") + len(value or b"")
     return size + sum(len(name) + len(content or b"") for name, content in headers) if headers else size

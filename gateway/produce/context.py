@@ -15,6 +15,7 @@ from gateway.http.offload import Offload
 from gateway.http.request_body import RequestBodies
 from gateway.metrics.metrics import Metrics
 from gateway.metrics.stages import Stages
+from gateway.produce.accumulator import Accumulator
 from gateway.produce.keys_in_flight import KeysInFlight
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.leader_failover import LeaderFailover
@@ -42,6 +43,7 @@ class ProduceContext:
     keys: KeysInFlight
     order: RequestOrder
     queue: Committer
+    accumulator: Accumulator
     lifecycle: Lifecycle
     bodies: RequestBodies
     json_limits: JsonLimits

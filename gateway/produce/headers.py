@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from aiohttp import web
-
 from engine.producers.append_validator import AppendConditions
 from engine.producers.sequences import SEQUENCE_MAX
+from gateway.http.messages import Request
 from gateway.http.problems import Problem
 from gateway.produce.batching import ProducerSequence
 from gateway.produce.cloud_events import binary_attributes
@@ -56,7 +55,7 @@ class ProduceHeaders(NamedTuple):
 NO_HEADERS = ProduceHeaders()
 
 
-def read_headers(request: web.Request, partition: int | None, *, is_structured: bool) -> ProduceHeaders:
+def read_headers(request: Request, partition: int | None, *, is_structured: bool) -> ProduceHeaders:
     """Reads the headers of a produce to one topic. Raises Problem invalid_header, invalid_body.
 
     `is_structured`: the body has whole CloudEvents, so headers have no attributes.
@@ -72,7 +71,7 @@ def read_headers(request: web.Request, partition: int | None, *, is_structured: 
     )
 
 
-def read_headers_of_many(request: web.Request) -> ProduceHeaders:
+def read_headers_of_many(request: Request) -> ProduceHeaders:
     """Reads the headers of a produce to many topics. Raises Problem invalid_header."""
     for header in ONE_PARTITION_HEADERS:
         if header in request.headers:
@@ -81,7 +80,7 @@ def read_headers_of_many(request: web.Request) -> ProduceHeaders:
     return ProduceHeaders(None, None, None, key, binary_attributes(request.headers), FORWARD in request.headers)
 
 
-def _idempotency_key(request: web.Request) -> IdempotencyKey | None:
+def _idempotency_key(request: Request) -> IdempotencyKey | None:
     """Returns None for a request without a key. Raises Problem invalid_header."""
     headers = request.headers
     if IDEMPOTENCY_KEY not in headers:
@@ -105,7 +104,7 @@ def _check_one_partition(header: str, partition: int | None) -> None:
         raise Problem("invalid_header", text)
 
 
-def _number(request: web.Request, header: str, maximum: int) -> int:
+def _number(request: Request, header: str, maximum: int) -> int:
     """Returns a header's value, a whole number from 0 on that is given once. Raises Problem invalid_header."""
     texts = request.headers.getall(header)
     text = texts[0]
@@ -116,7 +115,7 @@ def _number(request: web.Request, header: str, maximum: int) -> int:
     return number
 
 
-def _conditions(request: web.Request, partition: int | None) -> AppendConditions | None:
+def _conditions(request: Request, partition: int | None) -> AppendConditions | None:
     has_end, has_token = EXPECTED_END in request.headers, FENCING_TOKEN in request.headers
     if not (has_end or has_token):
         return None
@@ -125,7 +124,7 @@ def _conditions(request: web.Request, partition: int | None) -> AppendConditions
     return AppendConditions(expected_end, _token_in(request) if has_token else None)
 
 
-def _sequence(request: web.Request, partition: int | None) -> ProducerSequence | None:
+def _sequence(request: Request, partition: int | None) -> ProducerSequence | None:
     given = [header for header in SEQUENCE_HEADERS if header in request.headers]
     if not given:
         return None
@@ -139,7 +138,7 @@ def _sequence(request: web.Request, partition: int | None) -> ProducerSequence |
     )
 
 
-def _token_in(request: web.Request) -> str:
+def _token_in(request: Request) -> str:
     texts = request.headers.getall(FENCING_TOKEN)
     if len(texts) > 1 or not _TOKEN.fullmatch(texts[0]):
         raise Problem("invalid_header", f"{FENCING_TOKEN} takes 1 to 255 visible ASCII characters, once")

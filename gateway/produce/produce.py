@@ -24,9 +24,11 @@ from engine.producers.append_validator import AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
 from gateway.http.json_limits import JsonLimits
+from gateway.http.messages import HttpResponse, Request, for_aiohttp
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, path_partition, read_query
+from gateway.produce.accumulator import share_bytes_max
 from gateway.produce.appending import Part, answer, append
 from gateway.produce.batching import Destination, Incoming, IncomingRow, ProducerSequence, to_batches
 from gateway.produce.cloud_events import EVENT, EVENT_BATCH, binary_event, decode_event, decode_event_batch
@@ -38,7 +40,6 @@ from gateway.produce.ndjson_values import decode_keyed_values, decode_values, pa
 from gateway.produce.partitioner import unknown_partition
 from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.routing.leader_headers import check_direct, leader_headers
-from gateway.settings import NodeSettings
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
 JSON = "application/json"
@@ -97,21 +98,23 @@ class ReceivedBody(NamedTuple):
 
 async def produce(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/records"""
-    context, query = request.app[PRODUCE], read_query(request, TopicQuery)
-    wanted = parse(request, query, query.partition, context.settings, context.json_limits, is_only=False)
-    return await in_order(request, context, partial(_produce, request, context, wanted))
+    return for_aiohttp(await store(request, parse(request)))
 
 
 async def produce_to_partition(request: web.Request) -> web.Response:
     """POST /v1/topics/{topic}/partitions/{partition}/records"""
-    context, query = request.app[PRODUCE], read_query(request, PartitionQuery)
-    wanted = parse(request, query, path_partition(request), context.settings, context.json_limits, is_only=True)
+    return for_aiohttp(await store(request, parse(request)))
+
+
+async def store(request: Request, wanted: ProduceRequest) -> HttpResponse:
+    """Stores the records of a request, and returns their positions. Raises Problem, EngineError."""
+    context = request.app[PRODUCE]
     return await in_order(request, context, partial(_produce, request, context, wanted))
 
 
 async def in_order(
-    request: web.Request, context: ProduceContext, store: Callable[[OrderSlot | None], Awaitable[web.Response]]
-) -> web.Response:
+    request: Request, context: ProduceContext, store: Callable[[OrderSlot | None], Awaitable[HttpResponse]]
+) -> HttpResponse:
     """Keeps the order of the requests of a connection. On HTTP/1.1 there is one at a time. Raises Draining."""
     if context.lifecycle.is_refusing:
         raise Draining("the node is stopping")
@@ -125,7 +128,7 @@ async def in_order(
 
 
 async def read_body(
-    request: web.Request, context: ProduceContext, key: IdempotencyKey | None, slot: OrderSlot | None
+    request: Request, context: ProduceContext, key: IdempotencyKey | None, slot: OrderSlot | None
 ) -> ReceivedBody:
     """Returns the body of a produce, within its limits. Raises as RequestBodies.read does."""
     began = time.perf_counter()
@@ -140,8 +143,8 @@ async def read_body(
 
 
 async def _produce(
-    request: web.Request, context: ProduceContext, wanted: ProduceRequest, slot: OrderSlot | None
-) -> web.Response:
+    request: Request, context: ProduceContext, wanted: ProduceRequest, slot: OrderSlot | None
+) -> HttpResponse:
     topic = await _topic(context, wanted)
     received = await read_body(request, context, wanted.idempotency_key, slot)
     partitions = topic.record.partitions
@@ -164,13 +167,13 @@ async def _topic(context: ProduceContext, wanted: ProduceRequest) -> Topic:
 
 
 async def _store(
-    request: web.Request,
+    request: Request,
     context: ProduceContext,
     wanted: ProduceRequest,
     received: ReceivedBody,
     topic: Topic,
     slot: OrderSlot | None,
-) -> web.Response:
+) -> HttpResponse:
     if received.keyed is None:
         return await _store_one(request, context, wanted, received, topic, slot, None)
     async with KeyInFlight(context, topic, received.keyed, received.now_ms) as entry:
@@ -178,14 +181,14 @@ async def _store(
 
 
 async def _store_one(
-    request: web.Request,
+    request: Request,
     context: ProduceContext,
     wanted: ProduceRequest,
     received: ReceivedBody,
     topic: Topic,
     slot: OrderSlot | None,
     entry: KeyEntry | None,
-) -> web.Response:
+) -> HttpResponse:
     """Stores the records of one topic. With an `entry` they are placed as those of the key's first request were."""
     began = time.perf_counter()
     body, decode = received.body, wanted.decode
@@ -195,17 +198,17 @@ async def _store_one(
     else:
         records_max = context.settings.records_per_request_max
         if len(body) < OFF_LOOP_BYTES:
-            batches = to_batches(decode(body), to, records_max)
+            batches = to_batches(decode(body), to, records_max, _share_bytes_max(wanted, topic, len(body), entry))
         else:
             batches = await context.offload.in_thread(lambda: to_batches(decode(body), to, records_max))
     context.stages.decode.observe(time.perf_counter() - began)
     conditions, name = wanted.conditions, topic.record.name
     if entry is not None:
         conditions = AppendConditions(key=entry) if conditions is None else conditions._replace(key=entry)
-    parts = [Part(name, one.partition, one.record_count, topic, one.data, conditions) for one in batches]
+    parts = [Part(name, one.partition, one.record_count, topic, one.data, one.shared, conditions) for one in batches]
     if wanted.is_direct:
         await check_direct(request, context.router, [(name, one.partition) for one in batches])
-    outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot)
+    outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, received.now_ms, slot)
     acknowledged = time.perf_counter()
     response = answer(parts, outcomes, wanted.acks, received.now_ms, topic)
     if entry is not None:
@@ -217,19 +220,25 @@ async def _store_one(
     return response
 
 
-def parse(
-    request: web.Request,
-    query: PartitionQuery,
-    partition: int | None,
-    settings: NodeSettings,
-    limits: JsonLimits,
-    *,
-    is_only: bool,
-) -> ProduceRequest:
-    """Parses a produce to one topic. `is_only`: the path names the partition.
+def _share_bytes_max(wanted: ProduceRequest, topic: Topic, body_bytes: int, entry: KeyEntry | None) -> int:
+    """Returns 0 for a request that has more than records: it shares no batch."""
+    is_plain = entry is None and wanted.conditions is None and wanted.sequenced is None
+    return share_bytes_max(topic, body_bytes) if is_plain else 0
 
-    Raises Problem invalid_header, invalid_query, unsupported_media_type.
+
+def parse(request: Request) -> ProduceRequest:
+    """Parses a produce to one topic. Looks at the head of the request only.
+
+    Raises Problem invalid_header, invalid_query, unknown_query, unknown_partition, unsupported_media_type.
     """
+    context, is_only = request.app[PRODUCE], "partition" in request.match_info
+    query: PartitionQuery
+    partition: int | None
+    if is_only:
+        query, partition = read_query(request, PartitionQuery), path_partition(request)
+    else:
+        query = topic_query = read_query(request, TopicQuery)
+        partition = topic_query.partition
     has_own = not BEGINNINGS.isdisjoint([name[:3].lower() for name in request.headers])
     content_type = request.content_type if "Content-Type" in request.headers else ""
     headers = NO_HEADERS
@@ -241,8 +250,8 @@ def parse(
         partition,
         is_only or headers.conditions is not None or headers.sequenced is not None,
         ACKS_BY_WORD[query.acks],
-        query.timeout_ms or settings.produce_timeout_ms,
-        _decoder(request, content_type, query, headers, limits),
+        query.timeout_ms or context.settings.produce_timeout_ms,
+        _decoder(request, content_type, query, headers, context.json_limits),
         None if key is None else key.encode(),
         headers.conditions,
         headers.sequenced,
@@ -252,7 +261,7 @@ def parse(
 
 
 def _decoder(
-    request: web.Request, content_type: str, query: PartitionQuery, headers: ProduceHeaders, limits: JsonLimits
+    request: Request, content_type: str, query: PartitionQuery, headers: ProduceHeaders, limits: JsonLimits
 ) -> Decode | None:
     """Returns the decoder of the body's form. A media type without a form of its own is the value of one record."""
     pointer, attributes = query.key_pointer, headers.attributes
@@ -289,7 +298,7 @@ def _check_stored_batch(query: PartitionQuery, headers: ProduceHeaders) -> None:
         raise Problem("invalid_header", "a stored batch takes Producer-Id, -Epoch and -Seq in place of a key")
 
 
-def check_charset(request: web.Request) -> None:
+def check_charset(request: Request) -> None:
     """Raises Problem unsupported_media_type for JSON in another encoding than UTF-8."""
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
         raise Problem("unsupported_media_type", f"the charset is {request.charset!r}; JSON is taken as UTF-8 only")

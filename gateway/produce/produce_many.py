@@ -23,6 +23,7 @@ from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.connections.request_order import OrderSlot
 from gateway.http.json_limits import JsonLimits
+from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import read_query
 from gateway.produce.appending import Outcome, Part, answer, append
@@ -76,12 +77,12 @@ async def produce_many(request: web.Request) -> web.Response:
     """POST /v1/records"""
     context, query = request.app[PRODUCE], read_query(request, ManyQuery)
     wanted = parse_many(request, query, context.settings, context.json_limits)
-    return await in_order(request, context, partial(_produce_many, request, context, wanted))
+    return for_aiohttp(await in_order(request, context, partial(_produce_many, request, context, wanted)))
 
 
 async def _produce_many(
     request: web.Request, context: ProduceContext, wanted: ProduceManyRequest, slot: OrderSlot | None
-) -> web.Response:
+) -> HttpResponse:
     received = await read_body(request, context, wanted.idempotency_key, slot)
     began = time.perf_counter()
     async with AsyncExitStack() as keys:
@@ -90,7 +91,9 @@ async def _produce_many(
         ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
         if wanted.is_direct:
             await check_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
-        outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, slot) if ready else _problems(parts)
+        outcomes = _problems(parts)
+        if ready:
+            outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, received.now_ms, slot)
         headers = {}
         if received.keyed is not None:
             topics = [part.topic for part in parts if part.topic is not None]
@@ -213,7 +216,7 @@ def _parts(target: _Target) -> list[Part]:
             except EngineError as error:
                 problem = from_engine(error)
         data = b"" if batch is None else batch.data
-        parts.append(Part(name, partition, count_of(records), topic, data, conditions, problem))
+        parts.append(Part(name, partition, count_of(records), topic, data, None, conditions, problem))
     return parts
 
 

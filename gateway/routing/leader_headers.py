@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiohttp import web
-
+from gateway.http.messages import Request
 from gateway.http.problems import Problem
 from gateway.routing.peers import Peers
 from gateway.routing.router import Router
@@ -20,13 +19,13 @@ RACK = "Penstock-Rack"
 RACK_CHARS_MAX = 200
 
 
-def check_forward(request: web.Request) -> None:
+def check_forward(request: Request) -> None:
     """Checks `Penstock-Forward`. Raises Problem invalid_header."""
     if request.headers.get(FORWARD, "never") != "never":
         raise Problem("invalid_header", f"{FORWARD} takes the word never")
 
 
-async def check_direct(request: web.Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
+async def check_direct(request: Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
     """Checks that this process answers for all partitions if the request has `Penstock-Forward: never`.
 
     Raises Problem misdirected if it does not.
@@ -52,7 +51,7 @@ def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[
     return {} if url is None or url == peers.url else {LEADER: url}
 
 
-def read_leader_epoch(request: web.Request) -> int:
+def read_leader_epoch(request: Request) -> int:
     """Returns the newest epoch that the consumer knows of this partition. Raises Problem invalid_header."""
     if LEADER_EPOCH not in request.headers:
         return 0
@@ -62,7 +61,7 @@ def read_leader_epoch(request: web.Request) -> int:
     return int(text)
 
 
-def read_rack(request: web.Request) -> str | None:
+def read_rack(request: Request) -> str | None:
     """Returns the reader's rack; None if it sent none. Raises Problem invalid_header."""
     rack = request.headers.get(RACK)
     if rack is not None and not (0 < len(rack) <= RACK_CHARS_MAX and rack.isascii() and rack.isprintable()):

@@ -22,9 +22,11 @@ from engine.runtime.loop_waits import loop_waits
 from gateway.access.hosts import is_host
 from gateway.connections.response_buffers import CONNECTION, ResponseBuffers
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
+from gateway.http.messages import HttpResponse
 from gateway.http.problems import Problem
 from gateway.server.body import Body, BodyLimits
 from gateway.server.route_cache import RouteCache
+from gateway.server.short_path import KnownHead, ShortPath
 from gateway.wire.exchange import Exchange
 from gateway.wire.messages import Header, RequestHead
 
@@ -35,9 +37,16 @@ class Adapter:
     """One aiohttp application, as an application of gateway/wire."""
 
     def __init__(
-        self, app: web.Application, limits: BodyLimits, responses: ResponseBuffers, streams: SendBuffers
+        self,
+        app: web.Application,
+        short_path: ShortPath | None,
+        limits: BodyLimits,
+        responses: ResponseBuffers,
+        streams: SendBuffers,
     ) -> None:
+        """Without a `short_path` all requests go to the application."""
         self._routes = RouteCache(app)
+        self._short_path = short_path
         self._limits = limits
         self._responses = responses
         self._streams = streams
@@ -62,9 +71,22 @@ class Adapter:
 
     async def _answer(self, exchange: Exchange, body: Body) -> None:
         head = exchange.head
-        message = head.memo
-        if message is None:
-            message = head.memo = _message(head)
+        version = _VERSIONS[head.version]
+        memo = head.memo
+        if memo is None:
+            short = self._short_path
+            memo = head.memo = (short and short.find(head, version)) or _message(head)
+        if isinstance(memo, KnownHead):
+            assert self._short_path is not None
+            try:
+                answer = await self._short_path.answer(exchange, body, memo, version)
+            except ConnectionResetError:
+                return
+            _send_response(exchange, answer)
+            if not exchange.is_body_complete:
+                await body.discard()
+            return
+        message: RawRequestMessage = memo
         writer = _StreamWriter(exchange, self._streams)
         request = web.Request(message, body, self._protocol, writer, exchange.task, self._loop)  # type: ignore[arg-type]
         request[CONNECTION] = exchange.connection
@@ -94,9 +116,9 @@ def problem_response(status: int) -> tuple[list[Header], bytes]:
     return [*response.headers.items(), _SERVER, length], response.body
 
 
-def _send_response(exchange: Exchange, response: web.StreamResponse) -> None:
+def _send_response(exchange: Exchange, response: web.StreamResponse | HttpResponse) -> None:
     headers = [*response.headers.items(), _SERVER]
-    content = response.body if isinstance(response, web.Response) else None
+    content = response.body if isinstance(response, HttpResponse | web.Response) else None
     if not isinstance(content, (bytes, bytearray)):
         content = b""
     if response.status not in _WITHOUT_LENGTH:

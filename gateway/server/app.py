@@ -17,7 +17,7 @@ from gateway.http.problems import Problem
 from gateway.produce import produce, produce_many
 from gateway.produce.context import PRODUCE
 from gateway.server.context import ServerContext
-from gateway.server.middleware import Handler, Middleware
+from gateway.server.middleware import MIDDLEWARE, Handler, Middleware
 
 
 async def not_built_yet(request: web.Request) -> web.Response:
@@ -80,9 +80,9 @@ METHODS = {method for method, _, _ in ROUTES} | {"HEAD"}
 
 def make_app(context: ServerContext) -> web.Application:
     """Returns the application of one process."""
-    app = web.Application(
-        middlewares=[Middleware(context, METHODS).around], client_max_size=2**40
-    )  # RequestBodies has the limits
+    middleware = Middleware(context, METHODS)
+    app = web.Application(middlewares=[middleware.around], client_max_size=2**40)  # RequestBodies has the limits
+    app[MIDDLEWARE] = middleware
     app[HTTP], app[PRODUCE], app[FETCH], app[ADMIN] = context.http, context.produce, context.fetch, context.admin
     for method, path, handler in ROUTES:
         app.router.add_route(method, path, handler)

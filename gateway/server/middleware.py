@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from aiohttp import HttpVersion11, web
 from multidict import CIMultiDictProxy, istr
@@ -23,6 +24,7 @@ from gateway.access.origins import Origins, options
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.context import ANSWER_HEADERS
+from gateway.http.messages import HttpRequest, HttpResponse, Request
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import partitions_named
 from gateway.http.request_body import HELD_BYTES
@@ -31,6 +33,8 @@ from gateway.server.context import ServerContext
 from gateway.server.request_log import RequestLog
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Response = web.StreamResponse | HttpResponse
+R = TypeVar("R", web.Request, HttpRequest)
 
 log = logging.getLogger("penstock.gateway")
 
@@ -51,53 +55,63 @@ class Middleware:
     def __init__(self, context: ServerContext, methods: set[str]) -> None:
         """`methods` are those of all routes."""
         self._context = context
-        self._responses = context.responses
+        self.responses = context.responses
         self._ids = itertools.count(1)
         self._methods = methods
         self._hosts = Hosts(context.settings)
-        self._origins = Origins(context.settings)
+        self.origins = Origins(context.settings)
         self._log = RequestLog(context.settings, context.clock)
         self._id_prefix = f"{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
 
     @web.middleware
     async def around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Runs a handler of aiohttp's application inside the middleware."""
+        operation = _operation(handler)
+
+        async def checked(request: web.Request) -> web.StreamResponse:
+            self.check(request)
+            if "Origin" in request.headers or self.origins.is_open:
+                request[ANSWER_HEADERS].update(self.origins.answer_headers(request))
+            if request.method == "OPTIONS":  # browsers ask without a token
+                return await _options_of(handler, self._methods)(request)
+            await self.admit(request, operation)
+            return await handler(request)
+
+        response = await self.answer(request, checked, operation)
+        assert isinstance(response, web.StreamResponse), operation
+        return response
+
+    async def answer(self, request: R, handler: Callable[[R], Awaitable[Response]], operation: str) -> Response:
+        """Returns a response whatever the handler raises. `operation` is a bounded name of the handler, for metrics.
+
+        Raises ConnectionResetError, CancelledError: the client has left.
+        """
         started = time.perf_counter()
         self._context.metrics.requests_in_flight.value += 1
         request_id = self._request_id(request)
         answer_headers = request[ANSWER_HEADERS] = {"Penstock-Request-Id": request_id}
         try:
-            self._check_head(request)
-            if "Origin" in request.headers or self._origins.is_open:
-                answer_headers.update(self._origins.answer_headers(request))
-            if request.method == "OPTIONS":  # browsers ask without a token
-                handler = _options_of(handler, self._methods)
-            elif self._context.access.tokens is not None:
-                self._context.access.check(request, _operation(handler))
-            headers = request.headers
-            if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
-                _check_common_headers(request)
-            if not self._context.topics.is_standalone and "topic" in request.match_info:
-                await self._context.topics.refresh(request.match_info["topic"], partitions_named(request))
             response = await handler(request)
-            if isinstance(response, web.Response) and (body := response.body) is not None:
+            if isinstance(response, HttpResponse | web.Response) and (body := response.body) is not None:
                 size_bytes: int = len(body)  # type: ignore[arg-type]
-                if size_bytes >= COUNTED_BYTES or self._responses.connections:
-                    may_refuse = request.method == "GET" and _operation(handler) != "metrics"
-                    self._responses.count(request, size_bytes, may_refuse=may_refuse)
+                if size_bytes >= COUNTED_BYTES or self.responses.connections:
+                    may_refuse = request.method == "GET" and operation != "metrics"
+                    self.responses.count(request, size_bytes, may_refuse=may_refuse)
         except (Problem, EngineError) as error:
             response = _error_response(request, error, request_id)
         except ConnectionResetError:
             raise  # the client of a stream has left: an answer cannot be sent
         except web.HTTPException as error:
+            assert isinstance(request, web.Request)
             response = _routing_problem(request, error).response(request_id)
         except Exception:
-            log.exception("a handler failed", extra={"request_id": request_id, "operation": _operation(handler)})
+            log.exception("a handler failed", extra={"request_id": request_id, "operation": operation})
             text = "the server failed; its log has the error under this request_id"
-            self._responses.cancel_reservation(request)
+            self.responses.cancel_reservation(request)
             response = Problem("internal", text).response(request_id)
         except asyncio.CancelledError:
-            self._responses.cancel_reservation(request)
-            self._log.disconnected(request, _operation(handler), time.perf_counter() - started, request_id)
+            self.responses.cancel_reservation(request)
+            self._log.disconnected(request, operation, time.perf_counter() - started, request_id)
             raise
         finally:  # runs for a client that has left, too
             if HELD_BYTES in request:
@@ -105,18 +119,28 @@ class Middleware:
             self._context.metrics.requests_in_flight.value -= 1
         seconds = time.perf_counter() - started
         if not response.prepared:  # a prepared one is a stream: it has sent its headers and counted itself
-            response.headers.extend(answer_headers)
-            answers = self._context.metrics.answers[_operation(handler), response.status]
+            if isinstance(response, HttpResponse):
+                response.headers.update(answer_headers)
+            else:
+                response.headers.extend(answer_headers)
+            answers = self._context.metrics.answers[operation, response.status]
             answers.count += 1
             answers.observe(seconds)
         if seconds >= self._log.least_s or response.status >= 500:
-            self._log.answered(request, _operation(handler), response, seconds, request_id)
+            self._log.answered(request, operation, response, seconds, request_id)
         return response
 
-    def _check_head(self, request: web.Request) -> None:
-        """Checks the head of a request to any route.
+    async def admit(self, request: Request, operation: str) -> None:
+        """Checks the token, and looks for a topic that this process may not know yet. Raises Problem, EngineError."""
+        if self._context.access.tokens is not None:
+            self._context.access.check(request, operation)
+        if not self._context.topics.is_standalone and "topic" in request.match_info:
+            await self._context.topics.refresh(request.match_info["topic"], partitions_named(request))
 
-        Raises Problem invalid_header, host_not_allowed, unsupported_transfer_coding.
+    def check(self, request: Request) -> None:
+        """Checks the headers of a request to any route.
+
+        Raises Problem invalid_header, host_not_allowed, unsupported_transfer_coding, misdirected.
         """
         headers = request.headers
         if len(headers) != len(list(headers)):  # iterates over distinct names
@@ -129,15 +153,20 @@ class Middleware:
             raise Problem("invalid_header", "the request has no Host, which HTTP/1.1 and HTTP/2 demand")
         if _TRANSFER_ENCODING in headers:
             _check_transfer_coding(headers)
+        if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
+            _check_common_headers(request)
 
-    def _request_id(self, request: web.Request) -> str:
+    def _request_id(self, request: Request) -> str:
         given = request.headers.get("X-Request-Id")
         if given is not None and REQUEST_ID.fullmatch(given):
             return given
         return f"{self._id_prefix}-{next(self._ids):x}"
 
 
-def _check_common_headers(request: web.Request) -> None:
+MIDDLEWARE = web.AppKey("middleware", Middleware)
+
+
+def _check_common_headers(request: Request) -> None:
     """Checks the headers that every route takes. Raises Problem invalid_header, misdirected."""
     if FORWARD in request.headers:
         check_forward(request)
@@ -184,10 +213,11 @@ def _operation(handler: Handler) -> str:
     return getattr(handler, "__name__", "unknown")
 
 
-def _error_response(request: web.Request, error: Problem | EngineError, request_id: str) -> web.Response:
+def _error_response(request: Request, error: Problem | EngineError, request_id: str) -> web.Response:
     """A function of its own, so that no name in the caller's frame keeps the error, its traceback and the body."""
     problem = error if isinstance(error, Problem) else from_engine(error)
-    return tail.resume_later(request, problem) or problem.response(request_id)
+    stream = tail.resume_later(request, problem) if isinstance(request, web.Request) else None
+    return stream or problem.response(request_id)
 
 
 def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:

@@ -16,8 +16,11 @@ from aiohttp import web
 from engine.runtime.clock import Clock
 from gateway.access.access import ANONYMOUS, caller_of
 from gateway.fetch.context import FETCH
+from gateway.http.messages import HttpRequest, HttpResponse, Request
 from gateway.http.problems import MEDIA_TYPE
 from gateway.settings import NodeSettings
+
+Response = web.StreamResponse | HttpResponse
 
 log = logging.getLogger("penstock.requests")
 
@@ -38,7 +41,12 @@ class RequestLog:
         self.least_s = 0.0 if self._is_on else self._slow_s  # `answered` is called from this duration on, and for 5xx
 
     def answered(
-        self, request: web.Request, operation: str, response: web.StreamResponse, seconds: float, request_id: str
+        self,
+        request: Request,
+        operation: str,
+        response: Response,
+        seconds: float,
+        request_id: str,
     ) -> None:
         """Write the line, if this request is to be logged."""
         code = _problem_code(response)
@@ -60,7 +68,7 @@ class RequestLog:
         level = logging.WARNING if is_slow or is_failure else logging.INFO
         log.log(level, "slow request" if is_slow else "request failed" if is_failure else "request", extra=fields)
 
-    def disconnected(self, request: web.Request, operation: str, seconds: float, request_id: str) -> None:
+    def disconnected(self, request: Request, operation: str, seconds: float, request_id: str) -> None:
         """Record a client that disconnected before its answer."""
         if self._is_on:
             log.info("client disconnected", extra=_fields(request, operation, seconds, request_id))
@@ -75,13 +83,18 @@ class RequestLog:
         return True, self._silenced.pop(kind, 0)
 
 
-def _fields(request: web.Request, operation: str, seconds: float, request_id: str) -> dict[str, object]:
+def _fields(request: Request, operation: str, seconds: float, request_id: str) -> dict[str, object]:
     match = request.match_info
-    resource = match.route.resource
+    route: str | None
+    if isinstance(request, HttpRequest):
+        route = request.route
+    else:
+        resource = request.match_info.route.resource
+        route = None if resource is None else resource.canonical
     fields: dict[str, object] = {
         "request_id": request_id,
         "method": request.method,
-        "route": None if resource is None else resource.canonical,
+        "route": route,
         "operation": operation,
         "duration_ms": round(seconds * 1000, 3),
         "bytes_in": request.content_length,
@@ -94,11 +107,11 @@ def _fields(request: web.Request, operation: str, seconds: float, request_id: st
     return fields
 
 
-def _waits_by_request(request: web.Request, operation: str) -> bool:
+def _waits_by_request(request: Request, operation: str) -> bool:
     return operation in WAITING or "wait_ms=" in request.query_string
 
 
-def _problem_code(response: web.StreamResponse) -> str | None:
+def _problem_code(response: Response) -> str | None:
     if not isinstance(response, web.Response) or response.content_type != MEDIA_TYPE:
         return None
     assert isinstance(response.body, bytes)
@@ -107,6 +120,6 @@ def _problem_code(response: web.StreamResponse) -> str | None:
     return code
 
 
-def _size(response: web.StreamResponse) -> int | None:
-    body = response.body if isinstance(response, web.Response) else None
+def _size(response: Response) -> int | None:
+    body = response.body if isinstance(response, HttpResponse | web.Response) else None
     return len(body) if isinstance(body, (bytes, bytearray)) else 0 if body is None else None

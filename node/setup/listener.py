@@ -19,6 +19,7 @@ from gateway.links.addresses import addresses_of
 from gateway.server.adapter import Adapter, problem_response
 from gateway.server.app import make_app
 from gateway.server.body import BodyLimits
+from gateway.server.short_path import ShortPath
 from gateway.settings import NodeSettings
 from gateway.wire.idle import Times, Verdict
 from gateway.wire.listening import listen
@@ -38,7 +39,8 @@ class Listener:
         self._node = node
         self._ports = ports
         self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
-        adapter = Adapter(make_app(node.server), _body_limits(settings), node.responses, self._streams)
+        app = make_app(node.server)
+        adapter = Adapter(app, ShortPath(app), _body_limits(settings), node.responses, self._streams)
         self._server = HttpServer(
             adapter,
             WireLimits(settings.header_bytes_max, streams_max=settings.http2_streams_max),

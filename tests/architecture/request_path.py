@@ -3,8 +3,8 @@
 Prints two numbers for each kind of request: how many of our files run, and how often control passes from one file to
 another. They measure how many files a reader opens to follow the request, and how often the reader switches files.
 
-The requests have one record each. A node in this process serves them over aiohttp's own server. The adapter of the
-HTTP server and the writer's thread are not counted.
+The requests have one record each. A node in this process serves them with its own HTTP server over HTTP/1.1. The server
+and its adapter (`ADAPTER`), which stand where aiohttp's server and router did, and the writer's thread are not counted.
 
 | request | counted calls |
 |---|---|
@@ -26,9 +26,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from tests.architecture.sources import CODE, ROOT
-from tests.scenarios.gateways import in_process
+from aiohttp import ClientSession
 
+from gateway.settings import NodeSettings
+from node.processes.server import running_node
+from tests.architecture.sources import CODE, ROOT
+from tests.gateway.server.served import served
+
+ADAPTER = (
+    "gateway/wire/",
+    "gateway/server/adapter.py",
+    "gateway/server/body.py",
+    "gateway/server/short_path.py",
+    "engine/runtime/tasks.py",  # by which the server starts the task of a request
+)
 WARM_UPS = 20
 PRODUCE, FETCH = "gateway/produce/produce.py", "gateway/fetch/fetch.py"
 RECORDED = 3
@@ -56,10 +67,11 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._roots = tuple(f"{ROOT}/{name}/" for name in CODE if name != "openapi")  # only tests call openapi
+        self._adapter = tuple(f"{ROOT}/{path}" for path in ADAPTER)
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         path = frame.f_code.co_filename
-        if event == "call" and path.startswith(self._roots):
+        if event == "call" and path.startswith(self._roots) and not path.startswith(self._adapter):
             self.calls.append(Call(path.removeprefix(f"{ROOT}/"), _running_task()))
 
     def path(self) -> RequestPath:
@@ -116,27 +128,30 @@ def shortest(paths: Iterable[RequestPath]) -> RequestPath:
 
 async def paths(directory: Path) -> dict[str, RequestPath]:
     """Measure each kind of request once. Returns the paths by the names that are printed."""
-    async with in_process(directory) as gateway:
-        topic = await gateway.create("t")
-        records = f"{topic.path}/partitions/0/records"
+    async with (
+        running_node(NodeSettings(data_dir=str(directory))) as node,
+        served(node, is_short=True) as ((host, port), _),
+        ClientSession(f"http://{host}:{port}") as client,
+    ):
+        await node.shard.create_topic("t", 1, 1, {})
+        records = "/v1/topics/t/partitions/0/records"
 
         async def produce(acks: str = "1") -> None:
-            answer = await gateway.send(
-                "POST", f"{records}?acks={acks}", b"1", {"Content-Type": "application/x-ndjson"}
-            )
-            assert answer.status == 200, answer
+            headers = {"Content-Type": "application/x-ndjson"}
+            async with client.post(f"{records}?acks={acks}", data=b"1", headers=headers) as answer:
+                assert answer.status == 200, answer
 
-        async def fetch() -> None:
-            answer = await gateway.send("GET", f"{records}?offset={PRODUCED - 1}")
-            assert answer.status == 200, answer
+        async def fetch(offset: int = PRODUCED - 1, wait_ms: int = 0) -> None:
+            async with client.get(f"{records}?offset={offset}&wait_ms={wait_ms}") as answer:
+                assert answer.status == 200, answer
 
         offsets = itertools.count(PRODUCED)
 
         async def long_poll() -> None:
-            polling = asyncio.create_task(gateway.send("GET", f"{records}?offset={next(offsets)}&wait_ms=10000"))
+            polling = asyncio.create_task(fetch(next(offsets), 10_000))
             await asyncio.sleep(0.05)
             await produce()
-            assert (await polling).status == 200
+            await polling
 
         produces, fetches, polls = await recorded(produce), await recorded(fetch), await recorded(long_poll)
         produces_all = await recorded(lambda: produce("all"))

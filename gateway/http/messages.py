@@ -1,0 +1,89 @@
+"""Requests and responses of the hot routes, without aiohttp's own.
+
+An `HttpRequest` has the names of an aiohttp request that handlers of hot routes read, so that one handler serves both.
+gateway/server/short_path.py makes it; aiohttp makes the requests of every other form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from aiohttp import HttpVersion, web
+from aiohttp.helpers import HeadersMixin
+from multidict import CIMultiDictProxy, MultiDict, MultiDictProxy
+from yarl import query_to_pairs
+
+
+class BodyReader(Protocol):
+    """The body of a request: gateway/server/body.py, or the stream of aiohttp's own server."""
+
+    async def readany(self) -> bytes: ...
+    def is_eof(self) -> bool: ...
+
+
+class RequestHeaders(HeadersMixin):
+    """The headers that hot routes read. Requests with the same ones share this object."""
+
+    def __init__(self, headers: CIMultiDictProxy[str]) -> None:
+        self.all = self._headers = headers
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HttpRequest(dict[web.RequestKey[Any], Any]):
+    """One request, and what its stages note for each other.
+
+    `route` is the template of its path. `query_string` is as it was sent. `remote` is the client.
+    """
+
+    app: web.Application
+    route: str
+    method: str
+    path: str
+    query_string: str
+    match_info: Mapping[str, str]
+    headers: CIMultiDictProxy[str]
+    typed: RequestHeaders
+    version: HttpVersion
+    content: BodyReader
+    content_length: int | None
+    remote: str
+
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.method} {self.path})"
+
+    @property
+    def content_type(self) -> str:
+        return self.typed.content_type
+
+    @property
+    def charset(self) -> str | None:
+        return self.typed.charset
+
+    @property
+    def query(self) -> MultiDictProxy[str]:
+        return MultiDictProxy(MultiDict(query_to_pairs(self.query_string)))
+
+
+Request = web.Request | HttpRequest
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HttpResponse:
+    """A whole response. The server adds the length, the date and its name."""
+
+    body: bytes | bytearray
+    headers: dict[str, str]
+    status: int = 200
+    prepared: ClassVar[bool] = False  # as of an aiohttp response that has been sent
+
+    def __repr__(self) -> str:
+        return f"HttpResponse({self.status}, {len(self.body)} bytes)"
+
+
+def for_aiohttp(response: HttpResponse | web.Response) -> web.Response:
+    """Returns the response as aiohttp's application takes it."""
+    if isinstance(response, web.Response):
+        return response
+    return web.Response(status=response.status, body=response.body or None, headers=response.headers)

@@ -1,0 +1,181 @@
+"""The short path of the hot routes: a produce to one topic, and a fetch of one partition, without aiohttp.
+
+It takes the stages of gateway/produce and gateway/fetch, inside the same middleware. It decides nothing about a
+request: a head with anything that it does not know, and a head that any check refuses, goes to aiohttp's application,
+which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept.
+Invariants: kept values depend on nothing but the head and the node's settings; a token is checked for every request;
+what is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from aiohttp import HttpVersion, web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from engine.errors import EngineError
+from gateway.connections.response_buffers import CONNECTION, RESERVED
+from gateway.fetch import fetch
+from gateway.http.messages import BodyReader, HttpRequest, HttpResponse, RequestHeaders
+from gateway.http.negotiation import SSE
+from gateway.http.problems import Problem
+from gateway.produce import produce
+from gateway.server.middleware import MIDDLEWARE, Response
+from gateway.wire.exchange import Exchange
+from gateway.wire.messages import Header, RequestHead
+
+KEPT_MAX = 1024  # sets of headers, and heads; about 1 kB each. Beyond it all are forgotten
+CHARS_MAX = 1024  # of the headers, and of path and query, of what is kept: clients must not fill the memory
+
+# The headers that a hot route or the middleware reads. Others are ignored, as aiohttp's application ignores them.
+_READ = frozenset({"host", "content-type", "content-encoding", "accept", "accept-encoding", "authorization",
+                   "if-none-match", "transfer-encoding"})  # fmt: skip
+_LONG = frozenset({"origin", "x-request-id", "idempotency-key"})
+_LONG_PREFIXES = ("penstock-", "producer-", "ce-")
+_TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
+_TOPIC = "/v1/topics/{topic}/records"
+_PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
+
+
+class KnownHead(NamedTuple):
+    """The values that follow from the head of a request."""
+
+    route: str
+    operation: str
+    match_info: dict[str, str]
+    headers: RequestHeaders
+    handler: Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class ShortPath:
+    """The short path of one application."""
+
+    def __init__(self, app: web.Application) -> None:
+        self.answered = 0  # requests, since the start
+        self._app = app
+        self._middleware = app[MIDDLEWARE]
+        self._is_open = not self._middleware.origins.is_open  # else answers differ by origin
+        self._headers: dict[tuple[str, tuple[Header, ...]], RequestHeaders] = {}
+        self._produces: dict[tuple[RequestHeaders, str, str], KnownHead] = {}
+
+    def __repr__(self) -> str:
+        return f"ShortPath(headers={len(self._headers)}, produces={len(self._produces)})"
+
+    def find(self, head: RequestHead, version: HttpVersion) -> KnownHead | None:
+        """Returns None for a request of the long path."""
+        method = head.method
+        if not self._is_open or method not in ("POST", "GET"):
+            return None
+        target = _TARGET.fullmatch(head.path)
+        if target is None or len(head.path) + len(head.query) > CHARS_MAX:
+            return None
+        headers = self._headers_of(head, version)
+        if headers is None:
+            return None
+        topic, partition = target.groups()
+        if method == "GET":
+            if partition is None or SSE in headers.all.get("Accept", "").lower():
+                return None
+            match_info = {"topic": topic, "partition": partition}
+            return KnownHead(_PARTITION, "fetch", match_info, headers, self._fetch)
+        key = (headers, head.path, head.query)
+        known = self._produces.get(key)
+        if known is None:
+            known = self._known_produce(head, version, headers, topic, partition)
+            if known is not None:
+                if len(self._produces) >= KEPT_MAX:
+                    self._produces.clear()
+                self._produces[key] = known
+        return known
+
+    async def answer(self, exchange: Exchange, body: BodyReader, known: KnownHead, version: HttpVersion) -> Response:
+        """Returns the response to a request. Raises ConnectionResetError, CancelledError: the client has left."""
+        head = exchange.head
+        self.answered += 1
+        request = HttpRequest(
+            self._app,
+            known.route,
+            head.method,
+            head.path,
+            head.query,
+            known.match_info,
+            known.headers.all,
+            known.headers,
+            version,
+            body,
+            head.content_length,
+            exchange.connection.client,
+        )
+        request[CONNECTION] = exchange.connection
+        response = await self._middleware.answer(request, known.handler, known.operation)
+        if RESERVED in request:
+            self._middleware.responses.end_reservation(request)
+        return response
+
+    async def _fetch(self, request: HttpRequest) -> HttpResponse:
+        await self._middleware.admit(request, "fetch")
+        return await fetch.read(request)
+
+    def _known_produce(
+        self, head: RequestHead, version: HttpVersion, headers: RequestHeaders, topic: str, partition: str | None
+    ) -> KnownHead | None:
+        match_info = {"topic": topic} if partition is None else {"topic": topic, "partition": partition}
+        route, operation = (_TOPIC, "produce") if partition is None else (_PARTITION, "produce_to_partition")
+        try:
+            wanted = produce.parse(self._head_alone(head, version, match_info, headers))
+        except Problem:
+            return None
+
+        async def store(request: HttpRequest) -> HttpResponse:
+            await self._middleware.admit(request, operation)
+            return await produce.store(request, wanted)
+
+        return KnownHead(route, operation, match_info, headers, store)
+
+    def _headers_of(self, head: RequestHead, version: HttpVersion) -> RequestHeaders | None:
+        """Returns the headers that are read, once they have passed the middleware's checks."""
+        pairs = []
+        for name, value in head.headers:
+            lower = name.lower()
+            if lower in _READ:
+                pairs.append((lower, value))
+            elif lower in _LONG or lower.startswith(_LONG_PREFIXES):
+                return None
+        if head.authority:
+            if head.version != "2" or any(name == "host" for name, _ in pairs):
+                return None
+            pairs.append(("host", head.authority))
+        key = (head.version, tuple(pairs))
+        headers = self._headers.get(key)
+        if headers is None:
+            if sum(len(value) for _, value in pairs) > CHARS_MAX:
+                return None
+            headers = RequestHeaders(CIMultiDictProxy(CIMultiDict(pairs)))
+            try:
+                self._middleware.check(self._head_alone(head, version, {}, headers))
+            except (Problem, EngineError):
+                return None
+            if len(self._headers) >= KEPT_MAX:
+                self._headers.clear()
+            self._headers[key] = headers
+        return headers
+
+    def _head_alone(
+        self, head: RequestHead, version: HttpVersion, match_info: dict[str, str], headers: RequestHeaders
+    ) -> HttpRequest:
+        return HttpRequest(self._app, "", head.method, head.path, head.query, match_info, headers.all, headers, version,
+                           _NO_BODY, head.content_length, "")  # fmt: skip
+
+
+class _NoBody:
+    async def readany(self) -> bytes:
+        return b""
+
+    def is_eof(self) -> bool:
+        return True
+
+
+_NO_BODY = _NoBody()

@@ -1,0 +1,171 @@
+"""Small requests of one turn of the loop share a batch, and each gets the positions of its own records."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from engine.errors import StorageFailed
+from engine.format import batch as record_batch
+from engine.producers.append_validator import Appended
+from engine.settings import TopicSettings
+from engine.shard.served_topics import Topic
+from gateway.http.problems import Problem
+from gateway.produce.accumulator import BATCH_BYTES_MAX
+from gateway.produce.appending import Outcome, Part, append
+from gateway.produce.batching import RECORD_OVERHEAD_BYTES, Destination, IncomingValues, SharedRows, to_batches
+from gateway.produce.context import ProduceContext
+from gateway.settings import NodeSettings
+from node.node import Node
+from node.processes.server import running_node
+from replication.replica.acks import Acks
+
+NOW_MS = 5
+
+
+@dataclass
+class Produce:
+    """Requests to one partition."""
+
+    node: Node
+    topic: Topic
+
+    @property
+    def context(self) -> ProduceContext:
+        return self.node.server.produce
+
+    def rows(self, *values: bytes, acks: Acks = Acks.ALL, now_ms: int = NOW_MS) -> Coroutine[None, None, list[Outcome]]:
+        rows = [(now_ms, None, value, []) for value in values]
+        size_bytes = sum(len(value) + RECORD_OVERHEAD_BYTES for value in values)
+        part = Part("t", 0, len(rows), self.topic, shared=SharedRows(rows, size_bytes))
+        return append(self.context, [part], acks, 10_000, now_ms, None)
+
+    def batch(self, *values: bytes) -> Coroutine[None, None, list[Outcome]]:
+        part = Part("t", 0, len(values), self.topic, record_batch.encode_values(values, NOW_MS))
+        return append(self.context, [part], Acks.ALL, 10_000, NOW_MS, None)
+
+    async def stored(self) -> list[list[bytes | None]]:
+        """Returns the values of each batch."""
+        partition = self.topic.partitions[0]
+        await self.context.queue.drained()
+        await self.context.queue.sync_all(lambda: [partition])
+        chunk = await self.node.shard.reader.read(partition, 0, 1 << 20)
+        assert chunk is not None
+        data = chunk.data
+        return [
+            [record.value for record in record_batch.decode(data[position : position + header.size_bytes])]
+            for position, header in record_batch.walk(data)
+        ]
+
+
+@pytest.fixture
+async def produce(tmp_path: Path) -> AsyncIterator[Produce]:
+    async with running_node(NodeSettings(data_dir=str(tmp_path))) as node:
+        topic, _ = await node.shard.create_topic("t", 1, 1, {})
+        yield Produce(node, topic)
+
+
+def offsets(outcomes: list[list[Outcome]]) -> list[int | None]:
+    return [one.base_offset if isinstance(one, Appended) else None for (one,) in outcomes]
+
+
+async def test_requests_of_one_turn_share_a_batch(produce: Produce) -> None:
+    outcomes = await asyncio.gather(*(produce.rows(b"%d" % n, b"+") for n in range(5)))
+    assert offsets(outcomes) == [0, 2, 4, 6, 8]
+    assert [one.record_count for (one,) in outcomes if isinstance(one, Appended)] == [2] * 5
+    assert await produce.stored() == [[b"0", b"+", b"1", b"+", b"2", b"+", b"3", b"+", b"4", b"+"]]
+
+
+async def test_requests_of_two_turns_do_not(produce: Produce) -> None:
+    assert offsets([await produce.rows(b"1"), await produce.rows(b"2")]) == [0, 1]
+    assert await produce.stored() == [[b"1"], [b"2"]]
+
+
+async def test_records_keep_their_order_around_a_batch_of_its_own(produce: Produce) -> None:
+    outcomes = await asyncio.gather(produce.rows(b"1"), produce.rows(b"2"), produce.batch(b"3"), produce.rows(b"4"))
+    assert offsets(outcomes) == [0, 1, 2, 3]
+    assert await produce.stored() == [[b"1", b"2"], [b"3"], [b"4"]]
+
+
+async def test_requests_that_wait_for_different_things_have_batches_of_their_own(produce: Produce) -> None:
+    requests = [
+        produce.rows(b"%d" % n, acks=acks) for n, acks in enumerate((Acks.ALL, Acks.LEADER, Acks.NONE, Acks.NONE))
+    ]
+    assert offsets(await asyncio.gather(*requests)) == [0, 1, None, None]
+    assert await produce.stored() == [[b"0"], [b"1"], [b"2", b"3"]]
+
+
+async def test_a_shared_batch_is_bounded(produce: Produce) -> None:
+    outcomes = await asyncio.gather(*(produce.rows(b"x" * 4000) for _ in range(40)))
+    assert offsets(outcomes) == list(range(40))
+    sizes = [sum(len(value or b"") for value in batch) for batch in await produce.stored()]
+    assert len(sizes) > 2
+    assert max(sizes) <= BATCH_BYTES_MAX
+
+
+async def test_records_with_the_time_of_their_append_share_a_batch_of_that_time(tmp_path: Path) -> None:
+    async with running_node(NodeSettings(data_dir=str(tmp_path))) as node:
+        topic, _ = await node.shard.create_topic("t", 1, 1, {"timestamp_type": "append"})
+        produce = Produce(node, topic)
+        requests = [produce.rows(b"%d" % now_ms, now_ms=now_ms) for now_ms in (5, 5, 6)]
+        assert offsets(await asyncio.gather(*requests)) == [0, 1, 2]
+        assert await produce.stored() == [[b"5", b"5"], [b"6"]]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+async def test_a_client_that_leaves_ends_nothing_but_its_wait(produce: Produce, others: int) -> None:
+    for turns in range(4):
+        leaving = asyncio.ensure_future(produce.rows(b"left"))
+        staying = [asyncio.ensure_future(produce.rows(b"stays")) for _ in range(others)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        assert all(isinstance(outcome, Appended) for (outcome,) in await asyncio.gather(*staying))
+    values = [value for batch in await produce.stored() for value in batch]
+    assert values.count(b"stays") == 4 * others
+    assert values.count(b"left") >= 3, "a request that was queued is stored"
+
+
+async def test_a_refusal_is_the_refusal_of_each_request(produce: Produce) -> None:
+    produce.topic.partitions[0].go_offline(StorageFailed("broken"))
+    found = [one for (one,) in await asyncio.gather(*(produce.rows(b"1") for _ in range(3)))]
+    assert [one.code for one in found if isinstance(one, Problem)] == ["storage_failed"] * 3
+    assert len({id(one) for one in found}) == 3, "a problem is changed on its way to the client"
+
+
+async def test_a_full_disk_refuses_every_request_of_the_batch_and_nothing_is_stored(
+    produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(produce.node.shard.disk, "pwritev", fail)
+        found = [one for (one,) in await asyncio.gather(*(produce.rows(b"lost") for _ in range(3)))]
+        assert [one.code for one in found if isinstance(one, Problem)] == ["storage_full"] * 3
+    assert offsets([await produce.rows(b"kept")]) == [0]
+    assert await produce.stored() == [[b"kept"]]
+
+
+async def test_records_count_as_queued_bytes_before_their_batch_is_sent(produce: Produce) -> None:
+    accumulator = produce.context.accumulator
+    request = asyncio.ensure_future(produce.rows(b"x" * 100))
+    await asyncio.sleep(0)
+    assert accumulator.size_bytes == 100 + RECORD_OVERHEAD_BYTES
+    await request
+    assert accumulator.size_bytes == 0
+
+
+def test_records_that_a_key_makes_large_have_a_batch_of_their_own() -> None:
+    settings = TopicSettings(batch_bytes_max=1024, record_bytes_max=1024)
+    records = IncomingValues([b"1"] * 20, 20)
+    small = Destination(None, settings, NOW_MS, 0, 0)
+    assert [one.shared is not None for one in to_batches(records, small, 100, 1024)] == [True]
+    assert [one.shared is not None for one in to_batches(records, small, 100, 20 * RECORD_OVERHEAD_BYTES)] == [False]
+    with pytest.raises(Problem, match="batch_too_large"):
+        to_batches(records, small._replace(key=b"k" * 100), 100, 1024)

@@ -1,0 +1,236 @@
+"""The short path answers every request as aiohttp's application does: status, headers, body, log line and counters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from engine.format import batch as record_batch
+from gateway.access.tokens_file import Tokens
+from gateway.settings import NodeSettings
+from node.node import Node
+from node.processes.server import running_node
+from tests.gateway.server.served import served
+from tests.scale.count import SCALE
+from tests.tokens import add_token
+
+REQUESTS = min(SCALE, 2000)
+SEED = 22
+SHORT, LONG = "topic-1", "topic-2"
+BATCH = bytes(record_batch.encode_values([b"1", b"{}"], 5))
+
+METHODS = ("POST",) * 4 + ("GET",) * 4 + ("HEAD", "PUT", "OPTIONS")
+PATHS = (
+    *("/v1/topics/T/records",) * 4,
+    *("/v1/topics/T/partitions/0/records",) * 6,
+    "/v1/topics/T/partitions/1/records",
+    "/v1/topics/T/partitions/7/records",
+    "/v1/topics/T/partitions/00/records",
+    "/v1/topics/T/partitions/99999999999/records",
+    "/v1/topics/T/partitions/0/records/",
+    "/v1/topics/none/records",
+    "/v1/topics/../records",
+    "/v1/topics/%54/records",
+    "/v1/topics//records",
+)
+QUERIES = (
+    *("",) * 4,
+    *("offset=0", "offset=2&max_records=3", "from=earliest&value=text", "from=latest", "offset=1&ndjson=values") * 2,
+    *("acks=all", "acks=1", "acks=0", "acks=-1", "acks=2", "key=k", "partition=1", "partition=9", "timeout_ms=1000"),
+    *("ndjson=records", "key_pointer=/a", "key_pointer=a", "key=%C3%A4", "key=%ff", "key=a+b", "key", "=1", "&&"),
+    *("offset=x", "offset=1&from=latest", "offset=-1", "offset=999", "wait_ms=1", "unknown=1", "key=1&key=2"),
+    *("timestamp=5", "timestamp=yesterday", "max_records=1&cloudevents=binary", "offset=0&max_bytes=1"),
+)
+HEADERS = (
+    *(("Content-Type", "application/json"), ("Content-Type", "application/x-ndjson")) * 6,
+    ("Content-Type", "application/json; charset=latin-1"),
+    ("Content-Type", "application/json; charset=UTF-8"),
+    ("Content-Type", record_batch.MEDIA_TYPE),
+    ("Content-Type", "text/plain"),
+    ("Content-Type", "nonsense"),
+    ("Content-Type", "application/cloudevents+json"),
+    *(("Accept", "application/x-ndjson"), ("Accept", "application/json")) * 2,
+    ("Accept", record_batch.MEDIA_TYPE),
+    ("Accept", "text/html, */*;q=0.1"),
+    ("Accept", "image/png"),
+    ("Accept-Encoding", "gzip, zstd"),
+    ("Content-Encoding", "gzip"),
+    ("Content-Encoding", "br"),
+    ("Idempotency-Key", "k1"),
+    ("Penstock-Key", "k"),
+    ("Penstock-Forward", "never"),
+    ("Penstock-Forward", "now"),
+    ("Penstock-Expected-End", "0"),
+    ("Penstock-Expected-End", "soon"),
+    ("Penstock-Client-Id", "me"),
+    ("Penstock-Client-Id", "not me"),
+    ("Penstock-Leader-Epoch", "0"),
+    ("Producer-Id", "1"),
+    ("ce-id", "1"),
+    ("X-Request-Id", "mine"),
+    ("X-Other", "1"),
+    ("If-None-Match", "*"),
+    ("Host", "example.org"),
+    ("Origin", "http://example.org"),
+    ("Origin", "http://127.0.0.1"),
+    ("Expect", "100-continue"),
+    ("User-Agent", "a test"),
+)
+BODIES = (
+    *(b'{"records":[{"value":1}]}', b'{"a":"x"}\n{"a":"y"}\n') * 5,
+    b"",
+    b"text",
+    b'{"records":[]}',
+    b'{"records":[{"value":1,"partition":1},{"key":"a","value":2}]}',
+    b'{"records":[{"value":1,"partition":9}]}',
+    b'{"value":1}',
+    b"{",
+    b"[" * 300,
+    b"\xff\n",
+    BATCH,
+    BATCH[:-1],
+    b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}',
+    b'{"records":[' + b",".join([b'{"value":"%b"}' % (b"x" * 100)] * 100) + b"]}",
+)
+
+
+def request_of(random: Random, tokens: Sequence[str] = ()) -> bytes:
+    """Returns a request to the topic `T`, often one of the short path with one thing that it does not know."""
+    method, path = random.choice(METHODS), random.choice(PATHS)
+    query, body = random.choice(QUERIES), b"" if method in ("GET", "HEAD") else random.choice(BODIES)
+    headers = random.sample(HEADERS, random.choice((0, 1, 1, 1, 1, 2, 3)))
+    if random.random() < 0.05:
+        headers += headers[:1]
+    lines = [f"{method} {path}{'?' * bool(query)}{query} HTTP/1.1"]
+    if random.random() < 0.97:
+        lines.append("Host: 127.0.0.1")
+    lines += [f"{name}: {value}" for name, value in headers]
+    if tokens and random.random() < 0.9:
+        lines.append(f"Authorization: Bearer {random.choice(tokens)}")
+    if random.random() < 0.1 and body:
+        lines.append("Transfer-Encoding: chunked")
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    elif body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
+
+
+async def exchange(place: tuple[str, int], request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(*place)
+    try:
+        writer.write(request)
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
+
+
+_VARIES = (
+    (re.compile(rb"(?i)(date|penstock-request-id|penstock-idempotency-window): [^\r]*"), rb"\1: x"),
+    (re.compile(rb'"request_id":"[^"]*"'), b'"request_id":"x"'),
+    (re.compile(rb'"timestamp":[0-9]{13}'), b'"timestamp":1'),
+    (re.compile(rb'(?i)(etag: (?:W/)?")[^"]*'), rb"\1x"),  # names the topic
+    (re.compile(rb"topic-[12]"), b"topic-x"),
+)
+
+
+def comparable(answer: bytes) -> tuple[list[bytes], bytes]:
+    """Returns the head in sorted lines and the body, without what differs between two equal requests."""
+    for pattern, replacement in _VARIES:
+        answer = pattern.sub(replacement, answer)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = sorted(head.lower().split(b"\r\n"))
+    if b"content-encoding: zstd" in lines or b"content-type: application/vnd.penstock.recordbatch" in lines:
+        return [line for line in lines if not line.startswith(b"content-length")], b""  # they have timestamps
+    return lines, body
+
+
+@asynccontextmanager
+async def node_of(directory: Path, **settings: Any) -> AsyncIterator[Node]:
+    async with running_node(NodeSettings(data_dir=str(directory / "data"), request_log=True, **settings)) as node:
+        for name in (SHORT, LONG):
+            await node.shard.create_topic(name, 1, 1, {})
+        yield node
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, object]]]:
+    """Returns the log lines of requests since the last call, without what differs between two equal requests."""
+    caplog.set_level(logging.INFO, "penstock.requests")
+
+    def taken() -> list[dict[str, object]]:
+        found = [vars(record) for record in caplog.records if record.name == "penstock.requests"]
+        caplog.clear()
+        names = (
+            "msg",
+            "levelname",
+            "method",
+            "route",
+            "operation",
+            "status",
+            "bytes_in",
+            "client_id",
+            "caller",
+            "code",
+        )
+        return [{name: line.get(name) for name in names} | {"has_topic": "topic" in line} for line in found]
+
+    return taken
+
+
+async def differing(node: Node, requests: Sequence[bytes], lines: Callable[[], list[dict[str, object]]]) -> set[bytes]:
+    """Sends requests over both paths and compares. Returns the statuses."""
+    statuses, answers = set(), node.server.metrics.answers
+    async with served(node, is_short=True) as (short_place, short), served(node, is_short=False) as (long_place, _):
+        for request in requests:
+            found = []
+            for place, topic in ((short_place, SHORT), (long_place, LONG)):
+                before = {key: one.count for key, one in answers.items()}
+                answer = await exchange(place, request.replace(b"/T/", f"/{topic}/".encode()))
+                counted = {key: one.count - before.get(key, 0) for key, one in answers.items()}
+                found.append((comparable(answer), lines(), {key: more for key, more in counted.items() if more}))
+            assert found[0] == found[1], request
+            statuses.add(answer[9:12])
+        assert short.answered > len(requests) / 20, short.answered
+    return statuses
+
+
+async def test_both_paths_give_the_same_answers(tmp_path: Path, lines: Callable[[], list[dict[str, object]]]) -> None:
+    random = Random(SEED)
+    async with node_of(tmp_path) as node:
+        statuses = await differing(node, [request_of(random) for _ in range(REQUESTS)], lines)
+    assert len(statuses) > 8, statuses
+
+
+async def test_both_paths_check_tokens(tmp_path: Path, lines: Callable[[], list[dict[str, object]]]) -> None:
+    random, path = Random(SEED), tmp_path / "tokens.toml"
+    both = [SHORT, LONG]
+    tokens = [
+        *[add_token(path, "both", read=both, write=both)] * 4,
+        add_token(path, "reader", read=both),
+        add_token(path, "writer", write=both),
+        add_token(path, "other", read=["other"], write=["other"], admin=["other"]),
+        "penstock_wrong",
+    ]
+    async with node_of(tmp_path, tokens_file=str(path)) as node:
+        statuses = await differing(node, [request_of(random, tokens) for _ in range(REQUESTS // 4)], lines)
+    assert statuses >= {b"200", b"401", b"403"}, statuses
+
+
+async def test_a_revoked_token_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    header = f"Authorization: Bearer {add_token(path, 'writer', write=[SHORT])}"
+    request = f"POST /v1/topics/{SHORT}/records HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\nContent-Length: 1\r\n"
+    request += "Content-Type: application/x-ndjson\r\nConnection: close\r\n\r\n1"
+    async with node_of(tmp_path, tokens_file=str(path)) as node, served(node, is_short=True) as (place, short):
+        assert (await exchange(place, request.encode()))[9:12] == b"200"
+        node.server.access.tokens = Tokens([])
+        assert (await exchange(place, request.encode()))[9:12] == b"401"
+        assert short.answered == 2
