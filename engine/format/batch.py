@@ -40,7 +40,7 @@ from engine.format.batch_header import stamp_append_time as stamp_append_time
 from engine.format.batch_header import stamp_sequence as stamp_sequence
 from engine.format.batch_header import stamped as stamped
 from engine.format.batch_header import walk as walk
-from engine.format.compiled_batch import check_decoded_bytes
+from engine.format.compiled_batch import finished
 from engine.format.decompression import SLACK_BYTES, Broken, DoesNotFit, unpack
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024  # the maximum of `batch_decoded_bytes_max`: the bound without a known topic
@@ -106,7 +106,7 @@ def encode_values(
 
     With an `entry` it is a keyed batch, whose first record carries that header.
     """
-    builder = _builder(codec, entry)
+    builder = _builder(entry)
     append = builder.append
     headers: list[StoredHeader] = []
     deltas = count()
@@ -128,7 +128,7 @@ def encode(
 
     With an `entry` it is a keyed batch, whose first record carries that header as its last.
     """
-    builder = _builder(codec, entry)
+    builder = _builder(entry)
     append = builder.append
     deltas = count()
     if entry is not None:
@@ -142,12 +142,11 @@ def encode(
 
 def re_encode(header: Header, records: Sequence[Record]) -> bytearray:
     """Encode a stored batch from its records as consumers see them: same offsets, times and codec; no producer id."""
-    codec = Codec(header.codec)
-    builder = _builder(codec)
+    builder = _builder()
     for record in records:
         headers = list(record.headers)
         builder.append(record.offset - header.base_offset, record.timestamp, record.key, record.value, headers)
-    data: bytearray = builder.build()
+    data = _built(builder, Codec(header.codec), DECODED_BYTES_MAX)
     copy_position(data, header)
     return data
 
@@ -307,14 +306,11 @@ def _record_bytes(record: Record) -> int:
     return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
-def _builder(codec: Codec, entry: StoredHeader | None = None) -> DefaultRecordBatchBuilder:
+def _builder(entry: StoredHeader | None = None) -> DefaultRecordBatchBuilder:
     producer_id = NO_PRODUCER if entry is None else KEYED_PRODUCER
-    return DefaultRecordBatchBuilder(MAGIC, int(codec), 0, producer_id, NO_PRODUCER, NO_PRODUCER, _UNBOUNDED)
+    return DefaultRecordBatchBuilder(MAGIC, 0, 0, producer_id, NO_PRODUCER, NO_PRODUCER, _UNBOUNDED)
 
 
 def _built(builder: DefaultRecordBatchBuilder, codec: Codec, decoded_bytes_max: int) -> bytearray:
-    """Compresses nothing that a reader's bound would reject."""
-    if codec != Codec.NONE:
-        check_decoded_bytes(builder.size() - HEADER_BYTES, decoded_bytes_max)
-    built: bytearray = builder.build()
-    return built
+    batch: bytearray = builder.build()
+    return batch if codec == Codec.NONE else finished(batch, codec, decoded_bytes_max)

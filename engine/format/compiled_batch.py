@@ -79,16 +79,16 @@ def encode_objects(
 
 
 def finished(batch: bytearray, codec: Codec, decoded_bytes_max: int) -> bytearray:
-    """Return a batch of the compiled codec, compressed and with its checksum. Raises BatchTooLarge."""
+    """Return an uncompressed batch compressed, and with its checksum. Raises BatchTooLarge."""
     if codec != Codec.NONE:
-        check_decoded_bytes(len(batch) - HEADER_BYTES, decoded_bytes_max)
+        _check_decoded_bytes(len(batch) - HEADER_BYTES, decoded_bytes_max)
         batch[HEADER_BYTES:] = pack_records(codec.name.lower(), bytes(memoryview(batch)[HEADER_BYTES:]))
         mark_compressed(batch, codec)
     _U32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
     return batch
 
 
-def check_decoded_bytes(size_bytes: int, decoded_bytes_max: int) -> None:
+def _check_decoded_bytes(size_bytes: int, decoded_bytes_max: int) -> None:
     """Compress nothing that a reader's bound would reject. Raises BatchTooLarge."""
     if size_bytes > decoded_bytes_max:
         text = f"a batch would have {size_bytes} bytes before compression, the topic allows {decoded_bytes_max}"

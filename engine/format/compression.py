@@ -12,7 +12,8 @@ import struct
 import cramjam
 
 _LEVEL = 1
-_GZIP_LEVEL, _LZ4_LEVEL, _ZSTD_LEVEL = 9, 9, 3  # of records: Kafka's defaults (KIP-390), as aiokafka has them
+_GZIP_LEVEL, _ZSTD_LEVEL = 6, 3  # of records: what Kafka's producers use by default (KIP-390)
+_LZ4_LEVEL = 1  # the fast compressor, which Kafka takes at its default level (Lz4BlockOutputStream)
 _XERIAL_HEAD = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 
@@ -28,7 +29,7 @@ def pack_records(kind: str, records: bytes) -> bytes:
     """Compress records as Kafka's producers do. Raises ValueError for a kind that Kafka does not have."""
     match kind:
         case "gzip":
-            return gzip.compress(records, _GZIP_LEVEL)
+            return gzip.compress(records, _GZIP_LEVEL, mtime=0)
         case "snappy":
             return _xerial(records)
         case "lz4":  # Kafka reads no linked blocks (KIP-57)
