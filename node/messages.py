@@ -17,7 +17,7 @@ from engine.directory.data_directory import DataDirectory, Identity
 from engine.directory.log_directories import FAULT_HINT
 from engine.directory.topics import TopicRecord
 from engine.errors import EngineError, Unreachable
-from engine.log.recovery import LastStop
+from engine.log.recovery import LastShutdown
 from engine.runtime.disk import Disk
 from gateway.links.link import Link, LinkClient, LinkLost
 from gateway.settings import NodeSettings
@@ -36,13 +36,13 @@ class DirectoryTask:
 
     path: str
     directory_id: str
-    last_stop: str
+    last_shutdown: str
     fault: str | None
 
     @classmethod
     def of(cls, directory: DataDirectory) -> DirectoryTask:
         fault = None if directory.fault is None else directory.fault.detail
-        return cls(directory.path, directory.directory_id, directory.last_stop.value, fault)
+        return cls(directory.path, directory.directory_id, directory.last_shutdown.value, fault)
 
     def part(self, disk: Disk, identity: Identity, index: int) -> DataDirectory:
         """Return one shard's part of the directory."""
@@ -51,7 +51,7 @@ class DirectoryTask:
             disk,
             self.path,
             identity,
-            last_stop=LastStop(self.last_stop),
+            last_shutdown=LastShutdown(self.last_shutdown),
             part=index,
             directory_id=self.directory_id,
             fault=fault,
@@ -91,7 +91,7 @@ class ShardTask:
     ports: list[int]
     direct_urls: list[str]  # of all shards, as clients reach them
     cluster: ClusterTask | None = None
-    unidentified: dict[str, str] = field(default_factory=dict)  # topics without a topic.json: id and name
+    without_metadata: dict[str, str] = field(default_factory=dict)  # topics without a topic.json: id and name
 
     def line(self) -> bytes:
         return orjson.dumps(dataclasses.asdict(self)) + b"\n"

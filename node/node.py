@@ -58,7 +58,7 @@ from gateway.settings import NodeSettings
 from node.shard_events import NodeTier
 from replication.cluster.keys import partition_name
 from replication.cluster.producer_ids import ProducerIds
-from replication.replica.standalone import Replicas
+from replication.replica.replicas import Replicas
 
 READ_BYTES_MAX = 128 * 1024 * 1024  # for all data that is read and rendered concurrently: 32 fetches of the usual size
 

@@ -14,7 +14,7 @@ from engine.shard.shard import Shard, ShardEvents
 from gateway.admin.context import TierStatus
 from gateway.fetch.context import TierReader
 from gateway.produce.partitioner import Partitioners
-from replication.replica.standalone import Replicas
+from replication.replica.replicas import Replicas
 
 
 class NodeTier(TierReader, TierStatus, Protocol):
@@ -44,12 +44,12 @@ def shard_events(
         tier.add(shard, topic.record, partition)
 
     def closed(topic: Topic) -> None:
-        partitioners.forget(topic.record.topic_id)
+        partitioners.remove(topic.record.topic_id)
         replicas.closed(topic.partitions.values())
         tier.remove_topic(topic.record, list(topic.partitions.values()))
 
     def moved_away(topic: Topic, partitions: list[Partition]) -> None:
-        partitioners.forget(topic.record.topic_id)
+        partitioners.remove(topic.record.topic_id)
         replicas.closed(partitions)
         tier.remove_partitions(topic.record, partitions)
 

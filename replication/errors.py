@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from engine.errors import EngineError
 
+MAYBE_STORED = "the records may be committed; a retry without an Idempotency-Key or Producer-Seq may store them twice"
+
 
 class NotLeader(EngineError):
     """This node does not lead the partition (any more, or yet). Ask the leader; nothing was done."""

@@ -66,7 +66,7 @@ class Catalog:
         self.set_aside: dict[str, TopicRecord] = {}  # by id: durable and not served
         # subset of `records`: vanished, perhaps not durably; `delete` continues
         self.partially_deleted: dict[str, TopicRecord] = {}
-        self.unidentified: dict[str, str] = {}  # topics whose `topic.json` is missing, by id: their names
+        self.without_metadata: dict[str, str] = {}  # topics whose `topic.json` is missing, by id: their names
         self.changing = asyncio.Lock()  # held during a change of a topic, until every shard has followed
         self._disk = disk
         self._directories = directories
@@ -89,7 +89,7 @@ class Catalog:
             ) from error
         for deleted in topics.deleted:
             self._remover.remove_in_background(self._removing(*deleted))
-        self.unidentified = {topic_id: name for name, topic_id in topics.unidentified}
+        self.without_metadata = {topic_id: name for name, topic_id in topics.without_metadata}
         found = sorted(topics.records, key=lambda record: record.created_ms)
         self.records = {record.name: record for record in found}
         self.set_aside = {one.topic_id: one for one in found if self.records[one.name] is not one}
@@ -102,7 +102,7 @@ class Catalog:
         found = scan_topics(self._disk, self._data_dir, self._removing)
         if self._directories.is_several:
             known = {(record.name, record.topic_id) for record in found.records}
-            known.update(found.unidentified, ((name, topic_id) for name, topic_id, _ in found.deleted))
+            known.update(found.without_metadata, ((name, topic_id) for name, topic_id, _ in found.deleted))
             remove_leftovers(self._disk, self._directories, known)
             found.records = [self._with_moves_recorded(record) for record in found.records]
         for record in found.records:
@@ -121,7 +121,7 @@ class Catalog:
 
     def _retain_recovery_points(self, found: TopicScan) -> None:
         having = {f"{record.topic_id}/{number}" for record in found.records for number in record.local_partitions}
-        aside = tuple(f"{topic_id}/" for _, topic_id in found.unidentified)
+        aside = tuple(f"{topic_id}/" for _, topic_id in found.without_metadata)
         for directory in self._directories.usable:
             try:
                 directory.retain_recovery_points(lambda name: name in having or name.startswith(aside))
@@ -162,7 +162,7 @@ class Catalog:
         if existing is not None:
             _check_same(existing, partitions, replication_factor, overrides)
             return existing, False
-        if name in self.unidentified.values():
+        if name in self.without_metadata.values():
             raise self.unknown_topic_error(name)
         now_ms = self._clock.now_ms()
         record = TopicRecord(name, self._new_id(), partitions, replication_factor, dict(overrides), now_ms)
@@ -233,12 +233,12 @@ class Catalog:
             await self._stored("changing", save_settings, record)
         self.records[record.name] = record
         self.set_aside.pop(record.topic_id, None)
-        self.unidentified.pop(record.topic_id, None)
+        self.without_metadata.pop(record.topic_id, None)
         return record
 
     def unknown_topic_error(self, name: str) -> EngineError:
         """Return the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
-        if name in self.unidentified.values():
+        if name in self.without_metadata.values():
             return Corrupt(f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing", hint=HINT)
         hint = f"create it with PUT /v1/topics/{name}"
         if not paths.is_topic_name(name):

@@ -24,7 +24,7 @@ from engine.directory.running_file import is_same_boot, write_running
 from engine.errors import NO_SPACE, StartRefused, Unreachable
 from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
-from engine.log.recovery import Checkpoint, LastStop
+from engine.log.recovery import Checkpoint, LastShutdown
 from engine.runtime.disk import Disk, read_file, write_atomically
 
 FORMAT_VERSION = 2
@@ -56,7 +56,7 @@ class DataDirectory:
         path: str,
         identity: Identity,
         *,
-        last_stop: LastStop,
+        last_shutdown: LastShutdown,
         lock_handle: int | None = None,
         part: int | None = None,
         boot_id: str | None = None,
@@ -66,7 +66,7 @@ class DataDirectory:
         self.disk = disk
         self.path = path
         self.identity = identity
-        self.last_stop = last_stop
+        self.last_shutdown = last_shutdown
         self.lock_handle = lock_handle
         self.part = part
         self.boot_id = boot_id
@@ -76,11 +76,11 @@ class DataDirectory:
         self._writing = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"DataDirectory({self.path}, {self.identity}, last_stop={self.last_stop.name})"
+        return f"DataDirectory({self.path}, {self.identity}, last_shutdown={self.last_shutdown.name})"
 
     @property
     def was_clean(self) -> bool:
-        return self.last_stop is LastStop.CLEAN
+        return self.last_shutdown is LastShutdown.CLEAN
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -150,7 +150,7 @@ class DataDirectory:
 
     def mark_recovered(self) -> None:
         """Note that every partition has been recovered: after a kill from now on, a hole is not from a power loss."""
-        if self.last_stop is LastStop.POWER_LOSS and self.boot_id is not None:
+        if self.last_shutdown is LastShutdown.POWER_LOSS and self.boot_id is not None:
             write_running(self.disk, self.path, self.boot_id, is_recovered=True)
 
     def close_clean(self) -> None:
@@ -230,13 +230,13 @@ def _opened(
     disk: Disk, path: str, identity: Identity, directory_id: str, lock_handle: int, boot_id: str
 ) -> DataDirectory:
     with _start_errors(path, f"writing {paths.RUNNING}"):
-        last_stop = _last_stop(disk, path, boot_id)
-        write_running(disk, path, boot_id, is_recovered=last_stop is not LastStop.POWER_LOSS)
+        last_shutdown = _last_shutdown(disk, path, boot_id)
+        write_running(disk, path, boot_id, is_recovered=last_shutdown is not LastShutdown.POWER_LOSS)
     directory = DataDirectory(
         disk,
         path,
         identity,
-        last_stop=last_stop,
+        last_shutdown=last_shutdown,
         lock_handle=lock_handle,
         boot_id=boot_id,
         directory_id=directory_id,
@@ -247,12 +247,12 @@ def _opened(
     return directory
 
 
-def _last_stop(disk: Disk, path: str, boot_id: str) -> LastStop:
+def _last_shutdown(disk: Disk, path: str, boot_id: str) -> LastShutdown:
     """A power loss counts until its recovery is finished: a kill in between must not turn its holes into corruption."""
     found = is_same_boot(disk, path, boot_id)
     if found is None:
-        return LastStop.CLEAN
-    return LastStop.KILLED if found else LastStop.POWER_LOSS
+        return LastShutdown.CLEAN
+    return LastShutdown.KILLED if found else LastShutdown.POWER_LOSS
 
 
 def _create_durably(disk: Disk, path: str) -> None:

@@ -29,13 +29,13 @@ from engine.directory.high_watermark_checkpoint import load_high_watermarks
 from engine.directory.topics import TopicRecord
 from engine.errors import DEAD_DISK, TOO_MANY_FILES, StartRefused, Unreachable
 from engine.format import paths
-from engine.log.recovery import Checkpoint, LastStop
+from engine.log.recovery import Checkpoint, LastShutdown
 from engine.runtime.disk import Disk
 
 log = logging.getLogger("penstock.engine")
 
 FAULT_HINT = "repair the disk, and restart the node"
-_WORST = (LastStop.CLEAN, LastStop.KILLED, LastStop.POWER_LOSS)
+_WORST = (LastShutdown.CLEAN, LastShutdown.KILLED, LastShutdown.POWER_LOSS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,9 @@ class LogDirectories:
 
     def require_recovery(self, directory: DataDirectory) -> None:
         """Treat a directory with a moved-in partition as stopped like the worst of all directories."""
-        directory.last_stop = max((LastStop.KILLED, *(one.last_stop for one in self.usable)), key=_WORST.index)
+        directory.last_shutdown = max(
+            (LastShutdown.KILLED, *(one.last_shutdown for one in self.usable)), key=_WORST.index
+        )
 
     def load_checkpoints(self) -> dict[str, Checkpoint]:
         """Return the checkpoints of all directories; the greater ones for a moved partition, as none ever decreases."""
@@ -242,7 +244,9 @@ def _record_directories(
 
 def _unusable(disk: Disk, path: str, identity: Identity, directory_id: str, reason: str) -> DataDirectory:
     fault = _fault(path, reason)
-    return DataDirectory(disk, path, identity, last_stop=LastStop.POWER_LOSS, directory_id=directory_id, fault=fault)
+    return DataDirectory(
+        disk, path, identity, last_shutdown=LastShutdown.POWER_LOSS, directory_id=directory_id, fault=fault
+    )
 
 
 def _fault(path: str, reason: str) -> Unreachable:

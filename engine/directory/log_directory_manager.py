@@ -122,7 +122,7 @@ class LogDirectoryManager:
             for segment in partition.log.segments:
                 segment.close()
         if directory.fault is None:
-            self._closed.forget(self._closed.deleted())
+            self._closed.remove(self._closed.deleted())
             directory.save_checkpoints(self._checkpoints_in(directory))
             self._save_high_watermarks(directory, self._high_watermarks_in(directory))
         if self._is_complete(directory):
@@ -163,7 +163,7 @@ class LogDirectoryManager:
         async with self._saving:
             if self._closed:
                 loop = asyncio.get_running_loop()
-                self._closed.forget(await loop.run_in_executor(self._executor, self._closed.deleted))
+                self._closed.remove(await loop.run_in_executor(self._executor, self._closed.deleted))
             hints = self._high_watermarks_in(directory)
             await self._in_thread(partial(directory.save_checkpoints, self._checkpoints_in(directory)))
             if hints != self._saved_high_watermarks.get(directory):

@@ -35,13 +35,13 @@ HINT = f"restore {paths.TOPIC_FILE} and restart; to discard the records, move th
 
 @dataclass(slots=True)
 class TopicScan:
-    """The content of a data directory. `unidentified` are directories that have files of a topic and no `topic.json`.
+    """The content of a data directory. `without_metadata`: directories with files of a topic and no `topic.json`.
 
     `deleted` are topics with more files than are removed at once.
     """
 
     records: list[TopicRecord] = field(default_factory=list)
-    unidentified: list[tuple[str, str]] = field(default_factory=list)  # topic and topic id, taken from their paths
+    without_metadata: list[tuple[str, str]] = field(default_factory=list)  # topic and topic id, taken from their paths
     deleted: list[tuple[str, str, str]] = field(default_factory=list)  # topic, id, and the remaining directory
 
 
@@ -75,7 +75,7 @@ def scan_topics(
                 else:
                     _log_foreign(directory)
             else:
-                found.unidentified.append((name, topic_id))
+                found.without_metadata.append((name, topic_id))
                 words = {"directory": directory, "hint": HINT}
                 log.error(f"a topic has no {paths.TOPIC_FILE} and was set aside; its files stay", extra=words)
         if paths.is_topic_name(name):

@@ -103,7 +103,7 @@ class UnopenedRecoveryPoints:
         """Return the topics that do not exist any more. Asks the disk."""
         return [topic.topic_id for topic in list(self._topics.values()) if self._is_gone(topic.directory)]
 
-    def forget(self, topic_ids: Iterable[str]) -> None:
+    def remove(self, topic_ids: Iterable[str]) -> None:
         for topic_id in topic_ids:
             self._topics.pop(topic_id, None)
 

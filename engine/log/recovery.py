@@ -50,7 +50,7 @@ _OFFSET_BYTES = 8  # at the front of a batch
 _SECTOR_BYTES = 512  # the least that a disk writes or loses
 
 
-class LastStop(Enum):
+class LastShutdown(Enum):
     """How the last run ended. The value is the text for the log.
 
     After a kill the page cache is complete, so only the last write can be torn. After a power loss any unsynced byte
@@ -99,7 +99,7 @@ def open_log(
     disk: Disk,
     directory: str,
     checkpoint: Checkpoint,
-    last_stop: LastStop,
+    last_shutdown: LastShutdown,
     *,
     now_ms: int,
     on_scanned: Callable[[int], None] = lambda _: None,
@@ -117,8 +117,8 @@ def open_log(
     _restore_ages(segments, now_ms)
     report = RecoveryReport()
     epochs: list[EpochStart] = []
-    if segments and last_stop is not LastStop.CLEAN:
-        segments, report, epochs = _recover(disk, directory, segments, recovery_point, last_stop, on_scanned)
+    if segments and last_shutdown is not LastShutdown.CLEAN:
+        segments, report, epochs = _recover(disk, directory, segments, recovery_point, last_shutdown, on_scanned)
     elif segments:
         epochs = _load_trusted(segments)
     if not segments:
@@ -232,7 +232,7 @@ def _recover(
     directory: str,
     segments: list[Segment],
     recovery_point: int,
-    last_stop: LastStop,
+    last_shutdown: LastShutdown,
     on_scanned: Callable[[int], None],
 ) -> tuple[list[Segment], RecoveryReport, list[EpochStart]]:
     kept: list[Segment] = []
@@ -240,7 +240,7 @@ def _recover(
     scanned = cut = mid_log_truncations = 0
     for at, segment in enumerate(segments):
         is_last = at == len(segments) - 1
-        is_known = bool(segment.damage) and last_stop is LastStop.KILLED  # every written byte is there
+        is_known = bool(segment.damage) and last_shutdown is LastShutdown.KILLED  # every written byte is there
         if not is_last and (segment.next_offset <= recovery_point or is_known):
             kept.append(segment)
             continue
@@ -251,7 +251,7 @@ def _recover(
         scanned += segment.size_bytes
         is_whole = scan.valid_bytes == segment.size_bytes and (is_last or scan.next_offset == segment.next_offset)
         if not is_whole:
-            mid_log_truncations += _classify_damage(segment, scan, segments[at + 1 :], recovery_point, last_stop)
+            mid_log_truncations += _classify_damage(segment, scan, segments[at + 1 :], recovery_point, last_shutdown)
         cut += segment.size_bytes - scan.valid_bytes
         for epoch, start in scan.epochs:
             epochs = with_epoch(epochs, epoch, start)
@@ -268,7 +268,7 @@ def _recover(
 
 
 def _classify_damage(
-    segment: Segment, scan: _Scan, later: list[Segment], recovery_point: int, last_stop: LastStop
+    segment: Segment, scan: _Scan, later: list[Segment], recovery_point: int, last_shutdown: LastShutdown
 ) -> bool:
     """Returns whether the bytes to truncate hold valid batches. Raises Corrupt where truncation is forbidden."""
     text = f"{segment.path}: bad bytes at {scan.valid_bytes}, offset {scan.next_offset}"
@@ -279,13 +279,15 @@ def _classify_damage(
         text = f"{segment.path}: batches up to offset {scan.next_offset}, and the next segment begins at"
         raise Corrupt(f"{text} {segment.next_offset}", hint=hint)
     other = other_batch_at(segment, scan.valid_bytes, scan.next_offset)
-    if other is not None and not (last_stop is LastStop.POWER_LOSS and _is_cut_off_before(scan.valid_bytes, other)):
+    if other is not None and not (
+        last_shutdown is LastShutdown.POWER_LOSS and _is_cut_off_before(scan.valid_bytes, other)
+    ):
         text = (
             f"{segment.path}: a whole batch of offset {other} at {scan.valid_bytes}, where {scan.next_offset} is next"
         )
         raise Corrupt(text, hint=hint)
     behind = find_batch_after(segment, scan.valid_bytes, scan.next_offset, later)
-    if behind is not None and last_stop is LastStop.KILLED:
+    if behind is not None and last_shutdown is LastShutdown.KILLED:
         raise Corrupt(f"{text}, but {behind} is whole, and the power was not lost", hint=hint)
     return behind is not None
 

@@ -3,7 +3,7 @@
 Pure, except for the notes that it leaves to the writer. Does not know who leads, nor which offset was fetched. Rejects
 batches that do not join the end of the log (UnexpectedOffset), and skips those below it.
 A group takes a slice of the queue: bounded, so that it does not block the event loop, and of one leader epoch, since an
-epoch is noted durably before its first batch is written. A fencing token likewise (engine/partition/fence_keeping.py).
+epoch is noted durably before its first batch is written; so is a fencing token (engine/partition/fence_checkpoint.py).
 Invariants: a rejected append also fails all that is queued behind it, which could not join; each future is done once:
 with log_end, when its last batch is in the log (and fsynced, if requested), or with an error.
 """
@@ -21,7 +21,7 @@ from engine.format.batch_header import NO_PRODUCER, Header, checked_headers
 from engine.log.epochs import EpochStart, assigned
 from engine.log.leader_epochs import is_in_batches, save_epochs
 from engine.log.log import Log, Roll, Run, Write
-from engine.producers.fenced_file import save_fence
+from engine.producers.fence_file import save_fence
 from engine.producers.fencing import Fencing
 from engine.settings import TopicSettings
 

@@ -5,13 +5,13 @@ separate lists: a long poll may end early, to read what there is, an acknowledge
 
 `PositionWaiters` is a list of waits for one position; it belongs to one event loop. A wait that ends before its
 position is reached must be given up (`give_up`), or it stays until then. `BatchBoundaries` has the ends of batches that
-are written and not committed yet, so that the watermark always has an exact place. On a standalone node the watermark
-moves to the end of the log only, and none are kept. Followers' ends are between any two batches: where a partition
-`is_replicated`, the writes of each group are kept until they are committed, and searched when a watermark falls inside.
-For older places the index and the headers behind its entry are read (engine/log/batch_boundaries.py).
-Invariants: `place` is the start of the batch at `position`, or the end of the log; no wait is for a reached end; each
-end with waits is in the heap once, and so are ends whose waits were all given up, fewer than half of the heap or 64;
-the kept boundaries are bounded, even if nothing is committed.
+are written and not committed yet, so that the watermark always has an exact byte position. On a standalone node the
+watermark moves to the end of the log only, and none are kept. Followers' ends are between any two batches: where a
+partition `is_replicated`, the writes of each group are kept until they are committed, and searched when a watermark
+falls inside. For older positions the index and the headers behind its entry are read (engine/log/batch_boundaries.py).
+Invariants: `byte_position` is the start of the batch at `position`, or the end of the log; no wait is for a reached
+end; each end with waits is in the heap once, and so are ends whose waits were all given up, fewer than half of the heap
+or 64; the kept boundaries are bounded, even if nothing is committed.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _failing(error: Exception) -> Callable[[asyncio.Future[int]], None]:
 
 class _Group(NamedTuple):
     end: int
-    place: BytePosition
+    byte_position: BytePosition
     steps: Sequence[Write | Roll]
     batches: int
 
@@ -195,22 +195,22 @@ class BatchBoundaries:
     def __len__(self) -> int:
         return len(self._groups)
 
-    def add(self, end: int, place: BytePosition, steps: Sequence[Write | Roll]) -> None:
+    def add(self, end: int, byte_position: BytePosition, steps: Sequence[Write | Roll]) -> None:
         """Add the end of a written group."""
         batches = max(1, sum(len(step.headers) for step in steps if isinstance(step, Write)))
-        self._groups.append(_Group(end, place, steps, batches))
+        self._groups.append(_Group(end, byte_position, steps, batches))
         self._batches += batches
         while self._batches > BATCHES_MAX and len(self._groups) > 1:
             self._first()
 
     def take(self, position: int) -> BytePosition | None:
-        """Return the place of a position, and drop those before it; None if it is unknown."""
+        """Return the byte position of a position, and drop those before it; None if it is unknown."""
         groups = self._groups
         while groups and groups[0].end <= position:
             group = self._first()
             if group.end == position:
-                return group.place
-        return _place_within(groups[0].steps, position) if groups else None
+                return group.byte_position
+        return _position_within(groups[0].steps, position) if groups else None
 
     def cut(self, log_end: int) -> None:
         """Drop boundaries behind the new end of the log."""
@@ -223,16 +223,16 @@ class BatchBoundaries:
         return group
 
 
-def _place_within(steps: Sequence[Write | Roll], position: int) -> BytePosition | None:
+def _position_within(steps: Sequence[Write | Roll], position: int) -> BytePosition | None:
     for step in steps:
         if isinstance(step, Roll) or not step.headers[0].base_offset <= position <= step.headers[-1].next_offset:
             continue
-        place, end = step.position, step.headers[0].base_offset
+        byte_position, end = step.position, step.headers[0].base_offset
         for header in step.headers:
             if header.next_offset > position:
                 break
-            place, end = place + header.size_bytes, header.next_offset
-        return BytePosition(step.segment.base_offset, place) if end == position else None
+            byte_position, end = byte_position + header.size_bytes, header.next_offset
+        return BytePosition(step.segment.base_offset, byte_position) if end == position else None
     return None
 
 
@@ -240,21 +240,22 @@ class HighWatermark:
     """Starts at the end of the log: on a standalone node the whole log is committed.
 
     `polls` are the waits of long polls: `wake_all` ends them early. `acks` are never ended before their position.
-    `waited_for` is called when a wait of either kind begins, `place_unknown` when a place must be read from the disk.
+    `waited_for` is called when a wait of either kind begins, `byte_position_unknown` when a byte position
+    must be read from the disk.
     """
 
-    def __init__(self, log: Log, waited_for: Callable[[], None], place_unknown: Callable[[], None]) -> None:
+    def __init__(self, log: Log, waited_for: Callable[[], None], byte_position_unknown: Callable[[], None]) -> None:
         self.position = log.log_end
-        self.place = log.end_position
+        self.byte_position = log.end_position
         self.polls = PositionWaiters(log.log_end, polls_of, waited_for)
         self.acks = PositionWaiters(log.log_end, acks_of, waited_for)
         self.boundaries = BatchBoundaries()
         self.generation = (
-            0  # grows when the log is truncated or less of it is known: earlier searches for places are void
+            0  # grows when the log is truncated or less of it is known: earlier searches for byte positions are void
         )
-        self.sought: int | None = None  # the position whose place is being read from the disk
+        self.sought: int | None = None  # the position whose byte position is being read from the disk
         self._log = log
-        self._place_unknown = place_unknown
+        self._byte_position_unknown = byte_position_unknown
 
     def __repr__(self) -> str:
         return f"HighWatermark({self.position}, polls={len(self.polls)}, acks={len(self.acks)})"
@@ -266,40 +267,41 @@ class HighWatermark:
     def advance(self, position: int) -> None:
         """Advance to a position between two batches, or the last one before it.
 
-        All places written since the start are known. Older ones may need a disk read; the watermark follows afterwards.
+        All byte positions written since the start are known. Older ones may need a disk read; the watermark follows
+        afterwards.
         """
         if position <= self.position:
             return
         assert position <= self._log.log_end
-        place = self.boundaries.take(position)
-        if place is None and position == self._log.log_end:
-            place = self._log.end_position
-        if place is not None:
-            self.advance_to(position, place)
+        byte_position = self.boundaries.take(position)
+        if byte_position is None and position == self._log.log_end:
+            byte_position = self._log.end_position
+        if byte_position is not None:
+            self.advance_to(position, byte_position)
         elif (found := self._found_in_memory(position)) is not None:
             self.advance_to(*found)
         elif self.sought is None:
             self.sought = position
-            self._place_unknown()
+            self._byte_position_unknown()
         else:
             self.sought = max(self.sought, position)
 
-    def advance_to(self, position: int, place: BytePosition) -> None:
+    def advance_to(self, position: int, byte_position: BytePosition) -> None:
         if position > self.position:
-            self.position, self.place = position, place
+            self.position, self.byte_position = position, byte_position
             self.polls.advance(position)
             self.acks.advance(position)
 
-    def set_back(self, position: int, place: BytePosition) -> None:
+    def set_back(self, position: int, byte_position: BytePosition) -> None:
         """Go back: the log ends here now, or less is known of it. Polls read again; waits for an ack continue."""
-        self.position, self.place = position, place
+        self.position, self.byte_position = position, byte_position
         self.cut()
         self.acks.retreat(position)
         self.polls.retreat(position)
         self.polls.wake_all()
 
     def cut(self) -> None:
-        """Invalidate places above the new end of the log, which is at or above the known committed end."""
+        """Invalidate byte positions above the new end of the log, which is at or above the known committed end."""
         self.generation += 1
         self.sought = None
         self.boundaries.cut(self._log.log_end)

@@ -73,7 +73,8 @@ class PartitionEvents:
     positions_moved: Callable[[Partition], None] = _nothing  # log_end or durable_end, of a replicated partition
     sync_awaited: Callable[[Partition], None] = _nothing  # a wait has begun, and the last bytes are not fsynced
     went_offline: Callable[[Partition], None] = _nothing
-    place_unknown: Callable[[Partition], None] = _nothing  # the high watermark's place must be read from the disk
+    # the high watermark's byte position must be read from the disk
+    byte_position_unknown: Callable[[Partition], None] = _nothing
     mapped_error: Callable[[Partition, EngineError], EngineError] = _as_it_is  # that of the directory, if that failed
 
 
@@ -112,7 +113,7 @@ class Partition:
         self.bytes_out = 0
         self._roll_waiters: list[asyncio.Future[int]] = []  # for the next group
         self._rolling: list[asyncio.Future[int]] = []  # for the group in progress
-        self.watermark = HighWatermark(log, self._waited_for, partial(events.place_unknown, self))
+        self.watermark = HighWatermark(log, self._waited_for, partial(events.byte_position_unknown, self))
         self._events = events
         self._unsynced: list[Segment] = []
         self._sealed: list[Segment] = []  # to be closed once they are durable
@@ -306,13 +307,14 @@ class Partition:
     def cut(self, old_end: int) -> None:
         """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
         self.watermark.acks.fail_present(AckTruncated(f"{self.name}: the end of the log was cut off"))
-        self.snapshots.forget()
+        self.snapshots.invalidate()
         self.opened_at += self.log_end - old_end
         self.durable_end = min(self.durable_end, self.log_end)
         self._unsynced = [segment for segment in self._unsynced if segment in self.log.segments]
         if not self._unsynced:
             self.unsynced_since = None
-        if self.high_watermark > self.log_end or self.watermark.place.base_offset < self.log.segments[0].base_offset:
+        first, watermark = self.log.segments[0], self.watermark
+        if self.high_watermark > self.log_end or watermark.byte_position.base_offset < first.base_offset:
             self.watermark.set_back(self.log_end, self.log.end_position)
         else:
             self.watermark.cut()

@@ -152,7 +152,7 @@ class Reader:
             await self._load(segment)
             _check_not_expired(partition, offset, is_committed=is_committed)
         watermark = partition.watermark
-        limit = (watermark.position, watermark.place) if is_committed else _end_of(partition.log)
+        limit = (watermark.position, watermark.byte_position) if is_committed else _end_of(partition.log)
         span = partition.log.locate(offset, max_bytes, *limit)
         if span is None:
             return None

@@ -5,8 +5,8 @@ Pure: judges and remembers. Control batches of the log itself set, replace and r
 with them. An empty token means none.
 An append must carry exactly the current token, or none if there is none. One that sets a token carries the one that it
 expects to replace, or carries nothing and replaces any.
-Invariants: `present` follows from the log up to its end; `commit` applies the notes of a plan, `forget` drops them.
-Without a current token an append without one costs nothing.
+Invariants: `present` follows from the log up to its end; `commit` applies the notes of a plan, `discard_staged`
+drops them. Without a current token an append without one costs nothing.
 """
 
 from __future__ import annotations

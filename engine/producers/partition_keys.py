@@ -2,7 +2,7 @@
 
 Pure, and part of engine/producers/append_validator.py's verdict; engine/producers/key_window.py has the memory.
 Invariants: a key is found from the moment its append is queued, so that another request with it is answered at once;
-`commit` applies the notes of a plan, `forget` drops them; one of these two answers `expect`. The saved states
+`commit` applies the notes of a plan, `discard_staged` drops them; one of these two answers `expect`. The saved states
 (engine/producers/snapshots.py) together have the keys of the window at the last of them.
 """
 

@@ -9,8 +9,8 @@ producer is, in this order: (1) of an older epoch: fenced; (2) of a newer one: a
 accepted; (4) one of the last 16 batches: a duplicate, answered with its first positions; (5) older than those: stored,
 at forgotten offsets; (6) anything else: a gap, or records in different batches than before. For an unknown or expired
 producer any batch is accepted (KIP-360).
-Invariants: `commit` applies the notes of a plan, `forget` drops them. A Producer is immutable, so that a snapshot of
-all of them is a copy of references. The batches of a Producer are of its epoch and contiguous.
+Invariants: `commit` applies the notes of a plan, `discard_staged` drops them. A Producer is immutable, so that a
+snapshot of all of them is a copy of references. The batches of a Producer are of its epoch and contiguous.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class SnapshotFiles:
                 self._offsets |= set() if added is None else {added}
                 self._offsets -= set(removed)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """List the directory at the next use: a truncation has removed snapshots, or a write has failed."""
         with self._lock:
             self._offsets = None
@@ -151,7 +151,7 @@ def save_state(
                 disk.unlink(_file(directory, offset))
         files.changed(removed=old)
     except OSError:
-        files.forget()
+        files.invalidate()
         raise
 
 

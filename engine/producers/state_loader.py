@@ -20,7 +20,7 @@ from engine.format.keyed_batch import KeyEntry
 from engine.log.log import Log
 from engine.log.segment import Segment, headers
 from engine.producers.append_validator import AppendValidator
-from engine.producers.fenced_file import load_fence
+from engine.producers.fence_file import load_fence
 from engine.producers.snapshots import load_keys, load_latest
 from engine.runtime.disk import Disk
 from engine.settings import TopicSettings

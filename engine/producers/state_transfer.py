@@ -20,7 +20,7 @@ from typing import NamedTuple
 from engine.errors import Corrupt
 from engine.format import paths
 from engine.producers.append_validator import AppendValidator
-from engine.producers.fenced_file import save_fence
+from engine.producers.fence_file import save_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.key_window import rows_before
 from engine.producers.sequences import Producer

@@ -88,7 +88,7 @@ class Housekeeping:
             if not is_expiring and (work := self._expiry(partition)) is not None:
                 self._due[partition] = work
         except Exception:  # see below
-            log.exception("expire failed")
+            log.exception("retention failed")
 
     def _expire_next(self) -> None:
         """Runs in the background, in turn: a slow removal of one partition's files delays no other partition."""
@@ -96,7 +96,9 @@ class Housekeeping:
             partition = next(iter(self._due))
             work = self._due.pop(partition)
             self._expiring.add(partition)
-            task = self._background.start(self._try("expire", work, partition), "expiring records", of=partition.name)
+            task = self._background.start(
+                self._try("retention", work, partition), "expiring records", of=partition.name
+            )
             task.add_done_callback(partial(self._expired, partition, work))
 
     def _expired(self, partition: Partition, work: Work, _: object) -> None:

@@ -21,7 +21,7 @@ from engine.errors import Corrupt, EngineError
 from engine.format import paths
 from engine.log.batch_boundaries import boundary_above, boundary_below
 from engine.log.log import BytePosition, Log
-from engine.log.recovery import Checkpoint, LastStop, RecoveryReport, open_log
+from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport, open_log
 from engine.log.segment import Segment
 from engine.partition.partition import Partition, PartitionEvents
 from engine.producers.append_validator import AppendValidator
@@ -88,14 +88,16 @@ class Opener:
     def __repr__(self) -> str:
         return f"Opener({self.progress}, {self.report})"
 
-    async def open_all(self, wanted: Sequence[OpenRequest], last_stop: LastStop | None = None) -> list[Partition]:
-        """Open the partitions, in the given order; `last_stop` overrides that of their directories."""
+    async def open_all(
+        self, wanted: Sequence[OpenRequest], last_shutdown: LastShutdown | None = None
+    ) -> list[Partition]:
+        """Open the partitions, in the given order; `last_shutdown` overrides that of their directories."""
         self.progress.partitions += len(wanted)
         slots = asyncio.Semaphore(PARALLEL_OPENINGS)
 
         async def opened(one: OpenRequest) -> Partition:
             async with slots:
-                return await self.open(one, last_stop)
+                return await self.open(one, last_shutdown)
 
         began = time.perf_counter()
         telling = in_background(self._log_progress(), "reporting the progress of a start")
@@ -105,7 +107,7 @@ class Opener:
             telling.cancel()
             self.progress.seconds += time.perf_counter() - began
 
-    async def open(self, wanted: OpenRequest, last_stop: LastStop | None = None) -> Partition:
+    async def open(self, wanted: OpenRequest, last_shutdown: LastShutdown | None = None) -> Partition:
         record, number = wanted.record, wanted.number
         loop = asyncio.get_running_loop()
         if self._directories.is_several:
@@ -115,13 +117,13 @@ class Opener:
         else:
             located = self._directories.located(record, number)
         directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
-        last_stop = last_stop or located.directory.last_stop
+        last_shutdown = last_shutdown or located.directory.last_shutdown
         if located.error is not None:
             self.progress.opened += 1
             return self._closed(wanted, directory, located.error)
         try:
             opened, validator, committed, report = await retry_until_files_free(
-                wanted.name, lambda: loop.run_in_executor(self._executor, self._open, directory, wanted, last_stop)
+                wanted.name, lambda: loop.run_in_executor(self._executor, self._open, directory, wanted, last_shutdown)
             )
         except (EngineError, OSError) as error:
             self.progress.opened += 1
@@ -129,18 +131,18 @@ class Opener:
         self.progress.opened += 1
         self.report += report
         if report.truncated_bytes:
-            _log_truncation(wanted, last_stop, report, opened)
+            _log_truncation(wanted, last_shutdown, report, opened)
         partition = Partition(record.name, number, opened, record.settings, validator, self._events)
         if committed is not None:
             partition.begin_replicated(*committed)
         return partition
 
     def _open(
-        self, directory: str, wanted: OpenRequest, last_stop: LastStop
+        self, directory: str, wanted: OpenRequest, last_shutdown: LastShutdown
     ) -> tuple[Log, AppendValidator, _Committed, RecoveryReport]:
         now_ms = self._clock.steady_ms()
         opened, report = open_log(
-            self._disk, directory, wanted.checkpoint, last_stop, now_ms=now_ms, on_scanned=self._scanned
+            self._disk, directory, wanted.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._scanned
         )
         is_replicated = wanted.record.hosted is not None
         validator = loaded_validator(
@@ -190,7 +192,7 @@ class Opener:
             )
 
 
-def _log_truncation(wanted: OpenRequest, last_stop: LastStop, report: RecoveryReport, opened: Log) -> None:
+def _log_truncation(wanted: OpenRequest, last_shutdown: LastShutdown, report: RecoveryReport, opened: Log) -> None:
     text = (
         "records that were not fsynced were lost in the power loss"
         if report.mid_log_truncations
@@ -200,8 +202,8 @@ def _log_truncation(wanted: OpenRequest, last_stop: LastStop, report: RecoveryRe
         text,
         extra={
             "partition": wanted.name,
-            "last_stop": last_stop.value,
-            "cut_bytes": report.truncated_bytes,
+            "last_shutdown": last_shutdown.value,
+            "truncated_bytes": report.truncated_bytes,
             "dropped_segments": report.dropped_segments,
             "log_end": opened.log_end,
         },

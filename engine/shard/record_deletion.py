@@ -13,7 +13,7 @@ from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.retention import Bounds, expired_below
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.errors import storage_error
-from engine.partition.fence_keeping import save_fence_below
+from engine.partition.fence_checkpoint import save_fence_below
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk

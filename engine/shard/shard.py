@@ -27,10 +27,10 @@ from engine.directory.topics import TopicRecord
 from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
 from engine.errors import EngineError, UnknownPartition, UnknownTopic
 from engine.format.batch import Buffer
-from engine.log.recovery import Checkpoint, LastStop, RecoveryReport
+from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport
 from engine.log.truncation import batch_start
 from engine.partition.committer import Committer
-from engine.partition.fence_keeping import mark_fenced
+from engine.partition.fence_checkpoint import mark_fenced
 from engine.partition.partition import Partition, PartitionEvents
 from engine.partition.reader import Reader
 from engine.partition.writer import WriterThread
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("penstock.engine")
 
-_NOT_KNOWN = LastStop.POWER_LOSS  # for unexpected files: how they were left is unknown
+_NOT_KNOWN = LastShutdown.POWER_LOSS  # for unexpected files: how they were left is unknown
 
 
 def _nothing(*_: object) -> None:
@@ -158,8 +158,8 @@ class Shard:
         if records is None:
             await self.catalog.load()
             records = list(self.catalog.records.values())
-        if not self.directory.was_clean:
-            log.warning("the last run did not stop cleanly", extra={"last_stop": self.directory.last_stop.value})
+        if not (first := self.directory).was_clean:
+            log.warning("the last run did not stop cleanly", extra={"last_shutdown": first.last_shutdown.value})
         self._high_watermarks = self.directories.load_high_watermarks()
         self._closed.load(checkpoints, records, self.owns)
         await self._open_topics(records, checkpoints, None)
@@ -358,10 +358,10 @@ class Shard:
         self._events.sealed(partition)  # the store follows log_start
 
     async def _open_topics(
-        self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_stop: LastStop | None
+        self, records: Iterable[TopicRecord], checkpoints: Mapping[str, Checkpoint], last_shutdown: LastShutdown | None
     ) -> None:
         wanted = [one for record in records for one in self._partitions_to_open(record, checkpoints)]
-        partitions = await self.opener.open_all(wanted, last_stop)
+        partitions = await self.opener.open_all(wanted, last_shutdown)
         topics = {record.name: Topic(record, record.settings) for record in records}
         self.topics.serve({name: topic for name, topic in topics.items() if topic.record.hosted is not None})
         await self._add(topics, wanted, partitions)

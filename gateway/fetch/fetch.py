@@ -27,7 +27,7 @@ from gateway.http.times import parse_timestamp
 from gateway.links.link import Handler, handler
 from gateway.produce.cloud_events import EVENT
 from gateway.routing.calls import PartitionArguments
-from gateway.routing.leader_headers import FORWARD, check_direct, leader_headers
+from gateway.routing.leader_headers import FORWARD, check_leadership, leader_headers
 from gateway.routing.router import CALL_S, may_retry
 
 
@@ -50,7 +50,7 @@ async def read(request: Request) -> HttpResponse:
     wanted = parse(request)
     context, topic, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     if FORWARD in request.headers:
-        await check_direct(request, context.router, [(topic, number)])
+        await check_leadership(request, context.router, [(topic, number)])
     partition = context.partitions.local_partition(topic, number)
     if partition is not None:
         headers, body = await partition_reads.fetch(context.reads, partition, wanted)

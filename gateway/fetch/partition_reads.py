@@ -45,7 +45,7 @@ from gateway.fetch.request import JSON, FetchRequest
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
-from replication.replica.standalone import AnyReplica
+from replication.replica.replicas import AnyReplica
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -247,7 +247,7 @@ def readable_bytes(context: ReadContext, partition: Partition, offset: int, *, i
         return 1
     if offset < partition.log.local_log_start:
         return context.settings.fetch_bytes_max  # the store knows the size, and asking it takes long: assume enough
-    return available_bytes(partition.log, offset, watermark.position, watermark.place)
+    return available_bytes(partition.log, offset, watermark.position, watermark.byte_position)
 
 
 async def _render(context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read) -> Answer:

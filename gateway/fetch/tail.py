@@ -32,7 +32,7 @@ from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
 from gateway.http.query import Text, path_partition, read_query
 from gateway.http.times import parse_timestamp
-from gateway.routing.leader_headers import check_direct, read_leader_epoch
+from gateway.routing.leader_headers import check_leadership, read_leader_epoch
 
 log = logging.getLogger("penstock.gateway")
 
@@ -70,7 +70,7 @@ async def tail_partition(request: web.Request) -> web.StreamResponse:
     context, name, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     topic_id, epoch = context.partitions.topic_id(name, number), read_leader_epoch(request)
     query = read_query(request, PartitionQuery)
-    await check_direct(request, context.router, [(name, number)])
+    await check_leadership(request, context.router, [(name, number)])
     given = None if query.offset is None else [query.offset]
     starts = await _starts(request, query, given, name, [number])
     wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
@@ -93,7 +93,7 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
         text = f"the topic has {record.partitions} partitions, too many for one stream: tail them one by one"
         raise Problem("not_acceptable", text, limit=context.settings.fetch_partitions_max)
     numbers = range(record.partitions)
-    await check_direct(request, context.router, [(name, number) for number in numbers])
+    await check_leadership(request, context.router, [(name, number) for number in numbers])
     given = None if query.positions is None else _query_positions(query.positions, record.partitions)
     starts = await _starts(request, query, given, name, numbers)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]

@@ -15,7 +15,7 @@ from gateway.metrics.metrics import Numbers
 from gateway.routing.peers import Peers
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import PartitionState
-from replication.replica.standalone import Replicas
+from replication.replica.replicas import Replicas
 
 
 def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replicas) -> Iterator[Numbers]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.log.recovery import LastStop
+from engine.log.recovery import LastShutdown
 from engine.partition.partition import Partition
 from engine.shard.shard import Shard
 
@@ -15,8 +15,8 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
     if is_first:
         yield "penstock_topics", "Topics", len(shard.topics)
         offline = sum(directory.fault is not None for directory in shard.directories)
-        unidentified = len(shard.catalog.unidentified)
-        yield "penstock_unidentified_topics", "Topics that are set aside: their topic.json is missing", unidentified
+        stray = len(shard.catalog.without_metadata)
+        yield "penstock_topics_without_metadata", "Topics that are set aside: their topic.json is missing", stray
         yield "penstock_offline_data_directories", "Data directories that are missing or failed", offline
     yield "penstock_partitions", "Partitions", len(partitions)
     yield (
@@ -62,9 +62,10 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
     progress = shard.opener.progress
     yield "penstock_recovery_seconds", "Duration of opening all partitions at the last start", progress.seconds
     yield "penstock_recovery_scanned_bytes", "Bytes scanned so far by the recovery in progress", progress.scanned_bytes
-    for last_stop in LastStop:
-        name = f"penstock_last_stop_{last_stop.name.lower()}"
-        yield name, f"1 if the previous run ended this way: {last_stop.value}", shard.directory.last_stop is last_stop
+    for last_shutdown in LastShutdown:
+        name = f"penstock_last_shutdown_{last_shutdown.name.lower()}"
+        is_so = shard.directory.last_shutdown is last_shutdown
+        yield name, f"1 if the previous run ended this way: {last_shutdown.value}", is_so
 
 
 def _key_gauges(shard: Shard, partitions: list[Partition]) -> Iterator[tuple[str, str, float]]:

@@ -42,14 +42,17 @@ class IdempotencyKey(NamedTuple):
 
 
 class ProduceHeaders(NamedTuple):
-    """`attributes` make the request a CloudEvent in binary mode. `is_direct`: the request must not be passed on."""
+    """`attributes` make the request a CloudEvent in binary mode.
+
+    `is_forwarding_forbidden`: the request must not be passed on to another process.
+    """
 
     record_key: str | None = None
     conditions: AppendConditions | None = None
     sequenced: ProducerSequence | None = None
     idempotency_key: IdempotencyKey | None = None
     attributes: dict[str, str] | None = None
-    is_direct: bool = False
+    is_forwarding_forbidden: bool = False
 
 
 NO_HEADERS = ProduceHeaders()

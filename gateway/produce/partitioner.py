@@ -101,6 +101,6 @@ class Partitioners:
             return self.of(topic)
         return Partitioner(topic.record.name, partitions, self._random)
 
-    def forget(self, topic_id: str) -> None:
+    def remove(self, topic_id: str) -> None:
         """No-op if the topic has no partitioner."""
         self._by_topic.pop(topic_id, None)

@@ -10,7 +10,7 @@ from gateway.produce.context import ProduceContext
 from gateway.produce.idempotency import find_in_partitions
 from gateway.routing.calls import AppendArguments, CheckAppendArguments, FindKeyArguments
 from replication.replica.acks import Acks
-from replication.replica.standalone import AnyReplica
+from replication.replica.replicas import AnyReplica
 
 
 def append_handlers(context: ProduceContext) -> dict[str, Handler]:

@@ -39,7 +39,7 @@ from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from gateway.produce.partitioner import unknown_partition
 from gateway.produce.stored_batch import check_producer_id, stored_batch
-from gateway.routing.leader_headers import check_direct, leader_headers
+from gateway.routing.leader_headers import check_leadership, leader_headers
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
 JSON = "application/json"
@@ -71,8 +71,8 @@ class TopicQuery(PartitionQuery, frozen=True):
 class ProduceRequest(NamedTuple):
     """A produce to one topic. `decode` is None for a stored batch.
 
-    Records that name no partition go to `partition`. With `is_only` no record may name another one. `is_direct`: the
-    request must not be passed on to another process.
+    Records that name no partition go to `partition`. With `is_only` no record may name another one.
+    `is_forwarding_forbidden`: the request must not be passed on to another process.
     """
 
     topic: str
@@ -85,7 +85,7 @@ class ProduceRequest(NamedTuple):
     conditions: AppendConditions | None
     sequenced: ProducerSequence | None
     idempotency_key: IdempotencyKey | None
-    is_direct: bool
+    is_forwarding_forbidden: bool
 
 
 class ReceivedBody(NamedTuple):
@@ -206,8 +206,8 @@ async def _store_one(
     if entry is not None:
         conditions = AppendConditions(key=entry) if conditions is None else conditions._replace(key=entry)
     parts = [Part(name, one.partition, one.record_count, topic, one.data, one.shared, conditions) for one in batches]
-    if wanted.is_direct:
-        await check_direct(request, context.router, [(name, one.partition) for one in batches])
+    if wanted.is_forwarding_forbidden:
+        await check_leadership(request, context.router, [(name, one.partition) for one in batches])
     outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, received.now_ms, slot)
     acknowledged = time.perf_counter()
     response = answer(parts, outcomes, wanted.acks, received.now_ms, topic)
@@ -256,7 +256,7 @@ def parse(request: Request) -> ProduceRequest:
         headers.conditions,
         headers.sequenced,
         headers.idempotency_key,
-        headers.is_direct,
+        headers.is_forwarding_forbidden,
     )
 
 

@@ -33,7 +33,7 @@ from gateway.produce.headers import IdempotencyKey, read_headers_of_many
 from gateway.produce.idempotency import KeyedRequest, KeyInFlight, window_headers
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
 from gateway.produce.produce import JSON, NDJSON, AcksWord, TimeoutMs, check_charset, in_order, read_body
-from gateway.routing.leader_headers import check_direct
+from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
@@ -54,7 +54,7 @@ class ProduceManyRequest(NamedTuple):
     timeout_ms: int
     decode: DecodeTopics
     idempotency_key: IdempotencyKey | None
-    is_direct: bool
+    is_forwarding_forbidden: bool
     caller: Caller
 
 
@@ -89,8 +89,8 @@ async def _produce_many(
         parts = await _group_by_topic(context, wanted, received.body, received.now_ms, received.keyed, keys)
         context.stages.decode.observe(time.perf_counter() - began)
         ready = [(one.topic_name, one.partition) for one in parts if one.problem is None]
-        if wanted.is_direct:
-            await check_direct(request, context.router, [(name, part) for name, part in ready if part is not None])
+        if wanted.is_forwarding_forbidden:
+            await check_leadership(request, context.router, [(name, part) for name, part in ready if part is not None])
         outcomes = _problems(parts)
         if ready:
             outcomes = await append(context, parts, wanted.acks, wanted.timeout_ms, received.now_ms, slot)
@@ -123,7 +123,7 @@ def parse_many(
         query.timeout_ms or settings.produce_timeout_ms,
         partial(decode, limits=limits),
         headers.idempotency_key,
-        headers.is_direct,
+        headers.is_forwarding_forbidden,
         caller_of(request),
     )
 

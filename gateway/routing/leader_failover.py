@@ -35,7 +35,7 @@ from replication.errors import (
     OffsetNotAvailable,
 )
 from replication.replica.acks import Acks
-from replication.replica.standalone import AnyReplica
+from replication.replica.replicas import AnyReplica
 
 CHECK_APPEND_S = 5.0  # for the answer of a leader that is asked whether it would append
 PAUSE_S = 0.02  # before the second question; a change of leaders ends a pause early

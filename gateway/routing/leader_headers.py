@@ -25,7 +25,7 @@ def check_forward(request: Request) -> None:
         raise Problem("invalid_header", f"{FORWARD} takes the word never")
 
 
-async def check_direct(request: Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
+async def check_leadership(request: Request, router: Router, partitions: Iterable[tuple[str, int]]) -> None:
     """Checks that this process answers for all partitions if the request has `Penstock-Forward: never`.
 
     Raises Problem misdirected if it does not.

@@ -18,7 +18,7 @@ from gateway.routing.peers import Peers, RemoteLeader
 from gateway.routing.topic_finder import TopicFinder
 from gateway.settings import NodeSettings
 from replication.errors import NotLeader
-from replication.replica.standalone import AnyReplica, Replicas
+from replication.replica.replicas import AnyReplica, Replicas
 
 
 class TopicChanges(Protocol):

@@ -20,8 +20,7 @@ from gateway.links.link import Link
 from gateway.links.process_links import ProcessLinks
 from gateway.routing.calls import AppendArguments, CheckAppendArguments
 from replication.cluster.view import ClusterView
-from replication.errors import NoLeader
-from replication.refusals import MAYBE_STORED
+from replication.errors import MAYBE_STORED, NoLeader
 from replication.replica.acks import Acks
 
 REPLY_MARGIN_S = 1.0  # the owner answers a timeout itself; only a dead or stopped one causes this longer wait

@@ -22,7 +22,7 @@ from loadtests.cluster.nodes import NodeFailed
 from loadtests.cluster.zookeeper import ZookeeperFailed, require_zookeeper
 from loadtests.cluster_bench import leadership, many_partitions
 from loadtests.cluster_bench.bench_cluster import BenchCluster, ClusterTimeout, running
-from loadtests.cluster_bench.rates import Rates, settle
+from loadtests.cluster_bench.rates import Rates, wait_for_disk
 from loadtests.cluster_bench.result import Result, as_json, as_markdown, mark
 from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
@@ -104,7 +104,7 @@ def _part(
             for group, connections in (("batch-1mib", 4), ("single", 16)):
                 rate = Rates(cluster, single, generators, group, connections)
                 found, per_s = rate.compare(rounds, round_s, show_status)
-                settle()
+                wait_for_disk()
                 results += [*found, rate.at_half_load(per_s, 2 * round_s, show_status)]
         return results
 

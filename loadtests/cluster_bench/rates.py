@@ -154,6 +154,6 @@ class Rates:
         return outcome.good, outcome.seconds, latency_of(outcome.durations_us).p99_ms or 0.0
 
 
-def settle(seconds: float = 1.0) -> None:
+def wait_for_disk(seconds: float = 1.0) -> None:
     """Wait for deleted files and last flushes of a measurement."""
     time.sleep(seconds)

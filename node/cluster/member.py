@@ -23,7 +23,7 @@ from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory, known_cluster_id
 from engine.directory.log_directories import LogDirectories
 from engine.errors import AckTimeout, EngineError, StartRefused
-from engine.log.recovery import LastStop
+from engine.log.recovery import LastShutdown
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from gateway.links.link import Answer, Busy, Handler, handler
@@ -139,15 +139,15 @@ class ClusterMember:
 
     async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
         first = directories.first
-        lost = any(directory.last_stop is LastStop.POWER_LOSS for directory in directories)
-        last_stop = LastStop.POWER_LOSS if lost else first.last_stop
+        lost = any(directory.last_shutdown is LastShutdown.POWER_LOSS for directory in directories)
+        last_shutdown = LastShutdown.POWER_LOSS if lost else first.last_shutdown
         if self._settings.is_embedded:  # no other replica could have lost records: it leads again with what it has
-            last_stop = LastStop.CLEAN
+            last_shutdown = LastShutdown.CLEAN
         await self._sessions.use_directory(first)
         if self._identity is None:
             await self._acquire_identity(first, catalog)
         if self._import is None:
-            load = partial(load_registration_state, first.disk, first.path, last_stop, self._new_id)
+            load = partial(load_registration_state, first.disk, first.path, last_shutdown, self._new_id)
             self._own.registration_state = await self._in_thread(load)
         self._processes = processes
         agent = self._agent

@@ -42,7 +42,7 @@ A = TypeVar("A")
 
 LOOPBACK = "127.0.0.1"  # an embedded cluster has no other nodes
 DRAIN_S = 5.0  # leaderships have moved before: pending appends are acknowledged within a few fetches
-SETTLE_S, SETTLE_CHECK_S = 2.0, 0.01  # an append is committed within one fetch of each follower
+COMMIT_WAIT_S, COMMIT_CHECK_S = 2.0, 0.01  # an append is committed within one fetch of each follower
 PROPOSE_S = 30.0  # after this the outcome is unknown, and the state is read again
 
 
@@ -142,14 +142,14 @@ class ShardCluster:
         }
 
     async def _pause(self, committer: Committer, is_paused: bool) -> None:
-        """Pause or resume appends. Returns once all appends are committed, or after SETTLE_S."""
+        """Pause or resume appends. Returns once all appends are committed, or after COMMIT_WAIT_S."""
         for replica in self.host.replicas():
             replica.pause(is_paused)
-        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        deadline = asyncio.get_running_loop().time() + COMMIT_WAIT_S
         while is_paused and asyncio.get_running_loop().time() < deadline:
-            if not committer.queued_bytes and all(one.is_settled for one in self.host.replicas()):
+            if not committer.queued_bytes and all(one.is_fully_committed for one in self.host.replicas()):
                 return
-            await asyncio.sleep(SETTLE_CHECK_S)
+            await asyncio.sleep(COMMIT_CHECK_S)
 
     def _apply_nodes(self, plain: NodesFields) -> None:
         self.view.put_plain_nodes(plain)

@@ -63,7 +63,8 @@ from node.setup.logs import set_up_logging
 from node.setup.reloading import handlers_for_supervisor, use_tokens
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, floor_of
-from replication.replica.standalone import Replicas, StandaloneReplicas
+from replication.replica.replicas import Replicas
+from replication.replica.standalone import StandaloneReplicas
 
 
 async def run(task: ShardTask) -> None:
@@ -95,7 +96,7 @@ async def run(task: ShardTask) -> None:
         partitioners = Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners, partial(report_failure, supervisor))
         shard = Shard(disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events)
-        shard.catalog.unidentified = task.unidentified
+        shard.catalog.without_metadata = task.without_metadata
         changes = SupervisedChanges(shard, supervisor, is_standalone=cluster is None)
         producer_ids = ProducerIds(SupervisedBlocks(supervisor))
         peers.url, peers.direct_url = task.url, task.direct_urls[task.index]

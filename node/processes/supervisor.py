@@ -24,7 +24,7 @@ from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import FAULT_HINT, LogDirectories, log_offline
 from engine.errors import StartRefused, Unreachable
-from engine.log.recovery import LastStop
+from engine.log.recovery import LastShutdown
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.tasks import BackgroundTasks, keep_running, start_task
@@ -157,7 +157,7 @@ class Supervisor:
         self._catalog = Catalog(directories.first.disk, self._directories, SystemClock(), executor, new_id)
         self._children = [Child(index) for index in (*range(settings.shards), WORKER)]
         self._processes = ChildProcesses(self._children)
-        self._keepers: list[asyncio.Task[None]] = []
+        self._child_monitors: list[asyncio.Task[None]] = []
         self._all_up = asyncio.Event()
         self._has_joined = False
         self._is_stopping = False
@@ -175,7 +175,7 @@ class Supervisor:
             lambda: SupervisorConnection(self._actions).link, supervisor_socket(self._run_dir)
         )
         try:
-            self._keepers = [
+            self._child_monitors = [
                 keep_running(partial(self._keep_running, child), "keeping a process running", of=str(child.index))
                 for child in self._children
             ]
@@ -191,7 +191,7 @@ class Supervisor:
         """Wait until all processes serve. Raises StartRefused if one dies first."""
         up = start_task(self._all_up.wait())
         try:
-            await asyncio.wait([up, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([up, *self._child_monitors], return_when=asyncio.FIRST_COMPLETED)
         finally:
             up.cancel()
         if not self._all_up.is_set():
@@ -217,8 +217,8 @@ class Supervisor:
             await end(self._children[-1:], deadline_s)
         finally:
             kill(self._children)
-            for keeper in self._keepers:
-                keeper.cancel()
+            for monitor in self._child_monitors:
+                monitor.cancel()
             self._background.cancel()
             self._server.close()
             await self._catalog.stop()
@@ -235,8 +235,10 @@ class Supervisor:
             if self._is_stopping or not (was_ready or self._all_up.is_set()):
                 return
             for directory in self._directories:
-                if directory.last_stop is LastStop.CLEAN or self._all_up.is_set():
-                    directory.last_stop = LastStop.KILLED  # a power loss stays recorded until it is recovered from
+                if directory.last_shutdown is LastShutdown.CLEAN or self._all_up.is_set():
+                    directory.last_shutdown = (
+                        LastShutdown.KILLED
+                    )  # a power loss stays recorded until it is recovered from
             if asyncio.get_running_loop().time() - began > HEALTHY_S:
                 child.consecutive_deaths = 0
             if child.index != WORKER:  # also during the join: the node may be registered, and the shard may have led
@@ -293,7 +295,7 @@ class Supervisor:
             ports=[] if index == WORKER else [self._ports.shared, self._ports.direct[index]],
             direct_urls=direct_urls(self._settings, self._ports.direct, self.url),
             cluster=self.member.task(index),
-            unidentified=self._catalog.unidentified,
+            without_metadata=self._catalog.without_metadata,
         )
 
     async def register(self, index: int, link: Link) -> list[RecordFields]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
-from engine.log.recovery import LastStop
+from engine.log.recovery import LastShutdown
 from engine.runtime.disk import Disk, read_file, write_atomically
 
 _HEADER = "penstock vouching 1"
@@ -37,14 +37,14 @@ class RegistrationState:
 
 
 def load_registration_state(
-    disk: Disk, data_directory: str, last_stop: LastStop, new_id: Callable[[], str] | None = None
+    disk: Disk, data_directory: str, last_shutdown: LastShutdown, new_id: Callable[[], str] | None = None
 ) -> RegistrationState:
     """Load the state for the next registration. Raises OSError.
 
     Durably resets `survives_from` after a power loss, and sets `directory_id` from `new_id` if it has none.
     """
     found = read_registration_state(disk, data_directory)
-    now = replace(found, survives_from=None) if last_stop is LastStop.POWER_LOSS else found
+    now = replace(found, survives_from=None) if last_shutdown is LastShutdown.POWER_LOSS else found
     if new_id is not None and not now.directory_id:
         now = replace(now, directory_id=new_id())
     if now != found:

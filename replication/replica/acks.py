@@ -34,7 +34,7 @@ ACKS_BY_WORD = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL, "-1": Acks.AL
 FINAL = (LogEndMismatch, FencingTokenMismatch, ProducerFenced, DuplicateOlderThanWindow, KeyReused)
 
 
-def forget(future: asyncio.Future[Appended]) -> None:
-    """Drop a wait. Retrieves its failure, which is in the metrics, so that asyncio does not report it."""
+def retrieve_exception(future: asyncio.Future[Appended]) -> None:
+    """Retrieve the exception of a wait without a caller: it is in the metrics, and asyncio need not report it."""
     if not future.cancelled():
         future.exception()

@@ -74,7 +74,7 @@ class PartitionResponse(msgspec.Struct, array_like=True, frozen=True):
 
     `log_end` is the leader's log end, `end` that of the batches if it was sent; `is_segment_start`: a segment of the
     leader begins with them. An out_of_range has no batches; its bytes are the state for a log that begins at
-    `handed_offset` (engine/producers/state_transfer.py).
+    `producer_state_offset` (engine/producers/state_transfer.py).
     """
 
     key: str
@@ -84,7 +84,7 @@ class PartitionResponse(msgspec.Struct, array_like=True, frozen=True):
     size_bytes: int = 0
     log_end: int = 0
     is_segment_start: bool = False
-    handed_offset: int = 0
+    producer_state_offset: int = 0
     end: BatchesEnd | None = None
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
@@ -126,7 +126,7 @@ def as_partition_response(
     size_bytes: int = 0,
     log_end: int = 0,
     is_segment_start: bool = False,
-    handed_offset: int = 0,
+    producer_state_offset: int = 0,
     end: BatchesEnd | None = None,
 ) -> PartitionResponse:
     match answer:
@@ -136,7 +136,7 @@ def as_partition_response(
             )
         case OutOfRange(local_log_start, leaders_end, log_start):
             return PartitionResponse(
-                key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, leaders_end, False, handed_offset
+                key, _OUT_OF_RANGE, local_log_start, log_start, size_bytes, leaders_end, False, producer_state_offset
             )
         case Diverging(ends):
             return PartitionResponse(key, _DIVERGING, ends.epoch, ends.end_offset)

@@ -33,7 +33,7 @@ from replication.replica.fetch_wire import (
     decode_reply,
     encode_request,
 )
-from replication.replica.follower import FollowerDriver, Sent
+from replication.replica.follower import FetchedData, FollowerDriver
 
 BACKOFF_S, BACKOFF_S_MAX = 0.05, 1.0
 GATHER_S = 0.002  # replicas that begin to follow together share a round
@@ -76,7 +76,7 @@ class _Work(NamedTuple):
     followed: _FollowedPartition
     fetch: FollowerFetch
     answer: FetchAnswer
-    sent: Sent
+    fetched: FetchedData
     is_over: bool
 
 
@@ -289,8 +289,8 @@ class Fetcher:
             if followed.is_delayed:
                 return None
         followed.is_in_work = is_over
-        sent = Sent(batches, one.log_end, one.is_segment_start, one.handed_offset, one.end)
-        return _Work(one.key, followed, fetch, answer, sent, is_over)
+        fetched = FetchedData(batches, one.log_end, one.is_segment_start, one.producer_state_offset, one.end)
+        return _Work(one.key, followed, fetch, answer, fetched, is_over)
 
     def _requeue_prefetched(self) -> None:
         """Queue replicas whose ahead round was held to its end: the leader lacks their positions since then."""
@@ -307,7 +307,7 @@ class Fetcher:
     def _prefetch(self, work: Sequence[_Work]) -> None:
         """Send the next round at once if the leader had more than it sent: it travels while this answer is written."""
         for one in work:
-            if one.is_over and isinstance(one.answer, Send) and (end := one.sent.end_of_part) is not None:
+            if one.is_over and isinstance(one.answer, Send) and (end := one.fetched.end_of_part) is not None:
                 one.followed.ahead = end
                 self._changed[one.key] = None
                 self._ahead.append(one.key)
@@ -316,7 +316,7 @@ class Fetcher:
 
     async def _apply(self, work: _Work) -> None:
         followed, key = work.followed, work.key
-        delay_s = await followed.following.on_answer(work.fetch, work.answer, work.sent)
+        delay_s = await followed.following.on_answer(work.fetch, work.answer, work.fetched)
         if not work.is_over or self._followed.get(key) is not followed:
             return
         followed.is_in_work = False

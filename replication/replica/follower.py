@@ -29,18 +29,18 @@ log = logging.getLogger("penstock.replication")
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class FetchedData:
     """Holds the data of an answer: batches, the leader's log end, whether the batches begin one of its segments."""
 
     data: Buffer = b""
     log_end: int = 0
     is_segment_start: bool = False
-    handed_offset: int = 0  # of the state in place of batches, for a log that begins there
+    producer_state_offset: int = 0  # of the state in place of batches, for a log that begins there
     end: BatchesEnd | None = None  # of the batches, if the leader sent it
 
     @property
     def end_of_part(self) -> BatchesEnd | None:
-        """The end of the batches, if the leader had more than it sent."""
+        """The end of the batches, if the leader had more than it fetched."""
         return self.end if self.end is not None and self.end.offset < self.log_end else None
 
 
@@ -50,8 +50,8 @@ class FollowerDriver:
     def __init__(self, replica: Replica, background: BackgroundTasks) -> None:
         self.replica = replica
         self._background = background
-        self._handed: tuple[int, Buffer] = (0, b"")  # from the leader, for a log that begins at this offset
-        self._trouble: str | None = None  # logged once: every partition retries a full disk each second
+        self._producer_state: tuple[int, Buffer] = (0, b"")  # from the leader, for a log that begins at this offset
+        self._last_error: str | None = None  # logged once: every partition retries a full disk each second
         self.truncations = 0
         self.restarts = 0
 
@@ -88,7 +88,7 @@ class FollowerDriver:
             return None
         return follower.next_fetch(own.node_id, own.broker_epoch, self.position(), ahead)
 
-    async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, sent: Sent) -> float:
+    async def on_answer(self, fetch: FollowerFetch, answer: FetchAnswer, fetched: FetchedData) -> float:
         """Apply an answer. Returns the pause before the next fetch, in seconds."""
         replica = self.replica
         async with replica.log_work:
@@ -96,27 +96,27 @@ class FollowerDriver:
                 return 0.0
             effect = follower.on_answer(self.position(), fetch, answer)
             try:
-                wait_s = await self._do(effect, sent)
+                wait_s = await self._do(effect, fetched)
             except (UnexpectedOffset, OffsetBelowLogStart):
                 return SOON_S
             except InvalidBatch as error:
-                self._log_trouble("batches of a leader were rejected", error)
+                self._log_error("batches of a leader were rejected", error)
                 return AFTER_ERROR_S
             except (EngineError, OSError) as error:
-                self._log_trouble("following failed", error)
+                self._log_error("following failed", error)
                 return AFTER_ERROR_S
-            if self._trouble is not None:
-                self._trouble = None
+            if self._last_error is not None:
+                self._last_error = None
                 log.info("following resumed", extra={"partition": replica.key})
             return wait_s
 
-    async def _do(self, effect: follower.FollowerEffect | None, sent: Sent) -> float:
+    async def _do(self, effect: follower.FollowerEffect | None, fetched: FetchedData) -> float:
         partition, shard = self.replica.partition, self.replica.shard
         match effect:
             case None:
                 return 0.0
             case follower.Append():
-                await self._append(effect, sent)
+                await self._append(effect, fetched)
                 return 0.0
             case follower.Truncate(to, is_below_watermark):
                 self._log_truncation(to, is_below_watermark=is_below_watermark)
@@ -126,7 +126,7 @@ class FollowerDriver:
                 self.restarts += 1
                 has_records = partition.log_end > partition.log.local_log_start  # a log start may be cut short
                 self._log_truncation(at, is_below_watermark=has_records and at < partition.high_watermark)
-                self._handed = (sent.handed_offset, bytes(sent.data))
+                self._producer_state = (fetched.producer_state_offset, bytes(fetched.data))
                 await shard.reset_log(partition, at, log_start, self._producer_state_for(at))
                 return 0.0
             case follower.Backoff():
@@ -134,12 +134,12 @@ class FollowerDriver:
             case follower.RefreshState():
                 return LATER_S
 
-    async def _append(self, effect: follower.Append, sent: Sent) -> None:
+    async def _append(self, effect: follower.Append, fetched: FetchedData) -> None:
         partition = self.replica.partition
-        if sent.data:
-            await self._reset_to_first_batch(sent.data)
+        if fetched.data:
+            await self._reset_to_first_batch(fetched.data)
             await self.replica.shard.committer.append_as_follower(
-                partition, sent.data, wants_sync=self._wants_sync(sent), starts_segment=sent.is_segment_start
+                partition, fetched.data, wants_sync=self._wants_sync(fetched), starts_segment=fetched.is_segment_start
             )
         log_end = partition.log_end
         watermark = follower.follower_watermark(partition.high_watermark, effect.high_watermark, log_end)
@@ -160,10 +160,10 @@ class FollowerDriver:
         except EngineError as error:
             log.warning("records not deleted", extra={"partition": partition.name, "reason": str(error)})
 
-    def _wants_sync(self, sent: Sent) -> bool:
+    def _wants_sync(self, fetched: FetchedData) -> bool:
         """True if batches are fsynced at once: the replica is in sync or at the leader's end. Else by a timer."""
         is_fsync_demanded = self.replica.partition.settings.durability == "group"
-        return is_fsync_demanded and (self.is_in_sync or sent.end_of_part is None)
+        return is_fsync_demanded and (self.is_in_sync or fetched.end_of_part is None)
 
     async def _reset_to_first_batch(self, data: Buffer) -> None:
         """Reset an empty log to the base offset of its first batch, if records at its start were deleted."""
@@ -176,13 +176,13 @@ class FollowerDriver:
 
     def _producer_state_for(self, offset: int) -> Buffer:
         """Return the state for a log that begins here. Empty after a truncation below the first local record."""
-        handed_offset, handed = self._handed
-        return handed if handed_offset == offset else b""
+        state_offset, state = self._producer_state
+        return state if state_offset == offset else b""
 
-    def _log_trouble(self, message: str, error: EngineError | OSError) -> None:
-        if self._trouble != str(error):
-            self._trouble = str(error)
-            log.error(message, extra={"partition": self.replica.key, "reason": self._trouble})
+    def _log_error(self, message: str, error: EngineError | OSError) -> None:
+        if self._last_error != str(error):
+            self._last_error = str(error)
+            log.error(message, extra={"partition": self.replica.key, "reason": self._last_error})
 
     def _log_truncation(self, to: int, *, is_below_watermark: bool) -> None:
         self.truncations += 1

@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from engine.errors import EngineError, StorageFull, TooManyOpenFiles
 from engine.partition.partition import Partition
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.append_validator import Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, log_failure
 from engine.shard.shard import Shard
-from replication import refusals
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
 from replication.cores.partition_state import Member, Registrations, TopicRules, VersionedState
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.errors import NotLeader, OffsetNotAvailable
-from replication.replica.acks import FINAL, Acks, forget
+from replication.replica import append_errors
+from replication.replica.acks import FINAL, Acks
+from replication.replica.standalone import AppendingReplica
 
 LEADER_CHANGE_S = 3.0  # a new leader that has all of the log commits within a few fetches
 NO_ROOM_S = 1.0  # between two attempts on a full disk: as followers wait after an error, with few log lines
@@ -48,28 +49,28 @@ class Host(Protocol):
     def now(self) -> float: ...
     def moved(self, replica: Replica) -> None: ...  # positions or the role: for the fetch server and the fetcher
     def on_role_changed(self, replica: Replica) -> None: ...  # begins or stops fetching
-    def propose(self, replica: Replica, change: Propose) -> None: ...  # answered by on_confirmed, on_state or on_unsure
+    # on_confirmed, on_state or on_outcome_unknown answers
+    def propose(self, replica: Replica, change: Propose) -> None: ...
     async def confirms(self, replica: Replica, leader_epoch: int) -> bool: ...  # asks the store after this call
     def went_offline(self, replica: Replica) -> None: ...
 
 
-class Replica:
+class Replica(AppendingReplica):
     """Drives the role of one partition; see the module docstring."""
 
     def __init__(self, partition: Partition, shard: Shard, key: str, host: Host) -> None:
-        self.partition = partition
+        super().__init__(partition, shard.committer)
         self.shard = shard
         self.key = key
         self.role: Role = Wait(0)
         self.state: VersionedState | None = None
         self.log_work = asyncio.Lock()
         self.host = host
-        self._committer = shard.committer
         self._core: Leader | None = None
         self._settings = partition.settings
         self._accepts_all = self._accepts_one = False  # appends with acks=all, and with the others
         self._is_paused = False
-        self._is_unsure = False  # it is unknown whether the store has the last proposal
+        self._is_outcome_unknown = False  # it is unknown whether the store has the last proposal
         self._starting: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -105,31 +106,13 @@ class Replica:
             raise self._not_leading()
         if self._is_paused:
             raise NotLeader(f"{name}: this node is stopping, and its leaderships move")
-        raise refusals.too_few_in_sync(name, self.in_sync, core) if acks is Acks.ALL else refusals.in_doubt(name)
+        if acks is Acks.ALL:
+            raise append_errors.too_few_in_sync(name, self.in_sync, core)
+        raise append_errors.in_doubt(name)
 
-    def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
-        """Queue a batch with acks=0, without a result. Raises as `append`."""
-        self.check_append(Acks.NONE)
-        self._committer.append(self.partition, batch, conditions, wants_sync=False).add_done_callback(forget)
-
-    def append(
-        self, batch: bytes | bytearray, acks: Acks, conditions: AppendConditions | None = None
-    ) -> asyncio.Future[Appended]:
-        """Queue a batch now, so that calls keep their order. The future returns its positions once it is written.
-
-        Raises NotLeader, NoLeader, NotEnoughReplicas, with nothing queued.
-        """
-        self.check_append(acks)
-        wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
-        return self._committer.append(self.partition, batch, conditions, wants_sync=wants_sync)
-
-    def produce(
-        self, batch: bytes | bytearray, acks: Acks, timeout_ms: int, conditions: AppendConditions | None = None
-    ) -> Awaitable[Appended]:
-        """Queue a batch now. Returns an awaitable of its positions."""
-        return self.acknowledged(self.append(batch, acks, conditions), acks, timeout_ms)
-
-    def acknowledged(self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int) -> Awaitable[Appended]:
+    def acknowledged(
+        self, written: asyncio.Future[Appended], acks: Acks, timeout_ms: int
+    ) -> Coroutine[Any, Any, Appended]:
         """Wait for the acknowledgement that `acks` names. Returns the positions, of a duplicate the first batch's.
 
         Raises the error of the append (nothing is stored), or AckTimeout, LeadershipLost, NotEnoughReplicasAfterAppend
@@ -151,16 +134,16 @@ class Replica:
                 raise
             is_led_on = core is not None and self._core is core
             if not is_led_on and not isinstance(self.role, Follow | Lead):
-                raise refusals.leadership_lost(partition.name)
+                raise append_errors.leadership_lost(partition.name)
             is_sure = is_led_on and not self.host.is_in_doubt
             if acks is Acks.ALL or not is_sure:  # after a leadership ends, only the next leader's commits are certain
                 if partition.high_watermark < appended.end:
                     await partition.watermark.acks.wait_until(deadline, appended.end)
                 if core is not None and self._core is core and not self._accepts_all:
-                    refusals.check_acknowledged(partition.name, core, appended.end)
+                    append_errors.check_acknowledged(partition.name, core, appended.end)
             return appended
         except TimeoutError:
-            raise refusals.ack_timeout(partition.name, acks.value, timeout_ms) from None
+            raise append_errors.ack_timeout(partition.name, acks.value, timeout_ms) from None
 
     async def confirm_leading(self) -> None:
         """Return once the store has confirmed, after this call, that this replica leads. Raises NotLeader, NoLeader.
@@ -172,14 +155,14 @@ class Replica:
             raise self._not_leading()
         is_confirmed = host.has_contact and await host.confirms(self, core.leader_epoch)
         if not is_confirmed or self._core is not core:
-            raise refusals.without_contact(self.partition.name)
+            raise append_errors.without_contact(self.partition.name)
 
     def check_latest(self) -> None:
         """Check that the high watermark is the end (KIP-207). Raises NotLeader, NoLeader, OffsetNotAvailable."""
         if self._core is None:
             raise self._not_leading()
         if not self.host.has_contact:
-            raise refusals.without_contact(self.partition.name)
+            raise append_errors.without_contact(self.partition.name)
         if self._core.latest_offset is None:
             raise OffsetNotAvailable(f"{self.partition.name}: the new leader does not know the high watermark yet")
 
@@ -202,14 +185,14 @@ class Replica:
     def on_state(self, found: VersionedState) -> None:
         known = self.state
         if known is not None and found.partition_epoch <= known.partition_epoch:
-            if self._is_unsure and self._core is not None and found.partition_epoch == known.partition_epoch:
-                self._is_unsure = False
+            if self._is_outcome_unknown and self._core is not None and found.partition_epoch == known.partition_epoch:
+                self._is_outcome_unknown = False
                 self._core.on_proposal_rejected()  # this state was read after the proposal and does not have it
             return
         self.state = found
         core = self._core
         if core is not None and found.state.leader_epoch == core.leader_epoch:
-            self._is_unsure = False
+            self._is_outcome_unknown = False
             self.do(core.on_state(found, self.host.now()))
             self._refresh_conditions()
         elif self.host.member is not None:
@@ -225,9 +208,9 @@ class Replica:
             self.do(core.on_confirmed(found.partition_epoch, self.host.now()))
             self._refresh_conditions()
 
-    def on_unsure(self, core: Leader) -> None:
+    def on_outcome_unknown(self, core: Leader) -> None:
         """Note that the outcome of the proposal is unknown. The next state from the store decides it."""
-        self._is_unsure = self._is_unsure or core is self._core
+        self._is_outcome_unknown = self._is_outcome_unknown or core is self._core
 
     def on_nodes(self) -> None:
         """Apply a change of the host's registrations."""
@@ -245,7 +228,7 @@ class Replica:
         self._update_acceptance()
 
     @property
-    def is_settled(self) -> bool:
+    def is_fully_committed(self) -> bool:
         """True if no appended record would be missing on the next leader."""
         return self._core is None or self.partition.high_watermark >= self.partition.log_end
 
@@ -298,7 +281,8 @@ class Replica:
                 return False
             log_ = self.partition.log
             if log_.leader_epoch >= role.leader_epoch:  # this process has lost what it acknowledged as this leader
-                log.warning("not led again", extra={"partition": self.partition.name, "epoch": role.leader_epoch})
+                words = {"partition": self.partition.name, "epoch": role.leader_epoch}
+                log.warning("cannot lead twice in one leader epoch", extra=words)
                 return False
             try:
                 await self.shard.start_epoch(self.partition, role.leader_epoch)
@@ -346,7 +330,7 @@ class Replica:
         if self._core is None:
             return
         self._core = None
-        self._is_unsure = False
+        self._is_outcome_unknown = False
         self._update_acceptance()
         self._committer.fail_queued(self.partition, self._not_leading())
         if isinstance(role, Follow | Lead):
@@ -357,7 +341,7 @@ class Replica:
 
     def _fail_acks(self) -> None:
         if self._core is None:  # otherwise it leads again, with all records that are waited for
-            self.partition.watermark.acks.fail_present(refusals.leadership_lost(self.partition.name))
+            self.partition.watermark.acks.fail_present(append_errors.leadership_lost(self.partition.name))
 
     def positions_moved(self, now: float) -> None:
         """Pass the new ends of the log to the leader core, and apply its effects."""
@@ -396,4 +380,4 @@ class Replica:
         self._accepts_all = core is not None and core.has_enough_replicas
 
     def _not_leading(self) -> EngineError:
-        return refusals.not_leading(self.partition.name, self.role, is_known=self.state is not None)
+        return append_errors.not_leading(self.partition.name, self.role, is_known=self.state is not None)

@@ -313,7 +313,7 @@ class ReplicaHost:
                     if found is not None:
                         replica.on_state(found)
                 case OutcomeUnknown():
-                    replica.on_unsure(core)
+                    replica.on_outcome_unknown(core)
 
     async def _tick_forever(self) -> None:
         while True:

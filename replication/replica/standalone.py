@@ -2,14 +2,13 @@
 
 Has no leader core: without followers there is nothing to count, and the partition commits by itself what it has stored
 (engine/partition/partition.py). A node of a cluster has replica.py and replica_host.py instead, which answer the same
-calls.
+calls; both kinds queue appends as `AppendingReplica` does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Iterable
 
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
@@ -17,46 +16,38 @@ from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
-from replication import refusals
 from replication.cores.role import Lead
-from replication.replica.acks import Acks, forget
-from replication.replica.replica import Replica
+from replication.replica.acks import Acks, retrieve_exception
+from replication.replica.append_errors import ack_timeout, not_leading
 
 
-class StandaloneReplica:
-    """The only replica of one partition. The methods are those that clients call on a Replica."""
+class AppendingReplica:
+    """Takes the appends of one partition, as on a standalone node, which accepts each of them.
 
-    def __init__(self, partition: Partition, committer: Committer, node_id: int) -> None:
+    replica.py overrides what differs in a cluster: whether an append is accepted, and what ends a wait.
+    """
+
+    def __init__(self, partition: Partition, committer: Committer) -> None:
         self.partition = partition
         self._committer = committer
-        self._node_id = node_id
-
-    def __repr__(self) -> str:
-        return f"StandaloneReplica({self.partition!r})"
-
-    @property
-    def in_sync(self) -> list[int]:
-        return [self._node_id]
-
-    @property
-    def lag(self) -> dict[str, int]:
-        """Return an empty dict: there are no other replicas."""
-        return {}
 
     def check_append(self, acks: Acks) -> None:
         """Accept every append. `min_insync_replicas` is capped at the number of replicas."""
 
     def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
-        """Queue a batch with acks=0, without a result. Raises the error of an offline partition."""
-        self._committer.append(self.partition, batch, conditions, wants_sync=False).add_done_callback(forget)
+        """Queue a batch with acks=0, without a result. Raises as `append`."""
+        self.check_append(Acks.NONE)
+        written = self._committer.append(self.partition, batch, conditions, wants_sync=False)
+        written.add_done_callback(retrieve_exception)
 
     def append(
         self, batch: bytes | bytearray, acks: Acks, conditions: AppendConditions | None = None
     ) -> asyncio.Future[Appended]:
         """Queue a batch now, so that calls keep their order. The future returns its positions once it is written.
 
-        Raises the error of an offline partition.
+        Raises the errors of `check_append`, and the error of an offline partition, with nothing queued.
         """
+        self.check_append(acks)
         wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
         return self._committer.append(self.partition, batch, conditions, wants_sync=wants_sync)
 
@@ -82,7 +73,27 @@ class StandaloneReplica:
                     await watermark.acks.wait_until(deadline, end)
             return appended
         except TimeoutError:
-            raise refusals.ack_timeout(self.partition.name, acks.value, timeout_ms) from None
+            raise ack_timeout(self.partition.name, acks.value, timeout_ms) from None
+
+
+class StandaloneReplica(AppendingReplica):
+    """The only replica of one partition. The methods are those that clients call on a Replica."""
+
+    def __init__(self, partition: Partition, committer: Committer, node_id: int) -> None:
+        super().__init__(partition, committer)
+        self._node_id = node_id
+
+    def __repr__(self) -> str:
+        return f"StandaloneReplica({self.partition!r})"
+
+    @property
+    def in_sync(self) -> list[int]:
+        return [self._node_id]
+
+    @property
+    def lag(self) -> dict[str, int]:
+        """Return an empty dict: there are no other replicas."""
+        return {}
 
     async def confirm_leading(self) -> None:
         """Return at once: no other node can lead."""
@@ -94,24 +105,7 @@ class StandaloneReplica:
         """Check the caller's epoch. Raises NotLeader if it is newer than the log's."""
         epoch = self.partition.log.leader_epoch
         if epoch < least_epoch:
-            raise refusals.not_leading(self.partition.name, Lead(epoch), is_known=True)
-
-
-AnyReplica = Replica | StandaloneReplica
-
-
-class Replicas(Protocol):
-    """The replicas of a shard: permanent leaders on a standalone node, or as the cluster's state demands."""
-
-    @property
-    def by_partition(self) -> Mapping[Partition, AnyReplica]:
-        """The replicas of the open partitions."""
-
-    def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None: ...
-    def closed(self, partitions: Iterable[Partition]) -> None: ...
-    def positions_moved(self, partition: Partition) -> None: ...
-    def partition_went_offline(self, partition: Partition) -> None: ...
-    def leading_epoch(self, partition: Partition) -> int | None: ...
+            raise not_leading(self.partition.name, Lead(epoch), is_known=True)
 
 
 class StandaloneReplicas:

@@ -136,35 +136,35 @@ def merge_names(published: Members, seen: Members) -> Members:
 def grow(published: Type, seen: Type) -> Type:
     """Extends a published type: null gets the seen type, a struct gets new members; others do not change."""
     if published == "null":
-        return settle(seen)
+        return published_type(seen)
     if not (isinstance(published, list) and isinstance(seen, list) and published[0] == seen[0]):
         return published
     if published[0] == "array":
         return ["array", grow(published[1], seen[1])]
     before = dict(published[1])
     members = [
-        [name, _settle_within(kind) if before.get(name, "null") == "null" else grow(before[name], kind)]
+        [name, _published_within(kind) if before.get(name, "null") == "null" else grow(before[name], kind)]
         for name, kind in merge_names(published[1], _with_columns(seen[1]))
     ]
     return ["struct", members] if _is_storable(members) else published
 
 
-def settle(kind: Type) -> Type:
+def published_type(kind: Type) -> Type:
     """Returns the type to publish; null if only null, {} or [] were seen."""
     if isinstance(kind, str):
         return kind
     if kind[0] == "array":
-        return "null" if kind[1] == "null" else ["array", _settle_within(kind[1])]
-    members = [[name, _settle_within(one)] for name, one in _with_columns(kind[1])]
+        return "null" if kind[1] == "null" else ["array", _published_within(kind[1])]
+    members = [[name, _published_within(one)] for name, one in _with_columns(kind[1])]
     if not columns(members):
         return "null"
     return ["struct", members] if _is_storable(members) else "json"
 
 
-def _settle_within(kind: Type) -> Type:
+def _published_within(kind: Type) -> Type:
     """Inside another type, {} and [] become JSON text, because a column cannot be added there later."""
-    settled = settle(kind)
-    return "json" if settled == "null" and kind != "null" else settled
+    published = published_type(kind)
+    return "json" if published == "null" and kind != "null" else published
 
 
 def columns(members: Members) -> Members:

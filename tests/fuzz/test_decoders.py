@@ -25,7 +25,7 @@ from engine.format.decompression import Broken, DoesNotFit, unpack
 from engine.format.index import SegmentIndex, _sealed, load_index
 from engine.format.small_file import read_rows, rows_as_text
 from engine.log.leader_epochs import EpochStart, load_epochs
-from engine.log.recovery import LastStop
+from engine.log.recovery import LastShutdown
 from engine.runtime.disk import RealDisk
 from engine.tiering.manifest.aux_object import decode_aux
 from engine.tiering.manifest.encoding import decode_manifest, decode_sub_manifest, encode_manifest, with_checksum
@@ -322,7 +322,7 @@ def test_leader_epochs_on_file(tmp_path_factory, data: bytes) -> None:
 def test_recovery_points_on_file(tmp_path_factory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("points")
     (path / "recovery-points").write_bytes(data)
-    directory = DataDirectory(RealDisk(), str(path), Identity("c", 1), last_stop=LastStop.CLEAN)
+    directory = DataDirectory(RealDisk(), str(path), Identity("c", 1), last_shutdown=LastShutdown.CLEAN)
     directory.load_checkpoints()
 
 
@@ -343,7 +343,7 @@ def test_the_meta_file(tmp_path_factory, data: bytes) -> None:
     with suppress(StartRefused):
         _identify_additional(disk, str(path), identity, lambda: "id")
     with suppress(StartRefused):
-        _known_directories(disk, DataDirectory(disk, str(path), identity, last_stop=LastStop.CLEAN))
+        _known_directories(disk, DataDirectory(disk, str(path), identity, last_shutdown=LastShutdown.CLEAN))
 
 
 TOPIC = _encoded(TopicRecord("t", "id", 3, 1, {"segment_ms": 60_000}, 5))

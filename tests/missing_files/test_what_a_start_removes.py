@@ -46,7 +46,7 @@ async def test_a_topic_without_its_topic_json_stays_and_is_reported(home, clock,
     before = tree(home)
     for _ in range(2):
         async with running_node(home.parents[2], clock) as node:
-            assert node.shard.catalog.unidentified == {home.name: "t"}
+            assert node.shard.catalog.without_metadata == {home.name: "t"}
             for read in (lambda: node.shard.topic("t"), lambda: node.shard.topic("other")):
                 with pytest.raises(EngineError) as refused:
                     read()

@@ -51,9 +51,9 @@ def _metrics(text: str) -> Iterator[Finding]:
         return [float(match["value"]) for match in SAMPLE.finditer(text) if match["name"] == name]
 
     offline, damaged = sum(of("penstock_offline_replicas")), sum(of("penstock_quarantined_segments"))
-    if unidentified := sum(of("penstock_unidentified_topics")):
+    if without_metadata := sum(of("penstock_topics_without_metadata")):
         todo = "see the node's log; restore topic.json and restart the node"
-        yield Finding("topics", FAIL, f"{unidentified:.0f} set aside", todo)
+        yield Finding("topics", FAIL, f"{without_metadata:.0f} set aside", todo)
     if offline:
         yield Finding(
             "partitions", FAIL, f"{offline:.0f} offline", "see the node's log; replace the disk and restart the node"
@@ -63,7 +63,7 @@ def _metrics(text: str) -> Iterator[Finding]:
         yield Finding("partitions", FAIL, f"{damaged:.0f} damaged segments", todo)
     else:
         yield Finding("partitions", OK, f"{sum(of('penstock_partitions')):.0f}, none offline or damaged")
-    if sum(of("penstock_last_stop_power_loss")):
+    if sum(of("penstock_last_shutdown_power_loss")):
         names = ("penstock_recovery_mid_log_truncations", "penstock_recovery_holes")  # older nodes have the second
         truncations = sum(sum(of(name)) for name in names)
         yield Finding(

@@ -150,7 +150,7 @@ async def test_no_read_touches_a_damaged_byte(opened):
         for offset in without(damage.start_offset, damage.end_offset):
             for max_bytes in (1, 5000, 1 << 20):
                 watermark = scene.partition.watermark
-                span = scene.partition.log.locate(offset, max_bytes, watermark.position, watermark.place)
+                span = scene.partition.log.locate(offset, max_bytes, watermark.position, watermark.byte_position)
                 assert isinstance(span, ReadSpan)
                 is_apart = span.end <= damage.start_position or span.start >= damage.end_position
                 assert span.segment is not segment or is_apart

@@ -15,7 +15,7 @@ import pytest
 from engine.errors import Corrupt, Damaged
 from engine.format import batch as record_batch
 from engine.format.batch import read_header
-from engine.log.recovery import LastStop
+from engine.log.recovery import LastShutdown
 from engine.runtime.disk import read_file
 from engine.testing.faulty_disk import FaultyDisk
 from engine.testing.recording_disk import RecordingDisk
@@ -129,7 +129,7 @@ async def test_after_a_power_loss_a_gap_above_the_recovery_point_ends_the_log_th
         with telling(f"byte {at}"):
             async with inline_node(disk, killed.teller.clock) as node:
                 node.kill()
-                assert node.shard.directory.last_stop is LastStop.POWER_LOSS
+                assert node.shard.directory.last_shutdown is LastShutdown.POWER_LOSS
                 assert node.shard.partition("t", 0).log_end in [base for base, _, _ in batches]
                 assert node.shard.recovered.mid_log_truncations == (at < last_at)
 

@@ -23,9 +23,9 @@ from engine.format.index import SegmentIndex, load_index
 from engine.format.small_file import rows_as_text
 from engine.log.damaged_ranges import Damage, decode_quarantine, encode_quarantine
 from engine.log.leader_epochs import load_epochs, save_epochs
-from engine.log.recovery import Checkpoint, LastStop
+from engine.log.recovery import Checkpoint, LastShutdown
 from engine.producers import key_window
-from engine.producers.fenced_file import load_fence
+from engine.producers.fence_file import load_fence
 from engine.producers.fencing import Fence
 from engine.producers.sequences import Producer
 from engine.producers.snapshots import State, decode_state, encode_state
@@ -189,7 +189,7 @@ def test_the_engine_reads_and_writes_snapshots_as_shown() -> None:
 
 def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.RECOVERY_POINTS).write_text(EXAMPLES["recovery-points"])
-    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_stop=LastStop.KILLED)
+    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_shutdown=LastShutdown.KILLED)
     points = directory.load_checkpoints()
     topic_id = "eaa0ec4499334a868153b0a426f98c19"
     assert points == {f"{topic_id}/0": Checkpoint(6, 0), f"{topic_id}/1": Checkpoint(118, 40)}
@@ -201,7 +201,7 @@ def test_the_engine_reads_and_writes_recovery_points_as_shown(tmp_path: Path) ->
 def test_recovery_points_of_format_1_are_still_read(tmp_path: Path) -> None:
     _, _, *rows, _ = EXAMPLES["recovery-points"].splitlines()
     (tmp_path / paths.RECOVERY_POINTS).write_text("\n".join(["penstock recovery-points 1", "2", *rows]) + "\n")
-    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_stop=LastStop.KILLED)
+    directory = DataDirectory(RealDisk(), str(tmp_path), Identity("", 1), last_shutdown=LastShutdown.KILLED)
     assert sorted(directory.load_checkpoints().values()) == [Checkpoint(6, 0), Checkpoint(118, 40)]
 
 
@@ -229,7 +229,7 @@ def test_the_engine_reads_the_kept_token_as_shown(tmp_path: Path) -> None:
 
 def test_replication_reads_and_writes_the_registration_state_as_shown(tmp_path: Path) -> None:
     (tmp_path / paths.REGISTRATION_STATE).write_text(EXAMPLES["vouching"])
-    found = load_registration_state(RealDisk(), str(tmp_path), LastStop.CLEAN)
+    found = load_registration_state(RealDisk(), str(tmp_path), LastShutdown.CLEAN)
     assert found == RegistrationState(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
     save_registration_state(RealDisk(), str(tmp_path), found)
     assert (tmp_path / paths.REGISTRATION_STATE).read_text() == EXAMPLES["vouching"]
@@ -258,7 +258,7 @@ def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -
     assert (tmp_path / paths.META).read_text() == EXAMPLES["meta"].rstrip()
     assert (tmp_path / paths.RUNNING).read_text() == EXAMPLES["running"].rstrip()
     directory = opened("another")
-    assert directory.last_stop is LastStop.POWER_LOSS, "running was there, from another boot"
+    assert directory.last_shutdown is LastShutdown.POWER_LOSS, "running was there, from another boot"
     directory.close_clean()
     assert not (tmp_path / paths.RUNNING).exists()
 

@@ -14,7 +14,7 @@ from engine.format import batch as record_batch
 from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import load_epochs, record_epoch
 from engine.log.log import Log, Run
-from engine.log.recovery import Checkpoint, LastStop, open_log
+from engine.log.recovery import Checkpoint, LastShutdown, open_log
 from engine.log.truncation import batch_start, reset_to, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
 from engine.settings import TopicSettings
@@ -24,12 +24,12 @@ DIRECTORY = "/data/t"
 SETTINGS = TopicSettings(segment_bytes=240)  # three batches
 
 
-def opened(disk: RecordingDisk, recovery_point: int = 0, last_stop: LastStop = LastStop.KILLED) -> Log:
+def opened(disk: RecordingDisk, recovery_point: int = 0, last_shutdown: LastShutdown = LastShutdown.KILLED) -> Log:
     if disk.stat(DIRECTORY) is None:
         disk.mkdir(DIRECTORY)
         disk.fsync_dir("/data")
         disk.fsync_dir("/")
-    return open_log(disk, DIRECTORY, Checkpoint(recovery_point), last_stop, now_ms=1)[0]
+    return open_log(disk, DIRECTORY, Checkpoint(recovery_point), last_shutdown, now_ms=1)[0]
 
 
 def batch(value: str, base_offset: int = 0, epoch: int = 0, count: int = 1) -> bytearray:
@@ -106,7 +106,7 @@ def test_what_was_cut_does_not_come_back_after_a_power_loss():
     log = grown(disk)
     truncate_to(log, 7)
     for state in disk.crash_states(60, Random(1)):
-        found = opened(state, recovery_point=6, last_stop=LastStop.POWER_LOSS)
+        found = opened(state, recovery_point=6, last_shutdown=LastShutdown.POWER_LOSS)
         assert values(found) == "aabbcc"
 
 
@@ -128,7 +128,7 @@ def cut_off_in_the_middle() -> Iterator[tuple[int, RecordingDisk]]:
 def test_a_power_loss_in_the_middle_leaves_a_prefix():
     for operation, disk in cut_off_in_the_middle():
         for state in disk.crash_states(12, Random(operation)):
-            found = values(opened(state, recovery_point=2, last_stop=LastStop.POWER_LOSS))
+            found = values(opened(state, recovery_point=2, last_shutdown=LastShutdown.POWER_LOSS))
             assert "aabbccddeeffgghhiijj".startswith(found)
             assert len(found) >= 2
 

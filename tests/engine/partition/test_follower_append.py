@@ -17,7 +17,7 @@ from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import load_epochs
 from engine.partition.follower_append import BATCHES_PER_GROUP
 from engine.producers.append_validator import Appended
-from engine.producers.fenced_file import load_fence
+from engine.producers.fence_file import load_fence
 from engine.producers.snapshots import decode_state
 from engine.runtime.disk import read_file
 from replication.replica.acks import Acks

@@ -214,7 +214,7 @@ async def test_a_node_that_is_alone_keeps_no_boundaries(node):
         await node.leaders["t", 0].append(record_batch.encode_values([b"v"], 5), Acks.LEADER)
     assert len(partition.watermark.boundaries) == 0
     await node.shard.committer.sync_all(node.shard.partitions)
-    assert (partition.high_watermark, partition.watermark.place) == (3, partition.log.end_position)
+    assert (partition.high_watermark, partition.watermark.byte_position) == (3, partition.log.end_position)
 
 
 def held_bytes(partition) -> int:

@@ -119,5 +119,5 @@ async def test_housekeeping_that_fails_for_one_partition_continues(new_node, cap
                 mock.patch.object(node.shard.housekeeping, "_expiry", planted),
             ):
                 await asyncio.sleep(1.2)
-            assert caplog.messages.count("expire failed") >= 2
+            assert caplog.messages.count("retention failed") >= 2
             assert planted is look or len(set(calls)) == 2

@@ -12,7 +12,7 @@ from engine.format import batch as record_batch
 from engine.format.control_batch import encode_fence
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.producers.append_validator import AppendConditions, AppendValidator
-from engine.producers.fenced_file import load_fence
+from engine.producers.fence_file import load_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.snapshots import State, save_state, snapshot_offsets
 from engine.producers.state_transfer import encoded, import_state, take_snapshot

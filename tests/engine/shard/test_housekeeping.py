@@ -116,4 +116,4 @@ async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(
             while not disk.rules[0].matched:
                 await asyncio.sleep(0.001)
             await node.shard.delete_topic("t")
-    assert "expire failed" not in caplog.messages
+    assert "retention failed" not in caplog.messages

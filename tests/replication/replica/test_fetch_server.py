@@ -204,7 +204,7 @@ async def test_who_begins_in_the_middle_is_handed_what_came_before(parts, server
     parts["a"].refusal = OutOfRange(9, 12, 3)
     (answered,) = (await follower.fetch({"a": 5})).responses
     assert answered.answer_to(FollowerFetch(2, 1, 1, 5, 5, 1)) == OutOfRange(9, 12, 3)
-    assert answered.handed_offset == 8
+    assert answered.producer_state_offset == 8
     assert bytes(follower.data[0]) == b"what came before"
 
 

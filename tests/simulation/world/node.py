@@ -186,9 +186,9 @@ class Life(StoreClient):
         self.data = open_data_directory(
             disk, DATA_DIR, node_id=self.node_id, cluster_id="sim", boot_id=boot_id, new_id=lambda: "sim"
         )
-        self.registration_state = load_registration_state(disk, DATA_DIR, self.data.last_stop)
+        self.registration_state = load_registration_state(disk, DATA_DIR, self.data.last_shutdown)
         self._points = dict(self.data.load_checkpoints())
-        self.log("starts (%s)", self.data.last_stop.value)
+        self.log("starts (%s)", self.data.last_shutdown.value)
         for name in disk.listdir(f"{DATA_DIR}/topics"):
             self._host(name)
         self.data.mark_recovered()

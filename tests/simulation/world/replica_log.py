@@ -58,7 +58,7 @@ class ReplicaLog:
             directory.disk.fsync_dir(f"{directory.path}/topics")
             directory.disk.fsync_dir(directory.path)
         checkpoint = points.get(name, Checkpoint())
-        self.log, self.report = open_log(directory.disk, path, checkpoint, directory.last_stop, now_ms=now_ms)
+        self.log, self.report = open_log(directory.disk, path, checkpoint, directory.last_shutdown, now_ms=now_ms)
         self.validator = self._rebuilt(now_ms)
         self.durable_end = self.log.log_end
         self.offline: EngineError | OSError | None = None

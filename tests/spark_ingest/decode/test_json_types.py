@@ -15,7 +15,7 @@ from spark_ingest.decode.json_types import (
     infer,
     merge,
     merge_all,
-    settle,
+    published_type,
     spark_ddl,
 )
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
@@ -79,8 +79,8 @@ def test_column_names_differ_for_spark(values: list[dict[str, object]]) -> None:
 
 @given(VALUES)
 def test_settling_is_settled(value: object) -> None:
-    once = settle(infer(value))
-    assert settle(once) == once
+    once = published_type(infer(value))
+    assert published_type(once) == once
 
 
 def test_a_member_that_was_only_null_becomes_a_column_when_it_holds_something() -> None:
@@ -105,7 +105,7 @@ def test_members_beyond_the_limit_get_no_column() -> None:
 
 
 def test_an_object_keyed_by_data_is_kept_as_json_text() -> None:
-    assert settle(infer({f"id-{at}": 1 for at in range(500)})) == "json"
+    assert published_type(infer({f"id-{at}": 1 for at in range(500)})) == "json"
 
 
 def test_ddl_quotes_names() -> None:

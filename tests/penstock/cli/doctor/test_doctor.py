@@ -133,7 +133,7 @@ def test_what_a_node_says_of_damage_is_a_failure() -> None:
     found = {finding.name: finding for finding in node_checks._metrics(text + "penstock_tier_lag_seconds 7000.0\n")}
     assert (found["partitions"].level, found["partitions"].found) == ("fail", "2 offline")
     assert found["tiering"].level == "warn"
-    (topics,) = (one for one in node_checks._metrics("penstock_unidentified_topics 1.0\n") if one.name == "topics")
+    (topics,) = (one for one in node_checks._metrics("penstock_topics_without_metadata 1.0\n") if one.name == "topics")
     assert (topics.level, topics.found) == ("fail", "1 set aside")
     text = "penstock_quarantined_segments 1.0\nprocess_open_fds 90.0\nprocess_max_fds 100.0\n"
     found = {finding.name: finding for finding in node_checks._metrics(text)}

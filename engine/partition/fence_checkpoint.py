@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 
 from engine.errors import storage_error
 from engine.partition.partition import Partition
-from engine.producers.fenced_file import save_fence
+from engine.producers.fence_file import save_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.runtime.disk import Disk
 

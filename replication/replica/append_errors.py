@@ -1,4 +1,4 @@
-"""The messages of rejected appends and of failed acknowledgements. Their error classes are in errors.py."""
+"""The errors of rejected appends and of failed acknowledgements. replication/errors.py has their classes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from replication.cores.leader import Leader
 from replication.cores.progress import AckVerdict
 from replication.cores.role import Follow, Lead, Role
 from replication.errors import (
+    MAYBE_STORED,
     LeadershipLost,
     NoLeader,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeader,
 )
-
-MAYBE_STORED = "the records may be committed; a retry without an Idempotency-Key or Producer-Seq may store them twice"
 
 
 def not_leading(name: str, role: Role, *, is_known: bool) -> EngineError:

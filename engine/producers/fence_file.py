@@ -1,6 +1,6 @@
 """The file `fenced` beside a log: records that it has had a fencing token, and the one whose batch was deleted.
 
-Layout: engine/format/FORMAT.md; reasons and times of its writes: engine/partition/fence_keeping.py.
+Layout: engine/format/FORMAT.md; reasons and times of its writes: engine/partition/fence_checkpoint.py.
 """
 
 from __future__ import annotations

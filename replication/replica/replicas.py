@@ -1,0 +1,28 @@
+"""The replicas of a shard's partitions, standalone or in a cluster, as their callers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from engine.partition.partition import Partition
+from engine.shard.served_topics import Topic
+from engine.shard.shard import Shard
+from replication.replica.replica import Replica
+from replication.replica.standalone import StandaloneReplica
+
+AnyReplica = Replica | StandaloneReplica
+
+
+class Replicas(Protocol):
+    """The replicas of a shard: permanent leaders on a standalone node, or as the cluster's state demands."""
+
+    @property
+    def by_partition(self) -> Mapping[Partition, AnyReplica]:
+        """The replicas of the open partitions."""
+
+    def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None: ...
+    def closed(self, partitions: Iterable[Partition]) -> None: ...
+    def positions_moved(self, partition: Partition) -> None: ...
+    def partition_went_offline(self, partition: Partition) -> None: ...
+    def leading_epoch(self, partition: Partition) -> int | None: ...
