@@ -2,7 +2,8 @@
 
 It takes the stages of gateway/produce and gateway/fetch, inside the same middleware. It decides nothing about a
 request: a head with anything that it does not know, and a head that any check refuses, goes to aiohttp's application,
-which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept.
+which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept, except
+where a header differs by request, as an Idempotency-Key does.
 Invariants: kept values depend on nothing but the head and the node's settings; a token is checked for every request;
 what is kept is bounded.
 """
@@ -32,9 +33,10 @@ CHARS_MAX = 1024  # of the headers, and of path and query, of what is kept: clie
 
 # The headers that a hot route or the middleware reads. Others are ignored, as aiohttp's application ignores them.
 _READ = frozenset({"host", "content-type", "content-encoding", "accept", "accept-encoding", "authorization",
-                   "if-none-match", "transfer-encoding"})  # fmt: skip
-_LONG = frozenset({"origin", "x-request-id", "idempotency-key"})
-_LONG_PREFIXES = ("penstock-", "producer-", "ce-")
+                   "if-none-match", "transfer-encoding", "penstock-client-id", "penstock-forward", "penstock-rack",
+                   "penstock-leader-epoch", "producer-id", "producer-epoch"})  # fmt: skip
+_VARYING = frozenset({"x-request-id", "idempotency-key", "producer-seq"})
+_VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours
 _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
 _TOPIC = "/v1/topics/{topic}/records"
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
@@ -50,6 +52,13 @@ class KnownHead(NamedTuple):
     handler: Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
+class _Headers(NamedTuple):
+    """The headers that are read. `is_kept`: equal ones are this object."""
+
+    read: RequestHeaders
+    is_kept: bool
+
+
 class ShortPath:
     """The short path of one application."""
 
@@ -58,7 +67,7 @@ class ShortPath:
         self._app = app
         self._middleware = app[MIDDLEWARE]
         self._is_open = not self._middleware.origins.is_open  # else answers differ by origin
-        self._headers: dict[tuple[str, tuple[Header, ...]], RequestHeaders] = {}
+        self._headers: dict[tuple[str, tuple[Header, ...]], _Headers] = {}
         self._produces: dict[tuple[RequestHeaders, str, str], KnownHead] = {}
 
     def __repr__(self) -> str:
@@ -72,15 +81,18 @@ class ShortPath:
         target = _TARGET.fullmatch(head.path)
         if target is None or len(head.path) + len(head.query) > CHARS_MAX:
             return None
-        headers = self._headers_of(head, version)
-        if headers is None:
+        found = self._headers_of(head, version)
+        if found is None:
             return None
+        headers, is_kept = found
         topic, partition = target.groups()
         if method == "GET":
             if partition is None or SSE in headers.all.get("Accept", "").lower():
                 return None
             match_info = {"topic": topic, "partition": partition}
             return KnownHead(_PARTITION, "fetch", match_info, headers, self._fetch)
+        if not is_kept:
+            return self._known_produce(head, version, headers, topic, partition)
         key = (headers, head.path, head.query)
         known = self._produces.get(key)
         if known is None:
@@ -135,32 +147,42 @@ class ShortPath:
 
         return KnownHead(route, operation, match_info, headers, store)
 
-    def _headers_of(self, head: RequestHead, version: HttpVersion) -> RequestHeaders | None:
+    def _headers_of(self, head: RequestHead, version: HttpVersion) -> _Headers | None:
         """Returns the headers that are read, once they have passed the middleware's checks."""
-        pairs = []
+        pairs, is_kept = [], True
         for name, value in head.headers:
             lower = name.lower()
             if lower in _READ:
                 pairs.append((lower, value))
-            elif lower in _LONG or lower.startswith(_LONG_PREFIXES):
+            elif lower in _VARYING or lower.startswith(_VARYING_PREFIXES):
+                pairs.append((lower, value))
+                is_kept = False
+            elif lower == "origin":
                 return None
         if head.authority:
             if head.version != "2" or any(name == "host" for name, _ in pairs):
                 return None
             pairs.append(("host", head.authority))
+        if not is_kept:
+            headers = self._checked(head, version, pairs)
+            return None if headers is None else _Headers(headers, False)
         key = (head.version, tuple(pairs))
-        headers = self._headers.get(key)
-        if headers is None:
-            if sum(len(value) for _, value in pairs) > CHARS_MAX:
-                return None
-            headers = RequestHeaders(CIMultiDictProxy(CIMultiDict(pairs)))
-            try:
-                self._middleware.check(self._head_alone(head, version, {}, headers))
-            except (Problem, EngineError):
+        kept = self._headers.get(key)
+        if kept is None:
+            headers = self._checked(head, version, pairs)
+            if headers is None or sum(len(value) for _, value in pairs) > CHARS_MAX:
                 return None
             if len(self._headers) >= KEPT_MAX:
                 self._headers.clear()
-            self._headers[key] = headers
+            kept = self._headers[key] = _Headers(headers, True)
+        return kept
+
+    def _checked(self, head: RequestHead, version: HttpVersion, pairs: list[Header]) -> RequestHeaders | None:
+        headers = RequestHeaders(CIMultiDictProxy(CIMultiDict(pairs)))
+        try:
+            self._middleware.check(self._head_alone(head, version, {}, headers))
+        except (Problem, EngineError):
+            return None
         return headers
 
     def _head_alone(

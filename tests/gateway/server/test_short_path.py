@@ -23,6 +23,7 @@ from tests.scale.count import SCALE
 from tests.tokens import add_token
 
 REQUESTS = min(SCALE, 2000)
+PRODUCER_ID = 0  # the first that a node gives
 SEED = 22
 SHORT, LONG = "topic-1", "topic-2"
 BATCH = bytes(record_batch.encode_values([b"1", b"{}"], 5))
@@ -65,6 +66,7 @@ HEADERS = (
     ("Content-Encoding", "gzip"),
     ("Content-Encoding", "br"),
     ("Idempotency-Key", "k1"),
+    ("Idempotency-Key", "k2"),
     ("Penstock-Key", "k"),
     ("Penstock-Forward", "never"),
     ("Penstock-Forward", "now"),
@@ -73,8 +75,10 @@ HEADERS = (
     ("Penstock-Client-Id", "me"),
     ("Penstock-Client-Id", "not me"),
     ("Penstock-Leader-Epoch", "0"),
+    ("Penstock-Rack", "r"),
     ("Producer-Id", "1"),
     ("ce-id", "1"),
+    ("ce-specversion", "1.0"),
     ("X-Request-Id", "mine"),
     ("X-Other", "1"),
     ("If-None-Match", "*"),
@@ -113,6 +117,8 @@ def request_of(random: Random, tokens: Sequence[str] = ()) -> bytes:
     if random.random() < 0.97:
         lines.append("Host: 127.0.0.1")
     lines += [f"{name}: {value}" for name, value in headers]
+    if random.random() < 0.1:
+        lines += [f"Producer-Id: {PRODUCER_ID}", "Producer-Epoch: 0", f"Producer-Seq: {random.choice((0, 0, 1, 2, 9))}"]
     if tokens and random.random() < 0.9:
         lines.append(f"Authorization: Bearer {random.choice(tokens)}")
     if random.random() < 0.1 and body:
@@ -205,8 +211,24 @@ async def differing(node: Node, requests: Sequence[bytes], lines: Callable[[], l
 async def test_both_paths_give_the_same_answers(tmp_path: Path, lines: Callable[[], list[dict[str, object]]]) -> None:
     random = Random(SEED)
     async with node_of(tmp_path) as node:
+        await node.server.produce.producer_ids.take()
         statuses = await differing(node, [request_of(random) for _ in range(REQUESTS)], lines)
     assert len(statuses) > 8, statuses
+
+
+async def test_requests_that_can_be_repeated_take_the_short_path(tmp_path: Path) -> None:
+    """Our client's producers send these headers with each request."""
+    sequenced = f"Penstock-Client-Id: me\r\nProducer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0\r\nProducer-Seq: %d\r\n"
+    async with node_of(tmp_path) as node, served(node, is_short=True) as (place, short):
+        await node.server.produce.producer_ids.take()
+        for headers in (sequenced % 0, sequenced % 1, sequenced % 1, "Idempotency-Key: k\r\nX-Request-Id: mine\r\n"):
+            head = f"POST /v1/topics/{SHORT}/partitions/0/records HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}"
+            rest = "Content-Type: application/x-ndjson\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1"
+            answer = await exchange(place, (head + rest).encode())
+            assert answer[9:12] == b"200", answer
+            assert (b"penstock-request-id: mine" in answer.lower()) == ("mine" in headers)
+        assert short.answered == 4
+        assert node.shard.topics[SHORT].partitions[0].log_end == 3
 
 
 async def test_both_paths_check_tokens(tmp_path: Path, lines: Callable[[], list[dict[str, object]]]) -> None:
