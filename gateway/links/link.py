@@ -1,9 +1,11 @@
 """Calls between processes: a name, small arguments, a payload; a reply or an error.
 
 Processes of one node use Unix sockets, nodes use connections that gateway/links/internal_link.py makes. Both ends trust
-each other. Frames are length-prefixed; arguments are MessagePack, payloads are raw bytes, so that a batch is not
-decoded on its way. Each handler has the type of its arguments, and they are decoded here, before it is called. Most are
-structs in array form: a newer version appends fields, an older one ignores them.
+each other. gateway/links/frames.py has the frames; arguments are MessagePack, payloads are raw bytes, so that a batch
+is not decoded on its way. Each handler has the type of its arguments, and they are decoded here, before it is called.
+Most are structs in array form: a newer version appends fields, an older one ignores them.
+All frames of a turn of the loop leave in one write, so that the other process wakes up once for them and appends their
+batches in one group.
 Invariants: (1) the payload bytes under way on a link are bounded, and beyond that a call is rejected at once; (2) a
 call ends at its deadline, when its caller is cancelled (the other side is notified) or when the link is lost, never
 later; (3) a slow reply delays no other one.
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import struct
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -24,6 +26,7 @@ from engine.errors import EngineError
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, keep_running
 from gateway.http.problems import KINDS, Problem
+from gateway.links.frames import CALL, CANCEL, FAILURE, REPLY, Frame, FrameReader, encode_frame
 
 A = TypeVar("A")
 Answer = tuple[object, bytes | bytearray]  # the result and its payload
@@ -31,8 +34,12 @@ Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and give
 
 BYTES_IN_FLIGHT_MAX = 128 * 1024 * 1024  # at most half of the bytes that wait for the disk (append_queue_bytes_max)
 
-_HEAD = struct.Struct(">BQII")  # kind, call, length of the arguments, length of the payload
-_CALL, _REPLY, _FAILURE, _CANCEL = range(4)
+SEND_BUFFER_BYTES = 1024 * 1024  # of the kernel: an answer of the usual size goes with one wake-up of each process
+_JOINED_BYTES_MAX = 64 * 1024  # small frames are joined for one buffer; larger payloads are not copied
+
+_call_of = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
 
 log = logging.getLogger("penstock.link")
 
@@ -76,25 +83,28 @@ class MalformedCall(EngineError):
 
 
 class Handler(NamedTuple):
-    """The type of a call's arguments, which msgspec decodes, and the function that is given them and the payload."""
+    """The type of a call's arguments, their decoder, and the function that is given them and the payload."""
 
     kind: Any
+    decode: Callable[[msgspec.Raw], Any]
     function: Callable[[Any, bytes], Awaitable[Answer]]
 
 
 def handler(kind: type[A], function: Callable[[A, bytes], Awaitable[Answer]]) -> Handler:
     """Return a handler whose function takes arguments of the type."""
-    return Handler(kind, function)
+    return Handler(kind, msgspec.msgpack.Decoder(kind).decode, function)
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One end of a connection; both ends may call. Handlers are given at construction."""
 
     def __init__(self, handlers: Mapping[str, Handler], on_lost: Callable[[Link], None] | None = None) -> None:
         self._handlers = handlers
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
+        self._reader = FrameReader()
+        self._outgoing: list[bytes | bytearray] = []  # of this turn of the loop
+        self._outgoing_bytes = 0
         self._numbers = itertools.count(1)
         self._calls: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
@@ -115,7 +125,9 @@ class Link(asyncio.Protocol):
     def begin(
         self, name: str, arguments: object, payload: bytes | bytearray = b""
     ) -> asyncio.Future[tuple[Any, bytes]]:
-        """Send a call now, so that calls keep their order. Cancelling the future cancels the call on the other side.
+        """Send a call at the end of this turn of the loop; calls keep their order.
+
+        Cancelling the future cancels the call on the other side.
 
         Raises Busy when too much is under way, LinkDown when there is no link: then nothing was sent.
         """
@@ -128,7 +140,7 @@ class Link(asyncio.Protocol):
         self._calls[number] = future
         self.bytes_in_flight += len(payload)
         future.add_done_callback(lambda done: self._ended(number, len(payload), done))
-        self._send(_CALL, number, (name, arguments), payload)
+        self._send(CALL, number, (name, arguments), payload)
         return future
 
     async def call(
@@ -143,12 +155,16 @@ class Link(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
+            self._flush()
             self._transport.close()
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
+        end: socket.socket | None = transport.get_extra_info("socket")
+        if end is not None:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -160,59 +176,61 @@ class Link(asyncio.Protocol):
         if self._on_lost is not None:
             self._on_lost(self)
 
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        position, end = 0, len(self._buffer)
-        while end - position >= _HEAD.size:
-            kind, number, arguments_length, payload_length = _HEAD.unpack_from(self._buffer, position)
-            body = position + _HEAD.size
-            if end - body < arguments_length + payload_length:
-                break
-            with memoryview(self._buffer) as view:
-                arguments = msgspec.msgpack.decode(view[body : body + arguments_length])
-                payload = bytes(view[body + arguments_length : body + arguments_length + payload_length])
-            position = body + arguments_length + payload_length
-            self._received(kind, number, arguments, payload)
-        del self._buffer[:position]
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.free()
 
-    def _received(self, kind: int, number: int, arguments: list[Any], payload: bytes) -> None:
-        if kind == _CALL:
-            task = in_background(
-                self._serve(number, arguments[0], arguments[1], payload), "answering a call of another process"
-            )
+    def buffer_updated(self, nbytes: int) -> None:
+        for frame in self._reader.received(nbytes):
+            self._received(frame)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes that were read before the connection became a link."""
+        left = memoryview(data)
+        while left:
+            room = self._reader.free()
+            count = min(len(room), len(left))
+            room[:count] = left[:count]
+            self.buffer_updated(count)
+            left = left[count:]
+
+    def _received(self, frame: Frame) -> None:
+        kind, number, arguments, payload = frame
+        if kind == CALL:
+            name, raw = _call_of(arguments)
+            task = in_background(self._serve(number, name, raw, payload), "answering a call of another process")
             self._serving[number] = task
-        elif kind == _CANCEL:
+        elif kind == CANCEL:
             if (serving := self._serving.pop(number, None)) is not None:
                 serving.cancel()
         elif (future := self._calls.get(number)) is not None and not future.done():
-            if kind == _REPLY:
-                future.set_result((arguments, payload))
+            if kind == REPLY:
+                future.set_result((_decode(arguments), payload))
             else:
-                future.set_exception(RemoteFailure(*arguments))
+                future.set_exception(RemoteFailure(*_decode(arguments)))
 
-    async def _serve(self, number: int, name: str, arguments: object, payload: bytes) -> None:
+    async def _serve(self, number: int, name: str, arguments: msgspec.Raw, payload: bytes) -> None:
         try:
             function, decoded = self._decoded(name, arguments)
             result, answer = await function(decoded, payload)
-            self._send(_REPLY, number, result, answer)
+            self._send(REPLY, number, result, answer)
         except EngineError as error:
             fields = (error.code, str(error), error.retryable, error.no_side_effects, error.members)
-            self._send(_FAILURE, number, fields)
+            self._send(FAILURE, number, fields)
         except Problem as problem:
             kind = KINDS[problem.code]
             fields = (problem.code, problem.detail, kind.retryable, kind.no_side_effects, problem.members)
-            self._send(_FAILURE, number, fields)
+            self._send(FAILURE, number, fields)
         except Exception:
             log.exception("a call between processes failed", extra={"call": name})
-            self._send(_FAILURE, number, ("internal", f"{name} failed; it has been logged", True, False, {}))
+            self._send(FAILURE, number, ("internal", f"{name} failed; it has been logged", True, False, {}))
         finally:
             self._serving.pop(number, None)
 
-    def _decoded(self, name: str, arguments: object) -> tuple[Callable[[Any, bytes], Awaitable[Answer]], Any]:
+    def _decoded(self, name: str, arguments: msgspec.Raw) -> tuple[Callable[[Any, bytes], Awaitable[Answer]], Any]:
         """Return the function of a call, and its decoded arguments. Raises MalformedCall."""
         try:
-            kind, function = self._handlers[name]
-            return function, msgspec.convert(arguments, kind)
+            _, decode, function = self._handlers[name]
+            return function, decode(arguments)
         except KeyError:
             error = MalformedCall(f"this process does not know the call {name}")
         except msgspec.ValidationError as invalid:
@@ -223,15 +241,28 @@ class Link(asyncio.Protocol):
     def _send(self, kind: int, number: int, arguments: object, payload: bytes | bytearray = b"") -> None:
         if self._transport is None:
             return
-        encoded = msgspec.msgpack.encode(arguments)
-        self._transport.writelines([_HEAD.pack(kind, number, len(encoded), len(payload)), encoded, payload])
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing += encode_frame(kind, number, _encode(arguments), payload)
+        self._outgoing_bytes += len(payload)
+
+    def _flush(self) -> None:
+        """Write the frames of this turn."""
+        if self._transport is None or not self._outgoing:
+            return
+        pieces, self._outgoing = self._outgoing, []
+        is_small, self._outgoing_bytes = self._outgoing_bytes < _JOINED_BYTES_MAX, 0
+        if is_small:
+            self._transport.write(b"".join(pieces))
+        else:
+            self._transport.writelines(pieces)
 
     def _ended(self, number: int, size_bytes: int, future: asyncio.Future[tuple[Any, bytes]]) -> None:
         self._calls.pop(number, None)
         self.bytes_in_flight -= size_bytes
         # marks the error as retrieved: the caller may have left
         if future.cancelled() or isinstance(future.exception(), TimeoutError):
-            self._send(_CANCEL, number, None)
+            self._send(CANCEL, number, None)
 
 
 def _cancel(task: asyncio.Task[None]) -> None:

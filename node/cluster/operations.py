@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 
 from gateway.admin.cluster_rows import ReassignmentRow, reassignment_rows
 from gateway.admin.operation_calls import (
@@ -19,7 +19,7 @@ from gateway.admin.operation_calls import (
     Operation,
     Reassign,
 )
-from gateway.links.link import Answer, Handler
+from gateway.links.link import Answer, Handler, handler
 from replication.cluster.agent import ClusterAgent
 from replication.cluster.keys import partition_key
 from replication.cluster.store_calls import with_store_timeout
@@ -50,7 +50,7 @@ class ClusterOperator:
         async def operate(operation: Operation, _: bytes) -> Answer:
             return await with_store_timeout(self._agent.session, partial(self._operate, operation)), b""
 
-        return {"operate": Handler(Operation, operate)}
+        return {"operate": handler(cast(Any, Operation), operate)}
 
     async def _operate(self, operation: Operation) -> object:
         match operation:

@@ -19,7 +19,7 @@ from gateway.links import internal_link
 from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
-from gateway.links.link import Handler, LinkClient, LinkLost, LinkRejected, RemoteFailure
+from gateway.links.link import LinkClient, LinkLost, LinkRejected, RemoteFailure, handler
 
 OURS = Credentials("cluster-1", "a secret")
 FOREIGN = [replace(OURS, secret="another"), replace(OURS, secret=""), replace(OURS, cluster_id="cluster-2")]
@@ -43,7 +43,7 @@ async def reversed_body(body: bytes) -> list[bytes]:
     return [body[:0:-1], body[:1]]
 
 
-HANDLERS = {name: Handler(Any, function) for name, function in (("echo", echo), ("refuse", refuse), ("stay", stay))}
+HANDLERS = {name: handler(Any, function) for name, function in (("echo", echo), ("refuse", refuse), ("stay", stay))}
 
 
 class Node:

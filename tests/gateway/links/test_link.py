@@ -13,7 +13,7 @@ import pytest
 from engine.errors import UnknownTopic
 from gateway.http.problems import Problem, from_engine
 from gateway.links import link as link_module
-from gateway.links.link import Busy, Handler, Link, LinkClient, LinkLost, RemoteFailure, handler, listen
+from gateway.links.link import Busy, Link, LinkClient, LinkLost, RemoteFailure, handler, listen
 from gateway.links.process_links import ProcessLinks
 
 
@@ -61,7 +61,7 @@ async def other() -> Peer:
 async def caller(other: Peer, tmp_path: Path) -> AsyncIterator[LinkClient]:
     path = str(tmp_path / "s")
     names = ("echo", "refuse", "object", "break_down", "wait")
-    handlers = {name: Handler(Any, getattr(other, name)) for name in names}
+    handlers = {name: handler(Any, getattr(other, name)) for name in names}
     server = await listen(path, {**handlers, "typed": handler(Typed, other.echo)})
     caller = LinkClient(path)
     caller.connect()
@@ -191,3 +191,43 @@ async def test_a_process_is_ready_once_its_siblings_have_answered(tmp_path: Path
     assert links.links()[0].is_up
     links.close()
     server.close()
+
+
+class Written(asyncio.Transport):
+    """Counts writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.writes.append(b"".join(list_of_data))
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("size", [10, 50_000])
+async def test_the_calls_of_a_turn_leave_in_one_write_and_their_replies_too(size: int) -> None:
+    async def echo(arguments: Any, payload: bytes) -> tuple[Any, bytes]:
+        return arguments, payload
+
+    to, back = Written(), Written()
+    caller, callee = Link({}), Link({"echo": handler(Any, echo)})
+    caller.connection_made(to)
+    callee.connection_made(back)
+    calls = [caller.begin("echo", number, b"x" * size) for number in range(20)]
+    assert to.writes == []
+    await asyncio.sleep(0)
+    assert len(to.writes) == 1
+    callee.data_received(to.writes[0])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(back.writes) == 1
+    caller.data_received(back.writes[0])
+    assert [call.result() for call in calls] == [(number, b"x" * size) for number in range(20)]
+    caller.begin("echo", 1).cancel()
+    caller.close()
+    assert len(to.writes) == 2, "what is not sent yet is sent before the end"

@@ -12,7 +12,7 @@ import pytest
 from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
-from gateway.links.link import Handler, LinkDown, LinkLost
+from gateway.links.link import LinkDown, LinkLost, handler
 from gateway.links.process_links import ProcessLinks
 from replication.cluster.values import NodeInfo
 
@@ -29,7 +29,7 @@ class OtherNode:
 
     def __init__(self, port: int) -> None:
         self.listener = InternalListener(
-            OURS, {"name": Handler(Any, self.name), "stay": Handler(Any, self.stay)}, no_fetches
+            OURS, {"name": handler(Any, self.name), "stay": handler(Any, self.stay)}, no_fetches
         )
         self.port = port
         self.url = f"http://127.0.0.1:{self.port}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from gateway.admin.partition_calls import SetFence
 from gateway.fetch.multi_fetch import ReadArguments, WaitArguments
 from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.request import FetchRequest
-from gateway.links.link import Handler
+from gateway.links.link import Answer, handler
 from gateway.routing.calls import (
     AppendArguments,
     CheckAppendArguments,
@@ -72,9 +73,13 @@ KEPT: list[tuple[str, object]] = [
 ]
 
 
+async def no_answer(arguments: object, payload: bytes) -> Answer:
+    raise NotImplementedError
+
+
 async def kinds(tmp_path: Path) -> dict[str, object]:
     async with in_process(tmp_path) as gateway:
-        handlers = {**gateway.node.peer_handlers(), "operate": Handler(Operation, lambda *_: NotImplemented)}
+        handlers = {**gateway.node.peer_handlers(), "operate": handler(cast(Any, Operation), no_answer)}
         return {name: one.kind for name, one in handlers.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.links.link import Answer, Handler, LinkClient, listen
+from gateway.links.link import Answer, LinkClient, handler, listen
 from node.child_processes import Child
 from node.processes.liveness_watchdog import CHECKS, heartbeat, kill_if_silent
 
@@ -30,7 +30,7 @@ async def child_that(
     tmp_path: Path, answers: Callable[[Any, bytes], Awaitable[Answer]]
 ) -> AsyncIterator[tuple[Child, asyncio.subprocess.Process]]:
     path = str(tmp_path / "socket")
-    server, caller = await listen(path, {"heartbeat": Handler(object, answers)}), LinkClient(path)
+    server, caller = await listen(path, {"heartbeat": handler(object, answers)}), LinkClient(path)
     process = await asyncio.create_subprocess_exec("sleep", "600")
     try:
         yield Child(0, process, await caller.connected(TIMEOUT_S), is_ready=True), process

@@ -15,7 +15,7 @@ import pytest
 
 from engine.directory.log_directories import LogDirectories
 from engine.runtime.disk import RealDisk
-from gateway.links.link import Handler, LinkClient, LinkLost, listen
+from gateway.links.link import LinkClient, LinkLost, handler, listen
 from gateway.settings import NodeSettings
 from node.child_processes import Child
 from node.cluster.standalone_topics import Standalone
@@ -132,7 +132,7 @@ async def test_a_hung_process_does_not_keep_others_from_being_notified(tmp_path:
             return None, b""
 
         path = str(tmp_path / str(index))
-        return await listen(path, {"renew_tls": Handler(object, take)}), LinkClient(path)
+        return await listen(path, {"renew_tls": handler(object, take)}), LinkClient(path)
 
     made = [await server_of(index) for index in range(3)]
     links = [await caller.connected(30) for _, caller in made]

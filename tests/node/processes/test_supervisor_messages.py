@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.directory.topics import TopicRecord
-from gateway.links.link import Handler, LinkClient, LinkLost, listen
+from gateway.links.link import LinkClient, LinkLost, handler, listen
 from node.child_processes import call_links
 from node.messages import record_to
 from node.processes.shard_process import SupervisedChanges
@@ -51,7 +51,7 @@ async def linked(shard: Any, path: Path) -> AsyncIterator[tuple[SupervisedChange
 
     caller = LinkClient(str(path))
     changes = SupervisedChanges(shard, caller, is_standalone=True)
-    server = await listen(str(path), {**changes.handlers(), "all_ready": Handler(Any, all_ready)})
+    server = await listen(str(path), {**changes.handlers(), "all_ready": handler(Any, all_ready)})
     caller.connect()
     await caller.connected(30)
     yield changes, caller
