@@ -25,10 +25,12 @@ from loadtests.bench.cases import PLANS, Group, Plan, groups_of
 from loadtests.bench.figures import Row, row_of
 from loadtests.bench.machine import inspect_machine
 from loadtests.bench.open_rounds import Deliveries, prove
+from loadtests.bench.pinning import pinned
 from loadtests.bench.profiler import HOW_TO_GET, Profiler, py_spy
 from loadtests.bench.recovery import measure_recovery, recovery_lines
 from loadtests.bench.report import Report, print_report, to_json, to_markdown
 from loadtests.bench.rounds import RoundHook, Rounds, no_hook
+from loadtests.bench.shards import run_shards
 from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
@@ -60,6 +62,10 @@ HALF_OF = "single-acks-1"
     help="Sample the node and write stacks to this directory.",
 )
 @click.option("--no-h2load", is_flag=True, help="Use the built-in HTTP/1.1 generator instead of h2load.")
+@click.option(
+    "--shards", type=click.IntRange(2, 64), help="Measure a node of so many shards beside one of one process."
+)
+@click.option("--pin", "pins", is_flag=True, help="Give the generator and each server process cores of their own.")
 def main(
     plan_name: str,
     only: str,
@@ -70,6 +76,8 @@ def main(
     directory: Path | None,
     profile_to: Path | None,
     no_h2load: bool,
+    shards: int | None,
+    pins: bool,
 ) -> None:
     """Measure a fresh node beside a bare Granian function in the same run.
 
@@ -86,12 +94,21 @@ def main(
     generators = Generators(use_h2load=not no_h2load and h2load.is_installed())
     try:
         with _temporary_directory(directory) as data, console.status("starting") as status:
-            report = run(plan, only, Path(data), generators, status.update, round_hook)
+            if shards is not None:
+                measured = run_shards(plan, only, Path(data), shards, pins, generators, status.update)
+            else:
+                report = run(plan, only, Path(data), generators, status.update, round_hook, pins=pins)
     except (servers.ServerFailed, GeneratorFailed) as error:
         console.print(f"bench: {error}", style="red", markup=False)
         sys.exit(EXIT_FAILED)
     finally:
         generators.close()
+    if shards is not None:
+        text = "\n".join(measured.lines) + "\n"
+        console.print(text, markup=False, soft_wrap=True)
+        if markdown_file is not None:
+            markdown_file.write_text(text)
+        sys.exit(0 if measured.is_correct else EXIT_WRONG)
     print_report(report, console)
     for path, write in ((json_file, to_json), (markdown_file, to_markdown)):
         if path is not None:
@@ -106,6 +123,8 @@ def run(
     generators: Generators,
     show_status: Callable[[str], None],
     round_hook: RoundHook,
+    *,
+    pins: bool = False,
 ) -> Report:
     """Run the plan with both servers. Raises ServerFailed, GeneratorFailed."""
     started, deadline = time.monotonic(), time.monotonic() + plan.deadline_s
@@ -123,6 +142,10 @@ def run(
         bare = stack.enter_context(servers.bare_append(directory))
         delivery_rows: list[Row] = []
         proofs: list[str] = []
+        if pins:
+            proofs.append(
+                stack.enter_context(pinned([bare.pid, *(node.pid for node in nodes.values())], servers_max=1))
+            )
         deliveries = Deliveries(plan, nodes[0], generators)
         if only in DELIVERY:
             show_status("proving the open-loop generator")
