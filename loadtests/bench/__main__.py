@@ -62,9 +62,7 @@ HALF_OF = "single-acks-1"
     help="Sample the node and write stacks to this directory.",
 )
 @click.option("--no-h2load", is_flag=True, help="Use the built-in HTTP/1.1 generator instead of h2load.")
-@click.option(
-    "--shards", type=click.IntRange(2, 64), help="Measure a node of so many shards beside one of one process."
-)
+@click.option("--shards", type=click.IntRange(2, 64), help="Measure a node of this many shards beside one process.")
 @click.option("--pin", "pins", is_flag=True, help="Give the generator and each server process cores of their own.")
 def main(
     plan_name: str,
