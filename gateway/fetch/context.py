@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from aiohttp import web
@@ -14,6 +14,7 @@ from gateway.access.access import Access
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
 from gateway.connections.stream_budget import StreamBudget
+from gateway.fetch.recent_pieces import Lines, Part, RecentPieces
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.metrics.metrics import Metrics
@@ -33,7 +34,10 @@ class TierReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """The dependencies for reading partitions of this process. The budgets bound what is read and rendered at once."""
+    """The dependencies for reading partitions of this process. The budgets bound what is read and rendered at once.
+
+    `lines`: what event streams have read last.
+    """
 
     settings: NodeSettings
     topics: Topics
@@ -46,11 +50,15 @@ class ReadContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
+    lines: RecentPieces[Lines] = field(default_factory=RecentPieces)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """The dependencies for answering a fetch. `rotation` numbers reads over many partitions: each begins at another."""
+    """The dependencies for answering a fetch. `rotation` numbers reads over many partitions: each begins at another.
+
+    `events`: what event streams have encoded last.
+    """
 
     settings: NodeSettings
     topics: Topics
@@ -66,6 +74,7 @@ class FetchContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
+    events: RecentPieces[tuple[Part, bytes]] = field(default_factory=RecentPieces)
 
 
 FETCH = web.AppKey("fetch", FetchContext)

@@ -17,7 +17,8 @@ from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.multi_partition_read import Limits, Part, Wanted
+from gateway.fetch.multi_partition_read import Limits, Wanted
+from gateway.fetch.recent_pieces import Part
 from gateway.fetch.request import JSON
 from gateway.http.json_body import read_json
 from gateway.http.messages import HttpResponse, for_aiohttp

@@ -16,7 +16,8 @@ from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
 from gateway.fetch import multi_partition_read
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.multi_partition_read import Available, Limits, Part, Wanted
+from gateway.fetch.multi_partition_read import Available, Limits, Wanted
+from gateway.fetch.recent_pieces import Part
 from gateway.http.lifecycle import DRAINING
 from gateway.http.problems import ProblemFields
 from gateway.links.link import Answer, Busy, Handler, LinkLost, handler

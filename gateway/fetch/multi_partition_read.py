@@ -30,6 +30,7 @@ from gateway.fetch.partition_reads import (
     readable_bytes,
     render_records,
 )
+from gateway.fetch.recent_pieces import Lines, Part
 from gateway.fetch.record_json import Bounds, Style, encode_lines, end_of, records_out
 from gateway.fetch.rendering import line_ends
 from gateway.http.problems import Problem, ProblemFields, from_engine
@@ -72,16 +73,6 @@ class Limits(NamedTuple):
     value: str | None
     rotation: int
     as_lines: bool
-
-
-class Part(NamedTuple):
-    """The part of one entry: a JSON document, or lines with the offset that follows each; or its problem."""
-
-    next_offset: int
-    record_count: int
-    line_ends: list[int]
-    problem: ProblemFields | None
-    body: bytes
 
 
 class _Wait(NamedTuple):
@@ -144,14 +135,17 @@ async def read(context: ReadContext, wanted: Sequence[Wanted], limits: Limits) -
 async def _read(
     context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], limits: Limits
 ) -> list[Part]:
-    chunks = await _read_chunks(context, wanted, sources, order, limits.max_bytes)
+    recent = _recent(context, wanted, sources, order, limits) if limits.as_lines else {}
+    recent_bytes = sum(lines.stored_bytes for lines in recent.values())
+    others = [index for index in order if index not in recent]
+    chunks = await _read_chunks(context, wanted, sources, others, limits.max_bytes - recent_bytes)
     size_bytes = sum(len(chunk.data) for chunk in chunks.values())
-    context.metrics.fetch_bytes.value += size_bytes
+    context.metrics.fetch_bytes.value += recent_bytes + size_bytes
 
     def render() -> list[Part]:
-        parts: dict[int, Part] = {}
+        parts = {index: lines.part for index, lines in recent.items()}
         records_left, bytes_left = limits.max_records, context.settings.fetch_bytes_max
-        for index in order:
+        for index in others:
             source = sources[index]
             if isinstance(source, Problem):
                 parts[index] = _refused(wanted[index], source)
@@ -160,6 +154,8 @@ async def _read(
             bounds = Bounds(records_left, source.settings.batch_decoded_bytes_max, bytes_left)
             parts[index], decoded_bytes = _render(source, wanted[index].offset, chunk, bounds, limits)
             bytes_left -= decoded_bytes
+            if limits.as_lines and chunk is not None:
+                _keep(context, wanted[index], source, limits, Lines(parts[index], len(chunk.data)))
             if records_left is not None:
                 records_left -= parts[index].record_count
         return [parts[index] for index in range(len(wanted))]
@@ -214,6 +210,36 @@ async def _confirmed(context: ReadContext, one: Wanted, source: Partition | Prob
     return partition
 
 
+def _recent(
+    context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], limits: Limits
+) -> dict[int, Lines]:
+    """Returns by entry what another event stream has read at the same offset."""
+    found: dict[int, Lines] = {}
+    left = limits.max_bytes
+    for index in order:
+        source, one = sources[index], wanted[index]
+        if left <= 0:
+            break
+        if isinstance(source, Problem) or one.offset >= source.high_watermark:
+            continue
+        lines = context.lines.get(_lines_key(one, source, limits))
+        if lines is not None:
+            found[index] = lines
+            left -= lines.stored_bytes
+            source.bytes_out += lines.stored_bytes
+    return found
+
+
+def _keep(context: ReadContext, one: Wanted, source: Partition, limits: Limits, lines: Lines) -> None:
+    """Keeps lines for other event streams. Only those of readable records: a repair may restore the others."""
+    if lines.part.line_ends and not lines.part.has_gap:
+        context.lines.put(_lines_key(one, source, limits), lines, len(lines.part.body) + 32 * len(lines.part.line_ends))
+
+
+def _lines_key(one: Wanted, source: Partition, limits: Limits) -> tuple[object, ...]:
+    return one.topic_id, one.partition, source.log.leader_epoch, one.offset, limits.value
+
+
 async def _read_chunks(
     context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], max_bytes: int
 ) -> dict[int, Chunk]:
@@ -264,4 +290,5 @@ def _render_lines(read: Read, bounds: Bounds, form: str | None) -> tuple[Part, i
         ends = line_ends(rendered)
         return Part(rendered.next_offset, len(ends), ends, None, rendered.text), rendered.size_bytes
     outs, next_offset, size_bytes = decoded(read, bounds, partial(records_out, form=form))
-    return Part(next_offset, len(outs), [end_of(out) for out in outs], None, encode_lines(outs)), size_bytes
+    ends = [end_of(out) for out in outs]
+    return Part(next_offset, len(outs), ends, None, encode_lines(outs), has_gap=True), size_bytes

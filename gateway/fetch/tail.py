@@ -4,8 +4,9 @@ Parses the request and runs the loop that reads and writes. event_stream.py enco
 Invariants: (1) an error before the beginning is a problem document, a later one an event `problem` and the end; a
 client that resumes a stream waits out transient problems; (2) what is read is written before more is read, and a client
 that takes nothing for `stream_stall_ms` is disconnected, so a stream holds at most one piece, and all streams together
-at most the stream budget; (3) a stream counts as one long poll, and ends at once when the node drains; (4) a topic that
-grows loses no record: its streams end, and a client that resumes reads the new partitions from their start.
+at most the stream budget, beside what recent_pieces.py keeps for all; (3) a stream counts as one long poll, and ends at
+once when the node drains; (4) a topic that grows loses no record: its streams end, and a client that resumes reads the
+new partitions from their start.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from gateway.connections.send_buffers import ClientStalled
 from gateway.fetch import event_stream
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_fetch import MOVING, MultiFetch
-from gateway.fetch.multi_partition_read import Limits, Part, Wanted
+from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.partition_reads import FIND_OFFSETS, Positions
+from gateway.fetch.recent_pieces import Part
 from gateway.fetch.request import From, Offset, Timestamp, ValueForm
 from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
@@ -233,14 +235,24 @@ class _Tail:
             if part.problem is not None or part.next_offset == self._positions[index]:
                 continue
             if part.line_ends:
-                number = self._many.wanted[index].partition
-                extra = b'"partition":%d,' % number if self._names_partition else b""
-                pieces.append(event_stream.events(part.body, part.line_ends, self._positions, index, extra))
+                pieces.append(self._events(index, part))
             self._positions[index] = part.next_offset
             self._many.advance(index, part.next_offset)
             if not part.line_ends or part.line_ends[-1] != part.next_offset:
                 pieces.append(event_stream.position(self._positions))
         return b"".join(pieces)
+
+    def _events(self, index: int, part: Part) -> bytes:
+        """Returns the events of a part. Streams that share a part and their positions share them."""
+        key = (id(part), index, self._names_partition, *self._positions)
+        found = self._context.events.get(key)
+        if found is not None and found[0] is part:
+            return found[1]
+        number = self._many.wanted[index].partition
+        extra = b'"partition":%d,' % number if self._names_partition else b""
+        events = event_stream.events(part.body, part.line_ends, self._positions, index, extra)
+        self._context.events.put(key, (part, events), len(part.body) + len(events))
+        return events
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         """Writes in pieces. Raises ClientStalled when the client takes nothing for too long."""

@@ -3,11 +3,13 @@
 import asyncio
 import itertools
 import re
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from h2.connection import H2Connection
 
+from gateway.fetch import multi_partition_read
+from gateway.fetch.partition_reads import render_records
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import http2_only, in_process_only, sharded_only
@@ -294,6 +296,30 @@ async def test_a_slow_client_gets_everything(start_gateway):
             event = await stream.next()
             assert event.json["value"].rstrip("x") == str(number)
             await asyncio.sleep(0.01)
+
+
+@in_process_only
+async def test_streams_at_one_position_share_what_one_of_them_rendered(topic, follow, monkeypatch):
+    rendered = []
+
+    def counted(read, *arguments):
+        if read.chunk is not None:
+            rendered.append(read.offset)
+        return render_records(read, *arguments)
+
+    monkeypatch.setattr(multi_partition_read, "render_records", counted)
+    async with AsyncExitStack() as opened:
+        streams = [await opened.enter_async_context(follow(topic)) for _ in range(5)]
+        streams += [await opened.enter_async_context(follow(topic, "?value=base64")) for _ in range(2)]
+        for number in range(3):
+            await topic.post_lines(str(number))
+            for stream in streams[:5]:
+                (event,) = await stream.take(1)
+                assert (event.json["offset"], event.json["value"]) == (number, number)
+            for stream in streams[5:]:
+                (event,) = await stream.take(1)
+                assert (event.json["offset"], "value_base64" in event.json) == (number, True)
+    assert [rendered.count(offset) for offset in range(3)] == [2, 2, 2], "once for each form of values"
 
 
 @in_process_only

@@ -1,0 +1,76 @@
+"""Parts of answers of many partitions, and the last ones of event streams, kept for other streams at the same position.
+
+Streams of one topic that have caught up all read the same records next: the first one renders them. Committed records
+do not change, so a piece is right as long as its key names the topic's id, the leader epoch and the offset. It may be
+shorter than what could be read by now; the next read continues behind it.
+Invariants: (1) all pieces together have at most `bytes_max`, and the least recently used ones go first; (2) a large
+piece is not kept, so that a stream can drop what it has read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from threading import Lock
+from typing import Generic, NamedTuple, TypeVar
+
+from gateway.http.problems import ProblemFields
+
+P = TypeVar("P")
+
+BYTES_MAX = 4 * 1024 * 1024  # the last pieces of 64 busy partitions
+PIECE_BYTES_MAX = 256 * 1024  # rendered: a stream reads 64 KiB at once, unless a batch is larger
+
+
+class Part(NamedTuple):
+    """The part of one entry: a JSON document, or lines with the offset that follows each; or its problem.
+
+    `has_gap`: a batch could not be decoded, which a repair may change.
+    """
+
+    next_offset: int
+    record_count: int
+    line_ends: list[int]
+    problem: ProblemFields | None
+    body: bytes
+    has_gap: bool = False
+
+
+class Lines(NamedTuple):
+    """A part of an event stream, and the size of the stored batches that it was rendered from."""
+
+    part: Part
+    stored_bytes: int
+
+
+class RecentPieces(Generic[P]):
+    """Pieces by key. A thread that renders may call it."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self.size_bytes = 0
+        self._bytes_max = bytes_max
+        self._pieces: OrderedDict[Hashable, tuple[P, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"RecentPieces(pieces={len(self._pieces)}, size_bytes={self.size_bytes})"
+
+    def get(self, key: Hashable) -> P | None:
+        with self._lock:
+            found = self._pieces.get(key)
+            if found is None:
+                return None
+            self._pieces.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Hashable, piece: P, size_bytes: int) -> None:
+        """Keeps a piece, unless it is large."""
+        if size_bytes > PIECE_BYTES_MAX:
+            return
+        with self._lock:
+            _, replaced_bytes = self._pieces.pop(key, (None, 0))
+            self._pieces[key] = (piece, size_bytes)
+            self.size_bytes += size_bytes - replaced_bytes
+            while self.size_bytes > self._bytes_max:
+                _, (_, dropped_bytes) = self._pieces.popitem(last=False)
+                self.size_bytes -= dropped_bytes
