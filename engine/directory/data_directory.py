@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,6 +158,13 @@ class DataDirectory:
         if self.part is None:
             self.disk.unlink(self.file(paths.RUNNING))
             self.disk.fsync_dir(self.path)
+        self.release()
+
+    def release_unused(self) -> None:
+        """Release the lock of a refused start, which has opened no log: a clean stop before it still counts."""
+        if self.was_clean and self.part is None and self.fault is None and self.lock_handle is not None:
+            with suppress(OSError):
+                self.disk.unlink(self.file(paths.RUNNING))
         self.release()
 
     def release(self) -> None:

@@ -151,6 +151,11 @@ class LogDirectories:
             self.has_failed = True
             self._on_failed(directory)
 
+    def release_unused(self) -> None:
+        """Release all locks of a refused start, which has opened no log: a clean stop before it still counts."""
+        for directory in self:
+            directory.release_unused()
+
     def release(self) -> None:
         """Release all locks without noting a clean stop."""
         for directory in self:
@@ -183,7 +188,7 @@ def open_data_directories(
         _record_directories(disk, first, known, opened)
     except BaseException:
         for directory in (first, *opened):
-            directory.release()
+            directory.release_unused()
         raise
     for directory in opened:
         if directory.fault is not None:

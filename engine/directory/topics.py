@@ -54,6 +54,7 @@ class TopicRecord:
         return topic_settings(self.overrides)
 
 
+_HINT_DAMAGED = "restore it from a backup"
 NAME_RULE = "use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading '__'"
 
 
@@ -169,17 +170,18 @@ def _format_of(topic: TopicRecord) -> int:
 
 
 def decoded_topic(directory: str, data: bytes) -> TopicRecord:
-    """Decode `topic.json` of a directory. Raises Corrupt if that fails (ValueError, KeyError, TypeError)."""
+    """Decode `topic.json` of a directory. Raises Corrupt if that fails."""
+    file = f"{directory}/{paths.TOPIC_FILE}"
     try:
         raw = orjson.loads(data)
         if raw["format"] > FORMAT_VERSION:
             raise Corrupt(f"{directory}: topic format {raw['format']} is newer than this version of penstock")
         directory_ids = dict(raw.get("elsewhere", {}))
         if not all(isinstance(place, str) for place in directory_ids.values()):
-            raise TypeError(f"elsewhere is {directory_ids}")
+            raise _wrong_kind(file)
         hosted = raw.get("hosted")
         if hosted is not None and not all(isinstance(one, int) for one in hosted):
-            raise TypeError(f"hosted is {hosted}")
+            raise _wrong_kind(file)
         return TopicRecord(
             raw["topic"],
             raw["topic_id"],
@@ -190,5 +192,13 @@ def decoded_topic(directory: str, data: bytes) -> TopicRecord:
             directory_ids,
             None if hosted is None else tuple(hosted),
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"{directory}/{paths.TOPIC_FILE} is damaged: {error!r}") from error
+    except orjson.JSONDecodeError as error:
+        raise Corrupt(f"{file} is damaged: it is not JSON", hint=_HINT_DAMAGED) from error
+    except KeyError as error:
+        raise Corrupt(f"{file} is damaged: it lacks the field {error.args[0]}", hint=_HINT_DAMAGED) from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _wrong_kind(file) from error
+
+
+def _wrong_kind(file: str) -> Corrupt:
+    return Corrupt(f"{file} is damaged: a value in it is of the wrong kind", hint=_HINT_DAMAGED)

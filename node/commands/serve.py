@@ -133,8 +133,8 @@ def serve(config_file: str | None, **flags: Any) -> None:
     try:
         flags["data_dirs"] = flags["data_dirs"] or None
         settings = load_settings(flags, os.environ, config_file, _warn)
-        if ignored := ignored_variables(os.environ):
-            _warn(f"{', '.join(ignored)} ignored: there is no such setting")
+        for reason, names in ignored_variables(os.environ).items():
+            _warn(f"{', '.join(names)} ignored: {reason}")
         uvloop.run(serve_shards(settings) if settings.shards or settings.coordination else serve_node(settings))
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""

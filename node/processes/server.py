@@ -97,7 +97,7 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
                 store_executor, open_probed_store, store_url(settings, directory)
             )
         except BaseException:
-            directories.release()
+            directories.release_unused()
             raise
         keys_max = settings.idempotency_keys_total_max
         components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor)
@@ -131,7 +131,10 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             await shard.catalog.stop()
             shard.writer.stop()
             await coordination.close()
-            directories.release()
+            if shard.catalog.records:
+                directories.release()
+            else:  # it has opened no log
+                directories.release_unused()
             raise
         blocks.floor = floor_of(shard.partitions())
         await tier.start()

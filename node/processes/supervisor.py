@@ -100,8 +100,8 @@ async def _serve(
     except BaseException:
         await member.close()
         raise
+    supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
     try:
-        supervisor = Supervisor(settings, directories, run_dir, ports, executor, member)
         supervisor.tokens = tokens
         await unless_stopped(stop, supervisor.start())
         reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
@@ -112,7 +112,10 @@ async def _serve(
         is_clean = await supervisor.stop()
     except BaseException:
         await member.close()
-        directories.release()
+        if supervisor.has_unclean_end:
+            directories.release()
+        else:
+            directories.release_unused()
         raise
     for directory in directories:
         if is_clean and directory.fault is None:
@@ -161,6 +164,7 @@ class Supervisor:
         self._all_up = asyncio.Event()
         self._has_joined = False
         self._is_stopping = False
+        self.has_unclean_end = False  # a process that may have opened logs has not ended clean
         self._background = BackgroundTasks()
         self._actions = SupervisorActions(
             member, self.register, self.ready, self.follow_failure, lambda: self.tokens, lambda: self.producer_floor
@@ -174,6 +178,7 @@ class Supervisor:
         self._server = await asyncio.get_running_loop().create_unix_server(
             lambda: SupervisorConnection(self._actions).link, supervisor_socket(self._run_dir)
         )
+        self.has_unclean_end = True
         try:
             self._child_monitors = [
                 keep_running(partial(self._keep_running, child), "keeping a process running", of=str(child.index))
@@ -223,6 +228,7 @@ class Supervisor:
             self._server.close()
             await self._catalog.stop()
             await self.member.close()
+        self.has_unclean_end = not is_clean
         return is_clean
 
     async def _keep_running(self, child: Child) -> None:

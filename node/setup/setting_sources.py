@@ -51,18 +51,20 @@ def load_settings(
     return settings
 
 
-def ignored_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return, sorted, the variables with our prefix that no setting, no command and no library of ours reads.
+def ignored_variables(environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the variables with our prefix that no setting, no command and no library of ours reads, by the reason.
 
     They are never an error: for a Service named `penstock` Kubernetes sets PENSTOCK_PORT=tcp://…, PENSTOCK_SERVICE_HOST
     and others in every container.
     """
     known = {ENVIRONMENT_PREFIX + name.upper() for name in (*NODE_RULES, *RENAMED)} | _OTHER_VARIABLES
-    return sorted(
-        name
-        for name, word in environment.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and (name not in known or _KUBERNETES_PORT.match(word))
-    )
+    ignored: dict[str, list[str]] = {}
+    for name in sorted(filter(lambda name: name.startswith(ENVIRONMENT_PREFIX), environment)):
+        if _KUBERNETES_PORT.match(environment[name]):
+            ignored.setdefault("Kubernetes sets it for a Service of that name", []).append(name)
+        elif name not in known:
+            ignored.setdefault("there is no such setting", []).append(name)
+    return ignored
 
 
 def _read_toml(path: str) -> dict[str, object]:

@@ -109,7 +109,10 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
     given = {"PENSTOCK_PORT": "tcp://10.0.0.7:8080", "PENSTOCK_SERVICE_HOST": "10.0.0.7", "PENSTOCK_URL": "http://x"}
     given |= {"PENSTOCK_SHARDS": "2", "PENSTOCK_PORTT": "9000", "PATH": "/bin"}
     assert load_settings({}, given) == NodeSettings(shards=2)
-    assert ignored_variables(given) == ["PENSTOCK_PORT", "PENSTOCK_PORTT", "PENSTOCK_SERVICE_HOST"]
+    assert ignored_variables(given) == {
+        "Kubernetes sets it for a Service of that name": ["PENSTOCK_PORT"],
+        "there is no such setting": ["PENSTOCK_PORTT", "PENSTOCK_SERVICE_HOST"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_a_former_name_is_accepted_from_each_source_with_a_warning(config, forme
         assert getattr(settings, name) == value
         (warning,) = warnings
         assert warning.endswith(f"the setting {former} is now named {name}")
-    assert ignored_variables({ENVIRONMENT_PREFIX + former.upper(): "1"}) == []
+    assert ignored_variables({ENVIRONMENT_PREFIX + former.upper(): "1"}) == {}
 
 
 def test_a_former_name_beside_the_present_one_is_refused_within_a_source():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 from pathlib import Path
@@ -226,6 +227,17 @@ async def test_a_search_by_time_does_not_skip_the_first_segment_if_it_is_missing
             assert logged == (500, 0, PER_SEGMENT), timestamp
         path = f"/v1/topics/t/partitions/0/offsets?timestamp={(PER_SEGMENT + 1) * 1000}"
         assert (await log.get(path, "application/json")).json["offset"] == PER_SEGMENT + 1
+
+
+async def test_a_first_segment_that_is_missing_here_and_in_the_store_is_logged_once_after_the_start(directory, caplog):
+    segment_file(directory, 0).unlink()
+    shutil.rmtree(directory / "data" / "store", ignore_errors=True)
+    async with opened(directory), asyncio.timeout(60):
+        while not (logged := [record for record in caplog.records if hasattr(record, "prefix")]):
+            await asyncio.sleep(0.01)
+    (error,) = logged
+    assert error.levelname == "ERROR"
+    assert error.reason.startswith(f"the store ends at 0, the local log begins at {PER_SEGMENT}")
 
 
 async def test_a_search_by_time_finds_what_nobody_has_noted_yet(directory):

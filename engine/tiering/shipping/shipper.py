@@ -213,7 +213,7 @@ class PartitionShipper:
         manifest = await self._own_manifest(local)
         self._is_awaiting = local.sealed_end > (manifest.end_offset if manifest else local.local_log_start)
         if manifest is None:
-            self._state = State.IDLE
+            self._note_halt()
             return
         self._state = State.SHIPPING
         local = await self._with_log_start_of(manifest, local)
@@ -227,6 +227,10 @@ class PartitionShipper:
         manifest = await self._drop_below(manifest, await self._expire(manifest, local))
         await self._clean(manifest)
         self._failures = 0
+        self._note_halt()
+
+    def _note_halt(self) -> None:
+        """End a pass: halted or idle, as its plan has it. Logs each reason once."""
         if self._plan.reason and self._plan.reason != self._last_error:
             extra = {"prefix": self._prefix, "reason": self._plan.reason}
             log.error("a partition is not shipped until an operator acts", extra=extra)
@@ -281,8 +285,10 @@ class PartitionShipper:
         if self._has_begun is None:
             self._has_begun = await self._blocking(load_newest, self._with.store, self._prefix) is not None
         if self._manifest is None:
-            if not self._has_begun and not plan_uploads(local.log_start, local).uploads:
-                return None
+            if not self._has_begun:
+                self._plan = plan_uploads(local.log_start, local)
+                if not self._plan.uploads:
+                    return None
             self._manifest = await self._blocking(
                 take_over, self._with.store, self._prefix, self._leader_epoch, self._writer, local.log_start
             )

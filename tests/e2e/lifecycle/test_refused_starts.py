@@ -71,6 +71,16 @@ def test_a_data_directory_of_another_cluster_or_node_or_version(tmp_path):
     assert_refused(port=0, data_dir=data, says=["meta is damaged"])
 
 
+@pytest.mark.parametrize("shards", [0, 1])
+def test_a_refused_start_does_not_count_as_a_run_that_was_killed(tmp_path, shards):
+    with running_process(tmp_path, shards=shards) as node:
+        assert node.stop() == 0
+    data = tmp_path / "data"
+    assert not (data / "running").exists()
+    assert_refused(port=0, shards=shards, data_dir=data, store="file:///proc/penstock", says=["/proc/penstock"])
+    assert not (data / "running").exists()
+
+
 def test_a_data_directory_that_holds_something_else(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     assert_refused(port=0, data_dir=tmp_path, says=["thesis.txt", "--data-dir"])

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import Corrupt, EngineError
 from engine.format.paths import store_manifest_key
 from engine.runtime.disk import RealDisk
-from engine.tiering.manifest.chain import commit, take_over
+from engine.tiering.manifest.chain import commit, load_newest, take_over
 from engine.tiering.manifest.manifest import Fenced, NotContiguous
 from engine.tiering.shipping.garbage_collection import GRACE_MS
 from engine.tiering.shipping.plan import Upload
@@ -113,6 +113,24 @@ async def test_a_halt_is_reported_and_ends_after_the_repair(
     assert found.last_error is not None
     assert reason in found.last_error
     assert source.reported == ([WIDTH] if first else []), "what a lost log never had is not reported to it"
+    source.local = local_log(segments)
+    await shipper.ship_once()
+    assert (shipper.statistics().state, shipper.statistics().last_error) == ("idle", None)
+    check_store(file_store, segments)
+
+
+async def test_a_log_that_lacks_its_begin_is_halted_though_the_store_has_nothing(
+    file_store: ObjectStore, tmp_path: Path, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before the fix nothing was logged: records from 0 on are missing here and in the store."""
+    segments = sealed(tmp_path, 3)
+    shipper = make(file_store, source := Source(local_log(segments[1:], log_start=0)))
+    await shipper.ship_once()
+    await shipper.ship_once()
+    (logged,) = (entry for entry in caplog.records if entry.levelno == logging.ERROR)
+    assert f"the local log begins at {WIDTH}" in logged.reason
+    assert shipper.statistics().state == "halted"
+    assert load_newest(file_store, PREFIX) is None
     source.local = local_log(segments)
     await shipper.ship_once()
     assert (shipper.statistics().state, shipper.statistics().last_error) == ("idle", None)
