@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.runtime.tasks import start_task
 from gateway.wire.exchange import Exchange, Host
-from gateway.wire.frames import PREFACE
+from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.idle import Progress
@@ -37,7 +37,7 @@ BODY_BYTES_MAX = 256 * 1024  # unread bytes of a body over HTTP/1.1; reading pau
 HELD_BYTES_MAX = 256 * 1024  # received and not parsed yet; reading pauses beyond them
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """`client` and `server` are the two ends as `host:port`. Times are those of the loop."""
 
     def __init__(self, server: Host) -> None:
@@ -92,8 +92,13 @@ class Connection(asyncio.Protocol):
             self._speak(Http2 if tls.selected_alpn_protocol() == "h2" else Http1)
         self._server.opened(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Returns the room that all connections of the server share: its bytes are parsed or copied at once."""
+        return self._server.receive_room
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.received_at = self._loop.time()
+        data: Buffer = self._server.receive_room[:nbytes]
         if self._core is None:
             data = self._unsniffed + data
             if len(data) < len(PREFACE) and PREFACE.startswith(data):
@@ -218,7 +223,7 @@ class Connection(asyncio.Protocol):
         if self.is_http2:
             self._flush_soon()
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: Buffer) -> None:
         assert self._core is not None
         for event in self._core.receive(data, self.received_at):
             self._handle(event)

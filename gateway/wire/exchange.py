@@ -43,6 +43,7 @@ class Host(Protocol):
     application: Application
     limits: WireLimits
     date: Header
+    receive_room: memoryview
     rejection: Rejection
 
     def opened(self, connection: Any) -> None: ...

@@ -39,6 +39,9 @@ BURST = 2000  # a client may cancel all streams of a connection at once, twice, 
 RATE = 50.0  # a second; nghttp2 allows 33
 
 
+Buffer = bytes | bytearray | memoryview
+
+
 class ConnectionFault(Exception):
     """The client breaks the protocol; the connection ends with a GOAWAY of this code."""
 
@@ -111,11 +114,15 @@ class _Block(NamedTuple):
 
 
 class FrameReader:
-    """The bytes that were received and not parsed yet. `header_bytes_max` is the limit of a request's headers."""
+    """The bytes that were received and not parsed yet. `header_bytes_max` is the limit of a request's headers.
+
+    A payload is copied once: the frame that two receives share is put together alone.
+    """
 
     def __init__(self, header_bytes_max: int) -> None:
-        self._data = b""
+        self._data: Buffer = b""
         self._position = 0
+        self._next: Buffer = b""  # follows `_data`, which then ends with a frame
         self._block: _Block | None = None
         self._block_bytes_max = BLOCK_SHARE * header_bytes_max
         self._has_preface = False
@@ -126,11 +133,37 @@ class FrameReader:
 
     @property
     def unread_bytes(self) -> int:
-        return len(self._data) - self._position
+        return len(self._data) - self._position + len(self._next)
 
-    def feed(self, data: bytes) -> None:
-        rest = self._data[self._position :]
-        self._data, self._position = rest + data if rest else data, 0
+    def feed(self, data: Buffer) -> None:
+        """Takes received bytes. If they are a view of a buffer, call `keep` before that changes."""
+        if self._next:
+            self.keep()
+        rest = bytes(self._data[self._position :])
+        missing = self._missing_bytes(rest, data) if rest else 0
+        if not rest:
+            self._data = data
+        elif 0 < missing < len(data):
+            self._data, self._next = rest + data[:missing], memoryview(data)[missing:]
+        else:
+            self._data = rest + data
+        self._position = 0
+
+    def keep(self) -> None:
+        """Copies what is not parsed yet."""
+        if self._position == len(self._data) and not self._next:
+            self._data, self._position = b"", 0  # an idle connection holds none of its last bytes
+            return
+        self._data = b"".join((self._data[self._position :], self._next))
+        self._position, self._next = 0, b""
+
+    def _missing_bytes(self, rest: bytes, data: Buffer) -> int:
+        """Returns how many bytes end the frame that `rest` begins; 0 if that is unknown."""
+        head = rest[:HEAD_BYTES] + data[: max(0, HEAD_BYTES - len(rest))]
+        if len(head) < HEAD_BYTES or not self._has_preface:
+            return 0
+        high, low, *_ = HEAD.unpack(head)
+        return HEAD_BYTES + int(high << 8 | low) - len(rest)
 
     def next(self) -> tuple[int, int, int, bytes] | None:
         """Returns type, flags, stream and payload of the next frame, if it is whole. HEADERS has its whole block.
@@ -139,7 +172,7 @@ class FrameReader:
         """
         if not self._has_preface and not self._read_preface():
             return None
-        while len(self._data) - self._position >= HEAD_BYTES:
+        while len(self._data) - self._position >= HEAD_BYTES or self._has_next():
             high, low, kind, flags, stream_id = HEAD.unpack_from(self._data, self._position)
             length = high << 8 | low
             if length > FRAME_BYTES_DEFAULT:
@@ -148,7 +181,7 @@ class FrameReader:
             end = start + length
             if end > len(self._data):
                 return None
-            payload, self._position = self._data[start:end], end
+            payload, self._position = bytes(self._data[start:end]), end
             stream_id &= STREAM_ID_MAX
             if not self._has_settings:
                 if kind != SETTINGS or flags & ACK:
@@ -161,13 +194,18 @@ class FrameReader:
                     continue
                 return whole
             return kind, flags, stream_id, payload
-        if self._position == len(self._data):
-            self._data, self._position = b"", 0  # an idle connection holds none of its last bytes
         return None
 
+    def _has_next(self) -> bool:
+        """Goes on to the bytes behind a frame that was put together. Returns whether a head is there."""
+        if self._position == len(self._data):
+            self._data, self._position, self._next = self._next, 0, b""
+        return len(self._data) - self._position >= HEAD_BYTES
+
     def _read_preface(self) -> bool:
-        if not self._data.startswith(PREFACE):
-            if PREFACE.startswith(self._data):
+        start = bytes(self._data[: len(PREFACE)])
+        if start != PREFACE:
+            if PREFACE.startswith(start):
                 return False
             raise ConnectionFault(PROTOCOL_ERROR, "no preface of HTTP/2")
         self._has_preface = True

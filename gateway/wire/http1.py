@@ -14,6 +14,7 @@ from http import HTTPStatus
 
 import httptools
 
+from gateway.wire.frames import Buffer
 from gateway.wire.messages import (
     BodyCut,
     BodyEnded,
@@ -80,8 +81,8 @@ class Http1:
 
     # Receiving
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
-        """Returns the events of one portion of what has come, in their order."""
+    def receive(self, data: Buffer, now: float) -> list[Event]:
+        """Returns the events of one portion of what has come, in their order. `data` may change afterwards."""
         if self._ignores_input:
             return []
         size = max(PORTION_BYTES, self._body_left)
@@ -117,11 +118,11 @@ class Http1:
         """Returns the bytes for which `receive` is to be called again, with nothing."""
         return 0 if self._ignores_input else len(self._held) - self._held_from
 
-    def hold(self, data: bytes) -> None:
+    def hold(self, data: Buffer) -> None:
         """Takes bytes that are parsed later."""
         self._held, self._held_from = self._held[self._held_from :] + data, 0
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: Buffer) -> None:
         """Feeds llhttp, which stops at an `Upgrade`: a new parser gets what was read, without that header."""
         while True:
             try:

@@ -11,7 +11,7 @@ Known limit: priorities are read and ignored (RFC 9113 5.3.2); DATA frames go ro
 from __future__ import annotations
 
 from gateway.wire import frames
-from gateway.wire.frames import END_STREAM, ConnectionFault, FloodGuard, FrameReader, StreamFault, frame
+from gateway.wire.frames import END_STREAM, Buffer, ConnectionFault, FloodGuard, FrameReader, StreamFault, frame
 from gateway.wire.http2_head import HeadReader, Malformed, check_headers
 from gateway.wire.http2_sending import Piece, Sender
 from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW, ReceiveWindow, Stream, Streams
@@ -64,7 +64,7 @@ class Http2:
     def __repr__(self) -> str:
         return f"Http2({self._streams}, pending_bytes={self.pending_bytes})"
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
+    def receive(self, data: Buffer, now: float) -> list[Event]:
         """Returns the events of one portion of what has come, in their order. `now` is of a monotonic clock, in s."""
         if self.is_closing:
             return []
@@ -79,6 +79,7 @@ class Http2:
                 effort -= 1 if one[0] == frames.DATA else 1 + len(one[3]) // EFFORT_BYTES
         except ConnectionFault as fault:
             self._fail(fault)
+        self._reader.keep()
         self._has_rest = effort <= 0
         return self._events
 
@@ -87,9 +88,10 @@ class Http2:
         """Returns the bytes for which `receive` is to be called again, with nothing."""
         return self._reader.unread_bytes if self._has_rest and not self.is_closing else 0
 
-    def hold(self, data: bytes) -> None:
+    def hold(self, data: Buffer) -> None:
         """Takes bytes that are parsed later."""
         self._reader.feed(data)
+        self._reader.keep()
 
     def end_of_input(self) -> list[Event]:
         """Ends all requests: a client that sends no more has left."""

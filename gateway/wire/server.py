@@ -20,6 +20,7 @@ from gateway.wire.idle import Times, Verdict, verdict_on
 from gateway.wire.listening import reject_new_connections
 from gateway.wire.messages import WireLimits
 
+RECEIVE_BYTES = 256 * 1024  # stays in the processor's cache; the loop's own room is as large
 ACCEPTS_AT_ONCE = 64  # before the loop runs other tasks
 ACCEPT_PAUSE_S = 0.5  # when no file can be opened
 LOOKS_AT_ONCE = 1000  # at connections: takes less than a millisecond
@@ -53,6 +54,7 @@ class HttpServer:
         self.connections: set[Connection] = set()
         self.under_way = 0
         self.date = ("Date", "")
+        self.receive_room = memoryview(bytearray(RECEIVE_BYTES))  # of all connections: one is read at a time
         self._times = times
         self._connections_max = connections_max
         self._now_s = now_s

@@ -12,11 +12,16 @@ LIMITS = WireLimits(header_bytes_max=16 * 1024)
 
 
 def fed(core: Http1 | Http2, data: bytes, cuts: list[int] = (), now: float = 0.0) -> list:
-    """Return the events of bytes that arrive in pieces; each requested piece is reported as consumed."""
+    """Return the events of bytes that arrive in pieces; each requested piece is reported as consumed.
+
+    Connections share the room that the pieces arrive in, so that it changes after each.
+    """
     events = []
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     for start, end in pairwise(places):
-        events += core.receive(data[start:end], now)
+        room = bytearray(data[start:end])
+        events += core.receive(memoryview(room), now)
+        room[:] = b"?" * len(room)
         while core.held_bytes:
             events += core.receive(b"", now)
     return events

@@ -195,6 +195,31 @@ async def test_a_renewed_certificate_ends_a_connection_with_an_open_request(serv
     client.close()
 
 
+async def test_the_bytes_of_two_connections_are_not_mixed():
+    """They arrive in the same room, also those before the protocol is known."""
+
+    async def echo(exchange: Exchange) -> None:
+        body = b""
+        while (piece := exchange.read_nowait()) != b"":
+            body += piece or b""
+            await exchange.wait_readable()
+        exchange.answer(200, [("Content-Length", str(len(body)))], body)
+
+    served = Served(echo)
+    streams = [await asyncio.open_connection(*served.place) for _ in range(2)]
+    bodies = [b"1" * 300_000, b"2" * 300_000]
+    for start, end in ((0, 1), (1, 30), (30, 70_000), (70_000, 400_000)):
+        for (_, writer), body in zip(streams, bodies, strict=True):
+            writer.write((b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + body)[start:end])
+            await writer.drain()
+        await asyncio.sleep(0.01)
+    for (reader, writer), body in zip(streams, bodies, strict=True):
+        await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(len(body)) == body
+        writer.close()
+    await served.server.close(0.0)
+
+
 BLOCK = b"\x82\x86\x84\x41\x01h" + b"\x90" * 9000
 POST_H2 = frame(frames.HEADERS, frames.END_HEADERS, 1, b"\x83\x86\x84\x41\x01h")
 FLOODS = {
