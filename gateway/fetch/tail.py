@@ -40,6 +40,7 @@ log = logging.getLogger("penstock.gateway")
 
 PIECE_BYTES = 64 * 1024  # stored bytes read at once: at most this much is held by each of 10,000 stalled streams
 WRITE_BYTES = 64 * 1024  # written at once: a piece may be one large batch, and a client may take no part of it
+CAUGHT_UP_BYTES = PIECE_BYTES  # as read and as events: a smaller piece was not cut, so the stream waits before it reads
 PAUSE_S = 0.25  # before another look at records that were reported and are not readable, such as while a shard restarts
 NO_ROOM_PAUSE_S = 0.5  # before another look at the budget, which clients of other streams free
 TRANSIENT = (*MOVING, "overloaded", "too_many_open_files", "store_unavailable")  # problems that a stream waits out
@@ -182,8 +183,8 @@ class _Tail:
             if context.lifecycle.is_draining or self._has_grown():
                 await self._write(response, event_stream.FAREWELL)
                 return
-            if not has_piece:
-                if problem is not None or woken_early:
+            if size_bytes < CAUGHT_UP_BYTES:  # nothing, or so little that a read behind it would find nothing
+                if not has_piece and (problem is not None or woken_early):
                     await asyncio.sleep(PAUSE_S)
                 due_s = written_at + heartbeat_s - loop.time()
                 if due_s <= 0:

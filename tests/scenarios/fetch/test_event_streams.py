@@ -300,11 +300,10 @@ async def test_a_slow_client_gets_everything(start_gateway):
 
 @in_process_only
 async def test_streams_at_one_position_share_what_one_of_them_rendered(topic, follow, monkeypatch):
-    rendered = []
+    rendered, empty = [], []
 
     def counted(read, *arguments):
-        if read.chunk is not None:
-            rendered.append(read.offset)
+        (empty if read.chunk is None else rendered).append(read.offset)
         return render_records(read, *arguments)
 
     monkeypatch.setattr(multi_partition_read, "render_records", counted)
@@ -320,6 +319,7 @@ async def test_streams_at_one_position_share_what_one_of_them_rendered(topic, fo
                 (event,) = await stream.take(1)
                 assert (event.json["offset"], "value_base64" in event.json) == (number, True)
     assert [rendered.count(offset) for offset in range(3)] == [2, 2, 2], "once for each form of values"
+    assert set(empty) == {0}, "a stream that has caught up waits before it reads"
 
 
 @in_process_only
