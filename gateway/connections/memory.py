@@ -34,8 +34,9 @@ class _Option(NamedTuple):
 OPTIONS = (
     # the end of each heap is kept, and further threads at once wait for Python anyway
     _Option(-8, "MALLOC_ARENA_MAX", 4),
-    # kept of each heap; a smaller value would be freed and allocated with each fetch
-    _Option(-1, "MALLOC_TRIM_THRESHOLD_", 8 * MIB),
+    # kept of each heap until the next trim: the bodies of a group commit are freed at once, and the kernel takes as
+    # long to clear their pages for the next ones as the rest of receiving them
+    _Option(-1, "MALLOC_TRIM_THRESHOLD_", 32 * MIB),
     _Option(-3, "MALLOC_MMAP_THRESHOLD_", 4 * MIB),  # larger blocks are returned at once; most bodies are smaller
 )
 
