@@ -307,10 +307,8 @@ def resolve_appends(headers: list[Header], taken: list[Append]) -> None:
     written = [append for append in taken if append.verdict is None]
     for append, header in zip(written, headers, strict=True):
         if not append.written.done():
-            appended = Appended(header.base_offset, header.last_offset_delta + 1)
-            if append.key_kept_ms is not None:
-                appended = appended._replace(key_kept_ms=append.key_kept_ms)
-            append.written.set_result(appended)
+            count, kept_ms = header.last_offset_delta + 1, append.key_kept_ms
+            append.written.set_result(Appended(header.base_offset, count, key_kept_ms=kept_ms))
     if len(written) < len(taken):
         resolve_verdicts(taken)
 

@@ -7,6 +7,7 @@ request with one of them names its partition.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.producers.append_validator import AppendConditions
@@ -88,16 +89,21 @@ def _idempotency_key(request: Request) -> IdempotencyKey | None:
     headers = request.headers
     if IDEMPOTENCY_KEY not in headers:
         return None
-    texts = headers.getall(IDEMPOTENCY_KEY)
-    if len(texts) > 1 or not _KEY.fullmatch(texts[0]):
-        raise Problem("invalid_header", f"{IDEMPOTENCY_KEY} is 1 to 255 visible ASCII characters, given once")
+    key = parse_key(headers.getall(IDEMPOTENCY_KEY))
     if any(header in headers for header in SEQUENCE_HEADERS):
         raise Problem("invalid_header", f"a request has an {IDEMPOTENCY_KEY} or a Producer-Id, not both")
     query = [one for one in request.query.items() if one[0] not in UNSTORED]
     attributes = binary_attributes(headers)
     fixed = (headers.get("Content-Type"), headers.get(RECORD_KEY), request.match_info.get("partition"))
     decides = (fixed, query and sorted(query), attributes and sorted(attributes.items()))
-    return IdempotencyKey(texts[0].encode(), repr(decides))  # the repr of different requests differs
+    return IdempotencyKey(key, repr(decides))  # the repr of different requests differs
+
+
+def parse_key(texts: Sequence[str]) -> bytes:
+    """Parses the values of Idempotency-Key. Raises Problem invalid_header."""
+    if len(texts) > 1 or not _KEY.fullmatch(texts[0]):
+        raise Problem("invalid_header", f"{IDEMPOTENCY_KEY} is 1 to 255 visible ASCII characters, given once")
+    return texts[0].encode()
 
 
 def _check_one_partition(header: str, partition: int | None) -> None:
@@ -107,9 +113,13 @@ def _check_one_partition(header: str, partition: int | None) -> None:
         raise Problem("invalid_header", text)
 
 
-def _number(request: Request, header: str, maximum: int) -> int:
-    """Returns a header's value, a whole number from 0 on that is given once. Raises Problem invalid_header."""
-    texts = request.headers.getall(header)
+def parse_sequence(texts: Sequence[str]) -> int:
+    """Parses the values of Producer-Seq. Raises Problem invalid_header."""
+    return _number(PRODUCER_SEQ, texts, SEQUENCE_MAX)
+
+
+def _number(header: str, texts: Sequence[str], maximum: int) -> int:
+    """Parses a header's values: a whole number from 0 on that is given once. Raises Problem invalid_header."""
     text = texts[0]
     is_number = len(texts) == 1 and len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()
     if not is_number or (number := int(text)) > maximum:
@@ -123,7 +133,7 @@ def _conditions(request: Request, partition: int | None) -> AppendConditions | N
     if not (has_end or has_token):
         return None
     _check_one_partition(EXPECTED_END if has_end else FENCING_TOKEN, partition)
-    expected_end = _number(request, EXPECTED_END, OFFSET_MAX) if has_end else None
+    expected_end = _number(EXPECTED_END, request.headers.getall(EXPECTED_END), OFFSET_MAX) if has_end else None
     return AppendConditions(expected_end, _token_in(request) if has_token else None)
 
 
@@ -134,10 +144,11 @@ def _sequence(request: Request, partition: int | None) -> ProducerSequence | Non
     if len(given) < len(SEQUENCE_HEADERS):
         raise Problem("invalid_header", f"{' and '.join(given)} without the rest of {', '.join(SEQUENCE_HEADERS)}")
     _check_one_partition(PRODUCER_ID, partition)
+    headers = request.headers
     return ProducerSequence(
-        _number(request, PRODUCER_ID, OFFSET_MAX),
-        _number(request, PRODUCER_EPOCH, PRODUCER_EPOCH_MAX),
-        _number(request, PRODUCER_SEQ, SEQUENCE_MAX),
+        _number(PRODUCER_ID, headers.getall(PRODUCER_ID), OFFSET_MAX),
+        _number(PRODUCER_EPOCH, headers.getall(PRODUCER_EPOCH), PRODUCER_EPOCH_MAX),
+        parse_sequence(headers.getall(PRODUCER_SEQ)),
     )
 
 

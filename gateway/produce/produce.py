@@ -33,7 +33,15 @@ from gateway.produce.appending import Part, answer, append
 from gateway.produce.batching import Destination, Incoming, IncomingRow, ProducerSequence, to_batches
 from gateway.produce.cloud_events import EVENT, EVENT_BATCH, binary_event, decode_event, decode_event_batch
 from gateway.produce.context import PRODUCE, ProduceContext
-from gateway.produce.headers import BEGINNINGS, NO_HEADERS, IdempotencyKey, ProduceHeaders, read_headers
+from gateway.produce.headers import (
+    BEGINNINGS,
+    NO_HEADERS,
+    IdempotencyKey,
+    ProduceHeaders,
+    parse_key,
+    parse_sequence,
+    read_headers,
+)
 from gateway.produce.idempotency import KeyedRequest, KeyInFlight, keyed_request, window_headers
 from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
@@ -138,7 +146,10 @@ async def read_body(
     context.metrics.produce_bytes.value += len(body)
     now_ms, keyed = context.clock.now_ms(), None
     if key is not None:
-        keyed = await context.offload.by_size(len(body), lambda: keyed_request(key, body))
+        if len(body) < OFF_LOOP_BYTES:
+            keyed = keyed_request(key, body)
+        else:
+            keyed = await context.offload.in_thread(lambda: keyed_request(key, body))
     return ReceivedBody(body, now_ms, keyed)
 
 
@@ -258,6 +269,21 @@ def parse(request: Request) -> ProduceRequest:
         headers.idempotency_key,
         headers.is_forwarding_forbidden,
     )
+
+
+def with_own(wanted: ProduceRequest, key: str | None, sequence: str | None) -> ProduceRequest:
+    """Returns a parsed request with the Idempotency-Key and the Producer-Seq of another one like it.
+
+    Raises Problem invalid_header.
+    """
+    if key is not None:
+        assert wanted.idempotency_key is not None
+        wanted = wanted._replace(idempotency_key=IdempotencyKey(parse_key((key,)), wanted.idempotency_key.decides))
+    if sequence is not None:
+        assert wanted.sequenced is not None
+        producer_id, epoch, _ = wanted.sequenced
+        wanted = wanted._replace(sequenced=ProducerSequence(producer_id, epoch, parse_sequence((sequence,))))
+    return wanted
 
 
 def _decoder(

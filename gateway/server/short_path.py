@@ -2,8 +2,9 @@
 
 It takes the stages of gateway/produce and gateway/fetch, inside the same middleware. It decides nothing about a
 request: a head with anything that it does not know, and a head that any check refuses, goes to aiohttp's application,
-which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept, except
-where a header differs by request, as an Idempotency-Key does.
+which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept. Of the
+headers that differ by request, such as an Idempotency-Key, a placeholder is kept; their values are parsed for
+each request.
 Invariants: kept values depend on nothing but the head and the node's settings; a token is checked for every request;
 what is kept is bounded.
 """
@@ -24,6 +25,7 @@ from gateway.http.messages import BodyReader, HttpRequest, HttpResponse, Request
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
 from gateway.produce import produce
+from gateway.produce.produce import ProduceRequest
 from gateway.server.middleware import MIDDLEWARE, Response
 from gateway.wire.exchange import Exchange
 from gateway.wire.messages import Header, RequestHead
@@ -35,28 +37,36 @@ CHARS_MAX = 1024  # of the headers, and of path and query, of what is kept: clie
 _READ = frozenset({"host", "content-type", "content-encoding", "accept", "accept-encoding", "authorization",
                    "if-none-match", "transfer-encoding", "penstock-client-id", "penstock-forward", "penstock-rack",
                    "penstock-leader-epoch", "producer-id", "producer-epoch"})  # fmt: skip
-_VARYING = frozenset({"x-request-id", "idempotency-key", "producer-seq"})
-_VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours
+_KEY, _SEQUENCE = "idempotency-key", "producer-seq"
+_VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
+_VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
 _TOPIC = "/v1/topics/{topic}/records"
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
 
 
+Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
 class KnownHead(NamedTuple):
-    """The values that follow from the head of a request."""
+    """The values that follow from the head of a request. `typed` may have placeholders; `headers` has none."""
 
     route: str
     operation: str
     match_info: dict[str, str]
-    headers: RequestHeaders
-    handler: Callable[[HttpRequest], Awaitable[HttpResponse]]
+    headers: CIMultiDictProxy[str]
+    typed: RequestHeaders
+    handler: Handler
+    wanted: ProduceRequest | None = None
 
 
 class _Headers(NamedTuple):
-    """The headers that are read. `is_kept`: equal ones are this object."""
+    """The headers that are read. `is_kept`: equal ones have this `typed`. `own`: the values of those that vary."""
 
-    read: RequestHeaders
+    headers: CIMultiDictProxy[str]
+    typed: RequestHeaders
     is_kept: bool
+    own: dict[str, str] | None = None
 
 
 class ShortPath:
@@ -84,24 +94,35 @@ class ShortPath:
         found = self._headers_of(head, version)
         if found is None:
             return None
-        headers, is_kept = found
+        headers, typed, is_kept, own = found
         topic, partition = target.groups()
         if method == "GET":
-            if partition is None or SSE in headers.all.get("Accept", "").lower():
+            if partition is None or SSE in headers.get("Accept", "").lower():
                 return None
             match_info = {"topic": topic, "partition": partition}
-            return KnownHead(_PARTITION, "fetch", match_info, headers, self._fetch)
+            return KnownHead(_PARTITION, "fetch", match_info, headers, typed, self._fetch)
         if not is_kept:
-            return self._known_produce(head, version, headers, topic, partition)
-        key = (headers, head.path, head.query)
+            return self._known_produce(head, version, typed, topic, partition)
+        key = (typed, head.path, head.query)
         known = self._produces.get(key)
         if known is None:
-            known = self._known_produce(head, version, headers, topic, partition)
-            if known is not None:
-                if len(self._produces) >= KEPT_MAX:
-                    self._produces.clear()
-                self._produces[key] = known
-        return known
+            known = self._known_produce(head, version, typed, topic, partition)
+            if known is None:
+                return None
+            if len(self._produces) >= KEPT_MAX:
+                self._produces.clear()
+            self._produces[key] = known
+        return known if own is None else self._with_own(known, headers, own)
+
+    def _with_own(self, known: KnownHead, headers: CIMultiDictProxy[str], own: dict[str, str]) -> KnownHead | None:
+        """Returns a known head with the values of this request in place of placeholders."""
+        assert known.wanted is not None
+        try:
+            wanted = produce.with_own(known.wanted, own.get(_KEY), own.get(_SEQUENCE))
+        except Problem:
+            return None
+        route, operation, match_info, _, typed, *_ = known
+        return KnownHead(route, operation, match_info, headers, typed, self._storing(wanted, operation))
 
     async def answer(self, exchange: Exchange, body: BodyReader, known: KnownHead, version: HttpVersion) -> Response:
         """Returns the response to a request. Raises ConnectionResetError, CancelledError: the client has left."""
@@ -114,8 +135,8 @@ class ShortPath:
             head.path,
             head.query,
             known.match_info,
-            known.headers.all,
             known.headers,
+            known.typed,
             version,
             body,
             head.content_length,
@@ -140,21 +161,31 @@ class ShortPath:
             wanted = produce.parse(self._head_alone(head, version, match_info, headers))
         except Problem:
             return None
+        return KnownHead(route, operation, match_info, headers.all, headers, self._storing(wanted, operation), wanted)
 
+    def _storing(self, wanted: ProduceRequest, operation: str) -> Handler:
         async def store(request: HttpRequest) -> HttpResponse:
             await self._middleware.admit(request, operation)
             return await produce.store(request, wanted)
 
-        return KnownHead(route, operation, match_info, headers, store)
+        return store
 
     def _headers_of(self, head: RequestHead, version: HttpVersion) -> _Headers | None:
         """Returns the headers that are read, once they have passed the middleware's checks."""
-        pairs, is_kept = [], True
+        pairs: list[Header] = []
+        own: dict[str, str] | None = None
+        is_kept = True
         for name, value in head.headers:
             lower = name.lower()
             if lower in _READ:
                 pairs.append((lower, value))
-            elif lower in _VARYING or lower.startswith(_VARYING_PREFIXES):
+            elif lower in _VARYING:
+                pairs.append((lower, value))
+                if own is None:
+                    own = {}
+                is_kept &= lower not in own
+                own[lower] = value
+            elif lower.startswith(_VARYING_PREFIXES):
                 pairs.append((lower, value))
                 is_kept = False
             elif lower == "origin":
@@ -165,17 +196,18 @@ class ShortPath:
             pairs.append(("host", head.authority))
         if not is_kept:
             headers = self._checked(head, version, pairs)
-            return None if headers is None else _Headers(headers, False)
-        key = (head.version, tuple(pairs))
+            return None if headers is None else _Headers(headers.all, headers, False)
+        general = pairs if own is None else [(name, _VARYING.get(name, value)) for name, value in pairs]
+        key = (head.version, tuple(general))
         kept = self._headers.get(key)
         if kept is None:
-            headers = self._checked(head, version, pairs)
-            if headers is None or sum(len(value) for _, value in pairs) > CHARS_MAX:
+            headers = self._checked(head, version, general)
+            if headers is None or sum(len(value) for _, value in general) > CHARS_MAX:
                 return None
             if len(self._headers) >= KEPT_MAX:
                 self._headers.clear()
-            kept = self._headers[key] = _Headers(headers, True)
-        return kept
+            kept = self._headers[key] = _Headers(headers.all, headers, True)
+        return kept if own is None else _Headers(CIMultiDictProxy(CIMultiDict(pairs)), kept.typed, True, own)
 
     def _checked(self, head: RequestHead, version: HttpVersion, pairs: list[Header]) -> RequestHeaders | None:
         headers = RequestHeaders(CIMultiDictProxy(CIMultiDict(pairs)))

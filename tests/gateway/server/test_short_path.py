@@ -76,7 +76,11 @@ HEADERS = (
     ("Penstock-Client-Id", "not me"),
     ("Penstock-Leader-Epoch", "0"),
     ("Penstock-Rack", "r"),
+    ("Idempotency-Key", "two words"),
     ("Producer-Id", "1"),
+    ("Producer-Epoch", "0"),
+    ("Producer-Seq", "0"),
+    ("Producer-Seq", "x"),
     ("ce-id", "1"),
     ("ce-specversion", "1.0"),
     ("X-Request-Id", "mine"),
@@ -229,6 +233,33 @@ async def test_requests_that_can_be_repeated_take_the_short_path(tmp_path: Path)
             assert (b"penstock-request-id: mine" in answer.lower()) == ("mine" in headers)
         assert short.answered == 4
         assert node.shard.topics[SHORT].partitions[0].log_end == 3
+
+
+async def test_what_is_kept_of_a_head_has_the_keys_and_sequences_of_no_other_request(tmp_path: Path) -> None:
+    steps = (
+        ("Idempotency-Key: k1", b"200", 1),
+        ("Idempotency-Key: k2", b"200", 2),
+        ("Idempotency-Key: k1", b"200", 2),  # a repeat
+        ("Idempotency-Key: two words", b"400", 2),
+        (f"Idempotency-Key: k3\r\nProducer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0\r\nProducer-Seq: 0", b"400", 2),
+        (f"Producer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0\r\nProducer-Seq: 0", b"200", 3),
+        (f"Producer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0\r\nProducer-Seq: 1", b"200", 4),
+        (f"Producer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0\r\nProducer-Seq: 1", b"200", 4),
+        (f"Producer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0\r\nProducer-Seq: 9", b"409", 4),
+        (f"Producer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0\r\nProducer-Seq: x", b"400", 4),
+        (f"Producer-Id: {PRODUCER_ID}\r\nProducer-Epoch: 0", b"400", 4),
+        ("X-Request-Id: a", b"200", 5),
+        ("X-Request-Id: b\r\nIdempotency-Key: k1", b"200", 5),
+    )
+    async with node_of(tmp_path) as node, served(node, is_short=True) as (place, short):
+        await node.server.produce.producer_ids.take()
+        for headers, status, log_end in steps:
+            head = f"POST /v1/topics/{SHORT}/partitions/0/records HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n"
+            rest = "Content-Type: application/x-ndjson\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1"
+            answer = await exchange(place, (head + rest).encode())
+            assert answer[9:12] == status, (headers, answer)
+            assert node.shard.topics[SHORT].partitions[0].log_end == log_end, headers
+        assert repr(short) == "ShortPath(headers=6, produces=4)", "for each set of headers, whatever their values"
 
 
 async def test_both_paths_check_tokens(tmp_path: Path, lines: Callable[[], list[dict[str, object]]]) -> None:
