@@ -2,9 +2,9 @@
 
 It takes the stages of gateway/produce and gateway/fetch, inside the same middleware. It decides nothing about a
 request: a head with anything that it does not know, and a head that any check refuses, goes to aiohttp's application,
-which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept. Of the
-headers that differ by request, such as an Idempotency-Key, a placeholder is kept; their values are parsed for
-each request.
+which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept. A
+placeholder is kept for a header that differs by request, such as an Idempotency-Key; its value is parsed for each
+request.
 Invariants: kept values depend on nothing but the head and the node's settings; a token is checked for every request;
 what is kept is bounded.
 """
