@@ -112,7 +112,7 @@ sim: $(VENV)/.all ## Whole clusters in virtual time: SEED=7 replays one run, SEE
 sim-long: $(VENV)/.all ## The same for MINUTES (60), one new seed after another
 	@$(BIN)/python -m tests.simulation --minutes $(or $(MINUTES),60) --from $(or $(FROM),100000) $(ARGS)
 
-seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator instead of 1,200, by the workers of the tests
+seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator instead of 400, by the workers of the tests
 	PENSTOCK_TEST_SIM_SEEDS=20000 $(BIN)/pytest tests/simulation/test_seeds.py -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
 chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: RUNS (1) of SECONDS_EACH (60); FAULTS=kill,pause

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import JSON, Topic
+from tests.scenarios.gateways import JSON, Topic, in_process_only
 
 
 async def put(gateway, name, **wish):
@@ -31,6 +31,7 @@ async def test_creating_the_same_topic_again_confirms_it(gateway, new_name):
     assert first.json["topic_id"] == again.json["topic_id"]
 
 
+@in_process_only
 async def test_settings_at_their_defaults_are_the_same_as_settings_left_out(gateway, new_name):
     name = new_name()
     await put(gateway, name)
@@ -51,6 +52,7 @@ async def test_one_of_many_who_create_at_once_creates_it(gateway, new_name):
     assert len({answer.json["topic_id"] for answer in answers}) == 1
 
 
+@in_process_only
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 200, "..."])
 async def test_names_that_can_be(gateway, name):
     assert (await put(gateway, name)).status == 201
@@ -60,6 +62,7 @@ async def test_names_that_can_be(gateway, name):
     assert (await gateway.send("DELETE", topic.path)).status == 204
 
 
+@in_process_only
 @pytest.mark.parametrize(
     "name", ["__internal", "x" * 201, "a%2Fb", "a%20b", "caf%C3%A9", "%2E", "%2e%2e", "a%00b", "a:b"]
 )
@@ -70,6 +73,7 @@ async def test_names_that_cannot_be(gateway, name):
         assert_problem(answer, "invalid_topic_name")
 
 
+@in_process_only
 @pytest.mark.parametrize(
     ("wish", "code"),
     [
@@ -100,6 +104,7 @@ async def test_a_wish_that_cannot_be_is_refused_and_leaves_no_topic(gateway, new
     assert_problem(await gateway.send("GET", f"/v1/topics/{name}"), "unknown_topic")
 
 
+@in_process_only
 @pytest.mark.parametrize(
     ("body", "content_type", "code"),
     [
@@ -119,6 +124,7 @@ async def test_a_body_that_is_no_wish_is_refused(gateway, new_name, body, conten
     assert_problem(await gateway.send("GET", path), "unknown_topic")
 
 
+@in_process_only
 @pytest.mark.parametrize("name", ["a%2Fpartitions", "a%20b", "..%2Fx"])
 async def test_a_name_that_no_topic_can_have_is_not_said_to_be_creatable(gateway, name):
     """The hint named another route: `PUT /v1/topics/a/partitions`."""
@@ -159,6 +165,7 @@ async def test_an_altered_limit_holds_for_the_next_produce(topic):
     assert_problem(await topic.post(b"x" * 5_000, "text/plain"), "record_too_large", limit=4_000)
 
 
+@in_process_only
 @pytest.mark.parametrize(
     ("body", "code"),
     [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.http.caching import cacheable_headers, is_not_modified, tag_of
 from tests.engine.handmade import batch, record
 from tests.scenarios.conformity import assert_problem
-from tests.scenarios.gateways import NDJSON, RECORD_BATCH
+from tests.scenarios.gateways import NDJSON, RECORD_BATCH, in_process_only
 
 FORMS = ["application/json", NDJSON, RECORD_BATCH, "application/cloudevents-batch+json"]
 
@@ -45,6 +45,7 @@ async def test_a_sealed_range_may_be_kept_and_asked_about(sealed, accept):
     assert (await fetch(sealed, accept=accept, tag=tag, method="HEAD")).status == 304
 
 
+@in_process_only
 async def test_each_answer_has_its_own_tag(sealed):
     answers = [await fetch(sealed, accept=accept) for accept in FORMS]
     answers += [await fetch(sealed, offset=1), await fetch(sealed, max_records=1), await fetch(sealed, value="base64")]
@@ -68,6 +69,7 @@ async def test_what_is_not_sealed_is_not_kept(sealed):
         assert "ETag" not in answer.headers
 
 
+@in_process_only
 async def test_a_tag_outlives_what_comes_later(sealed):
     tag = (await fetch(sealed)).headers["ETag"]
     await sealed.post_lines("6")
@@ -81,6 +83,7 @@ async def test_deleted_records_are_gone_whatever_the_client_has(sealed):
     assert_problem(await fetch(sealed, tag=tag), "offset_below_log_start")
 
 
+@in_process_only
 async def test_a_topic_made_again_has_other_tags(new_topic):
     topic = await new_topic(1)
     tags = []
@@ -93,6 +96,7 @@ async def test_a_topic_made_again_has_other_tags(new_topic):
     assert tags[0] != tags[1]
 
 
+@in_process_only
 async def test_what_cannot_be_decoded_is_not_kept(new_topic):
     """A repair may restore it."""
     topic = await new_topic(1, verify="header")

@@ -104,6 +104,7 @@ async def test_an_offset_below_the_log_start_is_410_with_the_bounds(new_topic):
     assert (await topic.records(**{"from": "earliest"}))[0]["offset"] >= positions["log_start"]
 
 
+@in_process_only
 @pytest.mark.parametrize(
     "query",
     [
@@ -136,11 +137,13 @@ async def test_a_query_out_of_bounds_is_refused(topic, query):
     assert_problem(await topic.fetch(**query), "invalid_query")
 
 
+@in_process_only
 async def test_a_fetch_that_does_not_say_where_is_refused(topic):
     path = f"{topic.path}/partitions/0/records"
     assert_problem(await topic.gateway.send("GET", path), "invalid_query", parameter="offset")
 
 
+@in_process_only
 async def test_a_query_given_twice_is_refused(topic):
     path = f"{topic.path}/partitions/0/records?offset=0&offset=1"
     assert_problem(await topic.gateway.send("GET", path), "invalid_query", parameter="offset")

@@ -15,7 +15,7 @@ from node.setup.setting_sources import load_settings
 from openapi import load_contract, operations
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
-from tests.scenarios.gateways import http2_only
+from tests.scenarios.gateways import http2_only, in_process_only
 
 PAGE = "https://app.example.org"
 GETS = [one for one in operations(load_contract()) if one.method == "GET" and not one.is_planned]
@@ -26,6 +26,7 @@ def preflight(method, headers="authorization,content-type,ce-id", origin=PAGE):
     return given | ({"Access-Control-Request-Headers": headers} if headers else {})
 
 
+@in_process_only
 @pytest.mark.parametrize("origin", [PAGE, "http://localhost:1", "null", "http://127.0.0.1", "", "x"])
 async def test_a_page_from_elsewhere_is_refused_and_nothing_happens(topic, origin):
     given = {"Origin": origin}
@@ -39,6 +40,7 @@ async def test_a_page_from_elsewhere_is_refused_and_nothing_happens(topic, origi
     assert await topic.records() == []
 
 
+@in_process_only
 async def test_a_page_of_the_node_itself_is_not_foreign(topic):
     given = {"Origin": f"http://127.0.0.1:{topic.gateway.port}"}
     answer = await topic.post(b"1", "application/x-ndjson", given)
@@ -113,6 +115,7 @@ async def test_a_preflight_is_answered_for_what_the_path_takes(start_gateway):
     assert_problem(await gateway.send("OPTIONS", "/nowhere", headers=preflight("GET")), "not_found")
 
 
+@in_process_only
 async def test_options_lists_the_methods_of_a_path(gateway):
     answer = await gateway.send("OPTIONS", "/v1/topics/t")
     assert (answer.status, answer.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, PUT")

@@ -129,6 +129,7 @@ async def test_a_produce_to_many_topics_creates_them_with_auto_create_topics(sta
     assert entries(refused) == [("new", 0, 1, 200), ("no name!", None, 1, "invalid_topic_name")]
 
 
+@in_process_only
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -147,6 +148,7 @@ async def test_a_body_that_cannot_be_read_is_refused_whole(gateway, body, code):
     assert_problem(await gateway.send("POST", PATH, body, {"Content-Type": JSON}), code, no_side_effects=True)
 
 
+@in_process_only
 async def test_a_body_of_the_wrong_form_is_answered_with_the_right_one(gateway):
     """The form of a produce to one topic would be refused too: each record names its topic."""
     answer = await gateway.send("POST", PATH, b'{"value":1}', {"Content-Type": JSON})
@@ -154,6 +156,7 @@ async def test_a_body_of_the_wrong_form_is_answered_with_the_right_one(gateway):
     assert problem["detail"] == 'there is an unknown field `value`; expected {"records":[{"topic":…,"value":…}]}'
 
 
+@in_process_only
 async def test_a_bad_line_is_named_and_nothing_is_stored(gateway, topic):
     good = f'{{"topic":"{topic.name}","value":1}}'
     assert_problem(await post_lines(gateway, good, "", '{"topic":"a"'), "malformed_ndjson", line=3)
@@ -162,6 +165,7 @@ async def test_a_bad_line_is_named_and_nothing_is_stored(gateway, topic):
     assert await topic.values() == []
 
 
+@in_process_only
 async def test_other_media_types_queries_and_headers_are_refused(gateway):
     line = b'{"topic":"a","value":1}\n'
     for content_type in ("text/plain", "application/vnd.penstock.recordbatch", "application/json; charset=latin-1"):

@@ -77,6 +77,7 @@ def patched(at: int, form: str, value: int) -> bytes:
     return with_crc(batch)
 
 
+@in_process_only
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -102,6 +103,7 @@ async def test_a_batch_with_wrong_header_fields_is_refused(topic, body, code):
     assert await topic.records() == []
 
 
+@in_process_only
 async def test_keys_are_in_the_batch_and_nowhere_else(topic):
     body = bytes(batch_of(b"1"))
     assert_problem(await topic.post(body, RECORD_BATCH, key="k"), "invalid_query")
@@ -109,6 +111,7 @@ async def test_keys_are_in_the_batch_and_nowhere_else(topic):
     assert_problem(await topic.post(body, RECORD_BATCH, key_pointer="/k"), "invalid_query")
 
 
+@in_process_only
 async def test_a_batch_over_the_limit_of_the_topic_is_refused(new_topic):
     topic = await new_topic(batch_bytes_max=1024)
     answer = await topic.post(bytes(batch_of(b"x" * 2000)), RECORD_BATCH)

@@ -55,6 +55,7 @@ async def test_a_head_that_is_wrong_is_refused_everywhere(topic, operation):
     assert (await topic.gateway.send("GET", topic.path)).status == 200
 
 
+@in_process_only
 @pytest.mark.parametrize("operation", [one for one in BUILT if "requestBody" in one.spec], **IDS)
 async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, operation):
     """Compares `required` of the contract with the answer to a request without a body."""
@@ -64,6 +65,7 @@ async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, 
     assert (answer.status < 400) == (not body.get("required", False)), answer.body
 
 
+@in_process_only
 @pytest.mark.parametrize("operation", [one for one in BUILT if "{topic}" in one.path], **IDS)
 async def test_an_unknown_topic_is_reported_by_every_route(gateway, operation):
     if operation.operation_id == "create_topic":
@@ -128,6 +130,7 @@ async def test_an_encoded_slash_does_not_separate(topic):
     assert_problem(await topic.gateway.send("GET", f"{topic.path}%2Frecords"), "unknown_topic")
 
 
+@in_process_only
 async def test_names_in_problems_do_not_break_them(gateway):
     for name in ("%22%7D", "%0d%0aSet-Cookie:x", "%3Cscript%3E", "%F0%9F%92%A7", "%00", "%2541", "%ff"):
         answer = await gateway.send("GET", f"/v1/topics/{name}")
@@ -142,6 +145,7 @@ async def test_a_name_is_decoded_once(gateway, new_name):
     assert (await gateway.send("GET", topic.path.replace("A", "%41"))).status == 200
 
 
+@in_process_only
 @pytest.mark.parametrize("name", ["", "a b", "x" * 129, "é", "a/b"])
 async def test_a_client_id_must_be_a_plain_word(gateway, name):
     answer = await gateway.send("GET", "/v1/topics", b"", {"Penstock-Client-Id": name})
@@ -155,10 +159,12 @@ async def test_a_key_in_a_header_that_is_not_ascii_is_refused_and_not_dropped(to
     assert [record["key"] for record in await topic.records()] == ["caf\u00e9"]
 
 
+@in_process_only
 async def test_a_plain_client_id_is_welcome(gateway):
     assert (await gateway.send("GET", "/healthz", b"", {"Penstock-Client-Id": "billing-2.eu_west"})).status == 200
 
 
+@in_process_only
 async def test_a_sane_request_id_is_echoed_and_any_other_replaced(gateway):
     for given in ("abc-123", "x" * 128):
         answer = await gateway.send("GET", "/nothing", b"", {"X-Request-Id": given})
@@ -168,11 +174,13 @@ async def test_a_sane_request_id_is_echoed_and_any_other_replaced(gateway):
         assert answer.headers["Penstock-Request-Id"] not in ("", given)
 
 
+@in_process_only
 async def test_request_ids_differ(gateway):
     ids = [(await gateway.send("GET", "/healthz")).headers["Penstock-Request-Id"] for _ in range(5)]
     assert len(set(ids)) == 5
 
 
+@in_process_only
 async def test_a_record_over_the_limit_of_its_topic_is_refused(new_topic):
     topic = await new_topic(record_bytes_max=100)
     fits, over = "x" * 96, "x" * 99
@@ -188,6 +196,7 @@ async def test_a_record_over_the_limit_of_its_topic_is_refused(new_topic):
     assert (await topic.positions())["log_end"] == 1
 
 
+@in_process_only
 async def test_a_batch_over_the_limit_of_its_topic_is_refused(new_topic):
     topic = await new_topic(batch_bytes_max=2_000, record_bytes_max=1_000)
     assert (await topic.post_lines(*['"' + "x" * 500 + '"'] * 3)).status == 200
@@ -225,6 +234,7 @@ async def test_batches_that_no_empty_queue_could_hold_are_refused_for_good(start
     assert (await topic.post(lines[:100_000], "application/x-ndjson")).status == 200
 
 
+@in_process_only
 @pytest.mark.parametrize("charset", ["latin-1", "utf-16"])
 async def test_json_in_another_charset_is_refused(topic, charset):
     answer = await topic.post(b'{"records":[{"value":1}]}', f"application/json; charset={charset}")
