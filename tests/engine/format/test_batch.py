@@ -1,6 +1,7 @@
 """The record batch module: our bytes are Kafka's bytes, and an inconsistent or broken batch is rejected."""
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -138,3 +139,18 @@ def test_golden_bytes():
     data = batch.encode([Row(1_000, b"k", b"v", [("h", b"x")]), Row(1_005, None, None, [])])
     batch.stamp(data, 42, leader_epoch=7)
     assert data.hex() == GOLDEN.hex()
+
+
+def test_a_batch_of_few_records_and_very_many_offsets_takes_no_memory_for_them():
+    """Kafka's compaction leaves such batches, and a client's header may claim two billion offsets."""
+    data = batch.encode([Row(5, None, b"v", [])])
+    struct.pack_into(">i", data, 23, 3_000_000)
+    batch.set_crc(data)
+    tracemalloc.start()
+    try:
+        (record,) = batch.decode_one(bytes(data))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert record.offset == 0
+    assert peak_bytes < 1_000_000
