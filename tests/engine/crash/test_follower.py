@@ -195,9 +195,9 @@ PLANTED = {
     "the recovery point is not lowered": (DivergenceHandler, "_save_points", nothing_saved),
     "an epoch of copies is not noted": (copies, "assigned", lambda epochs, epoch, start: list(epochs)),
     "positions stay where they were": (Partition, "cut", lambda self, old_end: None),
-    "a place within a group is that of its end": (
+    "a byte position within a group is that of its end": (
         high_watermark,
-        "_place_within",
+        "_position_within",
         lambda steps, position: BytePosition(0, 61),
     ),
 }
