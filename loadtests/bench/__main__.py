@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from rich.console import Console
 from loadtests.bench import servers
 from loadtests.bench.cases import PLANS, Group, Plan, groups_of
 from loadtests.bench.figures import Row, row_of
-from loadtests.bench.machine import inspect_machine
+from loadtests.bench.machine import inspect_machine, source_version
 from loadtests.bench.open_rounds import Deliveries, prove
 from loadtests.bench.pinning import pinned
 from loadtests.bench.profiler import HOW_TO_GET, Profiler, py_spy
@@ -157,7 +156,7 @@ def run(
     return Report(
         plan=plan.name,
         started=f"{now:%Y-%m-%d %H:%M} UTC",
-        version=_version(),
+        version=source_version(),
         machine=machine,
         generator=generators.closed_loop_name,
         rows=(*_rows(groups, rounds), *delivery_rows),
@@ -204,16 +203,6 @@ def _rows(groups: list[Group], rounds: Rounds) -> list[Row]:
                 )
             )
     return rows
-
-
-def _version() -> str:
-    """Return the commit that the figures belong to; `unknown` outside a clone."""
-    try:
-        command = ["git", "describe", "--always", "--dirty"]
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

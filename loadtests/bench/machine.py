@@ -1,9 +1,10 @@
-"""Facts for the head of a report: the machine, its file system, and the time of an fdatasync."""
+"""Facts for the head of a report: the machine, its file system, the time of an fdatasync, and the version measured."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -42,6 +43,16 @@ class Machine:
                 "disk probably does not flush, so acks=all figures are not valid for other disks"
             )
         return ""
+
+
+def source_version() -> str:
+    """Return the commit that the figures belong to; `unknown` outside a clone."""
+    try:
+        command = ["git", "describe", "--always", "--dirty"]
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
 
 
 def inspect_machine(directory: Path) -> Machine:

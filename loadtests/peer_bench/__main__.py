@@ -8,7 +8,6 @@ if something could not be measured. See docs/internals/bench.md.
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.bench import servers
-from loadtests.bench.machine import inspect_machine
+from loadtests.bench.machine import inspect_machine, source_version
 from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
 from loadtests.peer_bench import report as reports
@@ -171,7 +170,7 @@ def _entrants(
             nodes[name] = stack.enter_context(servers.penstock(data, *flags))
     entrants: dict[str, Entrant] = {}
     if nodes:
-        own = PenstockEntrant(nodes, _own_version(), plan, generators, directory)
+        own = PenstockEntrant(nodes, source_version(), plan, generators, directory)
         entrants.update(dict.fromkeys(nodes, own))
     if KAFKA in names and programs.kafka_jars is not None:
         broker = stack.enter_context(kafka(programs.kafka_jars, directory / KAFKA))
@@ -200,16 +199,6 @@ def _plan(name: str, rounds: int | None, round_s: float | None) -> Plan:
     if rounds is not None:
         plan = replace(plan, rounds=rounds)
     return plan if round_s is None else replace(plan, round_s=round_s, delivery_s=round_s)
-
-
-def _own_version() -> str:
-    """Return the commit that the figures belong to; `unknown` outside a clone."""
-    try:
-        command = ["git", "describe", "--always", "--dirty"]
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":
