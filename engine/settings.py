@@ -127,6 +127,39 @@ class TopicSettings:
         optional=True,
         why="Tiered segments beyond this size are deleted from the local disk only; 0 keeps just the active segment.",
     )
+    cleanup_policy: str = setting(
+        "delete",
+        choices=("delete", "compact", "compact,delete"),
+        why="delete: records leave by age and size. compact: the last record of each key stays, as a table's rows do; "
+        "every record needs a key, and nothing is tiered. compact,delete: both.",
+    )
+    delete_retention_ms: int = setting(
+        DAY_MS,
+        minimum=0,
+        maximum=365 * DAY_MS,
+        why="How long compaction keeps a tombstone (a null value). A reader that began before and is not done by then "
+        "keeps a deleted key.",
+    )
+    min_compaction_lag_ms: int = setting(
+        0,
+        minimum=0,
+        maximum=365 * DAY_MS,
+        why="Younger records are not compacted: every reader that is no further behind sees every record.",
+    )
+    max_compaction_lag_ms: int | None = setting(
+        None,
+        minimum=SECOND_MS,
+        maximum=365 * DAY_MS,
+        optional=True,
+        why="Superseded records are removed after this time at the latest, however few they are. Null: no limit.",
+    )
+    min_cleanable_dirty_percent: int = setting(
+        50,
+        minimum=1,
+        maximum=100,
+        why="Compaction begins when this part of the sealed bytes is not compacted yet. Half, as Kafka's: a log is then "
+        "copied once for each doubling of what is new.",
+    )
     segment_bytes: int = setting(
         64 * MIB,
         minimum=64 * KIB,
@@ -245,6 +278,22 @@ class TopicSettings:
             "available again, and those records are lost."
         ),
     )
+
+    @property
+    def is_compacted(self) -> bool:
+        """True if the last record of each key stays."""
+        return self.cleanup_policy != "delete"
+
+    @property
+    def is_expiring(self) -> bool:
+        """True if records leave by age and size."""
+        return self.cleanup_policy != "compact"
+
+    @property
+    def rolled_after_ms(self) -> int:
+        """The age at which a segment is sealed: compaction takes sealed ones only."""
+        lag_ms = self.max_compaction_lag_ms if self.is_compacted else None
+        return self.segment_ms if lag_ms is None else min(self.segment_ms, lag_ms)
 
 
 TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}

@@ -159,7 +159,7 @@ def _maybe_headers(file: _File, position: int) -> Iterator[int]:
 
 
 def _fits(header: Header, bytes_left: int) -> bool:
-    is_counted = header.record_count == header.last_offset_delta + 1 > 0
+    is_counted = 0 <= header.record_count <= header.last_offset_delta + 1
     return is_counted and header.base_offset >= 0 and HEADER_BYTES <= header.size_bytes <= bytes_left
 
 

@@ -72,7 +72,9 @@ class Quarantine:
         """Store the finding of an examination. Returns False if the segment was removed. Raises OSError."""
         self.scrubbed_bytes += finding.scrubbed_bytes
         segment = _sealed_segment(partition, file.base_offset)
-        if segment is None or segment.next_offset != file.end_offset or partition.offline is not None:
+        if segment is None or partition.offline is not None:
+            return False
+        if (segment.next_offset, segment.size_bytes) != (file.end_offset, file.size_bytes):  # it was compacted
             return False
         if segment.damage != finding.damage:
             if finding.damage:

@@ -36,10 +36,10 @@ def expired_below(partition: Partition, now_ms: int, tiered_end: int | None, *, 
         return Bounds(log.log_start, log.log_start)
     limit = min(partition.high_watermark, partition.durable_end)
     log_start = log.log_start
-    if is_leader:
+    if is_leader and settings.is_expiring:
         end = _end_of_expired(log, limit, now_ms, settings.retention_ms, settings.retention_bytes)
         log_start = max(log_start, end or 0)
-    if tiered_end is None:
+    if tiered_end is None or settings.is_compacted:  # what was tiered earlier is not compacted
         return Bounds(log_start, log_start)
     tiered = min(limit, tiered_end)
     local = _end_of_expired(log, tiered, now_ms, settings.local_retention_ms, settings.local_retention_bytes)

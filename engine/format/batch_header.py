@@ -41,6 +41,7 @@ _ATTRIBUTES_AT = 21
 _LAST_DELTA_AT = 23
 _MAX_TIMESTAMP_AT = 35
 PRODUCER_ID_AT = 43
+_COUNT_AT = 57
 _LOG_APPEND_TIME = 0b1000
 _CONTROL = 0b10_0000
 _KNOWN_ATTRIBUTES = CODEC_MASK | _LOG_APPEND_TIME
@@ -132,11 +133,14 @@ def _is_compressed_plainly(batches: Buffer) -> bool:
     return any(header.attributes & CODEC_MASK for _, header in walk(batches))
 
 
-def is_control_only(batches: Buffer) -> bool:
-    """True if a run of whole batches holds control batches only. Usually checks one header."""
-    if not _I16.unpack_from(batches, _ATTRIBUTES_AT)[0] & _CONTROL:
+def has_no_records(batches: Buffer) -> bool:
+    """True if a run of whole batches has nothing for consumers: control batches, and what compaction left empty.
+
+    Usually checks one header.
+    """
+    if _I32.unpack_from(batches, _COUNT_AT)[0] and not _I16.unpack_from(batches, _ATTRIBUTES_AT)[0] & _CONTROL:
         return False
-    return all(header.is_control for _, header in walk(batches))
+    return all(header.is_control or header.record_count == 0 for _, header in walk(batches))
 
 
 def without_control(batches: bytes | bytearray) -> bytes | bytearray:
@@ -329,6 +333,40 @@ def mark_compressed(batch: bytearray, codec: Codec) -> None:
 def set_length(batch: bytearray | memoryview) -> None:
     """Set the length in the header to that of the batch."""
     _I32.pack_into(batch, _LENGTH_AT, len(batch) - PREFIX_BYTES)
+
+
+def with_records(batch: Buffer, records: Buffer, codec: int, count: int, producer_id: int) -> bytearray:
+    """Return the batch with some of its records, compressed by that codec; its offsets and times stay."""
+    data = bytearray(memoryview(batch)[:HEADER_BYTES])
+    data += records
+    attributes = _I16.unpack_from(data, _ATTRIBUTES_AT)[0]
+    _I16.pack_into(data, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    set_length(data)
+    _I64.pack_into(data, PRODUCER_ID_AT, producer_id)
+    _I32.pack_into(data, _COUNT_AT, count)
+    set_crc(data)
+    return data
+
+
+def empty_batch(base_offset: int, next_offset: int, leader_epoch: int, timestamp: int) -> bytearray:
+    """Return a batch that takes offsets and has no record: it stands for records that were removed."""
+    fields = (base_offset, HEADER_BYTES - PREFIX_BYTES, leader_epoch, MAGIC, 0, 0, next_offset - base_offset - 1)
+    unused = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+    data = bytearray(_HEADER.pack(*fields, timestamp, timestamp, *unused, 0))
+    set_crc(data)
+    return data
+
+
+def beginning_at(batches: bytes | bytearray, offset: int) -> bytes | bytearray:
+    """Return a run of batches from an offset on, if that is within its first batch and this one is empty.
+
+    A follower's log ends between two batches that its leader has compacted into one.
+    """
+    header = read_header(batches)
+    if header.base_offset == offset or header.record_count:
+        return batches
+    first = empty_batch(offset, header.next_offset, header.leader_epoch, header.max_timestamp)
+    return first + memoryview(batches)[header.size_bytes :]
 
 
 def mark_uncompressed(head: bytearray) -> None:

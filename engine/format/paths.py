@@ -11,8 +11,8 @@ Layout of a data directory:
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
-    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot
-    <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced
+    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot .swap
+    <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced cleaned
     <data>/tier-cache/                 copies of tiered segments, safe to delete
 
 The topic id is part of the path, so a topic recreated under an old name never meets the old one's files (KIP-516).
@@ -31,6 +31,7 @@ QUARANTINE = ".quarantine"
 SNAPSHOT = ".snapshot"
 FOREIGN = ".foreign"
 AUX = ".aux"
+SWAP = ".swap"  # beside a segment that a compacted file replaces
 DERIVED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, CHECKSUM, QUARANTINE)  # of a sealed segment; an active one has none
 SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: no derived file outlives its segment
 
@@ -44,6 +45,7 @@ TOPICS = "topics"
 REGISTRATION_STATE = "vouching"
 LEADER_EPOCHS = "leader-epochs"
 FENCED = "fenced"
+CLEANED = "cleaned"  # in a partition's directory: how far its log is compacted
 MOVED_AWAY = "moved-away"  # in a partition's directory: other nodes host it, and its files may be removed
 TOPIC_FILE = "topic.json"
 DELETED_SUFFIX = ".deleted"
@@ -56,11 +58,12 @@ _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
+_SWAP = re.compile(r"(\d{20})\.swap")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _PARTITION = re.compile(r"0|[1-9]\d*")
 _STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
 _UNFINISHED_FOREIGN = re.compile(rf"\d{{20}}{re.escape(FOREIGN + TEMPORARY)}")
-_OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT)))})")
+_OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT, SWAP)))})")
 
 
 def recovery_points_file(part: int | None) -> str:
@@ -126,6 +129,12 @@ def snapshot_offset_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
+def swap_base_of(name: str) -> int | None:
+    """Return the base offset of a `.swap` file name; None for any other file."""
+    match = _SWAP.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
 def is_topic_id(name: str) -> bool:
     """True if a directory of this name can be a topic's, judged by the form of the name."""
     return bool(_TOPIC_ID.fullmatch(name))
@@ -140,7 +149,7 @@ def is_partition_file(name: str) -> bool:
     """True if the engine makes files of this name in a partition's directory."""
     own = name.removesuffix(TEMPORARY)
     is_unfinished = bool(_UNFINISHED_FOREIGN.fullmatch(name))
-    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED, MOVED_AWAY) or is_unfinished
+    return bool(_OF_SEGMENT.fullmatch(own)) or own in (LEADER_EPOCHS, FENCED, CLEANED, MOVED_AWAY) or is_unfinished
 
 
 def is_leftover(name: str, logs: Collection[str]) -> bool:

@@ -71,7 +71,7 @@ def _search(segment: Segment, position: int, expected_offset: int) -> int | None
         for start, header in batch_starts(window, expected_offset):
             if start >= _WINDOW_BYTES:
                 break
-            if header.base_offset > expected_offset and header.record_count == header.last_offset_delta + 1:
+            if header.base_offset > expected_offset and 0 <= header.record_count <= header.last_offset_delta + 1:
                 checked_bytes += max(0, header.size_bytes)
                 if _is_batch(segment, position + start, header.base_offset):
                     return position + start

@@ -209,7 +209,7 @@ class Log:
         """Kafka's shouldRoll: by size, by the reach of relative offsets, by age. An empty segment is never full."""
         if position == 0:
             return False
-        is_too_old = segment.created_ms is not None and now_ms - segment.created_ms >= settings.segment_ms
+        is_too_old = segment.created_ms is not None and now_ms - segment.created_ms >= settings.rolled_after_ms
         return (
             position + incoming > settings.segment_bytes
             or next_offset - segment.base_offset > RELATIVE_OFFSET_MAX
@@ -261,7 +261,7 @@ class Log:
         self.shortened()
 
     def shortened(self) -> None:
-        """Forget the positions of recent writes after a truncation."""
+        """Forget the positions of recent writes, after a truncation or a compaction."""
         self._recent.clear()
 
     def bytes_from(self, offset: int) -> int:
@@ -327,6 +327,14 @@ class Log:
         before.next_offset = base_offset
         self.segments.insert(self.segments.index(before) + 1, missing)
         return missing
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Replace neighbouring sealed segments by one with the same offsets."""
+        at = self.segments.index(old[0])
+        assert self.segments[at : at + len(old)] == list(old)
+        assert new.next_offset == old[-1].next_offset
+        self.segments[at : at + len(old)] = [new]
+        self.shortened()
 
     def has_segments_below(self, offset: int) -> bool:
         """True if `drop_oldest` would find any."""

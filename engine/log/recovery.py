@@ -1,6 +1,7 @@
 """Opens a partition's log after any kind of stop: decides which bytes of the files are the log.
 
 The rules (engine.md 1.7, Kafka's LogLoader), in order:
+- (0) an interrupted swap of compacted segments is completed (engine/log/segment_swap.py);
 - (1) leftovers of interrupted work (.tmp, an index without its segment) are removed, if their names are the engine's;
 - (2) after a clean stop sizes are trusted;
 - (3) otherwise every segment that reaches beyond the recovery point is scanned batch by batch, CRC included, and the
@@ -40,6 +41,7 @@ from engine.log.epochs import EpochStart, with_epoch
 from engine.log.leader_epochs import can_only_be_0, recovered_epochs
 from engine.log.log import Log
 from engine.log.segment import Segment, can_follow, headers_after_index
+from engine.log.segment_swap import finish_swaps
 from engine.runtime.disk import Disk, FileKind, read_file, write_fully
 
 log = logging.getLogger("penstock.engine")
@@ -111,6 +113,7 @@ def open_log(
     """
     recovery_point, log_start = checkpoint
     disk.mkdir(directory)
+    finish_swaps(disk, directory)
     missing = _missing_segments(disk.listdir(directory), recovery_point)
     _remove_leftovers(disk, directory, missing)
     segments = _list_segments(disk, directory, missing)

@@ -292,6 +292,12 @@ class HighWatermark:
             self.polls.advance(position)
             self.acks.advance(position)
 
+    def segments_replaced(self, first: int, end: int, end_position: BytePosition) -> None:
+        """Follow a compaction of the committed segments from a base offset to an end: bytes moved, offsets did not."""
+        if first <= self.byte_position.base_offset < end:
+            assert self.position == end
+            self.byte_position = end_position
+
     def set_back(self, position: int, byte_position: BytePosition) -> None:
         """Go back: the log ends here now, or less is known of it. Polls read again; waits for an ack continue."""
         self.position, self.byte_position = position, byte_position

@@ -29,7 +29,7 @@ from engine.errors import (
 )
 from engine.format import batch as record_batch
 from engine.format.batch import Buffer, Record
-from engine.format.batch_header import ValidRun, valid_batches
+from engine.format.batch_header import ValidRun, beginning_at, valid_batches
 from engine.format.index import INDEX_INTERVAL_BYTES
 from engine.log.batch_boundaries import boundary_below
 from engine.log.damaged_ranges import check_undamaged
@@ -90,7 +90,8 @@ class Reader:
         Only for leaders: uncommitted records may be truncated.
         """
         _check_local(partition, offset)
-        return await self._read(partition, offset, max_bytes, is_committed=False)
+        chunk = await self._read(partition, offset, max_bytes, is_committed=False)
+        return chunk and Chunk(beginning_at(chunk.data, offset), chunk.next_offset)
 
     def read_uncommitted_nowait(self, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
         """Read as `read_uncommitted` does, from memory only. Raises WouldBlock, OffsetBelowLogStart, Damaged.
@@ -111,7 +112,7 @@ class Reader:
             chunk = None
         if chunk is None:
             raise WouldBlock
-        return chunk
+        return Chunk(beginning_at(chunk.data, offset), chunk.next_offset)
 
     async def _read(
         self,

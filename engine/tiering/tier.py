@@ -36,6 +36,7 @@ def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) ->
                 segment.base_offset, segment.next_offset, segment.path, segment.size_bytes, segment.last_append_ms
             )
             for segment in segments[first:-1]
+            if not partition.settings.is_compacted  # the store's segments never change
         ),
         active_bytes=partition.log.active.size_bytes,
         retention_ms=partition.settings.retention_ms,

@@ -22,7 +22,7 @@ import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Record
-from engine.format.batch_header import is_compressed, is_control_only, without_control
+from engine.format.batch_header import is_compressed, has_no_records, without_control
 from engine.log.damaged_ranges import damaged
 from engine.log.log import available_bytes
 from engine.partition.partition import Partition
@@ -103,9 +103,9 @@ async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest
         budget = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
         async with budget.hold(max_bytes * copies):
             chunk = await read_chunk(context, partition, offset, max_bytes) or passed
-            if chunk is None or chunk is passed or not is_control_only(chunk.data):
+            if chunk is None or chunk is passed or not has_no_records(chunk.data):
                 return await _answer(context, partition, wanted, Read(offset, chunk))
-        passed, offset = chunk, chunk.next_offset  # only control batches: a client waits for records
+        passed, offset = chunk, chunk.next_offset  # no record: a client waits for records
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
 
 

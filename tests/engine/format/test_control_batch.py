@@ -10,7 +10,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from engine.errors import InvalidBatch
 from engine.format import batch
-from engine.format.batch_header import is_control_only
+from engine.format.batch_header import has_no_records
 from engine.format.control_batch import Control, encode_fence, read_control, read_fence
 from engine.runtime.disk import RealDisk
 from engine.tiering.shipping.plan import Upload
@@ -99,9 +99,9 @@ def test_fetches_pass_them_and_the_next_offset_is_behind(offset, max_records, of
 
 
 def test_a_run_of_control_batches_alone_has_nothing_to_show():
-    assert is_control_only(fence(3) + fence(4))
-    assert not is_control_only(fence(3) + data_batch(4))
-    assert not is_control_only(data_batch(3) + fence(5))
+    assert has_no_records(fence(3) + fence(4))
+    assert not has_no_records(fence(3) + data_batch(4))
+    assert not has_no_records(data_batch(3) + fence(5))
 
 
 def test_the_store_counts_records_and_keeps_the_bytes(tmp_path: Path):

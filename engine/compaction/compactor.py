@@ -1,0 +1,182 @@
+"""Compacts the partitions of a node, one after another, in a thread of its own at a bounded rate.
+
+Works on files and asks the owner of each partition what there is; so it runs in the node or in the worker process.
+Never delays reads or appends. A partition that cannot be compacted is logged once per reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import ParamSpec, Protocol, TypeVar
+
+from engine.compaction.log_compaction import NewSegment, SegmentCopier, latest_offsets
+from engine.compaction.plan import CompactionPlan, LogFiles, SegmentFile, Uncleanable, grouped, plan_compaction
+from engine.compaction.progress import Progress
+from engine.errors import EngineError
+from engine.format.batch import KEYED_PRODUCER, Header
+from engine.runtime.disk import Disk
+from engine.runtime.tasks import keep_running, log_failure
+from engine.settings import TopicSettings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("penstock.engine")
+
+
+class Stopped(Exception):
+    """The node stops: the round is given up; the log is as it was, or a part of it is compacted."""
+
+
+class CompactedPartition(Protocol):
+    """A partition of a compacted topic, in this process or in another one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def settings(self) -> TopicSettings: ...
+
+    async def files(self) -> LogFiles:
+        """Return its sealed segments. Raises EngineError, OSError."""
+
+    async def progress(self) -> Progress:
+        """Return how far it is compacted. Raises EngineError, OSError."""
+
+    async def replace(self, new: NewSegment) -> bool:
+        """Put a new file in place. Returns False, and removes it, if the log has changed. Raises EngineError, OSError.
+        """
+
+    async def save_progress(self, progress: Progress) -> None:
+        """Save how far it is compacted. Raises EngineError, OSError."""
+
+
+class Compactor:
+    """Compacts `partitions` whenever they are due; looks at them every `check_ms`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        partitions: Callable[[], Iterable[CompactedPartition]],
+        *,
+        bytes_per_second: int,
+        memory_bytes: int,
+        check_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._partitions = partitions
+        self._bytes_per_second = bytes_per_second
+        self._memory_bytes = memory_bytes
+        self._check_ms = check_ms
+        self._stopping = threading.Event()
+        self._executor = ThreadPoolExecutor(1, "penstock-compact")
+        self._task: asyncio.Task[None] | None = None
+        self._logged: dict[str, str] = {}  # the last reason of each partition that cannot be compacted
+
+    def __repr__(self) -> str:
+        return f"Compactor({self._bytes_per_second} B/s, every {self._check_ms} ms, stuck={len(self._logged)})"
+
+    @property
+    def uncleanable(self) -> int:
+        """The partitions that cannot be compacted until somebody acts."""
+        return len(self._logged)
+
+    def start(self) -> None:
+        self._task = keep_running(self._run, "compacting")
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.to_thread(self._executor.shutdown)
+
+    async def compact_all(self) -> None:
+        """Compact each partition that is due, once. Logs a failure of one, and goes on with the others."""
+        present = list(self._partitions())
+        for gone in self._logged.keys() - {one.name for one in present}:
+            del self._logged[gone]
+        for partition in present:
+            try:
+                while await self.compact(partition):
+                    pass
+            except Stopped:
+                raise
+            except (EngineError, OSError) as error:
+                self._log_once(partition, str(error))
+            except Exception as error:  # of any kind: a failing partition must not delay the others
+                log_failure("compacting", error, of=partition.name)
+
+    async def compact(self, partition: CompactedPartition) -> bool:
+        """Compact a partition if it is due. Returns True if its memory was full, so that there is more to do now."""
+        files, progress, settings = await partition.files(), await partition.progress(), partition.settings
+        plan = plan_compaction(files, progress, settings)
+        if isinstance(plan, Uncleanable):
+            self._log_once(partition, plan.value)
+            return False
+        self._logged.pop(partition.name, None)
+        if plan is None:
+            return False
+        latest, end = await self._in_thread(latest_offsets, self._disk, plan, self._memory_bytes, self._pace)
+        expired_below = min(plan.tombstones_expired_below, progress.cleaned_end)
+        keeps = _ProducersInUse(settings, files.now_ms)
+        copier = SegmentCopier(self._disk, files.directory, latest, expired_below, keeps, self._pace)
+        below_end = [one for one in plan.sealed if one.base_offset < max(end, plan.dirty_start)]
+        removed = freed = 0
+        for group in grouped(below_end, settings.segment_bytes):
+            new = await self._in_thread(copier.copy, group)
+            if new is None:
+                continue
+            if not await partition.replace(new):
+                return False  # the log has changed: the next round sees it as it is then
+            removed, freed = removed + new.removed, freed + new.freed_bytes
+        reached = progress.after_round(
+            end, files.now_ms, settings.delete_retention_ms, expired_below=expired_below
+        )
+        await partition.save_progress(reached)
+        extra = {"partition": partition.name, "end": end, "removed_records": removed, "freed_bytes": freed}
+        log.info("a partition was compacted", extra=extra)
+        return end < _end(plan)
+
+    def _log_once(self, partition: CompactedPartition, reason: str) -> None:
+        if self._logged.get(partition.name) != reason:
+            self._logged[partition.name] = reason
+            log.warning("a partition is not compacted", extra={"partition": partition.name, "reason": reason})
+
+    def _pace(self, size_bytes: int) -> None:
+        if self._stopping.wait(size_bytes / self._bytes_per_second):
+            raise Stopped
+
+    async def _run(self) -> None:
+        with suppress(Stopped):
+            while True:
+                await asyncio.sleep(self._check_ms / 1000)
+                await self.compact_all()
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+class _ProducersInUse:
+    """Decides if a retry of a batch may still come, by the age of its segment."""
+
+    def __init__(self, settings: TopicSettings, now_ms: int) -> None:
+        self._settings = settings
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"_ProducersInUse({self._now_ms})"
+
+    def __call__(self, segment: SegmentFile, header: Header) -> bool:
+        settings = self._settings
+        is_keyed = header.producer_id == KEYED_PRODUCER
+        kept_ms = settings.idempotency_window_ms if is_keyed else settings.producer_expiry_ms
+        return self._now_ms - segment.last_append_ms < kept_ms
+
+
+def _end(plan: CompactionPlan) -> int:
+    return plan.sealed[-1].end_offset

@@ -1,0 +1,112 @@
+"""Decides which part of a log to compact, and which segments become one file. Pure.
+
+Kafka's rules (engine.md 1.17): a log has a compacted part, a dirty part that may be compacted, and a rest that may not:
+the active segment, what is not committed and durable, and what is younger than `min_compaction_lag_ms`. It is compacted
+when the dirty part is large enough beside the compacted one, when a dirty record is older than `max_compaction_lag_ms`,
+or when tombstones have expired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from engine.compaction.progress import Progress
+from engine.settings import TopicSettings
+
+_SPAN_MAX = 2**31 - 1  # of offsets in a segment: an index has 32 bits for each
+
+
+class SegmentFile(NamedTuple):
+    """A sealed segment, as its owner lists it. `crc32c` is None while its checksum is not made."""
+
+    base_offset: int
+    end_offset: int
+    path: str
+    size_bytes: int
+    last_append_ms: int
+    crc32c: int | None
+    is_damaged: bool
+
+
+class LogFiles(NamedTuple):
+    """A partition's sealed segments on this disk, oldest first, as far as they are committed and durable."""
+
+    directory: str
+    log_start: int
+    sealed: tuple[SegmentFile, ...]
+    now_ms: int  # of the owner's clock that never steps
+
+
+class Uncleanable(Enum):
+    """Why a partition cannot be compacted until somebody acts. The value is the text for the log."""
+
+    DAMAGED = "it has damaged records: restore them or delete them"
+    IN_STORE = "its first records are in the store only: they leave it by retention"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What to compact: `sealed` are all segments below the end, those from `dirty_start` on are dirty."""
+
+    sealed: tuple[SegmentFile, ...]
+    dirty_start: int
+    tombstones_expired_below: int
+
+    @property
+    def dirty(self) -> tuple[SegmentFile, ...]:
+        return tuple(one for one in self.sealed if one.end_offset > self.dirty_start)
+
+
+def plan_compaction(
+    files: LogFiles, progress: Progress, settings: TopicSettings
+) -> CompactionPlan | Uncleanable | None:
+    """Return what is to be compacted now; None if nothing is due."""
+    ready = [one for one in files.sealed if files.now_ms - one.last_append_ms >= settings.min_compaction_lag_ms]
+    sealed = files.sealed[: _contiguous(files.sealed, ready)]
+    expired_below = progress.tombstones_expired_below(files.now_ms, settings.delete_retention_ms)
+    dirty = [one for one in sealed if one.end_offset > progress.cleaned_end]
+    if not sealed or not _is_due(sealed, dirty, files.now_ms, expired_below, settings):
+        return None
+    if any(one.is_damaged for one in sealed):
+        return Uncleanable.DAMAGED
+    if files.log_start < sealed[0].base_offset:
+        return Uncleanable.IN_STORE
+    if any(one.crc32c is None for one in sealed):
+        return None  # the check of a newly sealed segment is still in progress
+    return CompactionPlan(sealed, progress.cleaned_end, expired_below)
+
+
+def _contiguous(sealed: Sequence[SegmentFile], ready: Sequence[SegmentFile]) -> int:
+    """Returns how many of the first segments are ready: a later one must not be compacted before an earlier one."""
+    return next((at for at, one in enumerate(sealed) if one not in ready), len(sealed))
+
+
+def _is_due(
+    sealed: Sequence[SegmentFile], dirty: Sequence[SegmentFile], now_ms: int, expired_below: int, settings: TopicSettings
+) -> bool:
+    if expired_below:
+        return True
+    if not dirty:
+        return False
+    dirty_bytes, all_bytes = sum(one.size_bytes for one in dirty), sum(one.size_bytes for one in sealed)
+    oldest_ms = now_ms - dirty[0].last_append_ms
+    is_old = settings.max_compaction_lag_ms is not None and oldest_ms >= settings.max_compaction_lag_ms
+    return is_old or 100 * dirty_bytes >= settings.min_cleanable_dirty_percent * all_bytes
+
+
+def grouped(sealed: Sequence[SegmentFile], segment_bytes: int) -> list[tuple[SegmentFile, ...]]:
+    """Return runs of neighbouring segments, each no larger together than one segment may be (Kafka's grouping)."""
+    groups: list[list[SegmentFile]] = []
+    size_bytes = 0
+    for one in sealed:
+        fits = groups and size_bytes + one.size_bytes <= segment_bytes
+        if fits and one.end_offset - groups[-1][0].base_offset <= _SPAN_MAX:
+            groups[-1].append(one)
+            size_bytes += one.size_bytes
+        else:
+            groups.append([one])
+            size_bytes = one.size_bytes
+    return [tuple(group) for group in groups]

@@ -1,0 +1,69 @@
+"""How far a log is compacted: the file `cleaned` of a partition.
+
+Below `cleaned_end` no key has two records. A round is a compaction that had reached an offset at a time: a tombstone
+below it deleted every older record of its key then, and goes `delete_retention_ms` later (Kafka's delete horizon, kept
+here per round and not in each batch). Derived: without the file the whole log is compacted again, and tombstones stay
+longer.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from engine.format import paths
+from engine.format.small_file import read_rows, rows_as_text
+from engine.runtime.disk import Disk, read_file, write_atomically
+
+_HEADER = "penstock cleaned 1"
+_ROUNDS_MAX = 64  # more become fewer: a tombstone then stays longer by a 64th of the retention at most
+
+
+class Round(NamedTuple):
+    """A compaction: everything below `end` was compacted at `at_ms`, on the clock that never steps."""
+
+    end: int
+    at_ms: int
+
+
+class Progress(NamedTuple):
+    """The compacted part of a log, and the rounds whose tombstones are still there, oldest first."""
+
+    cleaned_end: int = 0
+    rounds: tuple[Round, ...] = ()
+
+    def tombstones_expired_below(self, now_ms: int, delete_retention_ms: int) -> int:
+        """Return the offset below which readers have had the time to see every tombstone."""
+        return max((one.end for one in self.rounds if now_ms - one.at_ms >= delete_retention_ms), default=0)
+
+    def after_round(self, end: int, now_ms: int, delete_retention_ms: int, *, expired_below: int) -> Progress:
+        """Return the progress after a round to `end` that removed the tombstones below `expired_below`."""
+        left = [one for one in self.rounds if one.end > expired_below]
+        if left and len(left) >= _ROUNDS_MAX and now_ms - left[-1].at_ms < delete_retention_ms // _ROUNDS_MAX:
+            left.pop()
+        if not left or left[-1].end < end:
+            left.append(Round(end, now_ms))
+        return Progress(max(end, self.cleaned_end), tuple(left[-2 * _ROUNDS_MAX :]))
+
+    def truncated(self, log_end: int) -> Progress:
+        """Return the progress of a log that ends there: other records may follow."""
+        if self.cleaned_end <= log_end:
+            return self
+        return Progress(log_end, tuple(one for one in self.rounds if one.end <= log_end))
+
+
+def load_progress(disk: Disk, directory: str) -> Progress:
+    """Return the saved progress; that of a log never compacted if the file is absent or in doubt. Raises OSError."""
+    rows = read_rows(_HEADER, read_file(disk, os.path.join(directory, paths.CLEANED)))
+    try:
+        numbers = [[int(one) for one in row] for row in rows or []]
+        ((cleaned_end,), *rounds) = numbers
+        return Progress(cleaned_end, tuple(Round(end, at_ms) for end, at_ms in rounds))
+    except ValueError:
+        return Progress()
+
+
+def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
+    """Save the progress durably. Raises OSError."""
+    rows = [str(progress.cleaned_end), *(f"{one.end} {one.at_ms}" for one in progress.rounds)]
+    write_atomically(disk, os.path.join(directory, paths.CLEANED), rows_as_text(_HEADER, rows))

@@ -1,0 +1,202 @@
+"""Puts compacted segments in the place of the old ones, in the log and on the disk, at the owner of the partition.
+
+Invariants:
+- a new file replaces exactly the bytes that it was made of: the segments are the same, and their checksums too;
+- readers in progress keep reading the old files, through handles that are opened before;
+- segments that are damaged or active are never replaced;
+- the place of the high watermark follows the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import ParamSpec, TypeVar
+
+from engine.compaction.log_compaction import NewSegment
+from engine.compaction.plan import LogFiles, SegmentFile
+from engine.compaction.progress import Progress, load_progress, save_progress
+from engine.format.checksum import load_checksum, save_checksum
+from engine.log.log import BytePosition
+from engine.log.segment import Segment, save_index
+from engine.log.segment_swap import Swap, begin_swap, finish_swap, new_file_path
+from engine.partition.partition import Partition
+from engine.runtime.clock import Clock
+from engine.runtime.disk import Disk
+from engine.settings import TopicSettings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("penstock.engine")
+
+
+class SegmentSwapper:
+    """Lists what may be compacted of a shard's partitions, and replaces it. Counts since the start."""
+
+    def __init__(self, disk: Disk, executor: Executor, clock: Clock) -> None:
+        self._disk = disk
+        self._executor = executor
+        self._clock = clock
+        self.removed_records = 0
+        self.freed_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"SegmentSwapper(removed={self.removed_records}, freed_bytes={self.freed_bytes})"
+
+    async def files(self, partition: Partition) -> LogFiles:
+        """Return the sealed segments of a partition, as far as they may be replaced. Raises OSError."""
+        segments = [] if partition.offline is not None else _replaceable(partition)
+        rows = await self._in_thread(_listed, self._disk, segments)
+        return LogFiles(partition.log.directory, partition.log.log_start, rows, self._clock.steady_ms())
+
+    async def progress(self, partition: Partition) -> Progress:
+        """Return how far a partition is compacted. Raises OSError."""
+        progress = await self._in_thread(load_progress, self._disk, partition.log.directory)
+        return progress.truncated(partition.high_watermark)
+
+    async def save_progress(self, partition: Partition, progress: Progress) -> None:
+        """Save how far a partition is compacted. Raises OSError."""
+        async with partition.segments_lock:
+            if partition.offline is None:
+                await self._in_thread(save_progress, self._disk, partition.log.directory, progress)
+
+    async def replace(self, partition: Partition, new: NewSegment) -> bool:
+        """Put a new file in the place of the segments that it was made of.
+
+        Returns False, without the new file, if the log has changed since. Raises OSError: the log is as before, or the
+        next start completes the swap.
+        """
+        async with partition.segments_lock:
+            old = self._still_there(partition, new)
+            directory = partition.log.directory
+            if not old or not await self._in_thread(_are_unchanged, self._disk, new.replaced):
+                await self._in_thread(_drop, self._disk, new_file_path(directory, new.base_offset))
+                return False
+            for segment in old:
+                await self._in_thread(_opened, segment)
+            ends = [segment.begin_read() for segment in old]
+            try:
+                await self._in_thread(_swap, self._disk, directory, new, old[-1].last_append_ms)
+            finally:
+                for end in ends:
+                    end()
+            segment = _as_segment(self._disk, directory, new, old)
+            partition.log.replace_segments(old, segment)
+            place = BytePosition(segment.base_offset, segment.size_bytes)
+            partition.watermark.segments_replaced(segment.base_offset, segment.next_offset, place)
+            for one in old:
+                one.deleted()
+            self.removed_records += new.removed
+            self.freed_bytes += new.freed_bytes
+            await self._in_thread(_save_derived, self._disk, segment, new)
+            return True
+
+    def _still_there(self, partition: Partition, new: NewSegment) -> list[Segment]:
+        """Returns the segments that a new file replaces; none if one of them has changed."""
+        by_base = {segment.base_offset: segment for segment in _replaceable(partition)}
+        found = [by_base.get(one.base_offset) for one in new.replaced]
+        same = [
+            segment
+            for segment, one in zip(found, new.replaced, strict=True)
+            if segment is not None
+            and (segment.next_offset, segment.size_bytes) == (one.end_offset, one.size_bytes)
+            and not segment.damage
+        ]
+        return same if len(same) == len(found) and partition.offline is None else []
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+
+def _replaceable(partition: Partition) -> list[Segment]:
+    """Returns the sealed segments that are committed and durable."""
+    limit = min(partition.high_watermark, partition.durable_end)
+    return [one for one in partition.log.segments[:-1] if one.next_offset <= limit]
+
+
+def _listed(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
+    return tuple(
+        SegmentFile(
+            one.base_offset,
+            one.next_offset,
+            one.path,
+            one.size_bytes,
+            one.last_append_ms,
+            None if (known := load_checksum(disk, one.path)) is None else known.crc32c,
+            bool(one.damage),
+        )
+        for one in segments
+    )
+
+
+def _are_unchanged(disk: Disk, files: Sequence[SegmentFile]) -> bool:
+    """True if the files have the checksums of the copied bytes: a truncated log may have grown to the same size."""
+    known = [load_checksum(disk, one.path) for one in files]
+    return all(seen is not None and seen.crc32c == one.crc32c for seen, one in zip(known, files, strict=True))
+
+
+def _opened(segment: Segment) -> None:
+    """Open a segment for reads that are in progress when another file takes its name."""
+    release = segment.begin_read()
+    try:
+        assert segment.handle >= 0
+        assert segment.index is not None
+    finally:
+        release()
+
+
+def _swap(disk: Disk, directory: str, new: NewSegment, modified_ms: int) -> None:
+    also_replaced = tuple(one.base_offset for one in new.replaced[1:])
+    swap = Swap(new.base_offset, also_replaced, new.file, modified_ms)
+    begin_swap(disk, directory, swap)
+    finish_swap(disk, directory, swap)
+
+
+def _as_segment(disk: Disk, directory: str, new: NewSegment, old: Sequence[Segment]) -> Segment:
+    segment = Segment(
+        disk, directory, new.base_offset, size_bytes=new.file.size_bytes, next_offset=new.end_offset
+    )
+    segment.created_ms, segment.last_append_ms = old[0].created_ms, old[-1].last_append_ms
+    return segment
+
+
+def _save_derived(disk: Disk, segment: Segment, new: NewSegment) -> None:
+    """Write the checksum and the indexes; without them the next reader is slower."""
+    save_checksum(disk, segment.path, new.file)
+    save_index(disk, segment)
+
+
+def _drop(disk: Disk, path: str) -> None:
+    if disk.stat(path) is not None:
+        disk.unlink(path)
+
+
+class OwnPartition:
+    """A partition of this process, for the compactor."""
+
+    def __init__(self, partition: Partition, swapper: SegmentSwapper) -> None:
+        self.name = partition.name
+        self._partition = partition
+        self._swapper = swapper
+
+    def __repr__(self) -> str:
+        return f"OwnPartition({self.name})"
+
+    @property
+    def settings(self) -> TopicSettings:
+        return self._partition.settings
+
+    async def files(self) -> LogFiles:
+        return await self._swapper.files(self._partition)
+
+    async def progress(self) -> Progress:
+        return await self._swapper.progress(self._partition)
+
+    async def replace(self, new: NewSegment) -> bool:
+        return await self._swapper.replace(self._partition, new)
+
+    async def save_progress(self, progress: Progress) -> None:
+        await self._swapper.save_progress(self._partition, progress)

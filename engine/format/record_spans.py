@@ -1,0 +1,67 @@
+"""Walks the records of an uncompressed batch by their bytes: where each begins and ends, its key, and if it has a value.
+
+Compaction keeps or drops a record by its bytes and decodes nothing else of it. Layout: engine/format/FORMAT.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.errors import InvalidBatch
+from engine.format.batch_header import HEADER_BYTES, Buffer
+
+
+class RecordSpan(NamedTuple):
+    """The bytes of one record in its batch, from its length on. `offset_delta` counts from the batch's base offset."""
+
+    begin: int
+    end: int
+    offset_delta: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
+    """Yield the records of a whole batch, of which the header announces `count`. Raises InvalidBatch."""
+    position, end = HEADER_BYTES, len(batch)
+    try:
+        for _ in range(count):
+            begin = position
+            length, position = _varint(batch, position)
+            behind = position + length
+            if length < 1 or behind > end:
+                raise InvalidBatch(f"a record at byte {begin} of a batch ends at {behind}, the batch at {end}")
+            _, position = _varint(batch, position + 1)  # attributes and timestamp delta
+            offset_delta, position = _varint(batch, position)
+            key_bytes, position = _varint(batch, position)
+            key = None
+            if key_bytes >= 0:
+                key = bytes(batch[position : position + key_bytes])
+                position += key_bytes
+            value_bytes, position = _varint(batch, position)
+            if position + max(value_bytes, 0) > behind:
+                raise InvalidBatch(f"the key and the value of a record at byte {begin} are longer than the record")
+            yield RecordSpan(begin, behind, offset_delta, key, value_bytes < 0)
+            position = behind
+    except IndexError:
+        raise InvalidBatch(f"the records of a batch end at byte {end}, within a record") from None
+    if position != end:
+        raise InvalidBatch(f"the records of a batch end at byte {position}, the batch at {end}")
+
+
+def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Return a zig-zag varint, and the position behind it. Raises IndexError, InvalidBatch."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    raw, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = buffer[position]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position + 1
+        shift += 7
+        if shift > 63:
+            raise InvalidBatch(f"a number at byte {position} of a batch has more than ten bytes")

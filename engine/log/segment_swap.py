@@ -1,0 +1,116 @@
+"""Replaces neighbouring sealed segments by one file, so that a crash at any operation leaves the old log or the new one.
+
+A new file is whole and durable beside them, as `<base>.log.tmp`, before the swap file is; the swap file names the
+segments, and the size and the checksum of the new file. From then on the swap is completed, now or at the next start:
+the first segment's derived files go, the new file takes its name, the other segments go, and the swap file last.
+Kafka's LogLoader does the same with `.swap` and `.cleaned` files.
+Invariant: while an old file may be gone, the swap file is there, and so is the new file, under one of its two names.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import NamedTuple
+
+from engine.format import paths
+from engine.format.checksum import Checksum, checksum_of
+from engine.format.small_file import read_rows, rows_as_text
+from engine.runtime.disk import Disk, FileKind, read_file, write_atomically
+
+_HEADER = "penstock swap 1"
+
+log = logging.getLogger("penstock.engine")
+
+
+class Swap(NamedTuple):
+    """A new file for the segment at `base_offset`, which also replaces the segments at the other bases."""
+
+    base_offset: int
+    also_replaced: tuple[int, ...]
+    file: Checksum
+    modified_ms: int  # of the last segment that is replaced: age counts from the last append
+
+
+def new_file_path(directory: str, base_offset: int) -> str:
+    """Return the path of the new file before the swap."""
+    return f"{directory}/{paths.segment_file(base_offset, paths.LOG)}{paths.TEMPORARY}"
+
+
+def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
+    """Record the swap durably; the new file is durable. Raises OSError: nothing is replaced."""
+    path = new_file_path(directory, swap.base_offset)
+    disk.set_modified(path, swap.modified_ms)
+    disk.fsync_dir(directory)
+    rows = [f"{swap.file.size_bytes} {swap.file.crc32c:08x} {swap.modified_ms}", *map(str, swap.also_replaced)]
+    write_atomically(disk, _swap_path(directory, swap.base_offset), rows_as_text(_HEADER, rows))
+
+
+def finish_swap(disk: Disk, directory: str, swap: Swap) -> None:
+    """Complete a recorded swap, from any point at which it may have stopped. Raises OSError."""
+    target = f"{directory}/{paths.segment_file(swap.base_offset, paths.LOG)}"
+    new = new_file_path(directory, swap.base_offset)
+    for suffix in paths.DERIVED_SUFFIXES:
+        _remove(disk, paths.beside_log(target, suffix))
+    if disk.stat(new) is not None:
+        disk.rename(new, target)
+    for base_offset in swap.also_replaced:
+        for suffix in paths.SEGMENT_SUFFIXES:
+            _remove(disk, f"{directory}/{paths.segment_file(base_offset, suffix)}")
+    disk.fsync_dir(directory)
+    disk.unlink(_swap_path(directory, swap.base_offset))
+    disk.fsync_dir(directory)
+
+
+def finish_swaps(disk: Disk, directory: str) -> None:
+    """Complete the swaps that a stop has interrupted, at a start. Raises OSError.
+
+    A swap whose new file is neither beside the segment nor in its place is dropped: the old files are there. A swap file
+    that cannot be read stays.
+    """
+    for name in disk.listdir(directory):
+        base_offset = paths.swap_base_of(name)
+        if base_offset is None or disk.kind(os.path.join(directory, name)) is not FileKind.FILE:
+            continue
+        path = os.path.join(directory, name)
+        swap = _load_swap(disk, directory, base_offset)
+        if swap is None:
+            log.error("a swap file of a compaction cannot be read; it stays", extra={"path": path})
+        elif _has_new_file(disk, directory, swap):
+            finish_swap(disk, directory, swap)
+        else:
+            log.warning("the new file of a compaction is missing; the old segments stay", extra={"path": path})
+            disk.unlink(path)
+            disk.fsync_dir(directory)
+
+
+def _load_swap(disk: Disk, directory: str, base_offset: int) -> Swap | None:
+    rows = read_rows(_HEADER, read_file(disk, _swap_path(directory, base_offset)))
+    try:
+        ((size_bytes, seen, modified_ms), *others) = rows or []
+        also_replaced = tuple(int(base) for (base,) in others)
+        return Swap(base_offset, also_replaced, Checksum(int(size_bytes), int(seen, 16)), int(modified_ms))
+    except ValueError:
+        return None
+
+
+def _has_new_file(disk: Disk, directory: str, swap: Swap) -> bool:
+    """True if the whole new file is in one of its two places; a damaged one beside the segment is not taken."""
+    target = f"{directory}/{paths.segment_file(swap.base_offset, paths.LOG)}"
+    new = new_file_path(directory, swap.base_offset)
+    for path in (new, target):
+        stat = disk.stat(path)
+        if stat is not None and stat.size_bytes == swap.file.size_bytes and checksum_of(disk, path) == swap.file:
+            if path == target:
+                _remove(disk, new)
+            return True
+    return False
+
+
+def _remove(disk: Disk, path: str) -> None:
+    if disk.stat(path) is not None:
+        disk.unlink(path)
+
+
+def _swap_path(directory: str, base_offset: int) -> str:
+    return f"{directory}/{paths.segment_file(base_offset, paths.SWAP)}"

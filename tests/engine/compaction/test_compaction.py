@@ -1,0 +1,134 @@
+"""Compaction: the table that a log describes stays the same, and every reader finds each record that remains."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from engine.format.batch import Codec
+from engine.format.batch_header import walk
+from engine.runtime.disk import read_file
+from engine.testing.recording_disk import RecordingDisk
+from tests.engine.compaction.table import SETTINGS, Table, some_records
+from tests.engine.conftest import HandClock
+from tests.engine.crash.inline_node import inline_node
+from tests.engine.crash.power_loss import check_story
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def disk(clock) -> RecordingDisk:
+    return RecordingDisk(clock)
+
+
+async def test_only_the_last_record_of_each_key_remains_at_its_offset(disk, clock):
+    table = Table()
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        for value in (b"1", b"2", b"3"):
+            await table.send(node, [(b"a", value), (b"b", value)])
+            await table.seal(node)
+        await table.send(node, [(b"a", b"4")])
+        swapper = await table.compact(node, disk)
+        partition = node.shard.partition("t", 0)
+        assert [(one.offset, one.key, one.value) for one in await table.check(node)] == [
+            (4, b"a", b"3"),  # the active segment is not compacted
+            (5, b"b", b"3"),
+            (6, b"a", b"4"),
+        ]
+        assert (len(partition.log.segments), swapper.removed_records) == (2, 4)
+    async with inline_node(disk, clock) as node:
+        assert [one.offset for one in await table.check(node)] == [4, 5, 6]
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_a_random_log_keeps_its_table_through_compactions_and_restarts(seed, disk, clock):
+    random, table = Random(seed), Table(memory_bytes=160 * (5 + seed))
+    for _ in range(3):
+        async with inline_node(disk, clock) as node:
+            await node.shard.create_topic("t", 1, 1, SETTINGS)
+            for _ in range(12):
+                records = some_records(random, keys=20, count=random.randrange(1, 9))
+                await table.send(node, records, random.choice(list(Codec)))
+                if random.random() < 0.4:
+                    await table.seal(node)
+                if random.random() < 0.4:
+                    clock.pass_ms(random.choice([1, 600, 2000]))
+                    await table.compact(node, disk)
+                    await table.check(node)
+            for offset in range(node.shard.partition("t", 0).high_watermark):
+                first = next(iter(await table.read(node, offset)), None)
+                assert first is None or first.offset >= offset
+
+
+async def test_tombstones_go_when_readers_have_had_the_time_to_see_them(disk, clock):
+    table = Table()
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        await table.send(node, [(b"a", b"1"), (b"b", b"1")])
+        await table.send(node, [(b"a", None)])
+        await table.seal(node)
+        await table.compact(node, disk)
+        assert [one.offset for one in await table.check(node)] == [1, 2]
+        clock.pass_ms(999)
+        await table.compact(node, disk)
+        assert [one.offset for one in await table.check(node)] == [1, 2]
+        clock.pass_ms(1)
+        await table.compact(node, disk)
+        assert [one.offset for one in await table.check(node)] == [1]
+
+
+async def test_a_compacted_log_remains_a_chain_of_batches_without_gaps(disk, clock):
+    table = Table()
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        for at in range(50):
+            await table.send(node, [(b"a", b"%d" % at)])
+        await table.seal(node)
+        await table.compact(node, disk)
+        path = node.shard.partition("t", 0).log.segments[0].path
+        chain = [(header.base_offset, header.next_offset, header.record_count) for _, header in walk(read_file(disk, path))]
+    assert chain == [(0, 49, 0), (49, 50, 1)]
+
+
+class CompactedStory:
+    """Two compactions, the second one with expired tombstones and neighbours to merge."""
+
+    def __init__(self) -> None:
+        self.clock, self.table = HandClock(), Table()
+
+    async def story(self, disk: RecordingDisk) -> None:
+        async with inline_node(disk, self.clock) as node:
+            if "t" not in node.shard.topics:
+                await node.shard.create_topic("t", 1, 1, SETTINGS)
+            for n in range(2):
+                await self.table.send(node, [(b"a", b"%d" % n), (b"b", b"%d" % n)])
+                await self.table.send(node, [(b"c", None if n else b"1")])
+                await self.table.seal(node)
+            await self.table.compact(node, disk)
+            node.checkpoint()
+            await self.table.send(node, [(b"a", b"3")])
+            await self.table.seal(node)
+            self.clock.pass_ms(2000)
+            await self.table.compact(node, disk)
+            await self.table.send(node, [(b"b", b"4")])
+
+    async def check(self, disk: RecordingDisk) -> None:
+        async with inline_node(disk, self.clock) as node:
+            node.kill()
+            if "t" in node.shard.topics:
+                assert node.shard.partition("t", 0).offline is None
+                await self.table.check(node)
+                await self.table.compact(node, disk)
+                await self.table.check(node)
+            else:
+                assert self.table.acknowledged_end == 0
+
+
+async def test_a_power_loss_at_any_operation_leaves_the_old_log_or_the_compacted_one():
+    await check_story(CompactedStory, every=1, limit=12)
