@@ -157,8 +157,8 @@ class TopicSettings:
         50,
         minimum=1,
         maximum=100,
-        why="Compaction begins when this part of the sealed bytes is not compacted yet. Half, as Kafka's: a log is then "
-        "copied once for each doubling of what is new.",
+        why="Compaction begins when this part of the sealed bytes is not compacted yet. Half, as in Kafka, bounds how "
+        "often a record is copied.",
     )
     segment_bytes: int = setting(
         64 * MIB,

@@ -98,6 +98,25 @@ class ServerSettings:
         maximum=365 * DAY_MS,
         why="The scrubber starts a new pass over all sealed segments at most this often.",
     )
+    compaction_check_ms: int = setting(
+        15 * SECOND_MS,
+        minimum=10,
+        maximum=DAY_MS,
+        why="How often the node looks for compacted topics that are due.",
+    )
+    compaction_bytes_per_second: int = setting(
+        64 * MIB,
+        minimum=MIB // 16,
+        maximum=4 * GIB,
+        why="How fast compaction reads segments, so that clients keep most of the disk.",
+    )
+    compaction_memory_bytes: int = setting(
+        128 * MIB,
+        minimum=MIB,
+        maximum=64 * GIB,
+        why="The memory for the keys of one round of compaction, at 160 bytes each. With more keys a log takes several "
+        "rounds.",
+    )
     log_level: str = setting(
         "warning",
         choices=("debug", "info", "warning", "error"),

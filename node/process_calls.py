@@ -67,6 +67,34 @@ class EndOffset(TieredPartition, frozen=True, array_like=True):
     end_offset: int
 
 
+class SegmentFields(Struct, frozen=True, array_like=True):
+    """A SegmentFile."""
+
+    base_offset: int
+    end_offset: int
+    path: str
+    size_bytes: int
+    last_append_ms: int
+    crc32c: int | None
+    is_damaged: bool
+
+
+class ReplaceSegments(TieredPartition, frozen=True, array_like=True):
+    """A NewSegment: a compacted file of that size and checksum, for the segments that it was made of."""
+
+    replaced: tuple[SegmentFields, ...]
+    size_bytes: int
+    crc32c: int
+    removed: int
+
+
+class CompactionProgress(TieredPartition, frozen=True, array_like=True):
+    """How far a partition is compacted: a Progress."""
+
+    cleaned_end: int
+    rounds: tuple[tuple[int, int], ...]
+
+
 class FileFields(Struct, frozen=True, array_like=True):
     """A SealedFile."""
 

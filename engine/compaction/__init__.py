@@ -1,1 +1,1 @@
-"""Compaction: keeps the last record of each key, in a thread or in the worker, while the partition is read and written."""
+"""Compaction: keeps the last record of each key of a log, while the log is read and written."""

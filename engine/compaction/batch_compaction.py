@@ -1,8 +1,8 @@
 """Compacts one batch: keeps the bytes of the records that stay, below the same header.
 
-A batch never changes its offsets. Records that stay keep their bytes, so their offset, time and headers too. The batches
-of a log remain a chain without gaps: an empty batch takes the offsets of batches of which nothing stays (decision 0023).
-So a gap in a log is damage, before and after compaction.
+A batch never changes its offsets. Records that stay keep their bytes, so their offset, time and headers too. Batches
+remain a chain without gaps: an empty batch takes the offsets of batches of which nothing stays (decision 0023). So a
+gap in a log is damage, before and after compaction.
 Invariants: a control batch stays as it is; a sequenced batch that may still recognise a retry keeps its header, and a
 keyed batch its first record.
 """

@@ -41,15 +41,11 @@ class CompactedPartition(Protocol):
     @property
     def settings(self) -> TopicSettings: ...
 
-    async def files(self) -> LogFiles:
-        """Return its sealed segments. Raises EngineError, OSError."""
-
-    async def progress(self) -> Progress:
-        """Return how far it is compacted. Raises EngineError, OSError."""
+    async def log_files(self) -> tuple[LogFiles, Progress]:
+        """Return its sealed segments, and how far it is compacted. Raises EngineError, OSError."""
 
     async def replace(self, new: NewSegment) -> bool:
-        """Put a new file in place. Returns False, and removes it, if the log has changed. Raises EngineError, OSError.
-        """
+        """Put a new file in place; False: the log has changed, and the file is gone. Raises EngineError, OSError."""
 
     async def save_progress(self, progress: Progress) -> None:
         """Save how far it is compacted. Raises EngineError, OSError."""
@@ -113,7 +109,7 @@ class Compactor:
 
     async def compact(self, partition: CompactedPartition) -> bool:
         """Compact a partition if it is due. Returns True if its memory was full, so that there is more to do now."""
-        files, progress, settings = await partition.files(), await partition.progress(), partition.settings
+        (files, progress), settings = await partition.log_files(), partition.settings
         plan = plan_compaction(files, progress, settings)
         if isinstance(plan, Uncleanable):
             self._log_once(partition, plan.value)
@@ -134,9 +130,7 @@ class Compactor:
             if not await partition.replace(new):
                 return False  # the log has changed: the next round sees it as it is then
             removed, freed = removed + new.removed, freed + new.freed_bytes
-        reached = progress.after_round(
-            end, files.now_ms, settings.delete_retention_ms, expired_below=expired_below
-        )
+        reached = progress.after_round(end, files.now_ms, settings.delete_retention_ms, expired_below=expired_below)
         await partition.save_progress(reached)
         extra = {"partition": partition.name, "end": end, "removed_records": removed, "freed_bytes": freed}
         log.info("a partition was compacted", extra=extra)

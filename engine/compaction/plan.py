@@ -85,7 +85,11 @@ def _contiguous(sealed: Sequence[SegmentFile], ready: Sequence[SegmentFile]) -> 
 
 
 def _is_due(
-    sealed: Sequence[SegmentFile], dirty: Sequence[SegmentFile], now_ms: int, expired_below: int, settings: TopicSettings
+    sealed: Sequence[SegmentFile],
+    dirty: Sequence[SegmentFile],
+    now_ms: int,
+    expired_below: int,
+    settings: TopicSettings,
 ) -> bool:
     if expired_below:
         return True

@@ -156,9 +156,7 @@ def _swap(disk: Disk, directory: str, new: NewSegment, modified_ms: int) -> None
 
 
 def _as_segment(disk: Disk, directory: str, new: NewSegment, old: Sequence[Segment]) -> Segment:
-    segment = Segment(
-        disk, directory, new.base_offset, size_bytes=new.file.size_bytes, next_offset=new.end_offset
-    )
+    segment = Segment(disk, directory, new.base_offset, size_bytes=new.file.size_bytes, next_offset=new.end_offset)
     segment.created_ms, segment.last_append_ms = old[0].created_ms, old[-1].last_append_ms
     return segment
 
@@ -189,11 +187,8 @@ class OwnPartition:
     def settings(self) -> TopicSettings:
         return self._partition.settings
 
-    async def files(self) -> LogFiles:
-        return await self._swapper.files(self._partition)
-
-    async def progress(self) -> Progress:
-        return await self._swapper.progress(self._partition)
+    async def log_files(self) -> tuple[LogFiles, Progress]:
+        return await self._swapper.files(self._partition), await self._swapper.progress(self._partition)
 
     async def replace(self, new: NewSegment) -> bool:
         return await self._swapper.replace(self._partition, new)

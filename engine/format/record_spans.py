@@ -1,4 +1,4 @@
-"""Walks the records of an uncompressed batch by their bytes: where each begins and ends, its key, and if it has a value.
+"""Walks the records of an uncompressed batch by their bytes: where each begins and ends, and its key.
 
 Compaction keeps or drops a record by its bytes and decodes nothing else of it. Layout: engine/format/FORMAT.md.
 """

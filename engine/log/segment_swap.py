@@ -1,4 +1,4 @@
-"""Replaces neighbouring sealed segments by one file, so that a crash at any operation leaves the old log or the new one.
+"""Replaces neighbouring sealed segments by one file: a crash at any operation leaves the old log or the new one.
 
 A new file is whole and durable beside them, as `<base>.log.tmp`, before the swap file is; the swap file names the
 segments, and the size and the checksum of the new file. From then on the swap is completed, now or at the next start:
@@ -65,8 +65,8 @@ def finish_swap(disk: Disk, directory: str, swap: Swap) -> None:
 def finish_swaps(disk: Disk, directory: str) -> None:
     """Complete the swaps that a stop has interrupted, at a start. Raises OSError.
 
-    A swap whose new file is neither beside the segment nor in its place is dropped: the old files are there. A swap file
-    that cannot be read stays.
+    A swap whose new file is neither beside the segment nor in its place is dropped: the old files are there. A swap
+    file that cannot be read stays.
     """
     for name in disk.listdir(directory):
         base_offset = paths.swap_base_of(name)

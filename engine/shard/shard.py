@@ -19,6 +19,7 @@ from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.quarantine import Quarantine
 from engine.cleaning.retention import Bounds
 from engine.cleaning.sealing import Sealer
+from engine.compaction.swapping import SegmentSwapper
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import LogDirectories, log_offline
@@ -125,9 +126,9 @@ class Shard:
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
         self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
-        self.deletion = RecordDeletion(
-            disk, executor, clock, self.log_manager, self.advancer, events.tiered_end, events.leading_epoch
-        )
+        positions = self.tiered_end, self.leading_epoch
+        self.deletion = RecordDeletion(disk, executor, clock, self.log_manager, self.advancer, *positions)
+        self.segment_swapper = SegmentSwapper(disk, executor, clock)
         self._delete_topic = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
         self.key_budget = KeyBudget(keys_max)
         self._divergence_handler = DivergenceHandler(
@@ -314,10 +315,7 @@ class Shard:
         return partition.log.log_start
 
     async def follow_log_start(self, partition: Partition, offset: int) -> None:
-        """Follow the leader's log_start as far as this log is durable.
-
-        Raises StorageFull, StorageFailed.
-        """
+        """Follow the leader's log_start as far as this log is durable. Raises StorageFull, StorageFailed."""
         bound = min(offset, partition.durable_end)
         if partition.offline is None and bound > partition.log.log_start:
             await self._background.finish(self.deletion.delete_below(partition, bound), "deleting records")

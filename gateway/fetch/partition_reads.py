@@ -22,7 +22,7 @@ import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
 from engine.format.batch import Record
-from engine.format.batch_header import is_compressed, has_no_records, without_control
+from engine.format.batch_header import has_no_records, is_compressed, without_control
 from engine.log.damaged_ranges import damaged
 from engine.log.log import available_bytes
 from engine.partition.partition import Partition

@@ -59,6 +59,10 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
         "Segments with damaged records, which fetches do not return",
         sum(bool(s.damage) for p in partitions for s in p.log.segments),
     )
+    swapper = shard.segment_swapper
+    text = "Records removed by compaction, because a later one has their key"
+    yield "penstock_compaction_removed_records_total", text, swapper.removed_records
+    yield "penstock_compaction_freed_bytes_total", "Bytes that compaction has freed", swapper.freed_bytes
     progress = shard.opener.progress
     yield "penstock_recovery_seconds", "Duration of opening all partitions at the last start", progress.seconds
     yield "penstock_recovery_scanned_bytes", "Bytes scanned so far by the recovery in progress", progress.scanned_bytes

@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.scrubber import Restore, ScrubbedPartition, Scrubber
 from engine.cleaning.segment_check import SealedFile
+from engine.compaction.compactor import CompactedPartition, Compactor
+from engine.compaction.swapping import OwnPartition
 from engine.directory.data_directory import DataDirectory, Identity
 from engine.directory.log_directories import LogDirectories, open_data_directories
 from engine.format import paths
@@ -141,10 +143,13 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         restore = segment_restorer(store, disk, directory.identity)
         scrubber = make_scrubber(settings, disk, lambda: local_partitions_of(shard), restore)
         scrubber.start()
+        compactor = make_compactor(settings, disk, lambda: compacted_partitions_of(shard))
+        compactor.start()
         try:
             yield node
         finally:
             await node.drain()
+            await compactor.stop()
             await scrubber.stop()
             await tier.stop()
             await coordination.close()
@@ -184,6 +189,27 @@ def make_scrubber(
         bytes_per_second=settings.scrub_bytes_per_second,
         interval_ms=settings.scrub_interval_ms,
     )
+
+
+def make_compactor(
+    settings: NodeSettings, disk: Disk, partitions: Callable[[], Iterable[CompactedPartition]]
+) -> Compactor:
+    return Compactor(
+        disk,
+        partitions,
+        bytes_per_second=settings.compaction_bytes_per_second,
+        memory_bytes=settings.compaction_memory_bytes,
+        check_ms=settings.compaction_check_ms,
+    )
+
+
+def compacted_partitions_of(shard: Shard) -> list[CompactedPartition]:
+    return [
+        OwnPartition(partition, shard.segment_swapper)
+        for topic in shard.topics.values()
+        if topic.settings.is_compacted
+        for partition in topic.partitions.values()
+    ]
 
 
 def local_partitions_of(shard: Shard) -> list[ScrubbedPartition]:

@@ -19,6 +19,7 @@ from engine.tiering.shipping.shippers import TierStatistics
 from engine.tiering.tier import local_log
 from gateway.links.link import Answer, Busy, Handler, LinkClient, LinkLost, handler
 from node.process_calls import EndOffset, PartitionNumber, Repair, Scrubbed, SealedLog, TieredPartition
+from node.processes.shard_compaction import compaction_handlers
 
 STATISTICS_S = 5.0
 
@@ -108,6 +109,7 @@ class ShardTier:
 
         quarantine = shard.quarantine
         return {
+            **compaction_handlers(shard.segment_swapper, partition_of),
             "sealed_log": handler(SealedLog, sealed_log),
             "tiered": handler(EndOffset, tiered),
             "expired": handler(EndOffset, expired),

@@ -1,4 +1,4 @@
-"""The worker of a node of several shards: ships and scrubs sealed segments at low priority, off the shards' loops.
+"""The worker of a node of several shards: ships, scrubs and compacts sealed segments, off the shards' loops.
 
 Started by node/processes/supervisor.py only. Reads the sealed segments of a partition from its owner and reports to it
 what the store has; opens segment files itself, which never change once sealed.
@@ -15,6 +15,7 @@ from dataclasses import astuple
 
 from engine.cleaning.scrubber import ScrubbedPartition
 from engine.cleaning.segment_check import Finding, SealedFile
+from engine.compaction.compactor import CompactedPartition
 from engine.directory.placement import shard_of
 from engine.directory.topics import TopicRecord
 from engine.log.epochs import EpochStart
@@ -50,7 +51,16 @@ from node.process_calls import (
     TieredPartition,
 )
 from node.processes.liveness_watchdog import HEARTBEAT
-from node.processes.server import STORE_THREADS, first_of, make_scrubber, new_id, segment_restorer, stop_event
+from node.processes.server import (
+    STORE_THREADS,
+    first_of,
+    make_compactor,
+    make_scrubber,
+    new_id,
+    segment_restorer,
+    stop_event,
+)
+from node.processes.shard_compaction import RemotePartition
 from node.setup.file_limit import within_file_limit
 from node.setup.logs import set_up_logging
 
@@ -77,6 +87,7 @@ async def run(task: ShardTask) -> None:
         scrubber = make_scrubber(
             task.settings, disk, lambda: _scrubbed(served, shards), segment_restorer(store, disk, task.identity)
         )
+        compactor = make_compactor(task.settings, disk, lambda: _compacted(served, shards))
         handlers = _handlers(shipping, shards, served)
         supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_lost.set)
         server = await listen(worker_socket(task.run_dir), handlers)
@@ -86,8 +97,10 @@ async def run(task: ShardTask) -> None:
             _add(shipping, shards, served, record)
         await link.call("ready", Ready(task.index, 0), timeout_s=CHANGE_S)
         scrubber.start()
+        compactor.start()
         await first_of(stop.wait(), supervisor_lost.wait())
         server.close()
+        await compactor.stop()
         await scrubber.stop()
         await shipping.stop()
         for caller in (*shards, supervisor):
@@ -147,6 +160,15 @@ def _scrubbed(served: dict[str, TopicRecord], shards: list[LinkClient]) -> list[
     return [
         _RemotePartition(shards[shard_of(record.topic_id, number, len(shards))], record, number)
         for record in served.values()
+        for number in record.local_partitions
+    ]
+
+
+def _compacted(served: dict[str, TopicRecord], shards: list[LinkClient]) -> list[CompactedPartition]:
+    return [
+        RemotePartition(shards[shard_of(record.topic_id, number, len(shards))], record, number)
+        for record in served.values()
+        if record.settings.is_compacted
         for number in record.local_partitions
     ]
 

@@ -73,7 +73,9 @@ class Table:
         offsets = [one.offset for one in found]
         assert offsets == sorted(set(offsets))
         assert all(self.sent[one.offset] == (one.key, one.value) for one in found)
-        assert fold((one.key, one.value) for one in found) == fold(record for offset, record in self.sent.items() if offset < end)
+        assert fold((one.key, one.value) for one in found) == fold(
+            record for offset, record in self.sent.items() if offset < end
+        )
         return found
 
 
@@ -90,6 +92,9 @@ def fold(records) -> dict[bytes, bytes]:
 
 def some_records(random: Random, keys: int, count: int) -> list[Sent]:
     return [
-        (f"k{random.randrange(keys)}".encode(), None if random.random() < 0.2 else random.randbytes(random.choice([0, 8, 300])))
+        (
+            f"k{random.randrange(keys)}".encode(),
+            None if random.random() < 0.2 else random.randbytes(random.choice([0, 8, 300])),
+        )
         for _ in range(count)
     ]

@@ -92,7 +92,9 @@ async def test_a_compacted_log_remains_a_chain_of_batches_without_gaps(disk, clo
         await table.seal(node)
         await table.compact(node, disk)
         path = node.shard.partition("t", 0).log.segments[0].path
-        chain = [(header.base_offset, header.next_offset, header.record_count) for _, header in walk(read_file(disk, path))]
+        chain = [
+            (header.base_offset, header.next_offset, header.record_count) for _, header in walk(read_file(disk, path))
+        ]
     assert chain == [(0, 49, 0), (49, 50, 1)]
 
 

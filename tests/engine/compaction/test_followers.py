@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from engine.format.batch_header import walk
 from engine.testing.recording_disk import RecordingDisk
 from tests.engine.compaction.table import SETTINGS, Table
@@ -23,6 +25,6 @@ async def test_a_follower_continues_from_any_offset_where_a_batch_began_before_t
             chunk = await node.shard.reader.read_uncommitted(partition, offset, 1 << 20)
             headers = [header for _, header in walk(chunk.data)]
             assert headers[0].base_offset == offset
-            assert all(a.next_offset == b.base_offset for a, b in zip(headers, headers[1:], strict=False))
+            assert all(a.next_offset == b.base_offset for a, b in pairwise(headers))
             assert headers[-1].next_offset == chunk.next_offset == 12
             assert node.shard.reader.read_uncommitted_nowait(partition, offset, 1 << 20) == chunk

@@ -1,0 +1,76 @@
+"""Compaction between the processes of a node: the worker compacts, the shard that owns a partition swaps its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from engine.compaction.log_compaction import NewSegment
+from engine.compaction.plan import LogFiles, SegmentFile
+from engine.compaction.progress import Progress, Round
+from engine.compaction.swapping import SegmentSwapper
+from engine.directory.topics import TopicRecord
+from engine.format.checksum import Checksum
+from engine.partition.partition import Partition
+from engine.settings import TopicSettings
+from gateway.links.link import Answer, Handler, LinkClient, handler
+from node.process_calls import CompactionProgress, ReplaceSegments, SegmentFields, TieredPartition
+
+CALL_S = 60.0  # a swap waits for its turn among truncations and removals of the same log
+
+
+def compaction_handlers(
+    swapper: SegmentSwapper, partition_of: Callable[[TieredPartition], Partition]
+) -> dict[str, Handler]:
+    """Return the handlers of a shard for calls of the worker."""
+
+    async def files(which: TieredPartition, _: bytes) -> Answer:
+        partition = partition_of(which)
+        return (await swapper.files(partition), await swapper.progress(partition)), b""
+
+    async def replace(new: ReplaceSegments, _: bytes) -> Answer:
+        replaced = tuple(SegmentFile(*structs.astuple(one)) for one in new.replaced)
+        made = NewSegment(replaced, Checksum(new.size_bytes, new.crc32c), new.removed)
+        return await swapper.replace(partition_of(new), made), b""
+
+    async def save(reached: CompactionProgress, _: bytes) -> Answer:
+        rounds = tuple(Round(end, at_ms) for end, at_ms in reached.rounds)
+        await swapper.save_progress(partition_of(reached), Progress(reached.cleaned_end, rounds))
+        return None, b""
+
+    return {
+        "compaction_files": handler(TieredPartition, files),
+        "replace_segments": handler(ReplaceSegments, replace),
+        "save_compaction": handler(CompactionProgress, save),
+    }
+
+
+class RemotePartition:
+    """A partition of a shard process, for the worker's compactor."""
+
+    def __init__(self, owner: LinkClient, record: TopicRecord, number: int) -> None:
+        self.name = f"{record.name}/{number}"
+        self.settings: TopicSettings = record.settings
+        self._owner = owner
+        self._partition_id = (record.topic_id, record.name, number)
+
+    def __repr__(self) -> str:
+        return f"RemotePartition({self.name})"
+
+    async def log_files(self) -> tuple[LogFiles, Progress]:
+        arguments = TieredPartition(*self._partition_id)
+        fields, _ = await self._owner.link().call("compaction_files", arguments, timeout_s=CALL_S)
+        (directory, log_start, sealed, now_ms), (cleaned_end, rounds) = fields
+        files = LogFiles(directory, log_start, tuple(SegmentFile(*one) for one in sealed), now_ms)
+        return files, Progress(cleaned_end, tuple(Round(*one) for one in rounds))
+
+    async def replace(self, new: NewSegment) -> bool:
+        replaced = tuple(SegmentFields(*one) for one in new.replaced)
+        arguments = ReplaceSegments(*self._partition_id, replaced, *new.file, new.removed)
+        is_replaced, _ = await self._owner.link().call("replace_segments", arguments, timeout_s=CALL_S)
+        return bool(is_replaced)
+
+    async def save_progress(self, progress: Progress) -> None:
+        arguments = CompactionProgress(*self._partition_id, *progress)
+        await self._owner.link().call("save_compaction", arguments, timeout_s=CALL_S)
