@@ -17,7 +17,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from engine.compaction.log_compaction import NewSegment, SegmentCopier, latest_offsets
 from engine.compaction.plan import CompactionPlan, LogFiles, SegmentFile, Uncleanable, grouped, plan_compaction
 from engine.compaction.progress import Progress
-from engine.errors import EngineError
+from engine.errors import Draining, EngineError
 from engine.format.batch import KEYED_PRODUCER, Header
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import keep_running, log_failure
@@ -103,7 +103,8 @@ class Compactor:
             except Stopped:
                 raise
             except (EngineError, OSError) as error:
-                self._log_once(partition, str(error))
+                if getattr(error, "code", "") != Draining.code:
+                    self._log_once(partition, str(error))
             except Exception as error:  # of any kind: a failing partition must not delay the others
                 log_failure("compacting", error, of=partition.name)
 

@@ -41,7 +41,7 @@ class Progress(NamedTuple):
         left = [one for one in self.rounds if one.end > expired_below]
         if left and len(left) >= _ROUNDS_MAX and now_ms - left[-1].at_ms < delete_retention_ms // _ROUNDS_MAX:
             left.pop()
-        if not left or left[-1].end < end:
+        if end > max(expired_below, left[-1].end if left else 0):
             left.append(Round(end, now_ms))
         return Progress(max(end, self.cleaned_end), tuple(left[-2 * _ROUNDS_MAX :]))
 

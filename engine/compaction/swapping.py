@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 from engine.compaction.log_compaction import NewSegment
 from engine.compaction.plan import LogFiles, SegmentFile
 from engine.compaction.progress import Progress, load_progress, save_progress
+from engine.errors import Draining
 from engine.format.checksum import load_checksum, save_checksum
 from engine.log.log import BytePosition
 from engine.log.segment import Segment, save_index
@@ -42,12 +43,17 @@ class SegmentSwapper:
         self._clock = clock
         self.removed_records = 0
         self.freed_bytes = 0
+        self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"SegmentSwapper(removed={self.removed_records}, freed_bytes={self.freed_bytes})"
 
+    def stop(self) -> None:
+        """Begin no further work: the worker may ask until it has stopped too."""
+        self._is_stopped = True
+
     async def files(self, partition: Partition) -> LogFiles:
-        """Return the sealed segments of a partition, as far as they may be replaced. Raises OSError."""
+        """Return the sealed segments of a partition, as far as they may be replaced. Raises OSError, Draining."""
         segments = [] if partition.offline is not None else _replaceable(partition)
         rows = await self._in_thread(_listed, self._disk, segments)
         return LogFiles(partition.log.directory, partition.log.log_start, rows, self._clock.steady_ms())
@@ -108,6 +114,8 @@ class SegmentSwapper:
         return same if len(same) == len(found) and partition.offline is None else []
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        if self._is_stopped:
+            raise Draining("the node stops")
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from engine.errors import InvalidBatch
-from engine.format.batch_header import HEADER_BYTES, Buffer
+from engine.format.batch import HEADER_BYTES, Buffer, read_header, unpacked
 
 
 class RecordSpan(NamedTuple):
@@ -48,6 +48,13 @@ def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
         raise InvalidBatch(f"the records of a batch end at byte {end}, within a record") from None
     if position != end:
         raise InvalidBatch(f"the records of a batch end at byte {position}, the batch at {end}")
+
+
+def first_without_key(batch: Buffer, decoded_bytes_max: int) -> int | None:
+    """Return the number in its batch of the first record without a key; None if each has one. Raises InvalidBatch."""
+    count = read_header(batch).record_count
+    spans = record_spans(unpacked(batch, decoded_bytes_max), count)
+    return next((number for number, span in enumerate(spans) if span.key is None), None)
 
 
 def _varint(buffer: Buffer, position: int) -> tuple[int, int]:

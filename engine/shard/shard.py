@@ -174,6 +174,7 @@ class Shard:
             self._ticker.cancel()
         await self.committer.sync_all(self.partitions)
         self.sealer.stop()
+        self.segment_swapper.stop()
         for partition in self.partitions():
             partition.wake_all()
         self._finding.cancel()

@@ -35,6 +35,7 @@ KINDS: dict[str, Kind] = {
     "invalid_body": Kind(400, "The body does not match its schema"),
     "unknown_field": Kind(400, "The body has a field that is not known"),
     "no_records": Kind(400, "There is no record in the body"),
+    "key_required": Kind(400, "A record of a compacted topic has no key"),
     "unknown_query": Kind(400, "The query has a name that is not known"),
     "invalid_query": Kind(400, "A query value is not allowed"),
     "invalid_header": Kind(400, "A header value is not allowed"),

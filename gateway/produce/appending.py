@@ -15,6 +15,7 @@ from typing import NamedTuple, TypedDict
 import orjson
 
 from engine.errors import EngineError
+from engine.format.record_spans import first_without_key
 from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.tasks import in_background, start_task
 from engine.shard.served_topics import Topic
@@ -69,8 +70,11 @@ async def append(
 ) -> list[Outcome]:
     """Queues all batches in the request's slot and returns the outcome of each part.
 
-    Raises Problem overloaded, body_too_large before anything is appended.
+    Raises Problem overloaded, body_too_large, key_required before anything is appended.
     """
+    for part in parts:
+        if part.topic is not None and part.topic.settings.is_compacted and part.problem is None:
+            await _check_keys(context, part)
     if slot is not None and not slot.is_next:
         await slot.wait()
     size_bytes = sum([len(part.batch) if part.shared is None else part.shared.size_bytes for part in parts])
@@ -91,6 +95,18 @@ async def append(
     finally:
         metrics.delayed_produces.value -= 1
         context.stages.ack.observe(time.perf_counter() - began)
+
+
+async def _check_keys(context: ProduceContext, part: Part) -> None:
+    """Raises Problem key_required: compaction keeps the last record of each key."""
+    assert part.topic is not None
+    find = partial(first_without_key, part.batch, part.topic.settings.batch_decoded_bytes_max)
+    number = await context.offload.by_size(len(part.batch), find)
+    if number is not None:
+        text = (
+            f"record {number} for partition {part.partition} of {part.topic_name!r} has no key: the topic is compacted"
+        )
+        raise Problem("key_required", text, topic=part.topic_name, partition=part.partition)
 
 
 def no_room(context: ProduceContext, incoming_bytes: int) -> Problem:

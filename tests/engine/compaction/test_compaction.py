@@ -81,6 +81,10 @@ async def test_tombstones_go_when_readers_have_had_the_time_to_see_them(disk, cl
         clock.pass_ms(1)
         await table.compact(node, disk)
         assert [one.offset for one in await table.check(node)] == [1]
+        clock.pass_ms(100_000)
+        before = disk.operations
+        await table.compact(node, disk)
+        assert disk.operations - before < 10, "nothing is due"
 
 
 async def test_a_compacted_log_remains_a_chain_of_batches_without_gaps(disk, clock):
