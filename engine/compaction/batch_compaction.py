@@ -9,16 +9,14 @@ keyed batch its first record.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
+from engine.compaction.latest_offsets import LatestOffsets
+from engine.errors import InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER, Buffer, Codec, Header
 from engine.format.batch_header import NO_PRODUCER, empty_batch, with_records
 from engine.format.compression import pack_records
-from engine.format.record_spans import RecordSpan, record_spans
-
-Retains = Callable[[int, RecordSpan], bool]  # given the offset of a record
 
 
 class Compacted(NamedTuple):
@@ -28,43 +26,39 @@ class Compacted(NamedTuple):
     removed: int
 
 
-def compact_batch(batch: memoryview, header: Header, retains: Retains, *, keeps_producers: bool) -> Compacted:
-    """Drop the records that `retains` does not keep. Raises InvalidBatch.
+def compact_batch(
+    batch: memoryview, header: Header, latest: LatestOffsets, tombstones_expired_below: int, *, keeps_producers: bool
+) -> Compacted:
+    """Drop the records that have a later one of their key, and expired tombstones. An undecodable batch stays.
 
     `keeps_producers`: a retry of this batch may still come, so its producer or its idempotency key must be found.
     """
     is_keyed = header.producer_id == KEYED_PRODUCER
+    is_sequenced = header.producer_id >= 0
     if header.is_control or header.record_count == 0:
-        stays = header.is_control or (keeps_producers and header.producer_id >= 0)
+        stays = header.is_control or (keeps_producers and is_sequenced)
         return Compacted(batch if stays else None, 0)
-    whole = record_batch.unpacked(batch)
-    kept: list[tuple[int, int]] = []
-    count = 0
     keeps_first = is_keyed and keeps_producers
-    for number, span in enumerate(record_spans(whole, header.record_count)):
-        if retains(header.base_offset + span.offset_delta, span) or (number == 0 and keeps_first):
-            count += 1
-            if kept and kept[-1][1] == span.begin:
-                kept[-1] = (kept[-1][0], span.end)
-            else:
-                kept.append((span.begin, span.end))
-        elif number == 0 and is_keyed:
-            is_keyed = False  # its entry goes with its first record
-    removed = header.record_count - count
+    try:
+        kept = latest.kept(record_batch.unpacked(batch), header, tombstones_expired_below, keeps_first=keeps_first)
+    except InvalidBatch:
+        return Compacted(batch, 0)
+    removed = header.record_count - kept.record_count
     if removed == 0:
         return Compacted(batch, 0)
-    if count == 0 and not (keeps_producers and header.producer_id >= 0):
+    if kept.record_count == 0 and not (keeps_producers and is_sequenced):
         return Compacted(None, removed)
-    records = b"".join(whole[begin:end] for begin, end in kept)
-    producer = NO_PRODUCER if header.producer_id == KEYED_PRODUCER and not is_keyed else header.producer_id
-    codec, records = _packed(Codec(header.codec), records)
-    return Compacted(with_records(batch, records, codec, count, producer), removed)
+    producer_id = (
+        NO_PRODUCER if is_keyed and not kept.has_first else header.producer_id
+    )  # the entry went with the first
+    codec, records = _packed(Codec(header.codec), kept.records)
+    return Compacted(with_records(batch, records, codec, kept.record_count, producer_id), removed)
 
 
-def _packed(codec: Codec, records: bytes) -> tuple[Codec, bytes]:
+def _packed(codec: Codec, records: Buffer) -> tuple[Codec, Buffer]:
     """Returns the records as they were compressed before, or uncompressed where that is not larger."""
     if codec is not Codec.NONE:
-        smaller = pack_records(codec.name.lower(), records)
+        smaller = pack_records(codec.name.lower(), bytes(records))
         if len(smaller) < len(records):
             return codec, smaller
     return Codec.NONE, records

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, Protocol, TypeVar
 
+from engine.compaction.latest_offsets import HASH_KEY_BYTES
 from engine.compaction.log_compaction import NewSegment, SegmentCopier, latest_offsets
 from engine.compaction.plan import CompactionPlan, LogFiles, SegmentFile, Uncleanable, grouped, plan_compaction
 from engine.compaction.progress import Progress
@@ -62,12 +63,14 @@ class Compactor:
         bytes_per_second: int,
         memory_bytes: int,
         check_ms: int,
+        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._disk = disk
         self._partitions = partitions
         self._bytes_per_second = bytes_per_second
         self._memory_bytes = memory_bytes
         self._check_ms = check_ms
+        self._random_bytes = random_bytes
         self._stopping = threading.Event()
         self._executor = ThreadPoolExecutor(1, "penstock-compact")
         self._task: asyncio.Task[None] | None = None
@@ -118,7 +121,8 @@ class Compactor:
         self._logged.pop(partition.name, None)
         if plan is None:
             return False
-        latest, end = await self._in_thread(latest_offsets, self._disk, plan, self._memory_bytes, self._pace)
+        hash_key = self._random_bytes(HASH_KEY_BYTES)
+        latest, end = await self._in_thread(latest_offsets, self._disk, plan, self._memory_bytes, hash_key, self._pace)
         expired_below = min(plan.tombstones_expired_below, progress.cleaned_end)
         keeps = _ProducersInUse(settings, files.now_ms)
         copier = SegmentCopier(self._disk, files.directory, latest, expired_below, keeps, self._pace)

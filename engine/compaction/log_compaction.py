@@ -9,18 +9,18 @@ durable segments are read, and every byte is checked before it is copied. The ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from crc32c import crc32c
 
 from engine.compaction.batch_compaction import RemovedRange, compact_batch
-from engine.compaction.latest_offsets import LatestOffsets
+from engine.compaction.latest_offsets import LatestOffsets, new_latest_offsets
 from engine.compaction.plan import CompactionPlan, SegmentFile
-from engine.errors import Corrupt
+from engine.errors import Corrupt, InvalidBatch
 from engine.format.batch import HEADER_BYTES, Buffer, Header, read_header, unpacked, walk
 from engine.format.batch_header import valid_batches
 from engine.format.checksum import Checksum, Pace
-from engine.format.record_spans import RecordSpan, record_spans
 from engine.log.segment_swap import new_file_path
 from engine.runtime.disk import Disk
 
@@ -49,23 +49,26 @@ class NewSegment:
         return sum(one.size_bytes for one in self.replaced) - self.file.size_bytes
 
 
-def latest_offsets(disk: Disk, plan: CompactionPlan, memory_bytes: int, pace: Pace) -> tuple[LatestOffsets, int]:
+def latest_offsets(
+    disk: Disk, plan: CompactionPlan, memory_bytes: int, hash_key: bytes, pace: Pace
+) -> tuple[LatestOffsets, int]:
     """Return the last offset of each key in the dirty segments, and the end of the records that were read.
 
-    Stops behind the batch that fills the memory. Raises Corrupt, InvalidBatch, OSError.
+    Stops before the batch that does not fit into the memory; the first one always fits. Raises Corrupt, OSError.
     """
-    latest = LatestOffsets(memory_bytes)
+    latest = new_latest_offsets(memory_bytes, hash_key)
     end = plan.dirty_start
     for segment in plan.dirty:
         for batch, header in _batches(disk, segment, pace):
             if header.next_offset <= plan.dirty_start:
                 continue
-            if latest.is_full:
-                return latest, end
+            if header.record_count > latest.room:
+                if end > plan.dirty_start:
+                    return latest, end
+                latest = new_latest_offsets(memory_bytes, hash_key, header.record_count)
             if header.record_count and not header.is_control:
-                for span in record_spans(unpacked(batch), header.record_count):
-                    if span.key is not None:
-                        latest.add(span.key, header.base_offset + span.offset_delta)
+                with suppress(InvalidBatch):  # a batch that no reader can decode supersedes nothing
+                    latest.add(unpacked(batch), header)
             end = header.next_offset
     return latest, end
 
@@ -118,17 +121,12 @@ class SegmentCopier:
         removed = 0
         for batch, header in _batches(self._disk, segment, self._pace):
             keeps = self._keeps_producers(segment, header)
-            compacted = compact_batch(batch, header, self._retains, keeps_producers=keeps)
+            compacted = compact_batch(
+                batch, header, self._latest, self._tombstones_expired_below, keeps_producers=keeps
+            )
             removed += compacted.removed
             output.add(compacted.data, header)
         return removed
-
-    def _retains(self, offset: int, record: RecordSpan) -> bool:
-        if record.key is None:  # stored before the topic was compacted
-            return True
-        if self._latest.is_superseded(record.key, offset):
-            return False
-        return not (record.is_tombstone and offset < self._tombstones_expired_below)
 
 
 class _Output:

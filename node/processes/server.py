@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import secrets
 import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -200,6 +201,7 @@ def make_compactor(
         bytes_per_second=settings.compaction_bytes_per_second,
         memory_bytes=settings.compaction_memory_bytes,
         check_ms=settings.compaction_check_ms,
+        random_bytes=secrets.token_bytes,
     )
 
 

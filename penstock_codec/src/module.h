@@ -56,5 +56,9 @@ extern const char codec_is_compressed_doc[];
 PyObject *codec_is_compressed(PyObject *module, PyObject *arguments);
 extern const char codec_columns_doc[];
 PyObject *codec_columns(PyObject *module, PyObject *arguments);
+extern const char codec_latest_add_doc[];
+PyObject *codec_latest_add(PyObject *module, PyObject *arguments);
+extern const char codec_latest_keep_doc[];
+PyObject *codec_latest_keep(PyObject *module, PyObject *arguments);
 
 #endif

@@ -12,6 +12,7 @@
 #include "../../penstock_codec/src/crc.h"
 #include "../../penstock_codec/src/encode.h"
 #include "../../penstock_codec/src/encode_rows.h"
+#include "../../penstock_codec/src/latest.h"
 #include "../../penstock_codec/src/lines.h"
 #include "../../penstock_codec/src/placement.h"
 #include "../../penstock_codec/src/pointer.h"
@@ -37,6 +38,21 @@ static void read_columns(const uint8_t *batch, size_t size)
     columns_free(&columns);
 }
 
+/* Adds the keys of a batch to a small table, and keeps records by it. */
+static void keep_latest(const uint8_t *batch, size_t size, uint8_t how)
+{
+    uint8_t slots[16 * LATEST_SLOT_BYTES] = {0};
+    struct latest latest = {slots, 16, {1, 2}};
+    struct kept kept = {0};
+    int64_t added = latest_add(&latest, batch, size);
+    must(added >= -1 && added <= 16);
+    if (latest_keep(&latest, batch, size, how & 3, how & 4, &kept)) {
+        must(kept.count >= 0 && kept.records.size <= size);
+        must(added < 0 || kept.count >= added || (how & 3));
+    }
+    output_free(&kept.records);
+}
+
 static enum render_end render_all(const uint8_t *data, size_t size, uint8_t how, int64_t *count)
 {
     struct chain chain;
@@ -46,6 +62,7 @@ static enum render_end render_all(const uint8_t *data, size_t size, uint8_t how,
     chain_is_compressed(data, size);
     records_are_right(data, size, how);
     read_columns(data, size);
+    keep_latest(data, size, how);
     struct render render = {
         .data = data, .size = size, .records_left = how & 0x40 ? 3 : -1, .bytes_left = how & 0x80 ? 200 : INT64_MAX,
         .form = how & 3, .style = (how >> 2 & 3) % 3, .offset = how >> 4 & 3, .last_offset = -1,

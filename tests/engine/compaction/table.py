@@ -47,7 +47,12 @@ class Table:
         swapper = SegmentSwapper(disk, InlineExecutor(), node.clock)
         own = OwnPartition(node.shard.partition("t", 0), swapper)
         compactor = Compactor(
-            disk, lambda: [own], bytes_per_second=1 << 60, memory_bytes=self.memory_bytes, check_ms=1000
+            disk,
+            lambda: [own],
+            bytes_per_second=1 << 60,
+            memory_bytes=self.memory_bytes,
+            check_ms=1000,
+            random_bytes=Random(1).randbytes,
         )
         compactor._executor.shutdown()
         compactor._executor = InlineExecutor()
