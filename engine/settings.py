@@ -289,12 +289,6 @@ class TopicSettings:
         """True if records leave by age and size."""
         return self.cleanup_policy != "compact"
 
-    @property
-    def rolled_after_ms(self) -> int:
-        """The age at which a segment is sealed: compaction takes sealed ones only."""
-        lag_ms = self.max_compaction_lag_ms if self.is_compacted else None
-        return self.segment_ms if lag_ms is None else min(self.segment_ms, lag_ms)
-
 
 TOPIC_RULES = {rule.name: rule for rule in rules(TopicSettings)}
 
@@ -306,6 +300,9 @@ def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
         settings = dataclasses.replace(settings, batch_bytes_max=_batch_bytes_for(settings, overrides))
     if settings.record_bytes_max > settings.batch_bytes_max:
         settings = dataclasses.replace(settings, record_bytes_max=_record_bytes_for(settings, overrides))
+    if settings.is_compacted and settings.max_compaction_lag_ms is not None:  # only sealed segments are compacted
+        segment_ms = min(settings.segment_ms, settings.max_compaction_lag_ms)
+        settings = dataclasses.replace(settings, segment_ms=segment_ms)
     return settings
 
 

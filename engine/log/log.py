@@ -209,7 +209,7 @@ class Log:
         """Kafka's shouldRoll: by size, by the reach of relative offsets, by age. An empty segment is never full."""
         if position == 0:
             return False
-        is_too_old = segment.created_ms is not None and now_ms - segment.created_ms >= settings.rolled_after_ms
+        is_too_old = segment.created_ms is not None and now_ms - segment.created_ms >= settings.segment_ms
         return (
             position + incoming > settings.segment_bytes
             or next_offset - segment.base_offset > RELATIVE_OFFSET_MAX

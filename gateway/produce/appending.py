@@ -73,7 +73,7 @@ async def append(
     Raises Problem overloaded, body_too_large, key_required before anything is appended.
     """
     for part in parts:
-        if part.topic is not None and part.topic.settings.is_compacted and part.problem is None:
+        if part.topic is not None and part.topic.settings.cleanup_policy != "delete" and part.problem is None:
             await _check_keys(context, part)
     if slot is not None and not slot.is_next:
         await slot.wait()
@@ -100,8 +100,12 @@ async def append(
 async def _check_keys(context: ProduceContext, part: Part) -> None:
     """Raises Problem key_required: compaction keeps the last record of each key."""
     assert part.topic is not None
-    find = partial(first_without_key, part.batch, part.topic.settings.batch_decoded_bytes_max)
-    number = await context.offload.by_size(len(part.batch), find)
+    number: int | None
+    if part.shared is not None:
+        number = next((number for number, (_, key, *_) in enumerate(part.shared.rows) if key is None), None)
+    else:
+        find = partial(first_without_key, part.batch, part.topic.settings.batch_decoded_bytes_max)
+        number = await context.offload.by_size(len(part.batch), find)
     if number is not None:
         text = (
             f"record {number} for partition {part.partition} of {part.topic_name!r} has no key: the topic is compacted"
