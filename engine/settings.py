@@ -144,7 +144,7 @@ class TopicSettings:
         0,
         minimum=0,
         maximum=365 * DAY_MS,
-        why="Younger records are not compacted: every reader that is no further behind sees every record.",
+        why="Younger records are not compacted: a reader within this lag sees every record.",
     )
     max_compaction_lag_ms: int | None = setting(
         None,

@@ -1,7 +1,7 @@
 """Compacts one batch: keeps the bytes of the records that stay, below the same header.
 
 A batch never changes its offsets. Records that stay keep their bytes, so their offset, time and headers too. Batches
-remain a chain without gaps: an empty batch takes the offsets of batches of which nothing stays (decision 0023). So a
+remain a chain without gaps: an empty batch takes the offsets of removed batches (decision 0023). So a
 gap in a log is damage, before and after compaction.
 Invariants: a control batch stays as it is; a sequenced batch that may still recognise a retry keeps its header, and a
 keyed batch its first record.
@@ -65,7 +65,7 @@ def _packed(codec: Codec, records: Buffer) -> tuple[Codec, Buffer]:
 
 
 class RemovedRange:
-    """The offsets of neighbouring batches of which nothing stays, to become one empty batch."""
+    """The offsets of neighbouring removed batches, to become one empty batch."""
 
     __slots__ = ("_epoch", "_latest", "_start", "end")
 

@@ -81,7 +81,7 @@ class Compactor:
 
     @property
     def uncleanable(self) -> int:
-        """The partitions that cannot be compacted until somebody acts."""
+        """The partitions that an operator must repair before they can be compacted."""
         return len(self._logged)
 
     def start(self) -> None:

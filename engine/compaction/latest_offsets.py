@@ -54,7 +54,7 @@ def new_latest_offsets(memory_bytes: int, hash_key: bytes, keys_min: int = 0) ->
 
 
 class CompiledOffsets:
-    """A table of slots, three quarters of which are used."""
+    """A table of slots. A quarter of them stays free."""
 
     def __init__(self, memory_bytes: int, hash_key: bytes) -> None:
         count = 1 << max(4, (memory_bytes // _SLOT_BYTES).bit_length() - 1)
@@ -76,6 +76,7 @@ class CompiledOffsets:
         self._free -= added
 
     def kept(self, batch: Buffer, header: Header, expired_below: int, *, keeps_first: bool) -> Kept:
+        """Keep records as the protocol says. Raises InvalidBatch."""
         assert penstock_codec.native is not None
         kept = penstock_codec.native.latest_keep(self._slots, self._hash_key, batch, expired_below, keeps_first)
         if kept is None:

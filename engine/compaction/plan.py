@@ -41,7 +41,7 @@ class LogFiles(NamedTuple):
 
 
 class Uncleanable(Enum):
-    """Why a partition cannot be compacted until somebody acts. The value is the text for the log."""
+    """Why an operator must act before a partition can be compacted. The value is the text for the log."""
 
     DAMAGED = "it has damaged records: restore them or delete them"
     IN_STORE = "its first records are in the store only: they leave it by retention"
@@ -49,7 +49,7 @@ class Uncleanable(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to compact: `sealed` are all segments below the end, those from `dirty_start` on are dirty."""
+    """Copy the `sealed` segments, and read the keys of those from `dirty_start` on, which are dirty."""
 
     sealed: tuple[SegmentFile, ...]
     dirty_start: int

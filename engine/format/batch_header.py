@@ -349,7 +349,7 @@ def with_records(batch: Buffer, records: Buffer, codec: int, count: int, produce
 
 
 def empty_batch(base_offset: int, next_offset: int, leader_epoch: int, timestamp: int) -> bytearray:
-    """Return a batch that takes offsets and has no record: it stands for records that were removed."""
+    """Return a batch that takes offsets and has no record: its records were removed."""
     fields = (base_offset, HEADER_BYTES - PREFIX_BYTES, leader_epoch, MAGIC, 0, 0, next_offset - base_offset - 1)
     unused = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
     data = bytearray(_HEADER.pack(*fields, timestamp, timestamp, *unused, 0))

@@ -23,7 +23,7 @@ class RecordSpan(NamedTuple):
 
 
 def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
-    """Yield the records of a whole batch, of which the header announces `count`. Raises InvalidBatch."""
+    """Yield the records of a whole batch; its header announces `count`. Raises InvalidBatch."""
     position, end = HEADER_BYTES, len(batch)
     try:
         for _ in range(count):
