@@ -73,7 +73,7 @@ def finish_swaps(disk: Disk, directory: str) -> None:
         if base_offset is None or disk.kind(os.path.join(directory, name)) is not FileKind.FILE:
             continue
         path = os.path.join(directory, name)
-        swap = _load_swap(disk, directory, base_offset)
+        swap = load_swap(disk, directory, base_offset)
         if swap is None:
             log.error("a swap file of a compaction cannot be read; it stays", extra={"path": path})
         elif _has_new_file(disk, directory, swap):
@@ -84,7 +84,8 @@ def finish_swaps(disk: Disk, directory: str) -> None:
             disk.fsync_dir(directory)
 
 
-def _load_swap(disk: Disk, directory: str, base_offset: int) -> Swap | None:
+def load_swap(disk: Disk, directory: str, base_offset: int) -> Swap | None:
+    """Return the recorded swap of a segment; None if its file is absent or in doubt. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, _swap_path(directory, base_offset)))
     try:
         ((size_bytes, seen, modified_ms), *others) = rows or []

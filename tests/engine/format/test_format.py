@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 from crc32c import crc32c
 
+from engine.compaction.progress import Progress, Round, load_progress, save_progress
 from engine.directory.data_directory import DataDirectory, Identity, open_data_directory
 from engine.directory.high_watermark_checkpoint import load_high_watermarks, save_high_watermarks
 from engine.directory.log_directories import LogDirectories, open_data_directories
@@ -24,6 +25,7 @@ from engine.format.small_file import rows_as_text
 from engine.log.damaged_ranges import Damage, decode_quarantine, encode_quarantine
 from engine.log.leader_epochs import load_epochs, save_epochs
 from engine.log.recovery import Checkpoint, LastShutdown
+from engine.log.segment_swap import Swap, begin_swap, load_swap, new_file_path
 from engine.producers import key_window
 from engine.producers.fence_file import load_fence
 from engine.producers.fencing import Fence
@@ -243,6 +245,19 @@ def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> Non
     assert decode_quarantine(EXAMPLES["quarantine"].encode(), 1000, 1050, 15_000) == damages
 
 
+def test_the_engine_reads_and_writes_swaps_and_the_progress_of_compaction_as_shown(tmp_path: Path) -> None:
+    swap = Swap(1024, (4096, 9120), Checksum(15_731_002, 0x0F3A91C4), 1_700_000_000_000)
+    Path(new_file_path(str(tmp_path), 1024)).touch()
+    begin_swap(RealDisk(), str(tmp_path), swap)
+    path = tmp_path / paths.segment_file(1024, paths.SWAP)
+    assert path.read_text() == EXAMPLES["swap"]
+    assert load_swap(RealDisk(), str(tmp_path), 1024) == swap
+    progress = Progress(12288, (Round(4096, 1_700_000_000_000), Round(12288, 1_700_003_600_000)))
+    save_progress(RealDisk(), str(tmp_path), progress)
+    assert (tmp_path / paths.CLEANED).read_text() == EXAMPLES["cleaned"]
+    assert load_progress(RealDisk(), str(tmp_path)) == progress
+
+
 def test_the_engine_reads_and_writes_meta_and_running_as_shown(tmp_path: Path) -> None:
     def opened(boot_id: str) -> DataDirectory:
         return open_data_directory(
@@ -311,5 +326,5 @@ def test_the_engine_reads_and_writes_topic_json_as_shown(tmp_path: Path, example
 def test_the_page_names_every_file_that_paths_names() -> None:
     names = [paths.LOCK, paths.META, paths.RUNNING, paths.RECOVERY_POINTS, paths.TOPIC_FILE, paths.TIER_CACHE,
              paths.EMBEDDED_STORE, paths.LOG, paths.OFFSET_INDEX, paths.TIME_INDEX, paths.DELETED_SUFFIX,
-             paths.CHECKSUM, paths.QUARANTINE]  # fmt: skip
+             paths.CHECKSUM, paths.QUARANTINE, paths.SWAP, paths.CLEANED]  # fmt: skip
     assert [name for name in names if name not in PAGE] == []
