@@ -4,19 +4,21 @@ A batch never changes its offsets. Records that stay keep their bytes, so their 
 remain a chain without gaps: an empty batch takes the offsets of removed batches (decision 0023). So a
 gap in a log is damage, before and after compaction.
 Invariants: a control batch stays as it is; a sequenced batch that may still recognise a retry keeps its header, and a
-keyed batch its first record.
+keyed batch its first record. That record loses its value once it is superseded: with it, the key would return when its
+tombstone has expired.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.compaction.latest_offsets import LatestOffsets
+from engine.compaction.latest_offsets import Kept, LatestOffsets
 from engine.errors import InvalidBatch
 from engine.format import batch as record_batch
-from engine.format.batch import KEYED_PRODUCER, Buffer, Codec, Header
+from engine.format.batch import HEADER_BYTES, KEYED_PRODUCER, Buffer, Codec, Header
 from engine.format.batch_header import NO_PRODUCER, empty_batch, with_records
 from engine.format.compression import pack_records
+from engine.format.keyed_batch import first_record_end, first_without_value
 
 
 class Compacted(NamedTuple):
@@ -38,12 +40,16 @@ def compact_batch(
     if header.is_control or header.record_count == 0:
         stays = header.is_control or (keeps_producers and is_sequenced)
         return Compacted(batch if stays else None, 0)
-    keeps_first = is_keyed and keeps_producers
     try:
-        kept = latest.kept(record_batch.unpacked(batch), header, tombstones_expired_below, keeps_first=keeps_first)
+        whole = record_batch.unpacked(batch)
+        kept = latest.kept(whole, header, tombstones_expired_below, keeps_first=False)
     except InvalidBatch:
         return Compacted(batch, 0)
     removed = header.record_count - kept.record_count
+    if is_keyed and keeps_producers and not kept.has_first:
+        first = first_without_value(whole)
+        removed -= first == whole[HEADER_BYTES : first_record_end(whole)]  # it had no value
+        kept = Kept(b"".join((first, kept.records)), kept.record_count + 1, has_first=True)
     if removed == 0:
         return Compacted(batch, 0)
     if kept.record_count == 0 and not (keeps_producers and is_sequenced):

@@ -25,6 +25,7 @@ NAME = RESERVED_PREFIX + "-idempotency"
 _ENTRY = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sH6s")
 _STORED_NAME = bytes([2 * len(NAME)]) + NAME.encode() + bytes([2 * ENTRY_BYTES])  # with both lengths, as varints
 _STORED_BYTES = len(_STORED_NAME) + ENTRY_BYTES
+_NULL = b"\x01"  # a length of -1, as a varint
 _PEEK = struct.Struct(">8xi31xq")  # batch length and producer id
 _PATTERN = struct.pack(">q", KEYED_PRODUCER)
 _BATCH_LENGTH_AT = 8
@@ -153,14 +154,33 @@ def _spliced(batch: memoryview) -> bytearray:
     return data
 
 
-def _header_count_at(batch: memoryview, begin: int) -> int:
-    """Skips attributes, two deltas, key and value of the record whose body begins here."""
+def first_without_value(batch: memoryview) -> Buffer:
+    """Return the first record of an uncompressed sound batch with a null value, and its key, headers and entry.
+
+    The same bytes if its value is null.
+    """
+    length, begin = _varint(batch, HEADER_BYTES)
+    end = begin + length
+    value_at = _value_at(batch, begin)
+    value_bytes, value_begin = _varint(batch, value_at)
+    if value_bytes < 0:
+        return batch[HEADER_BYTES:end]
+    body = bytes(batch[begin:value_at]) + _NULL + bytes(batch[value_begin + value_bytes : end])
+    return _as_varint(len(body)) + body
+
+
+def _value_at(batch: memoryview, begin: int) -> int:
+    """Skips attributes, two deltas and key of the record whose body begins here."""
     _, position = _varint(batch, begin + 1)
     _, position = _varint(batch, position)
-    for _ in ("key", "value"):
-        length, position = _varint(batch, position)
-        position += max(length, 0)
-    return position
+    length, position = _varint(batch, position)
+    return position + max(length, 0)
+
+
+def _header_count_at(batch: memoryview, begin: int) -> int:
+    """Skips attributes, two deltas, key and value of the record whose body begins here."""
+    length, position = _varint(batch, _value_at(batch, begin))
+    return position + max(length, 0)
 
 
 def _varint(buffer: Buffer, position: int) -> tuple[int, int]:

@@ -6,11 +6,14 @@ from random import Random
 
 import pytest
 
+from engine.format import batch as record_batch
+from engine.format import keyed_batch
 from engine.format.batch import Codec
 from engine.format.batch_header import walk
 from engine.runtime.disk import read_file
 from engine.testing.recording_disk import RecordingDisk
-from tests.engine.compaction.table import SETTINGS, Table, some_records
+from replication.replica.acks import Acks
+from tests.engine.compaction.table import SETTINGS, Table, fold, some_records
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
 from tests.engine.crash.power_loss import check_story
@@ -138,3 +141,29 @@ class CompactedStory:
 
 async def test_a_power_loss_at_any_operation_leaves_the_old_log_or_the_compacted_one():
     await check_story(CompactedStory, every=1, limit=12)
+
+
+@pytest.mark.parametrize("value", [b"1", b""])
+async def test_a_deleted_key_does_not_return_with_the_record_that_holds_an_idempotency_key(value, disk, clock):
+    table = Table()
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, {**SETTINGS, "delete_retention_ms": 1000})
+        partition = node.shard.partition("t", 0)
+        entry = keyed_batch.stored_entry(keyed_batch.KeyEntry(b"k" * 16, b"r" * 16, 1, 5))
+        batch = record_batch.encode([(5, b"a", value, []), (5, b"b", b"1", [])], entry=entry)
+        await node.acknowledged(partition, node.append(partition, batch, Acks.ALL), Acks.ALL)
+        await table.send(node, [(b"a", None)])
+        await table.seal(node)
+        for _ in range(3):
+            await table.compact(node, disk)
+            clock.pass_ms(2000)
+        assert keyed_batch.read_entry((await node.shard.reader.read(partition, 0, 1000)).data) is not None
+        assert fold((one.key, one.value) for one in await table.read(node)) == {b"b": b"1"}
+        for key in (b"c", b"d"):  # a round of new records takes the tombstones of earlier rounds with it
+            clock.pass_ms(86_400_000)
+            await table.send(node, [(key, b"1")])
+            await table.seal(node)
+            await table.compact(node, disk)
+            clock.pass_ms(2000)
+        await table.compact(node, disk)
+        assert [one.key for one in await table.read(node)] == [b"b", b"c", b"d"]
