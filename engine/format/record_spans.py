@@ -24,7 +24,7 @@ class RecordSpan(NamedTuple):
 
 def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
     """Yield the records of a whole batch; its header announces `count`. Raises InvalidBatch."""
-    position, end = HEADER_BYTES, len(batch)
+    position, end, last_delta = HEADER_BYTES, len(batch), read_header(batch).last_offset_delta
     try:
         for _ in range(count):
             begin = position
@@ -34,6 +34,8 @@ def record_spans(batch: Buffer, count: int) -> Iterator[RecordSpan]:
                 raise InvalidBatch(f"a record at byte {begin} of a batch ends at {behind}, the batch at {end}")
             _, position = _varint(batch, position + 1)  # attributes and timestamp delta
             offset_delta, position = _varint(batch, position)
+            if not 0 <= offset_delta <= last_delta:
+                raise InvalidBatch(f"a record at byte {begin} of a batch is not within its offsets")
             key_bytes, position = _varint(batch, position)
             key = None
             if key_bytes >= 0:

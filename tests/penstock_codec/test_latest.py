@@ -53,6 +53,17 @@ def test_a_damaged_batch_supersedes_nothing_and_stays_whole(records, data):
             latest.kept(bad[:cut], record_batch.read_header(bad), 0, keeps_first=False)
 
 
+def test_a_record_outside_of_the_offsets_of_its_batch_supersedes_nothing():
+    hostile, later = batch_of([(b"a", b"1")], 0), batch_of([(b"a", b"2")], 1)
+    hostile[record_batch.HEADER_BYTES + 3] = 126  # the delta of the record: 63
+    for latest in (CompiledOffsets(1 << 12, HASH_KEY), PythonOffsets(1 << 20, HASH_KEY)):
+        for one in (later, hostile):
+            latest.add(one, record_batch.read_header(one))
+        assert latest.kept(later, record_batch.read_header(later), 0, keeps_first=False).record_count == 1
+        with pytest.raises(InvalidBatch):
+            latest.kept(hostile, record_batch.read_header(hostile), 0, keeps_first=False)
+
+
 def test_a_table_takes_as_many_keys_as_it_has_room_for():
     latest = CompiledOffsets(64 * 24, HASH_KEY)
     assert latest.room == 48
