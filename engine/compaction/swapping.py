@@ -19,13 +19,22 @@ from engine.compaction.log_compaction import NewSegment
 from engine.compaction.plan import LogFiles, SegmentFile
 from engine.compaction.progress import Progress, load_progress, save_progress
 from engine.errors import Draining
-from engine.format.checksum import load_checksum, save_checksum
+from engine.format.checksum import checksum_of, load_checksum, save_checksum
 from engine.log.log import BytePosition
 from engine.log.segment import Segment, save_index
-from engine.log.segment_swap import Swap, begin_swap, finish_swap, new_file_path
+from engine.log.segment_swap import (
+    Swap,
+    begin_swap,
+    cancel_swap,
+    new_file_path,
+    put_in_place,
+    remove_replaced,
+    settle_swaps,
+)
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
+from engine.runtime.tasks import BackgroundTasks
 from engine.settings import TopicSettings
 
 P = ParamSpec("P")
@@ -43,6 +52,7 @@ class SegmentSwapper:
         self._clock = clock
         self.removed_records = 0
         self.freed_bytes = 0
+        self._background = BackgroundTasks()
         self._is_stopped = False
 
     def __repr__(self) -> str:
@@ -51,6 +61,10 @@ class SegmentSwapper:
     def stop(self) -> None:
         """Begin no further work: the worker may ask until it has stopped too."""
         self._is_stopped = True
+
+    async def ended(self) -> None:
+        """Wait for the swaps in progress."""
+        await self._background.ended()
 
     async def files(self, partition: Partition) -> LogFiles:
         """Return the sealed segments of a partition, as far as they may be replaced. Raises OSError, Draining."""
@@ -72,13 +86,17 @@ class SegmentSwapper:
     async def replace(self, partition: Partition, new: NewSegment) -> bool:
         """Put a new file in the place of the segments that it was made of.
 
-        Returns False, without the new file, if the log has changed since. Raises OSError: the log is as before, or the
-        next start completes the swap.
+        Returns False, without the new file, if the log has changed since. Raises OSError: the log is as before.
+        A cancel ends the wait, not the swap: the log in memory and the files must agree.
         """
+        return await self._background.finish(self._replace(partition, new), "swapping compacted segments")
+
+    async def _replace(self, partition: Partition, new: NewSegment) -> bool:
         async with partition.segments_lock:
             old = self._still_there(partition, new)
             directory = partition.log.directory
-            if not old or not await self._in_thread(_are_unchanged, self._disk, new.replaced):
+            is_wanted = old and partition.settings.is_compacted
+            if not is_wanted or not await self._in_thread(_fit, self._disk, directory, new):
                 await self._in_thread(_drop, self._disk, new_file_path(directory, new.base_offset))
                 return False
             for segment in old:
@@ -140,10 +158,15 @@ def _listed(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
     )
 
 
-def _are_unchanged(disk: Disk, files: Sequence[SegmentFile]) -> bool:
-    """True if the files have the checksums of the copied bytes: a truncated log may have grown to the same size."""
-    known = [load_checksum(disk, one.path) for one in files]
-    return all(seen is not None and seen.crc32c == one.crc32c for seen, one in zip(known, files, strict=True))
+def _fit(disk: Disk, directory: str, new: NewSegment) -> bool:
+    """True if the old files have the checksums of the copied bytes, and the new file is whole.
+
+    A truncated log may have grown to the same size. A compactor that has given up may write the new file again.
+    """
+    known = [load_checksum(disk, one.path) for one in new.replaced]
+    same = all(seen is not None and seen.crc32c == one.crc32c for seen, one in zip(known, new.replaced, strict=True))
+    path = new_file_path(directory, new.base_offset)
+    return same and disk.stat(path) is not None and checksum_of(disk, path) == new.file
 
 
 def _opened(segment: Segment) -> None:
@@ -159,8 +182,17 @@ def _opened(segment: Segment) -> None:
 def _swap(disk: Disk, directory: str, new: NewSegment, modified_ms: int) -> None:
     also_replaced = tuple(one.base_offset for one in new.replaced[1:])
     swap = Swap(new.base_offset, also_replaced, new.file, modified_ms)
-    begin_swap(disk, directory, swap)
-    finish_swap(disk, directory, swap)
+    settle_swaps(disk, directory)
+    try:
+        begin_swap(disk, directory, swap)
+        put_in_place(disk, directory, swap)
+    except OSError:
+        cancel_swap(disk, directory, swap)
+        raise
+    try:
+        remove_replaced(disk, directory, swap)
+    except OSError as error:  # the new file is in place; the next swap or start removes the old ones
+        log.warning("a swap of a compaction is not finished", extra={"path": directory, "reason": str(error)})
 
 
 def _as_segment(disk: Disk, directory: str, new: NewSegment, old: Sequence[Segment]) -> Segment:

@@ -46,20 +46,52 @@ def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
     write_atomically(disk, _swap_path(directory, swap.base_offset), rows_as_text(_HEADER, rows))
 
 
-def finish_swap(disk: Disk, directory: str, swap: Swap) -> None:
-    """Complete a recorded swap, from any point at which it may have stopped. Raises OSError."""
+def put_in_place(disk: Disk, directory: str, swap: Swap) -> None:
+    """Give the new file its name. Raises OSError: the old file has the name."""
     target = f"{directory}/{paths.segment_file(swap.base_offset, paths.LOG)}"
     new = new_file_path(directory, swap.base_offset)
     for suffix in paths.DERIVED_SUFFIXES:
         _remove(disk, paths.beside_log(target, suffix))
     if disk.stat(new) is not None:
         disk.rename(new, target)
+
+
+def cancel_swap(disk: Disk, directory: str, swap: Swap) -> None:
+    """Give up a swap whose new file is not in place. Raises OSError: the next start may complete it."""
+    path = _swap_path(directory, swap.base_offset)
+    for one in (path, f"{path}{paths.TEMPORARY}", new_file_path(directory, swap.base_offset)):
+        _remove(disk, one)
+    disk.fsync_dir(directory)
+
+
+def finish_swap(disk: Disk, directory: str, swap: Swap) -> None:
+    """Complete a recorded swap, from any point at which it may have stopped. Raises OSError."""
+    put_in_place(disk, directory, swap)
+    remove_replaced(disk, directory, swap)
+
+
+def remove_replaced(disk: Disk, directory: str, swap: Swap) -> None:
+    """Remove the other segments of a swap whose new file is in place, and then the swap file. Raises OSError."""
     for base_offset in swap.also_replaced:
         for suffix in paths.SEGMENT_SUFFIXES:
             _remove(disk, f"{directory}/{paths.segment_file(base_offset, suffix)}")
     disk.fsync_dir(directory)
     disk.unlink(_swap_path(directory, swap.base_offset))
     disk.fsync_dir(directory)
+
+
+def settle_swaps(disk: Disk, directory: str) -> None:
+    """Finish or give up the swaps that an error has stopped in this life. Raises OSError.
+
+    The log in memory has the new file of a swap if that is in place.
+    """
+    for name in disk.listdir(directory):
+        base_offset = paths.swap_base_of(name)
+        if base_offset is not None and (swap := load_swap(disk, directory, base_offset)) is not None:
+            if _is_at(disk, f"{directory}/{paths.segment_file(base_offset, paths.LOG)}", swap):
+                remove_replaced(disk, directory, swap)
+            else:
+                disk.unlink(os.path.join(directory, name))
 
 
 def finish_swaps(disk: Disk, directory: str) -> None:
@@ -100,12 +132,16 @@ def _has_new_file(disk: Disk, directory: str, swap: Swap) -> bool:
     target = f"{directory}/{paths.segment_file(swap.base_offset, paths.LOG)}"
     new = new_file_path(directory, swap.base_offset)
     for path in (new, target):
-        stat = disk.stat(path)
-        if stat is not None and stat.size_bytes == swap.file.size_bytes and checksum_of(disk, path) == swap.file:
+        if _is_at(disk, path, swap):
             if path == target:
                 _remove(disk, new)
             return True
     return False
+
+
+def _is_at(disk: Disk, path: str, swap: Swap) -> bool:
+    stat = disk.stat(path)
+    return stat is not None and stat.size_bytes == swap.file.size_bytes and checksum_of(disk, path) == swap.file
 
 
 def _remove(disk: Disk, path: str) -> None:

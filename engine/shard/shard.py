@@ -180,6 +180,7 @@ class Shard:
         self._finding.cancel()
         await self._finding.ended()
         await self._background.ended()
+        await self.segment_swapper.ended()
         await self.catalog.stop()
         self.writer.stop()
         return await self._in_thread(self.log_manager.close, self.clock.monotonic)
