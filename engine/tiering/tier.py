@@ -23,7 +23,7 @@ def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) ->
 
     Has only the sealed segments that end above the offset `above`: the shipper knows the others.
     """
-    segments = partition.log.segments
+    segments, settings = partition.log.segments, partition.settings
     first = bisect_right(segments, above, hi=len(segments) - 1, key=attrgetter("next_offset"))
     return LocalLog(
         log_start=partition.log.log_start,
@@ -36,11 +36,11 @@ def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) ->
                 segment.base_offset, segment.next_offset, segment.path, segment.size_bytes, segment.last_append_ms
             )
             for segment in segments[first:-1]
-            if not partition.settings.is_compacted  # the store's segments never change
+            if not settings.is_compacted  # the store's segments never change
         ),
         active_bytes=partition.log.active.size_bytes,
-        retention_ms=partition.settings.retention_ms,
-        retention_bytes=partition.settings.retention_bytes,
+        retention_ms=settings.retention_ms if settings.is_expiring else None,
+        retention_bytes=settings.retention_bytes if settings.is_expiring else None,
         leader_epoch=leader_epoch,
         epochs=tuple(partition.log.epochs),
     )

@@ -15,6 +15,7 @@ from engine.compaction.compactor import Compactor
 from engine.compaction.swapping import OwnPartition, SegmentSwapper
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from engine.testing.recording_disk import RecordingDisk
+from engine.tiering.tier import local_log
 from tests.engine.compaction.table import SETTINGS, Table
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
@@ -126,3 +127,11 @@ async def test_a_round_ends_when_the_topic_is_no_longer_compacted():
         assert not await compactor.compact(own)
         assert len(node.shard.partition("t", 0).log.segments) == 4
         assert not [one for one in disk.listdir(own._partition.log.directory) if one.endswith(".tmp")]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("compact", None), ("compact,delete", 60_000), ("delete", 60_000)])
+async def test_the_store_keeps_what_only_it_has_of_a_topic_without_a_limit_of_age(policy, expected):
+    clock = HandClock()
+    async with inline_node(RecordingDisk(clock), clock) as node:
+        await node.shard.create_topic("t", 1, 1, {"cleanup_policy": policy, "retention_ms": 60_000})
+        assert local_log(node.shard.partition("t", 0), 0).retention_ms == expected
