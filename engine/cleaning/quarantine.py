@@ -72,7 +72,7 @@ class Quarantine:
         """Store the finding of an examination. Returns False if the segment was removed. Raises OSError."""
         self.scrubbed_bytes += finding.scrubbed_bytes
         segment = _sealed_segment(partition, file.base_offset)
-        if segment is None or partition.offline is not None:
+        if segment is None or segment.is_being_replaced or partition.offline is not None:
             return False
         if (segment.next_offset, segment.size_bytes) != (file.end_offset, file.size_bytes):  # it was compacted
             return False
@@ -130,6 +130,8 @@ class Quarantine:
             await self._quarantine_ranges(partition, missing, (Damage(gap.start_offset, gap.end_offset, 0, 0),), 0)
             if not (damages := damages[:-1]):
                 return False
+        if segment.is_being_replaced:
+            return False
         self.damaged_found += not segment.damage
         segment.damaged(damages, size_bytes)
         if size_bytes == 0:

@@ -44,7 +44,7 @@ class Uncleanable(Enum):
     """Why an operator must act before a partition can be compacted. The value is the text for the log."""
 
     DAMAGED = "it has damaged records: restore them or delete them"
-    IN_STORE = "its first records are in the store only: they leave it by retention"
+    IN_STORE = "its first records are in the store only: delete them, or use compact,delete"
 
 
 @dataclass(frozen=True, slots=True)

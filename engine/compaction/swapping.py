@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import ParamSpec, TypeVar
 
+from engine.cleaning.segment_check import examine, sealed_file
 from engine.compaction.log_compaction import NewSegment
 from engine.compaction.plan import LogFiles, SegmentFile
 from engine.compaction.progress import Progress, load_progress, save_progress
 from engine.errors import Draining
-from engine.format.checksum import checksum_of, load_checksum, save_checksum
+from engine.format.checksum import at_once, checksum_of, load_checksum, save_checksum
 from engine.log.log import BytePosition
 from engine.log.segment import Segment, save_index
 from engine.log.segment_swap import (
@@ -101,9 +102,17 @@ class SegmentSwapper:
                 return False
             for segment in old:
                 await self._in_thread(_opened, segment)
+            if any(segment.damage for segment in old):
+                return False
+            for segment in old:
+                segment.set_being_replaced(is_being_replaced=True)
             ends = [segment.begin_read() for segment in old]
             try:
                 await self._in_thread(_swap, self._disk, directory, new, old[-1].last_append_ms)
+            except BaseException:
+                for segment in old:
+                    segment.set_being_replaced(is_being_replaced=False)
+                raise
             finally:
                 for end in ends:
                     end()
@@ -144,7 +153,8 @@ def _replaceable(partition: Partition) -> list[Segment]:
 
 
 def _listed(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
-    return tuple(
+    """Returns the rows of segments. Makes the first checksum that is missing: a kill may have come before it."""
+    rows = [
         SegmentFile(
             one.base_offset,
             one.next_offset,
@@ -155,7 +165,14 @@ def _listed(disk: Disk, segments: Sequence[Segment]) -> tuple[SegmentFile, ...]:
             bool(one.damage),
         )
         for one in segments
-    )
+    ]
+    missing = next((at for at, row in enumerate(rows) if row.crc32c is None and not row.is_damaged), None)
+    if missing is not None:
+        segment = segments[missing]
+        is_damaged = bool(examine(disk, sealed_file(segment), at_once, segment.written_checksum).damage)
+        known = None if is_damaged else load_checksum(disk, segment.path)
+        rows[missing] = rows[missing]._replace(crc32c=known and known.crc32c, is_damaged=is_damaged)
+    return tuple(rows)
 
 
 def _fit(disk: Disk, directory: str, new: NewSegment) -> bool:

@@ -46,6 +46,7 @@ class Segment:
         self._replaced: list[int] = []  # handles that no new reader gets, still being read
         self._readers = 0
         self._is_deleted = False
+        self.is_being_replaced = False  # another file may have its name: what is found there is not this segment
 
     def __repr__(self) -> str:
         return f"Segment({self.base_offset}..{self.next_offset}, {self.size_bytes} bytes)"
@@ -123,6 +124,9 @@ class Segment:
         assert headers[0].base_offset == self.next_offset
         self.size_bytes = self.index.add_written(headers, buffers, self.size_bytes)
         self.next_offset = headers[-1].next_offset
+
+    def set_being_replaced(self, *, is_being_replaced: bool) -> None:
+        self.is_being_replaced = is_being_replaced
 
     def begin_read(self) -> Callable[[], None]:
         """Keep the handle open, if there is one, until the caller calls the returned function. Opens nothing.

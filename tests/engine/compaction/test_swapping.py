@@ -8,11 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from threading import Event
+from unittest import mock
 
 import pytest
 
+from engine.cleaning.quarantine import sealed_files
+from engine.cleaning.segment_check import Finding
+from engine.compaction import swapping
 from engine.compaction.compactor import Compactor
 from engine.compaction.swapping import OwnPartition, SegmentSwapper
+from engine.format import paths
+from engine.log.damaged_ranges import Damage
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from engine.testing.recording_disk import RecordingDisk
 from engine.tiering.tier import local_log
@@ -135,3 +141,46 @@ async def test_the_store_keeps_what_only_it_has_of_a_topic_without_a_limit_of_ag
     async with inline_node(RecordingDisk(clock), clock) as node:
         await node.shard.create_topic("t", 1, 1, {"cleanup_policy": policy, "retention_ms": 60_000})
         assert local_log(node.shard.partition("t", 0), 0).retention_ms == expected
+
+
+async def test_a_log_whose_checksum_was_lost_is_compacted_again():
+    """A kill between the swap and the new checksum leaves a segment without one."""
+    clock, table = HandClock(), Table()
+    disk = RecordingDisk(clock)
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        for value in (b"1", b"2"):
+            await table.send(node, [(b"a", value)])
+            await table.seal(node)
+        partition = node.shard.partition("t", 0)
+        for segment in partition.log.segments[:-1]:
+            disk.unlink(segment.file(paths.CHECKSUM))
+        for _ in range(3):  # one checksum a look
+            await table.compact(node, disk)
+        assert [one.offset for one in await table.check(node)] == [1]
+
+
+async def test_a_scrub_of_the_new_file_does_not_damage_the_old_segment():
+    """The scrubber has listed the old segment and reads its name while the files are swapped."""
+    clock, table = HandClock(), Table()
+    disk = RecordingDisk(clock)
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        for value in (b"1", b"2"):
+            await table.send(node, [(b"a", value)])
+        await table.seal(node)
+        partition = node.shard.partition("t", 0)
+        (file,) = sealed_files(partition)
+        reports = []
+
+        def swapped(*args):
+            swap(*args)
+            finding = Finding(file.size_bytes, (Damage(file.base_offset, file.end_offset, 0, file.size_bytes),))
+            reports.append(asyncio.ensure_future(node.shard.quarantine.record(partition, file, finding)))
+
+        swap = swapping._swap
+        with mock.patch.object(swapping, "_swap", swapped):
+            await table.compact(node, disk)
+        assert [await one for one in reports] == [False]
+        assert not any(segment.damage for segment in partition.log.segments)
+        assert [one.offset for one in await table.check(node)] == [1]
