@@ -1,59 +1,14 @@
 #include "objects.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "base64.h"
 #include "media_type.h"
 #include "scan.h"
 #include "unescape.h"
 #include "utf8.h"
 
 enum { HEADERS_MAX = 32, TIMESTAMP_DIGITS_MAX = 15, PARTITION_DIGITS_MAX = 9 };
-
-bool rows_add(struct rows *rows, const struct row *row)
-{
-    if (rows->count == rows->room) {
-        size_t room = rows->room ? 2 * rows->room : 64;
-        struct row *grown = realloc(rows->rows, room * sizeof *grown);
-        if (!grown) {
-            return false;
-        }
-        rows->rows = grown;
-        rows->room = room;
-    }
-    rows->rows[rows->count++] = *row;
-    return true;
-}
-
-void rows_free(struct rows *rows)
-{
-    free(rows->rows);
-    output_free(&rows->unescaped);
-    *rows = (struct rows){0};
-}
-
-bool rows_are_bare(const struct rows *rows)
-{
-    for (size_t index = 0; index < rows->count; index++) {
-        const struct row *row = &rows->rows[index];
-        if (row->key.length != SPAN_NULL || row->headers.length != SPAN_NULL || row->timestamp != ROW_NONE ||
-            row->partition != ROW_NONE) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool rows_to_spans(const struct rows *rows, struct spans *spans)
-{
-    for (size_t index = 0; index < rows->count; index++) {
-        struct span value = rows->rows[index].value;
-        if (!spans_add(spans, value.begin, value.length)) {
-            return false;
-        }
-    }
-    return true;
-}
 
 /* A body while it is read. */
 struct reader {
@@ -143,6 +98,21 @@ const uint8_t *key_read(const uint8_t *body, const uint8_t *at, const uint8_t *e
         *key = (struct span){(uint32_t)(rows->size + begin), (int32_t)(rows->unescaped.size - begin)};
     }
     return rows->unescaped.is_out_of_memory ? NULL : behind;
+}
+
+/* Reads a text in base64 and writes its bytes behind the body. */
+static const uint8_t *base64_read(const struct reader *reader, const uint8_t *at, struct rows *rows, struct span *span)
+{
+    if (at == reader->end || *at != '"') {
+        return NULL;
+    }
+    const uint8_t *end = scan_plain(at + 1, reader->end);
+    size_t begin = rows->unescaped.size;
+    if (end == reader->end || *end != '"' || !base64_decode(&rows->unescaped, at + 1, end)) {
+        return NULL;
+    }
+    *span = (struct span){(uint32_t)(rows->size + begin), (int32_t)(rows->unescaped.size - begin)};
+    return end + 1;
 }
 
 /* Reads a whole number of a few digits, or null, which leaves `number` as it is. */
@@ -261,7 +231,10 @@ static const uint8_t *headers_read(const struct reader *reader, const uint8_t *a
 }
 
 /* The members of a record object; a bit for each that has been read. */
-enum member { VALUE = 1, KEY = 2, HEADERS = 4, TIMESTAMP = 8, PARTITION = 16, OFFSET = 32, UNKNOWN = 64 };
+enum member {
+    VALUE = 1, KEY = 2, HEADERS = 4, TIMESTAMP = 8, PARTITION = 16, OFFSET = 32, VALUE_BASE64 = 64, KEY_BASE64 = 128,
+    UNKNOWN = 256
+};
 
 static enum member member_named(struct text name, bool is_line)
 {
@@ -276,9 +249,20 @@ static enum member member_named(struct text name, bool is_line)
         return is_named(name, "headers") ? HEADERS : UNKNOWN;
     case 9:
         return is_named(name, "timestamp") ? TIMESTAMP : is_named(name, "partition") ? PARTITION : UNKNOWN;
+    case 10:
+        return is_named(name, "key_base64") ? KEY_BASE64 : UNKNOWN;
+    case 12:
+        return is_named(name, "value_base64") ? VALUE_BASE64 : UNKNOWN;
     default:
         return UNKNOWN;
     }
+}
+
+/* A record has a value once, in one of two forms, and at most one key. */
+static bool is_complete(unsigned seen)
+{
+    bool has_value = !(seen & VALUE) != !(seen & VALUE_BASE64);
+    return has_value && (seen & (KEY | KEY_BASE64)) != (KEY | KEY_BASE64);
 }
 
 static const uint8_t *member_read(
@@ -290,6 +274,10 @@ static const uint8_t *member_read(
         return value_read(reader, at, &row->value);
     case KEY:
         return key_read(reader->body, at, reader->end, &reader->limits, rows, &row->key);
+    case VALUE_BASE64:
+        return base64_read(reader, at, rows, &row->value);
+    case KEY_BASE64:
+        return base64_read(reader, at, rows, &row->key);
     case HEADERS:
         return headers_read(reader, at, row);
     case TIMESTAMP:
@@ -330,7 +318,7 @@ static const uint8_t *object_read(
         if (*at == '}') {
             row->partition = seen & OFFSET ? ROW_NONE : row->partition;
             row->bytes += row->value.length > 0 ? (uint32_t)row->value.length : 0;
-            return seen & VALUE ? at + 1 : NULL;
+            return is_complete(seen) ? at + 1 : NULL;
         }
         at = expect(reader, at, ',');
     }

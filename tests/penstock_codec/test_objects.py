@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from random import Random
 from typing import Any
 from unittest import mock
@@ -28,6 +29,9 @@ pytestmark = needs_compiled
 NOW = 1_700_000_000_000
 WIDE = JsonLimits()
 NARROW = JsonLimits(depth_max=2, digits_max=3)
+IN_BASE64 = st.binary(max_size=9).map(lambda data: b64encode(data).decode()) | st.sampled_from(
+    ["eA==", "eB==", "eHl=", "eHh5", "?", "eA=", "eA", "=", "====", "eA==eA==", "e===", "é", "e\n==", None]
+)
 MEMBERS = {
     "value": VALUES,
     "key": st.none() | TEXTS | VALUES,
@@ -38,8 +42,8 @@ MEMBERS = {
     ),
     "timestamp": st.none() | st.integers(-1, 2 * NOW) | st.sampled_from(["2024-05-01T00:00:00Z", 1e3]),
     "partition": st.none() | st.integers(-1, 7),
-    "key_base64": st.sampled_from(["eA==", "?"]),
-    "value_base64": st.sampled_from(["eA==", "?"]),
+    "key_base64": IN_BASE64,
+    "value_base64": IN_BASE64,
     "offset": st.integers(0, 9),
     "other": VALUES,
 }
@@ -51,7 +55,7 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Return record objects. Most are right."""
     found = []
     for _ in range(draw(st.integers(1, 5))):
-        names = draw(st.sets(st.sampled_from(USUAL))) | {"value"}
+        names = draw(st.sets(st.sampled_from(USUAL))) | {draw(st.sampled_from(["value", "value", "value_base64"]))}
         if draw(st.integers(0, 5)) == 0:
             names ^= {draw(st.sampled_from(sorted(MEMBERS)))}
         members = {name: draw(MEMBERS[name]) for name in draw(st.permutations(sorted(names)))}
@@ -146,6 +150,13 @@ def test_damaged_bodies_are_refused_as_by_the_twin(records: list[dict[str, Any]]
         '{"value":1,"key":""}',
         '{"value":1,"key":{"a": 1}}',
         '{"value":1,"ke\\u0079":"x"}',
+        '{"value_base64":"eA=="}',
+        '{"value_base64":""}',
+        '{"value_base64":null}',
+        '{"value_base64":"eA==","value":null}',
+        '{"value":1,"key_base64":"","key":null}',
+        '{"value_base64":"e\\u0041=="}',
+        '{"value_base64":"eA==","headers":{"content-type":"text/plain"}}',
         '{"value": [1,\n2]}',
     ],
 )
@@ -185,6 +196,16 @@ def test_rows_that_are_not_of_a_body_are_refused(rows: bytes) -> None:
     assert COMPILED is not None
     with pytest.raises(ValueError, match="rows"):
         COMPILED.encode_objects(b"12345678", rows, False, 0)
+
+
+def test_a_body_of_binary_values_needs_no_object_for_a_record() -> None:
+    values = [bytes(range(n % 256)) for n in range(300)]
+    lines = [json.dumps({"value_base64": b64encode(value).decode(), "key_base64": "AP8="}) for value in values]
+    incoming = decode_record_lines("\n".join(lines).encode())
+    assert isinstance(incoming, IncomingObjects)
+    with mock.patch.object(IncomingObjects, "plainly", side_effect=AssertionError("decoded in Python")):
+        [batch] = to_batches(incoming, TO._replace(partition=0), 300)
+    assert [(record.key, record.value) for record in decode_one(batch.data)] == [(b"\0\xff", value) for value in values]
 
 
 def test_a_key_with_escapes_is_stored_without_them() -> None:
