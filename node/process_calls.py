@@ -93,6 +93,7 @@ class CompactionProgress(TieredPartition, frozen=True, array_like=True):
 
     cleaned_end: int
     rounds: tuple[tuple[int, int], ...]
+    generation: tuple[int, int]
 
 
 class FileFields(Struct, frozen=True, array_like=True):

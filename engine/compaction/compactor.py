@@ -48,8 +48,8 @@ class CompactedPartition(Protocol):
     async def replace(self, new: NewSegment) -> bool:
         """Put a new file in place; False: the log has changed, and the file is gone. Raises EngineError, OSError."""
 
-    async def save_progress(self, progress: Progress) -> None:
-        """Save how far it is compacted. Raises EngineError, OSError."""
+    async def save_progress(self, progress: Progress, generation: tuple[int, int]) -> None:
+        """Save how far it is compacted, unless it was truncated since that generation. Raises EngineError, OSError."""
 
 
 class Compactor:
@@ -136,7 +136,7 @@ class Compactor:
                 return False  # the log has changed: the next round sees it as it is then
             removed, freed = removed + new.removed, freed + new.freed_bytes
         reached = progress.after_round(end, files.now_ms, settings.delete_retention_ms, expired_below=expired_below)
-        await partition.save_progress(reached)
+        await partition.save_progress(reached, files.generation)
         extra = {"partition": partition.name, "end": end, "removed_records": removed, "freed_bytes": freed}
         log.info("a partition was compacted", extra=extra)
         return end < _end(plan)

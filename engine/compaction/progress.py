@@ -63,6 +63,13 @@ def load_progress(disk: Disk, directory: str) -> Progress:
         return Progress()
 
 
+def lower_progress(disk: Disk, directory: str, log_end: int) -> None:
+    """Save the progress of a log that ends there from now on: the records that follow are others. Raises OSError."""
+    progress = load_progress(disk, directory)
+    if progress.truncated(log_end) != progress:
+        save_progress(disk, directory, progress.truncated(log_end))
+
+
 def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
     """Save the progress durably. Raises OSError."""
     rows = [str(progress.cleaned_end), *(f"{one.end} {one.at_ms}" for one in progress.rounds)]

@@ -29,6 +29,7 @@ from engine.log.segment_swap import (
     cancel_swap,
     new_file_path,
     put_in_place,
+    remove_new_files,
     remove_replaced,
     settle_swaps,
 )
@@ -47,10 +48,18 @@ log = logging.getLogger("penstock.engine")
 class SegmentSwapper:
     """Lists what may be compacted of a shard's partitions, and replaces it. Counts since the start."""
 
-    def __init__(self, disk: Disk, executor: Executor, clock: Clock) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        clock: Clock,
+        are_replicas_in_sync: Callable[[Partition], bool] = lambda _: True,
+    ) -> None:
         self._disk = disk
         self._executor = executor
         self._clock = clock
+        self._are_replicas_in_sync = are_replicas_in_sync
+        self._begun_ms = clock.steady_ms()  # identifies this process among those before it
         self.removed_records = 0
         self.freed_bytes = 0
         self._background = BackgroundTasks()
@@ -68,20 +77,28 @@ class SegmentSwapper:
         await self._background.ended()
 
     async def files(self, partition: Partition) -> LogFiles:
-        """Return the sealed segments of a partition, as far as they may be replaced. Raises OSError, Draining."""
-        segments = [] if partition.offline is not None else _replaceable(partition)
+        """Return the sealed segments of a partition, as far as they may be replaced: a round begins.
+
+        Removes what a round that did not end has left. Raises OSError, Draining.
+        """
+        async with partition.segments_lock:
+            generation = self._generation(partition)
+            segments = [] if partition.offline is not None else _replaceable(partition)
+            if partition.offline is None:
+                await self._in_thread(_clear, self._disk, partition.log.directory)
         rows = await self._in_thread(_listed, self._disk, segments)
-        return LogFiles(partition.log.directory, partition.log.log_start, rows, self._clock.steady_ms())
+        log, in_sync = partition.log, self._are_replicas_in_sync(partition)
+        return LogFiles(log.directory, log.log_start, rows, self._clock.steady_ms(), in_sync, generation)
 
     async def progress(self, partition: Partition) -> Progress:
         """Return how far a partition is compacted. Raises OSError."""
         progress = await self._in_thread(load_progress, self._disk, partition.log.directory)
         return progress.truncated(partition.high_watermark)
 
-    async def save_progress(self, partition: Partition, progress: Progress) -> None:
-        """Save how far a partition is compacted. Raises OSError."""
+    async def save_progress(self, partition: Partition, progress: Progress, generation: tuple[int, int]) -> None:
+        """Save how far a partition is compacted, unless it was truncated since. Raises OSError."""
         async with partition.segments_lock:
-            if partition.offline is None:
+            if partition.offline is None and generation == self._generation(partition):
                 await self._in_thread(save_progress, self._disk, partition.log.directory, progress)
 
     async def replace(self, partition: Partition, new: NewSegment) -> bool:
@@ -126,6 +143,9 @@ class SegmentSwapper:
             self.freed_bytes += new.freed_bytes
             await self._in_thread(_save_derived, self._disk, segment, new)
             return True
+
+    def _generation(self, partition: Partition) -> tuple[int, int]:
+        return self._begun_ms, partition.cuts
 
     def _still_there(self, partition: Partition, new: NewSegment) -> list[Segment]:
         """Returns the segments that a new file replaces; none if one of them has changed."""
@@ -224,6 +244,11 @@ def _save_derived(disk: Disk, segment: Segment, new: NewSegment) -> None:
     save_index(disk, segment)
 
 
+def _clear(disk: Disk, directory: str) -> None:
+    settle_swaps(disk, directory)
+    remove_new_files(disk, directory)
+
+
 def _drop(disk: Disk, path: str) -> None:
     if disk.stat(path) is not None:
         disk.unlink(path)
@@ -250,5 +275,5 @@ class OwnPartition:
     async def replace(self, new: NewSegment) -> bool:
         return await self._swapper.replace(self._partition, new)
 
-    async def save_progress(self, progress: Progress) -> None:
-        await self._swapper.save_progress(self._partition, progress)
+    async def save_progress(self, progress: Progress, generation: tuple[int, int]) -> None:
+        await self._swapper.save_progress(self._partition, progress, generation)

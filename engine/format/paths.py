@@ -11,7 +11,7 @@ Layout of a data directory:
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
-    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot .swap
+    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot .swap .compacted.tmp
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced cleaned
     <data>/tier-cache/                 copies of tiered segments, safe to delete
 
@@ -32,6 +32,7 @@ SNAPSHOT = ".snapshot"
 FOREIGN = ".foreign"
 AUX = ".aux"
 SWAP = ".swap"  # beside a segment that a compacted file replaces
+COMPACTED = ".compacted"  # the compacted file before it takes the segment's name; always with TEMPORARY
 DERIVED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, CHECKSUM, QUARANTINE)  # of a sealed segment; an active one has none
 SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: no derived file outlives its segment
 
@@ -59,11 +60,12 @@ _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
 _SWAP = re.compile(r"(\d{20})\.swap")
+_COMPACTED = re.compile(rf"\d{{20}}{re.escape(COMPACTED + TEMPORARY)}")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _PARTITION = re.compile(r"0|[1-9]\d*")
 _STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
 _UNFINISHED_FOREIGN = re.compile(rf"\d{{20}}{re.escape(FOREIGN + TEMPORARY)}")
-_OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT, SWAP)))})")
+_OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT, SWAP, COMPACTED)))})")
 
 
 def recovery_points_file(part: int | None) -> str:
@@ -133,6 +135,11 @@ def swap_base_of(name: str) -> int | None:
     """Return the base offset of a `.swap` file name; None for any other file."""
     match = _SWAP.fullmatch(name)
     return int(match.group(1)) if match else None
+
+
+def is_compacted_file(name: str) -> bool:
+    """True if it is a compacted file that has not taken its segment's name."""
+    return bool(_COMPACTED.fullmatch(name))
 
 
 def is_topic_id(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Replaces neighbouring sealed segments by one file: a crash at any operation leaves the old log or the new one.
 
-A new file is whole and durable beside them, as `<base>.log.tmp`, before the swap file is; the swap file names the
+A new file is whole and durable beside them, as `<base>.compacted.tmp`, before the swap file is; the swap file names the
 segments, and the size and the checksum of the new file. From then on the swap is completed, now or at the next start:
 the first segment's derived files go, the new file takes its name, the other segments go, and the swap file last.
 Kafka's LogLoader does the same with `.swap` and `.cleaned` files.
@@ -34,7 +34,7 @@ class Swap(NamedTuple):
 
 def new_file_path(directory: str, base_offset: int) -> str:
     """Return the path of the new file before the swap."""
-    return f"{directory}/{paths.segment_file(base_offset, paths.LOG)}{paths.TEMPORARY}"
+    return f"{directory}/{paths.segment_file(base_offset, paths.COMPACTED)}{paths.TEMPORARY}"
 
 
 def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
@@ -92,6 +92,13 @@ def settle_swaps(disk: Disk, directory: str) -> None:
                 remove_replaced(disk, directory, swap)
             else:
                 disk.unlink(os.path.join(directory, name))
+
+
+def remove_new_files(disk: Disk, directory: str) -> None:
+    """Remove the new files of rounds that did not end, while no round is in progress. Raises OSError."""
+    for name in disk.listdir(directory):
+        if paths.is_compacted_file(name):
+            disk.unlink(os.path.join(directory, name))
 
 
 def finish_swaps(disk: Disk, directory: str) -> None:

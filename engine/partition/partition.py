@@ -105,6 +105,7 @@ class Partition:
         self.copies = FollowerAppendQueue()
         self.unsynced_since: float | None = None
         self.is_sync_put_off = False  # the last sync could not begin; retried after a pause
+        self.cuts = 0  # truncations and resets: what was computed from the log before one does not hold
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
         self.is_replicated = False  # others may have replicas, whose ends are between any two batches
         self.opened_at = log.log_end  # records appended since: log_end less this
@@ -149,10 +150,7 @@ class Partition:
         )
 
     def check_readable(self, offset: int) -> None:
-        """Raises OffsetBelowLogStart or OffsetAboveHighWatermark unless `offset` is in [log_start, high_watermark].
-
-        The watermark itself is allowed: the caller waits there.
-        """
+        """Raise OffsetBelowLogStart or OffsetAboveHighWatermark; not at the watermark, where the caller waits."""
         if self.log.log_start <= offset <= self.watermark.position:
             return
         bounds: dict[str, Any] = {"log_start": self.log.log_start, "high_watermark": self.high_watermark}
@@ -308,6 +306,7 @@ class Partition:
         """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
         self.watermark.acks.fail_present(AckTruncated(f"{self.name}: the end of the log was cut off"))
         self.snapshots.invalidate()
+        self.cuts += 1
         self.opened_at += self.log_end - old_end
         self.durable_end = min(self.durable_end, self.log_end)
         self._unsynced = [segment for segment in self._unsynced if segment in self.log.segments]

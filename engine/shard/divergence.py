@@ -20,6 +20,7 @@ from functools import partial
 from typing import TypeVar
 
 from engine.cleaning.sealing import Sealer
+from engine.compaction.progress import lower_progress
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.errors import LogTruncated, storage_error
 from engine.format.batch import Buffer
@@ -85,6 +86,7 @@ class DivergenceHandler:
             partition.durable_end = min(partition.durable_end, kept)
             await self._save_points(partition)
             old_end = log.log_end
+            await self._on_disk(partition, "cutting the log", lower_progress, self._disk, log.directory, kept)
             await self._cut(partition, offset, truncate_to, offset)
             await self._reload_state(partition, old_end)
 
@@ -97,6 +99,7 @@ class DivergenceHandler:
             await self._on_disk(
                 partition, "importing the leader's producer state", import_state, *at, bytes(producer_state)
             )
+            await self._on_disk(partition, "cutting the log", lower_progress, *at[:2], 0)
             await self._cut(partition, 0, reset_to, offset, log_start)
             partition.durable_end = offset
             await self._reload_state(partition, old_end)

@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from engine.compaction.progress import lower_progress
 from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
 from engine.errors import Corrupt, EngineError
@@ -144,6 +145,8 @@ class Opener:
         opened, report = open_log(
             self._disk, directory, wanted.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._scanned
         )
+        if report.truncated_bytes or report.dropped_segments:
+            lower_progress(self._disk, directory, opened.log_end)
         is_replicated = wanted.record.hosted is not None
         validator = loaded_validator(
             self._disk, wanted.name, opened, wanted.record.settings, now_ms, is_replicated=is_replicated

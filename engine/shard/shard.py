@@ -78,6 +78,7 @@ class ShardEvents:
     directory_failed: Callable[[DataDirectory], None] = log_offline
     tiered_end: Callable[[Partition], int | None] = _nothing  # None: nothing is tiered
     leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None: another node leads
+    are_replicas_in_sync: Callable[[Partition], bool] = lambda _: True  # all of them
 
 
 NO_EVENTS = ShardEvents()
@@ -125,10 +126,9 @@ class Shard:
         self.advancer = LogStartAdvancer(disk, executor, self.log_manager.save_log_start, self.sealer.saved)
         self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
         self.reader = Reader(disk, executor, self.quarantine.examine)
-        self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
-        positions = self.tiered_end, self.leading_epoch
+        positions = self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(disk, executor, clock, self.log_manager, self.advancer, *positions)
-        self.segment_swapper = SegmentSwapper(disk, executor, clock)
+        self.segment_swapper = SegmentSwapper(disk, executor, clock, events.are_replicas_in_sync)
         self._delete_topic = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
         self.key_budget = KeyBudget(keys_max)
         self._divergence_handler = DivergenceHandler(

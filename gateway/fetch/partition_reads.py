@@ -146,8 +146,12 @@ async def _answer(context: ReadContext, partition: Partition, wanted: FetchReque
 def _cache_headers(
     context: ReadContext, partition: Partition, chunk: Chunk | None, wanted: FetchRequest
 ) -> dict[str, str]:
-    """Returns the headers for caches. Only records of sealed segments, read from a given offset, may be kept."""
-    if chunk is None or wanted.offset is None or chunk.next_offset > partition.log.sealed_end:
+    """Returns the headers for caches. Only records of sealed segments, read from a given offset, may be kept.
+
+    A compacted topic's may not be kept: a key whose tombstone has gone would return from a cache.
+    """
+    is_sealed = chunk is not None and chunk.next_offset <= partition.log.sealed_end
+    if chunk is None or not is_sealed or wanted.offset is None or partition.settings.is_compacted:
         return NO_STORE
     topic_id = context.topics.topic(partition.topic).record.topic_id
     form = (wanted.media_type, wanted.max_records, wanted.value, wanted.ndjson)

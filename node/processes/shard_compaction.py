@@ -36,7 +36,8 @@ def compaction_handlers(
 
     async def save(reached: CompactionProgress, _: bytes) -> Answer:
         rounds = tuple(Round(end, at_ms) for end, at_ms in reached.rounds)
-        await swapper.save_progress(partition_of(reached), Progress(reached.cleaned_end, rounds))
+        progress = Progress(reached.cleaned_end, rounds)
+        await swapper.save_progress(partition_of(reached), progress, reached.generation)
         return None, b""
 
     return {
@@ -61,8 +62,9 @@ class RemotePartition:
     async def log_files(self) -> tuple[LogFiles, Progress]:
         arguments = TieredPartition(*self._partition_id)
         fields, _ = await self._owner.link().call("compaction_files", arguments, timeout_s=CALL_S)
-        (directory, log_start, sealed, now_ms), (cleaned_end, rounds) = fields
-        files = LogFiles(directory, log_start, tuple(SegmentFile(*one) for one in sealed), now_ms)
+        (directory, log_start, sealed, now_ms, in_sync, generation), (cleaned_end, rounds) = fields
+        segments = tuple(SegmentFile(*one) for one in sealed)
+        files = LogFiles(directory, log_start, segments, now_ms, in_sync, tuple(generation))
         return files, Progress(cleaned_end, tuple(Round(*one) for one in rounds))
 
     async def replace(self, new: NewSegment) -> bool:
@@ -71,6 +73,6 @@ class RemotePartition:
         is_replaced, _ = await self._owner.link().call("replace_segments", arguments, timeout_s=CALL_S)
         return bool(is_replaced)
 
-    async def save_progress(self, progress: Progress) -> None:
-        arguments = CompactionProgress(*self._partition_id, *progress)
+    async def save_progress(self, progress: Progress, generation: tuple[int, int]) -> None:
+        arguments = CompactionProgress(*self._partition_id, *progress, generation)
         await self._owner.link().call("save_compaction", arguments, timeout_s=CALL_S)

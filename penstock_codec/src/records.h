@@ -67,6 +67,13 @@ static inline bool batch_is_dense(const struct batch_header *header)
            (int64_t)header->last_offset_delta + 1 == header->record_count;
 }
 
+/* Returns whether the batch can have records with increasing offsets within it: a compacted one, or a dense one. */
+static inline bool batch_is_ordered(const struct batch_header *header)
+{
+    return header->record_count >= 0 && header->base_offset >= 0 && header->base_offset < INT64_MAX / 2 &&
+           header->last_offset_delta >= 0 && header->record_count <= (int64_t)header->last_offset_delta + 1;
+}
+
 /* Finds the time of a record. Returns false for one beyond 64 bits. */
 static inline bool record_timestamp(const struct batch_header *header, const struct record *record, int64_t *timestamp)
 {

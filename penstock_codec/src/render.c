@@ -243,13 +243,17 @@ static bool put_record(struct render *render, const struct record *record, const
 static bool put_records(
     struct render *render, const struct batch_header *header, const uint8_t *at, const uint8_t *end)
 {
+    int64_t next_delta = 0;
     for (int32_t index = 0; index < header->record_count; index++) {
         struct record record;
-        struct shown_record shown = {.offset = header->base_offset + index};
+        struct shown_record shown;
         at = record_read(at, end, &record);
-        if (!at || record.offset_delta != index || !record_timestamp(header, &record, &shown.timestamp)) {
+        if (!at || record.offset_delta < next_delta || record.offset_delta > header->last_offset_delta ||
+            !record_timestamp(header, &record, &shown.timestamp)) {
             return false;
         }
+        next_delta = record.offset_delta + 1;
+        shown.offset = header->base_offset + record.offset_delta;
         if (shown.offset < render->offset || render->records_left == 0) {
             continue; /* read all the same: a batch is whole or nothing of it is shown */
         }
@@ -271,7 +275,7 @@ static bool put_batch(struct render *render, const struct batch_header *header, 
     if (header->attributes & BATCH_CONTROL) {
         return true;
     }
-    if (header->attributes & BATCH_CODEC_MASK || !batch_is_dense(header)) {
+    if (header->attributes & BATCH_CODEC_MASK || !batch_is_ordered(header)) {
         return false;
     }
     size_t size = render->output.size;

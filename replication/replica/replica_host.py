@@ -161,6 +161,12 @@ class ReplicaHost:
         core = self.by_partition[partition].core
         return None if core is None else core.leader_epoch
 
+    def are_all_in_sync(self, partition: Partition) -> bool:
+        """True if every replica, also one being added, has all committed records, as far as this node knows."""
+        replica = self.by_partition.get(partition)
+        state = None if replica is None else replica.state
+        return state is not None and set(state.state.replicas) == {one.node_id for one in state.state.in_sync}
+
     # From the supervisor.
 
     def on_registered(self, member: Member) -> None:

@@ -103,7 +103,8 @@ def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple
         buffer = memoryview(rest + piece)
         consumed = 0
         for position, header in _walk(one.key, buffer):
-            if header.base_offset < reached:
+            is_first_empty = not header.record_count and reached == one.base_offset  # it may begin in an earlier object
+            if header.base_offset < reached and not is_first_empty:
                 raise Corrupt(f"{one.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
             consumed, reached = position + header.size_bytes, header.next_offset
             yield header, buffer[position:consumed]

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from engine.errors import InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import Codec, stamp, stamp_append_time
+from engine.format.batch_header import empty_batch, with_records
 from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.format.record_spans import record_spans
 from gateway.fetch import record_json
 from gateway.fetch.record_json import Bounds, Style, decode_stored, end_of, records_out, render_plainly
 from gateway.fetch.rendering import line_ends, render_stored
@@ -40,6 +42,14 @@ def batch_of(rows: Any, offset: int, codec: Codec = Codec.NONE, *, is_keyed: boo
     return batch
 
 
+def compacted(batch: bytearray, removed: set[int]) -> bytearray:
+    """Return a batch without some of its records."""
+    header, plain = record_batch.read_header(batch), record_batch.unpacked(batch)
+    spans = list(record_spans(plain, header.record_count))
+    kept = [bytes(plain[one.begin : one.end]) for number, one in enumerate(spans) if number not in removed]
+    return with_records(batch, b"".join(kept), Codec.NONE, len(kept), header.producer_id)
+
+
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[bytes, int]:
     """Return a run of batches from offset 7 on, and its end."""
@@ -49,6 +59,8 @@ def runs(draw: st.DrawFn) -> tuple[bytes, int]:
         batch = batch_of(rows, offset, codec, is_keyed=draw(st.booleans()))
         if draw(st.booleans()):
             stamp_append_time(batch, 2_000)
+        if draw(st.booleans()):
+            batch = compacted(batch, draw(st.sets(st.integers(0, len(rows)))))
         pieces.append(bytes(batch))
         offset += len(rows)
     return b"".join(pieces), offset
@@ -93,15 +105,16 @@ def test_hostile_values_are_rendered_as_by_the_twin(form: str | None, style: Sty
 def test_most_batches_need_no_object_for_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(b"k", b'{"a":1}', [("content-type", b"application/json"), ("x", "é".encode())])] * 100
     data = b"".join(bytes(batch_of(rows, 100 * n, codec)) for n, codec in enumerate(Codec))
-    expected = render_plainly(data, 0, 500, WIDE, None, Style.LINES)
+    data += bytes(compacted(batch_of(rows, 500, Codec.NONE), {0, 7, 99})) + bytes(empty_batch(600, 1000, 3, 1))
+    expected = render_plainly(data, 0, 1000, WIDE, None, Style.LINES)
 
     def refused(*_: object) -> None:
         raise AssertionError("a batch was decoded in Python")
 
     monkeypatch.setattr(record_json, "records_out", refused)
     monkeypatch.setattr(record_batch, "decode_sized", refused)
-    assert render_stored(data, 0, 500, WIDE, None, Style.LINES) == expected
-    assert expected.record_count == 500
+    assert render_stored(data, 0, 1000, WIDE, None, Style.LINES) == expected
+    assert expected.record_count == 597
 
 
 @given(st.text(max_size=20), st.binary(max_size=20))

@@ -123,6 +123,8 @@ class _Scanner:
         # The base is the first record's time, but a batch stamped with the broker's time may have it above the maximum.
         earliest = min(latest, header.base_timestamp)
         if self.batch_count == 0:
+            if not header.record_count:  # of a compaction: it may begin before the end of the store
+                base_offset = max(base_offset, self.upload.from_offset)
             self.start, self.base_offset = file_position, base_offset
             self.min_timestamp_ms, self.max_timestamp_ms = earliest, latest
         if earliest < self.min_timestamp_ms:

@@ -35,13 +35,13 @@ async def three_segments(node, table: Table) -> None:
 
 
 FAULTS = [
-    Rule("pwritev", ".log.tmp", error=errno.ENOSPC),
-    Rule("fdatasync", ".log.tmp", error=errno.EIO),
+    Rule("pwritev", ".compacted.tmp", error=errno.ENOSPC),
+    Rule("fdatasync", ".compacted.tmp", error=errno.EIO),
     Rule("pwritev", ".swap", error=errno.ENOSPC),
     Rule("fdatasync", ".swap", error=errno.EIO),
     Rule("rename", ".swap", error=errno.ENOSPC),
-    Rule("set_modified", ".log.tmp", error=errno.EIO),
-    *(Rule("rename", ".log.tmp", error=error) for error in (errno.ENOSPC, errno.EIO)),
+    Rule("set_modified", ".compacted.tmp", error=errno.EIO),
+    *(Rule("rename", ".compacted.tmp", error=error) for error in (errno.ENOSPC, errno.EIO)),
     *(Rule("unlink", suffix, error=errno.EIO) for suffix in (".checksum", ".index", ".timeindex", ".swap")),
     *(Rule("unlink", name, error=errno.EIO) for name in ("2.log", "4.log")),
     *(Rule("fsync_dir", first=one, error=errno.EIO) for one in range(1, 6)),
@@ -75,8 +75,8 @@ async def test_a_failing_disk_leaves_a_log_that_is_read_and_compacted_later(faul
         assert not [one for one in left if one.endswith((".swap", ".tmp"))]
 
 
-@pytest.mark.parametrize("operation", ["rename", "unlink"])
-async def test_a_swap_ends_although_its_caller_gives_up(operation):
+@pytest.mark.parametrize(("operation", "path"), [("rename", ".compacted.tmp"), ("unlink", ".log")])
+async def test_a_swap_ends_although_its_caller_gives_up(operation, path):
     clock, table, begun, goes_on = HandClock(), Table(), Event(), Event()
 
     def hold(_: str) -> None:
@@ -97,7 +97,7 @@ async def test_a_swap_ends_although_its_caller_gives_up(operation):
                 check_ms=1000,
                 random_bytes=Random(1).randbytes,
             )
-            disk.rules.append(Rule(operation, ".log", act=hold))
+            disk.rules.append(Rule(operation, path, act=hold))
             round_ = asyncio.create_task(compactor.compact(own))
             await asyncio.to_thread(begun.wait, 10)
             round_.cancel()
@@ -133,6 +133,15 @@ async def test_a_round_ends_when_the_topic_is_no_longer_compacted():
         assert not await compactor.compact(own)
         assert len(node.shard.partition("t", 0).log.segments) == 4
         assert not [one for one in disk.listdir(own._partition.log.directory) if one.endswith(".tmp")]
+
+
+@pytest.mark.parametrize(("policy", "count"), [("compact", 0), ("compact,delete", 0), ("delete", 3)])
+async def test_a_compacted_topic_is_not_tiered_and_one_that_is_no_longer_compacted_is(policy, count):
+    clock, table = HandClock(), Table()
+    async with inline_node(RecordingDisk(clock), clock) as node:
+        await three_segments(node, table)
+        await node.shard.alter_topic("t", {"cleanup_policy": policy})
+        assert len(local_log(node.shard.partition("t", 0), 0).sealed) == count
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("compact", None), ("compact,delete", 60_000), ("delete", 60_000)])

@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 
 from engine.errors import Corrupt
 from engine.format.batch import has_valid_crc, read_header
+from engine.format.batch_header import empty_batch
 from engine.runtime.disk import RealDisk
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.aux_object import INDEX_INTERVAL_BYTES, AuxObject, SparseIndex, decode_aux, encode_aux
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.shipping import scan as scanning
 from engine.tiering.shipping.local_log import SealedSegment
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import Scan, scan_upload
+from spark_ingest.source.scan import scan as ingested
+from spark_ingest.source.slices import Slice
 from tests.engine.tiering.making import batch, segment_bytes, write_segment
 
 
@@ -52,6 +56,18 @@ def test_a_part_is_described_from_its_batch_on(tmp_path: Path) -> None:
         assert (found.aux.base_offset, found.aux.size_bytes, found.aux.record_count) == (15, len(rest), 10)
         assert found.aux.leader_epochs == ((2, 15),)
         assert found.aux.index.positions == (0,)
+
+
+def test_an_empty_batch_of_a_compaction_may_begin_before_the_end_of_the_store(tmp_path: Path) -> None:
+    """The object and the manifest have no gap and no overlap, and the object is ingested."""
+    data = bytes(empty_batch(0, 20, 2, 7000)) + batch(20, 5, epoch=2)
+    found = scan(tmp_path, data, 8)
+    assert (found.start, found.aux.base_offset, found.aux.end_offset, found.aux.record_count) == (0, 8, 25, 5)
+    assert (found.aux.leader_epochs, found.aux.index.offsets) == (((2, 8),), (8,))
+    store = MemoryStore()
+    store.put("t.log", data)
+    scanned = list(ingested(store, [Slice(0, "t.log", len(data), 8, 25, 8, 25)]))
+    assert [record.offset for one in scanned for record in one.records] == [20, 21, 22, 23, 24]
 
 
 @pytest.mark.parametrize("window", [1, 300, 5_000, 1 << 20])
