@@ -33,7 +33,7 @@ run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
 	@exec $(BIN)/penstock serve $(ARGS)
 
 test: $(VENV)/.all ## Run all tests
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 test-quick: $(VENV)/.all ## Run the tests that take no processes and no Java
 	$(BIN)/pytest -m "not slow and not spark and not e2e" $(ARGS)
@@ -112,7 +112,7 @@ sim: $(VENV)/.all ## Whole clusters in virtual time: SEED=7 replays one run, SEE
 sim-long: $(VENV)/.all ## The same for MINUTES (60), one new seed after another
 	@$(BIN)/python -m tests.simulation --minutes $(or $(MINUTES),60) --from $(or $(FROM),100000) $(ARGS)
 
-seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator instead of 400, by the workers of the tests
+seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator instead of 200, by the workers of the tests
 	PENSTOCK_TEST_SIM_SEEDS=20000 $(BIN)/pytest tests/simulation/test_seeds.py -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
 chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: RUNS (1) of SECONDS_EACH (60); FAULTS=kill,pause
@@ -128,7 +128,7 @@ faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a
 	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)
 
 state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, by a hundred times as many steps
-	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k twin_is --timeout 7200 $(ARGS)
+	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k 'twin_is or broken_partition' --timeout 7200 $(ARGS)
 
 fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examples
 	PENSTOCK_FUZZ_EXAMPLES=6000 $(BIN)/pytest tests/fuzz --timeout 7200 $(ARGS)
@@ -142,8 +142,8 @@ scale-long: $(VENV)/.all ## 10,000 segments, waiters, partitions, connections, t
 missing-files-long: $(VENV)/.all ## Remove, empty, swap and grow 10,000 files of data directories and stores instead of 500
 	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/missing_files --timeout 7200 $(ARGS)
 
-skew-long: $(VENV)/.all ## 10,000 runs with nodes whose clocks differ instead of 500
-	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/skew --timeout 7200 $(ARGS)
+skew-long: $(VENV)/.all ## 10,000 runs with nodes whose clocks differ instead of 100
+	PENSTOCK_TEST_SKEW_RUNS=10000 PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/skew --timeout 7200 $(ARGS)
 
 codec-asan: $(VENV)/.all ## The tests of the compiled codec under AddressSanitizer and UBSan (gcc)
 	@mkdir -p build

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from importlib.metadata import entry_points
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadGroupScheduling
 
 # Test machines are shared and small: the duration of an example shows nothing about the code.
 settings.register_profile("penstock", deadline=None, max_examples=100, print_blob=True)
@@ -15,23 +17,54 @@ COMMANDS = {point.name for point in entry_points(group="penstock.commands")}
 if not {"serve", "token", "ingest", "segment"} <= COMMANDS:
     pytest.exit("the installed distributions are older than this tree: run `make setup`", returncode=4)
 
+LONG_FIRST = ("spark", "e2e", "slow")
 SUMMARY_PROPERTY = "summary line"  # a test's record_property of this name
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file to one worker, for its fixtures, unless a test names another group (`--dist loadgroup`)."""
+class FilesAndGroups(LoadGroupScheduling):
+    """Gives each file to one worker, for its fixtures, and each group too, whatever files its tests are in."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group: str = super()._split_scope(nodeid)
+        return nodeid.partition("::")[0] if group == nodeid else group
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesAndGroups | None:
+    return FilesAndGroups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Name the groups of tests for the workers, and begin with the longest."""
+    if not hasattr(config, "workerinput"):
+        return
+    ranks: dict[str, int] = {}
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+        group = _group_of(item)
+        if group is not None and not hasattr(item, "_nodeid"):
+            # pytest-xdist 3.8 writes "@group" to an attribute that pytest 9.2 does not read (its issue 1386).
+            item._id = type(item._id).parse(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+        scope = group or item.nodeid.partition("::")[0]
+        ranks[scope] = min(ranks.get(scope, len(LONG_FIRST)), _rank_of(item))
+    items.sort(key=lambda item: ranks[_group_of(item) or item.nodeid.partition("::")[0]])
 
 
-def _group_of(item: pytest.Item) -> str:
-    """Tests that share a Spark session share a worker, so it starts once; those that start their own share nothing."""
-    if "spark" in getattr(item, "fixturenames", ()):
-        return "the shared Spark"
-    if item.get_closest_marker("spark") and item.get_closest_marker("e2e"):
-        return item.nodeid
-    return item.nodeid.partition("::")[0]
+def pytest_collection_finish() -> None:
+    """Exempt what collection leaves from garbage collection: it slows each test that collects."""
+    gc.collect()
+    gc.freeze()
+
+
+def _rank_of(item: pytest.Item) -> int:
+    return next((at for at, name in enumerate(LONG_FIRST) if item.get_closest_marker(name)), len(LONG_FIRST))
+
+
+def _group_of(item: pytest.Item) -> str | None:
+    """One Spark at a time, which shares a session where it can; else what the test names, if anything."""
+    if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+        return "Spark"
+    mark = item.get_closest_marker("xdist_group")
+    return mark.args[0] if mark else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

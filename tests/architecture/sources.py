@@ -36,6 +36,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree, which each question below walks over."""
+        return [*ast.walk(self.tree)]
+
     @property
     def line_count(self) -> int:
         return self.text.count("\n")
@@ -47,7 +52,7 @@ class Module:
     def imports(self) -> set[str]:
         """Return imported names: `from a import b` gives both `a` and `a.b`, since b may be a module."""
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -58,28 +63,28 @@ class Module:
 
     def strings(self) -> set[str]:
         """Return every text constant: a command's table and lazy imports name modules this way."""
-        constants = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
+        constants = (node.value for node in self.nodes if isinstance(node, ast.Constant))
         return {value for value in constants if isinstance(value, str)}
 
     def foreign_names(self) -> set[str]:
         """Return dotted names of what this module uses from its imports and from the builtins: `os.open`, `open`."""
-        return {name for node in ast.walk(self.tree) if (name := _resolved(node, self._homes)) is not None}
+        return {name for node in self.nodes if (name := _resolved(node, self._homes)) is not None}
 
     def called_names(self) -> set[str]:
         """Return the dotted names of what this module calls."""
-        calls = (node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        calls = (node.func for node in self.nodes if isinstance(node, ast.Call))
         return {name for function in calls if (name := _resolved(function, self._homes)) is not None}
 
     def called_methods(self) -> set[str]:
         """Return names of called methods, on any object."""
-        calls = (node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        calls = (node.func for node in self.nodes if isinstance(node, ast.Call))
         return {function.attr for function in calls if isinstance(function, ast.Attribute)}
 
     @cached_property
     def _homes(self) -> dict[str, str]:
         """Return the dotted name of each imported name: `from os import open as o` makes `o` mean `os.open`."""
         homes = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     top = alias.name.split(".")[0]

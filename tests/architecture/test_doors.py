@@ -99,19 +99,29 @@ def unneeded(uses: Mapping[str, set[str]], doors: Mapping[str, str]) -> list[str
     return [name for name in doors if not uses.get(name)]
 
 
-MODULES = [module for module in modules_of(ROOT, SERVING) if not module.name.startswith(COMMANDS)]
-FILES = {module.name: file_uses(module) for module in MODULES}
-TIMES = {module.name: time_and_chance_uses(module) for module in MODULES}
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    return [module for module in modules_of(ROOT, SERVING) if not module.name.startswith(COMMANDS)]
 
 
-def test_only_doors_touch_files() -> None:
+@pytest.fixture(scope="module")
+def files(modules: list[Module]) -> dict[str, set[str]]:
+    return {module.name: file_uses(module) for module in modules}
+
+
+@pytest.fixture(scope="module")
+def times(modules: list[Module]) -> dict[str, set[str]]:
+    return {module.name: time_and_chance_uses(module) for module in modules}
+
+
+def test_only_doors_touch_files(files: dict[str, set[str]]) -> None:
     """Use engine.runtime.disk.Disk, an ObjectStore, or a value that the composition root has read."""
-    assert strangers(FILES, FILE_DOORS) == []
+    assert strangers(files, FILE_DOORS) == []
 
 
-def test_only_composition_roots_read_clocks_and_make_identifiers_and_randomness() -> None:
+def test_only_composition_roots_read_clocks_and_make_identifiers_and_randomness(times: dict[str, set[str]]) -> None:
     """Take a Clock, a Random or a `new_id` as an argument, so that a test and a simulation can pass theirs."""
-    assert strangers(TIMES, ROOTS_OF_TIME_AND_CHANCE) == []
+    assert strangers(times, ROOTS_OF_TIME_AND_CHANCE) == []
 
 
 def test_the_linter_bans_the_direct_calls_and_names_what_to_use_instead() -> None:
@@ -122,9 +132,9 @@ def test_the_linter_bans_the_direct_calls_and_names_what_to_use_instead() -> Non
     assert all(len(rule["msg"]) > 20 for rule in banned.values())
 
 
-def test_no_door_is_listed_in_vain() -> None:
-    assert unneeded(FILES, FILE_DOORS) == []
-    assert unneeded(TIMES, ROOTS_OF_TIME_AND_CHANCE) == []
+def test_no_door_is_listed_in_vain(files: dict[str, set[str]], times: dict[str, set[str]]) -> None:
+    assert unneeded(files, FILE_DOORS) == []
+    assert unneeded(times, ROOTS_OF_TIME_AND_CHANCE) == []
 
 
 def planted(text: str) -> Module:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 
 from tests.architecture.sources import CODE, ROOT, modules_of, third_party
@@ -85,34 +86,40 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
 
 HOMES = packages_distributions()
 OF_USERS = "penstock.testing"  # imports pytest, which its users install
-CLIENTS = third_party([one for one in modules_of(ROOT, ("penstock",)) if not one.name.startswith(OF_USERS)], CODE)
 ELSEWHERE = {"loadtests", "spark_ingest", "penstock", "penstock_codec"}
-SERVING = third_party(modules_of(ROOT, tuple(set(CODE) - ELSEWHERE)), CODE)
-SPARK = third_party(modules_of(ROOT, ("spark_ingest",)), CODE)
-LOADING = third_party(modules_of(ROOT, ("loadtests",)), CODE)
-TESTS = third_party(modules_of(ROOT, ("tests",)), (*CODE, "tests"))
+
+
+@cache
+def imported(*packages: str) -> dict[str, set[str]]:
+    """Return the libraries that these packages import; reads their files at the first call."""
+    modules = [one for one in modules_of(ROOT, packages) if not one.name.startswith(OF_USERS)]
+    return third_party(modules, (*CODE, *packages))
+
+
+def imported_by_servers() -> dict[str, set[str]]:
+    return imported(*sorted(set(CODE) - ELSEWHERE))
 
 
 def test_every_library_of_a_distribution_is_used_by_it() -> None:
-    assert unused(GROUPS["client"], CLIENTS, HOMES) == []
-    assert unused(GROUPS["server"], SERVING, HOMES) == []
+    assert unused(GROUPS["client"], imported("penstock"), HOMES) == []
+    assert unused(GROUPS["server"], imported_by_servers(), HOMES) == []
 
 
 def test_every_library_for_spark_is_used_by_ingestion() -> None:
-    assert unused(GROUPS["spark"], SPARK, HOMES) == []
+    assert unused(GROUPS["spark"], imported("spark_ingest"), HOMES) == []
 
 
 def test_every_library_for_load_tests_is_used_by_them() -> None:
-    assert unused(GROUPS["load"], LOADING, HOMES) == []
+    assert unused(GROUPS["load"], imported("loadtests"), HOMES) == []
 
 
 def test_every_library_for_development_is_used_by_tests_or_load_tests() -> None:
-    assert unused(GROUPS["dev"], TESTS.keys() | LOADING.keys(), HOMES) == []
+    assert unused(GROUPS["dev"], imported("tests").keys() | imported("loadtests").keys(), HOMES) == []
 
 
 def test_a_distribution_imports_only_what_it_declares() -> None:
-    assert undeclared(CLIENTS, GROUPS["client"], HOMES) == []
-    assert undeclared(SERVING, GROUPS["server"], HOMES) == []
+    assert undeclared(imported("penstock"), GROUPS["client"], HOMES) == []
+    assert undeclared(imported_by_servers(), GROUPS["server"], HOMES) == []
 
 
 def test_the_client_needs_nothing_of_a_node() -> None:
@@ -133,10 +140,10 @@ def test_the_codec_needs_no_library() -> None:
 
 
 def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
-    assert undeclared(SPARK, GROUPS["server"] + GROUPS["spark"], HOMES) == []
+    assert undeclared(imported("spark_ingest"), GROUPS["server"] + GROUPS["spark"], HOMES) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
-    assert undeclared(LOADING, everything, HOMES) == []
-    assert undeclared(TESTS, everything, HOMES) == []
+    assert undeclared(imported("loadtests"), everything, HOMES) == []
+    assert undeclared(imported("tests"), everything, HOMES) == []
 
 
 def test_a_library_that_nobody_imports_is_found() -> None:

@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
 LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is usual here
@@ -32,8 +34,15 @@ PUBLIC = {
     "spark_ingest.data_source": "what programs register with Spark",
 }
 
-CODE_MODULES = modules_of(ROOT, CODE)
-TEST_MODULES = modules_of(ROOT, ("tests",))
+
+@pytest.fixture(scope="module")
+def code() -> list[Module]:
+    return modules_of(ROOT, CODE)
+
+
+@pytest.fixture(scope="module")
+def tests() -> list[Module]:
+    return modules_of(ROOT, ("tests",))
 
 
 def started_by(text: str) -> set[str]:
@@ -95,23 +104,23 @@ def _main_of(used: set[str], known: Iterable[str]) -> list[str]:
     return [f"{name}.__main__" for name in used if f"{name}.__main__" in known]
 
 
-def test_every_module_is_reached_from_an_entry_point() -> None:
+def test_every_module_is_reached_from_an_entry_point(code: list[Module]) -> None:
     begin = entry_points(ROOT)
     begin |= {f"{name}.__main__" for name in begin}
-    assert dead(CODE_MODULES, begin | PUBLIC.keys() | FOR_TESTS_ONLY.keys()) == []
+    assert dead(code, begin | PUBLIC.keys() | FOR_TESTS_ONLY.keys()) == []
 
 
-def test_what_is_for_tests_only_is_used_by_tests_only() -> None:
-    reached_by_code = reached(CODE_MODULES, entry_points(ROOT))
-    imported_by_tests = {name for module in TEST_MODULES for name in module.imports()}
+def test_what_is_for_tests_only_is_used_by_tests_only(code: list[Module], tests: list[Module]) -> None:
+    reached_by_code = reached(code, entry_points(ROOT))
+    imported_by_tests = {name for module in tests for name in module.imports()}
     for name in FOR_TESTS_ONLY:
         assert name not in reached_by_code
         assert name in imported_by_tests
 
 
-def test_every_module_of_the_tests_is_a_test_or_used_by_one() -> None:
-    tests = {module.name for module in TEST_MODULES if is_test(module.path)}
-    assert dead(TEST_MODULES, tests) == []
+def test_every_module_of_the_tests_is_a_test_or_used_by_one(tests: list[Module]) -> None:
+    begin = {module.name for module in tests if is_test(module.path)}
+    assert dead(tests, begin) == []
 
 
 def is_test(path: Path) -> bool:
@@ -130,18 +139,18 @@ def test_the_client_is_built_with_all_of_its_packages() -> None:
     assert built == sorted(one.name for one in modules_of(ROOT, ("penstock",)) if one.is_package)
 
 
-def test_no_module_is_over_400_lines() -> None:
-    assert too_long(CODE_MODULES) == []
+def test_no_module_is_over_400_lines(code: list[Module]) -> None:
+    assert too_long(code) == []
 
 
-def test_long_tests_are_reported() -> None:
+def test_long_tests_are_reported(tests: list[Module]) -> None:
     """A test may be long if it reads well that way; the warning asks for a look."""
-    for warning in too_long(TEST_MODULES):
+    for warning in too_long(tests):
         warnings.warn(warning, stacklevel=1)
 
 
-def test_every_module_says_what_it_is() -> None:
-    assert without_head(CODE_MODULES) == []
+def test_every_module_says_what_it_is(code: list[Module]) -> None:
+    assert without_head(code) == []
 
 
 def planted(name: str, text: str = '"""A head."""\n') -> Module:
