@@ -16,9 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain, count, islice, pairwise
-from typing import NamedTuple, Protocol
-
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import penstock_codec
 from engine.errors import DecodedTooLarge, InvalidBatch, RecordTooLarge
@@ -42,6 +40,10 @@ from engine.format.batch_header import stamped as stamped
 from engine.format.batch_header import walk as walk
 from engine.format.compiled_batch import finished
 from engine.format.decompression import SLACK_BYTES, Broken, DoesNotFit, unpack
+
+# With the compiled codec few processes need aiokafka's, whose import takes a tenth of a process's start.
+if TYPE_CHECKING or penstock_codec.native is None:
+    from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024  # the maximum of `batch_decoded_bytes_max`: the bound without a known topic
 MEDIA_TYPE = "application/vnd.penstock.recordbatch"
@@ -187,7 +189,7 @@ def _check_records_plainly(whole: memoryview, header: Header, record_bytes_max: 
     may_be_too_large = len(whole) - HEADER_BYTES > record_bytes_max
     latest = header.max_timestamp
     try:
-        for expected, record in enumerate(DefaultRecordBatch(whole), header.base_offset):
+        for expected, record in enumerate(_reader(whole), header.base_offset):
             if record.offset != expected or not 0 <= record.timestamp <= latest:
                 break
             if may_be_too_large and _record_bytes(record) > record_bytes_max:
@@ -250,7 +252,7 @@ def _decoded(batch: Buffer, header: Header, decoded_bytes_max: int) -> tuple[lis
     whole = _unpacked(batch, header, decoded_bytes_max)
     records: list[Record] = []
     try:
-        reader = chain(DefaultRecordBatch(whole))  # the reader must not be called after its end; chain never does
+        reader = chain(_reader(whole))  # the reader must not be called after its end; chain never does
         while some := list(islice(reader, _SLICE)):
             records += some
     except Exception as error:  # the codec's errors have no common base
@@ -307,7 +309,15 @@ def _record_bytes(record: Record) -> int:
     return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
+def _reader(whole: Buffer) -> DefaultRecordBatch:
+    from aiokafka.record.default_records import DefaultRecordBatch
+
+    return DefaultRecordBatch(whole)
+
+
 def _builder(entry: StoredHeader | None = None) -> DefaultRecordBatchBuilder:
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
     producer_id = NO_PRODUCER if entry is None else KEYED_PRODUCER
     return DefaultRecordBatchBuilder(MAGIC, 0, 0, producer_id, NO_PRODUCER, NO_PRODUCER, _UNBOUNDED)
 

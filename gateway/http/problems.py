@@ -7,12 +7,14 @@ of 400 or above.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
-from aiohttp import web
 
 from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
@@ -155,6 +157,8 @@ class Problem(Exception):
         }  # caches may keep a bare 404
         if self.status in (429, 503):
             headers.setdefault("Retry-After", str(RETRY_AFTER_S))
+        from aiohttp import web  # settings and links name problems too, in processes that serve no HTTP
+
         return web.Response(status=self.status, body=orjson.dumps(self.document(request_id)), headers=headers)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import click
@@ -19,9 +19,7 @@ from gateway.connections.memory import configure_allocators
 
 configure_allocators()  # before threads are started
 
-from gateway.settings import NODE_RULES, RENAMED  # noqa: E402
-from node.processes.server import serve as serve_node  # noqa: E402
-from node.processes.supervisor import serve_shards  # noqa: E402
+from gateway.settings import NODE_RULES, RENAMED, NodeSettings  # noqa: E402
 from node.setup.setting_sources import ignored_variables, load_settings  # noqa: E402
 from penstock.units import format_quantity, kind_of, with_units  # noqa: E402
 
@@ -136,11 +134,22 @@ def serve(config_file: str | None, **flags: Any) -> None:
         settings = load_settings(flags, os.environ, config_file, _warn)
         for reason, names in ignored_variables(os.environ).items():
             _warn(f"{', '.join(names)} ignored: {reason}")
-        uvloop.run(serve_shards(settings) if settings.shards or settings.coordination else serve_node(settings))
+        uvloop.run(_serving(settings))
     except EngineError as error:
         hint = f"; {error.hint}" if error.hint else ""
         click.echo(f"penstock: {error.detail}{hint}", err=True)
         sys.exit(EXIT_START_REFUSED)
+
+
+def _serving(settings: NodeSettings) -> Coroutine[None, None, None]:
+    """Return the node to run. Each form imports only what it runs: a supervisor serves no HTTP itself."""
+    if settings.shards or settings.coordination:
+        from node.processes.supervisor import serve_shards
+
+        return serve_shards(settings)
+    from node.processes.server import serve as serve_node
+
+    return serve_node(settings)
 
 
 def _warn(text: str) -> None:

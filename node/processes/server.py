@@ -8,35 +8,22 @@ one line and changes nothing. Shutdown: reject new work, finish requests in prog
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-import secrets
-import signal
-import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, TypeVar
 
 from engine.cleaning.quarantine import LocalPartition
-from engine.cleaning.scrubber import Restore, ScrubbedPartition, Scrubber
-from engine.cleaning.segment_check import SealedFile
-from engine.compaction.compactor import CompactedPartition, Compactor
+from engine.cleaning.scrubber import ScrubbedPartition
+from engine.compaction.compactor import CompactedPartition
 from engine.compaction.swapping import OwnPartition
-from engine.directory.data_directory import DataDirectory, Identity
-from engine.directory.log_directories import LogDirectories, open_data_directories
-from engine.format import paths
 from engine.runtime.clock import SystemClock
-from engine.runtime.disk import Disk, RealDisk
+from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
-from engine.runtime.tasks import start_task
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
-from engine.tiering.reading.repair import restore_segment
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
-from engine.tiering.store.store import ObjectStore, open_store
 from engine.tiering.tier import Tier
 from gateway.links.addresses import reserved_port, url_of
 from gateway.produce.partitioner import Partitioners
@@ -44,6 +31,20 @@ from gateway.routing.peers import Peers
 from gateway.settings import NodeSettings
 from node.cluster.sessions import check_standalone, open_coordination
 from node.node import Node
+from node.processes.process_parts import (
+    DISK_THREADS,
+    STORE_THREADS,
+    freeze_objects,
+    make_compactor,
+    make_scrubber,
+    new_id,
+    open_directories,
+    open_probed_store,
+    print_ready,
+    segment_restorer,
+    stop_event,
+    store_url,
+)
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
 from node.setup.logs import set_up_logging
@@ -51,12 +52,6 @@ from node.setup.reloading import read_tokens_at_start, reloader_for_node, use_to
 from node.shard_events import shard_events
 from replication.cluster.producer_ids import ProducerIds, StoredBlocks, floor_of
 from replication.replica.standalone import StandaloneReplicas
-
-DISK_THREADS = 8  # for reads that miss the page cache, and for large bodies; the writer has its own thread
-STORE_THREADS = 4  # for uploads and reads of the store: a store that hangs blocks nothing else
-GC_YOUNG = 50_000  # net allocations before a collection of the youngest generation; Python's default is 700
-T = TypeVar("T")
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 async def serve(settings: NodeSettings) -> None:
@@ -157,54 +152,6 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             await shard.stop()
 
 
-def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> LogDirectories:
-    """Open the data directories, which must belong to the cluster if it is known. Raises StartRefused."""
-    return open_data_directories(
-        disk,
-        settings.directories,
-        node_id=settings.node_id,
-        cluster_id=cluster_id or settings.cluster_id or None,
-        boot_id=Path(BOOT_ID).read_text().strip(),
-        new_id=new_id,
-    )
-
-
-def store_url(settings: NodeSettings, directory: DataDirectory) -> str:
-    return settings.store or Path(directory.path, paths.EMBEDDED_STORE).as_uri()
-
-
-def open_probed_store(url: str) -> ObjectStore:
-    """Open a store and check that it supports conditional puts. Raises EngineError; blocks."""
-    store = open_store(url)
-    store.probe()
-    return store
-
-
-def make_scrubber(
-    settings: NodeSettings, disk: Disk, partitions: Callable[[], Iterable[ScrubbedPartition]], restore: Restore
-) -> Scrubber:
-    return Scrubber(
-        disk,
-        partitions,
-        restore,
-        bytes_per_second=settings.scrub_bytes_per_second,
-        interval_ms=settings.scrub_interval_ms,
-    )
-
-
-def make_compactor(
-    settings: NodeSettings, disk: Disk, partitions: Callable[[], Iterable[CompactedPartition]]
-) -> Compactor:
-    return Compactor(
-        disk,
-        partitions,
-        bytes_per_second=settings.compaction_bytes_per_second,
-        memory_bytes=settings.compaction_memory_bytes,
-        check_ms=settings.compaction_check_ms,
-        random_bytes=secrets.token_bytes,
-    )
-
-
 def compacted_partitions_of(shard: Shard) -> list[CompactedPartition]:
     return [
         OwnPartition(partition, shard.segment_swapper)
@@ -220,71 +167,3 @@ def local_partitions_of(shard: Shard) -> list[ScrubbedPartition]:
         for topic in shard.topics.values()
         for partition in topic.partitions.values()
     ]
-
-
-def segment_restorer(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:
-    """Return a function that restores damaged segments from the store."""
-
-    def restore(one: ScrubbedPartition, file: SealedFile) -> str | None:
-        prefix = paths.store_partition_prefix(identity.cluster_id, one.topic, one.topic_id, one.number)
-        return restore_segment(store, disk, prefix, file)
-
-    return restore
-
-
-def new_id() -> str:
-    return uuid.uuid4().hex  # noqa: TID251 - the composition root
-
-
-def freeze_objects() -> None:
-    """Freeze the current objects out of garbage collection, and collect less often.
-
-    A request makes thousands of short-lived objects; at Python's thresholds the collector would walk the whole heap for
-    them again and again.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG, *gc.get_threshold()[1:])
-
-
-def stop_event() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
-
-
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first of several coroutines and cancel the others. Raises its error."""
-    tasks = [start_task(wait) for wait in waits]
-    done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in others:
-        task.cancel()
-    for task in done:
-        task.result()
-
-
-class StoppedEarly(Exception):
-    """The node was stopped before it was ready. Not a failure: all steps of the start have been undone."""
-
-
-async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the work, or cancel it if `stop` is set first. Raises StoppedEarly then."""
-    working: asyncio.Task[T] = start_task(work)
-    stopping = start_task(stop.wait())
-    try:
-        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        if not working.done():
-            working.cancel()
-            await asyncio.wait([working])
-    if working.cancelled():
-        raise StoppedEarly
-    return working.result()
-
-
-def print_ready(url: str, settings: NodeSettings, store: str) -> None:
-    data = ", ".join(settings.data_dirs or (settings.data_dir,))
-    print(f"penstock is ready on {url} (data: {data}, store: {store})", flush=True)  # noqa: T201

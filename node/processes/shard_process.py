@@ -55,7 +55,7 @@ from node.process_calls import (
     Ready,
 )
 from node.processes.liveness_watchdog import HEARTBEAT
-from node.processes.server import DISK_THREADS, STORE_THREADS, first_of, freeze_objects, new_id, stop_event
+from node.processes.process_parts import DISK_THREADS, STORE_THREADS, first_of, freeze_objects, new_id, stop_event
 from node.processes.shard_tier import ShardTier
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener

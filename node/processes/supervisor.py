@@ -39,7 +39,7 @@ from node.messages import CHANGE_S, DirectoryTask, Ports, RecordFields, ShardTas
 from node.process_calls import DirectoryFailed
 from node.processes.liveness_watchdog import kill_if_silent
 from node.processes.process_manager import call_sequentially, end, kill
-from node.processes.server import (
+from node.processes.process_parts import (
     StoppedEarly,
     new_id,
     open_directories,

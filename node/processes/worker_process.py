@@ -51,7 +51,7 @@ from node.process_calls import (
     TieredPartition,
 )
 from node.processes.liveness_watchdog import HEARTBEAT
-from node.processes.server import (
+from node.processes.process_parts import (
     STORE_THREADS,
     first_of,
     make_compactor,

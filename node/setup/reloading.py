@@ -13,16 +13,19 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from types import NoneType
+from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, StartRefused
 from engine.runtime.tasks import keep_running
 from gateway.access.tokens_file import InvalidTokens, parse_tokens, read_tokens_text
 from gateway.links.link import Handler, handler
 from gateway.settings import NodeSettings
-from node.node import Node
-from node.setup.listener import Listener
 from node.setup.setting_sources import check_certificate
 from node.setup.watched_files import WatchedFiles
+
+if TYPE_CHECKING:
+    from node.node import Node
+    from node.setup.listener import Listener
 
 
 class ReloadRejected(EngineError):

@@ -25,7 +25,7 @@ FILE_DOORS = {
     "engine.tiering.reading.cache": "copies of tiered segments; through aiofiles, off the loop",
     "engine.tiering.store.s3": "reads the segment file that it uploads",
     "node.setup.setting_sources": "reads the file that --config names, and whether the TLS files can be read",
-    "node.processes.server": "reads the machine's boot id",
+    "node.processes.process_parts": "reads the machine's boot id",
     "gateway.connections.kernel_memory": "how much memory the process has, as the kernel counts it",
     "node.processes.supervisor": "the directory of the sockets between its processes",
     "gateway.access.tokens_file": "the tokens file",
@@ -48,7 +48,8 @@ PATH_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes", "iterdir
 ROOTS_OF_TIME_AND_CHANCE = {
     "engine.runtime.clock": "the door to the clocks",
     "engine.tiering.store.store": "the identifiers of a store that is opened without any being given",
-    "node.processes.server": "the composition root of a node: identifiers and randomness",
+    "node.processes.server": "the composition root of a node: randomness",
+    "node.processes.process_parts": "what all composition roots of a node use: identifiers",
     "node.processes.supervisor": "the composition root of a node of several processes: jitter",
     "node.processes.shard_process": "the composition root of a shard",
     "node.processes.worker_process": "the composition root of the worker",

@@ -26,7 +26,8 @@ from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import scan_upload
 from engine.tiering.store.store import open_store
 from engine.tiering.tier import local_log
-from node.processes.server import local_partitions_of, segment_restorer
+from node.processes.process_parts import segment_restorer
+from node.processes.server import local_partitions_of
 from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import Answer, InProcess, in_process
 

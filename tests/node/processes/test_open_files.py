@@ -10,7 +10,8 @@ import pytest
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from gateway.settings import NodeSettings
-from node.processes.server import local_partitions_of, make_scrubber
+from node.processes.process_parts import make_scrubber
+from node.processes.server import local_partitions_of
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import in_process
 

@@ -21,7 +21,7 @@ from node.child_processes import Child
 from node.cluster.standalone_topics import Standalone
 from node.messages import shard_socket
 from node.processes.process_manager import call_sequentially, end
-from node.processes.server import StoppedEarly, open_directories, unless_stopped
+from node.processes.process_parts import StoppedEarly, open_directories, unless_stopped
 from node.processes.supervisor import Supervisor, _run_dir, reserved_ports
 
 SOON_S = 0.05
