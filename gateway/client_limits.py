@@ -152,6 +152,15 @@ class ClientLimits:
         maximum=100_000_000,
         why="Partitions that open fetches over many wait on, together; each costs about 0.5 kB. Beyond: 429.",
     )
+    groups_max: int = setting(
+        10_000,
+        minimum=1,
+        maximum=1_000_000,
+        why="Consumer groups of one partition of __groups: each takes a few kB of memory. Beyond: 409.",
+    )
+    group_members_max: int = setting(
+        1000, minimum=1, maximum=100_000, why="Members of one consumer group; each change visits all. Beyond: 409."
+    )
     stream_heartbeat_ms: int = setting(
         15 * SECOND_MS,
         minimum=100,

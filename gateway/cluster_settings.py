@@ -110,6 +110,13 @@ class ClusterSettings:
         maximum=REPLICATION_FACTOR_MAX,
         why="Replicas of a topic that is created without a number. 3 survive the loss of any node.",
     )
+    groups_partitions: int = setting(
+        8,
+        minimum=1,
+        maximum=1000,
+        why="Partitions of the topic __groups, which has the state of consumer groups. Each leader of one coordinates "
+        "the groups that fall to it, so a few for each shard spread the work. Read when the first group begins.",
+    )
     leader_wait_ms: int = setting(
         10 * SECOND_MS,
         minimum=0,

@@ -29,6 +29,10 @@ from gateway.fetch import partition_reads
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.fetch import follower_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
+from gateway.groups.bounds import lag_calls
+from gateway.groups.calls import Coordinators, group_calls
+from gateway.groups.context import GroupContext
+from gateway.groups.hosting import GroupHost
 from gateway.http.context import HttpContext
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
@@ -126,15 +130,23 @@ class Node:
             self.metrics,
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
-        calls = [*partition_reads.partition_calls(self.reads), *admin_calls.partition_calls(owner)]
+        self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock)
+        calls = [
+            *partition_reads.partition_calls(self.reads),
+            *admin_calls.partition_calls(owner),
+            *group_calls(self.groups),
+            *lag_calls(self.reads, clock),
+        ]
         self.router = Router(self.partitions, peers, budgets, calls)
+        fetch = self._fetch(budgets)
         self.server = ServerContext(
             settings,
             peers.index,
             self._http(),
             self._produce(producer_ids, budgets),
-            self._fetch(budgets),
+            fetch,
             self._admin(operate, siblings),
+            self._groups(fetch, budgets, random),
             self.access,
             self.topics,
             self.responses,
@@ -160,6 +172,7 @@ class Node:
     async def drain(self) -> None:
         """Reject new work, and end long polls and streams with the records they have."""
         self.lifecycle.is_refusing = True
+        self.groups.stop()
         self.end_long_polls()
         await asyncio.sleep(0)
 
@@ -221,6 +234,21 @@ class Node:
             self.lifecycle,
             self.offload,
             self.metrics,
+        )
+
+    def _groups(self, fetch: FetchContext, budgets: RetryBudgets, random: Random) -> GroupContext:
+        settings = self.settings
+        return GroupContext(
+            settings,
+            self.topics,
+            self.partitions,
+            self.router,
+            budgets,
+            fetch,
+            Coordinators(self.router, budgets, self.topics, settings),
+            self.lifecycle,
+            self.clock,
+            lambda: f"{random.getrandbits(128):032x}",
         )
 
     def _admin(self, operate: Operate | None, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:

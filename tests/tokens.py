@@ -17,10 +17,11 @@ def add_token(
     read: Sequence[str] = (),
     write: Sequence[str] = (),
     admin: Sequence[str] = (),
+    group: Sequence[str] = (),
     metrics: bool = False,
 ) -> str:
     """Add a new token to the file and return it."""
-    rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin}
+    rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin, Right.GROUP: group}
     new = make_token(name, rights, datetime(2026, 11, 21, tzinfo=UTC), os.urandom, metrics=metrics)
     append_token(str(path), new)
     return new.text

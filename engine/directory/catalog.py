@@ -241,7 +241,7 @@ class Catalog:
         if name in self.without_metadata.values():
             return Corrupt(f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing", hint=HINT)
         hint = f"create it with PUT /v1/topics/{name}"
-        if not paths.is_topic_name(name):
+        if not paths.is_stored_topic_name(name):
             hint = f"it cannot be created: {NAME_RULE}"
         return UnknownTopic(f"there is no topic {name!r}", hint=hint)
 

@@ -78,7 +78,7 @@ def scan_topics(
                 found.without_metadata.append((name, topic_id))
                 words = {"directory": directory, "hint": HINT}
                 log.error(f"a topic has no {paths.TOPIC_FILE} and was set aside; its files stay", extra=words)
-        if paths.is_topic_name(name):
+        if paths.is_stored_topic_name(name):
             remove_if_empty(disk, parent)
     return found
 

@@ -60,7 +60,7 @@ NAME_RULE = "use 1 to 200 of A-Z a-z 0-9 . _ - ; not '.' or '..', and no leading
 
 def check_topic_name(name: str) -> None:
     """Check the naming rule. Raises InvalidTopicName."""
-    if not paths.is_topic_name(name):
+    if not paths.is_stored_topic_name(name):
         raise InvalidTopicName(f"{name!r} cannot name a topic", hint=NAME_RULE)
 
 

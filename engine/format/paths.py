@@ -54,6 +54,8 @@ TEMPORARY = ".tmp"  # of a file that is written beside the one that it replaces
 TIER_CACHE = "tier-cache"
 EMBEDDED_STORE = "store"
 
+GROUPS_TOPIC = "__groups"  # the state of consumer groups
+INTERNAL_TOPICS = frozenset({GROUPS_TOPIC})  # made and written by nodes only
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
@@ -87,8 +89,13 @@ def is_part_of_high_watermarks(name: str) -> bool:
 
 
 def is_topic_name(name: str) -> bool:
-    """True if a name is safe in a path, a key and a URL. A leading `__` is reserved for the log itself."""
+    """True if a name is safe in a path, a key and a URL. A leading `__` is reserved for INTERNAL_TOPICS."""
     return bool(_TOPIC_NAME.fullmatch(name)) and name not in (".", "..") and not name.startswith("__")
+
+
+def is_stored_topic_name(name: str) -> bool:
+    """Return whether a topic of this name may exist: a client's or an internal one."""
+    return is_topic_name(name) or name in INTERNAL_TOPICS
 
 
 def digits(offset: int) -> str:

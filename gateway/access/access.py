@@ -58,6 +58,16 @@ NEEDS: dict[str, Right | Requirement] = {
     "drain_node": Requirement.OPERATES,
     "decommission_node": Requirement.OPERATES,
     "balance": Requirement.OPERATES,
+    "list_groups": Requirement.AUTHENTICATED,
+    "describe_group": Right.GROUP,
+    "configure_group": Right.GROUP,
+    "delete_group": Right.GROUP,
+    "group_heartbeat": Right.GROUP,
+    "group_poll": Right.GROUP,  # the handlers check the right read to each topic
+    "leave_group": Right.GROUP,
+    "read_group_offsets": Right.GROUP,
+    "commit_group_offsets": Right.GROUP,
+    "reset_group": Right.GROUP,
     "healthz": Requirement.NONE,
     "readyz": Requirement.NONE,
     "metrics": Requirement.METRICS,
@@ -108,9 +118,10 @@ class Access:
         caller = self._caller(request, self.tokens)
         request[_CALLER] = caller
         if isinstance(need, Right):
-            assert topic is not None, operation
-            if not caller.allows(need, topic):
-                raise forbidden(caller, need, topic)
+            name = request.match_info["group"] if need is Right.GROUP else topic
+            assert name is not None, operation
+            if not caller.allows(need, name):
+                raise forbidden(caller, need, name)
         elif need is Requirement.SEES:
             assert topic is not None, operation
             if not caller.sees(topic):
@@ -144,6 +155,9 @@ def caller_of(request: Request) -> Caller:
 
 
 def forbidden(caller: Caller, right: Right, topic: str) -> Problem:
+    if right is Right.GROUP:
+        text = f"the token {caller.name!r} lacks the right group to group {topic!r}"
+        return Problem("forbidden", text, right=right.value, group=topic)
     text = f"the token {caller.name!r} lacks the right {right.value} to topic {topic!r}"
     return Problem("forbidden", text, right=right.value, topic=topic)
 

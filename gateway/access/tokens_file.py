@@ -39,11 +39,12 @@ TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,200}\Z")]  # no wi
 
 
 class Right(StrEnum):
-    """A right to topics. No right contains another one: a client that may delete a topic need not read it."""
+    """A right to topics or groups. No right contains another one: a client that may delete a topic need not read it."""
 
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
+    GROUP = "group"  # to consumer groups, by prefixes of their names
 
 
 class InvalidTokens(Exception):
@@ -58,6 +59,7 @@ class _Entry(Struct, forbid_unknown_fields=True):
     read: list[TopicPrefix] = []
     write: list[TopicPrefix] = []
     admin: list[TopicPrefix] = []
+    group: list[TopicPrefix] = []
     metrics: bool = False
 
 
@@ -85,7 +87,7 @@ class Token:
 
     def sees(self, topic: str) -> bool:
         """Returns whether the token has any right to the topic: a producer must learn its partitions."""
-        return any(topic.startswith(prefixes) for prefixes in self._prefixes.values())
+        return any(topic.startswith(prefixes) for right, prefixes in self._prefixes.items() if right is not Right.GROUP)
 
     def has_any(self, right: Right) -> bool:
         """Returns whether the token has the right to any topic."""
@@ -178,7 +180,11 @@ def make_token(
         f'name = "{name}"',
         f'sha256 = "{_digest_of(text).hex()}"',
         f"created = {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        *(f"{right.value} = {list(prefixes)}".replace("'", '"') for right, prefixes in rights.items()),
+        *(
+            f"{right.value} = {list(prefixes)}".replace("'", '"')
+            for right, prefixes in rights.items()
+            if prefixes or right is not Right.GROUP  # nodes of an older version reject the field
+        ),
         *(["metrics = true"] if metrics else []),
     ]
     entry = "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ from gateway.admin.partition_calls import FENCE, SET_FENCE, SetFence
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, path_partition, read_query
+from gateway.routing.partitions import check_not_internal
 
 Token = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+\Z")]
 
@@ -37,6 +38,7 @@ async def set_fence(request: web.Request) -> web.Response:
     wish = await read_json(request, _Body)
     wanted = SetFence(wish.token or "", None if wish.expected is UNSET else wish.expected or "")
     topic, number = request.match_info["topic"], path_partition(request)
+    check_not_internal(topic)
     wait_ms = context.settings.produce_timeout_ms
     document, _ = await context.router.call(SET_FENCE, topic, number, wanted, wait_ms=wait_ms)
     return answer(document)

@@ -9,6 +9,7 @@ import orjson
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from engine.format.paths import INTERNAL_TOPICS
 from engine.settings import TopicSettings, rules
 from engine.shard.served_topics import Topic
 from gateway.access.access import caller_of
@@ -20,6 +21,7 @@ from gateway.admin.partition_calls import DELETE_BEFORE, ROLL, TIER_STATUS
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, path_partition, read_query
+from gateway.routing.partitions import check_not_internal
 
 DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than a client's timeout
 JSON_HEADERS = {"Content-Type": "application/json"}
@@ -68,7 +70,7 @@ async def list_topics(request: web.Request) -> web.Response:
             "replication_factor": topic.record.replication_factor,
         }
         for name, topic in sorted((one.record.name, one) for one in context.topics.all())
-        if caller.allows(Right.READ, name)
+        if caller.allows(Right.READ, name) and name not in INTERNAL_TOPICS
     ]
     return answer({"topics": topics})
 
@@ -121,6 +123,7 @@ async def delete_records(request: web.Request) -> web.Response:
         raise Problem("invalid_query", "before is missing: the first offset to keep", parameter="before")
     context.lifecycle.check_accepting()
     topic, number = request.match_info["topic"], path_partition(request)
+    check_not_internal(topic)
     document, _ = await context.router.call(DELETE_BEFORE, topic, number, before)
     return answer(document)
 

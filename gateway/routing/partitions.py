@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from engine.errors import UnknownPartition, UnknownTopic
+from engine.errors import InvalidTopicName, UnknownPartition, UnknownTopic
+from engine.format.paths import INTERNAL_TOPICS
 from engine.partition.partition import Partition
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
@@ -19,6 +20,12 @@ from gateway.routing.topic_finder import TopicFinder
 from gateway.settings import NodeSettings
 from replication.errors import NotLeader
 from replication.replica.replicas import AnyReplica, Replicas
+
+
+def check_not_internal(name: str) -> None:
+    """Checks that clients may change a topic. Raises InvalidTopicName for one that only nodes write."""
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicName(f"{name!r} is an internal topic: it can be read, not changed")
 
 
 class TopicChanges(Protocol):
@@ -75,6 +82,7 @@ class Topics:
         Raises UnknownTopic, Problem too_many_topics.
         """
         settings, topic = self._settings, self._shard.topics.get(name)
+        check_not_internal(name)
         if topic is not None:
             return topic
         if not settings.auto_create_topics:
@@ -82,13 +90,21 @@ class Topics:
         topic, _ = await self.create(name, settings.default_partitions, settings.default_replication_factor, {})
         return topic
 
+    async def get_or_create_internal(self, name: str, partitions: int, overrides: Mapping[str, object]) -> Topic:
+        """Returns an internal topic; creates it with the default replication if it is missing. Raises EngineError."""
+        if (topic := self._shard.topics.get(name)) is None:
+            replicas = self._settings.default_replication_factor
+            topic, _ = await self._changes.create_topic(name, partitions, replicas, overrides)
+        return topic
+
     async def create(
         self, name: str, partitions: int, replication_factor: int, overrides: Mapping[str, object]
     ) -> tuple[Topic, bool]:
         """Creates a topic, or returns the existing one with equal settings. The second value is True for a new one.
 
-        Raises Problem too_many_topics, TopicExists, Invalid.
+        Raises Problem too_many_topics, InvalidTopicName, TopicExists, Invalid.
         """
+        check_not_internal(name)
         if name not in self._shard.topics:
             topics, topics_max = self._shard.topics, self._settings.topics_max
             self._check_room_for_partitions(partitions, partitions)
@@ -98,13 +114,15 @@ class Topics:
 
     async def alter(self, name: str, overrides: Mapping[str, object], partitions: int | None) -> Topic:
         """Changes settings and adds partitions. Raises UnknownTopic, Invalid, Problem too_many_topics."""
+        check_not_internal(name)
         existing = self._shard.topic(name).record.partitions
         if partitions is not None and partitions > existing:
             self._check_room_for_partitions(partitions, partitions - existing)
         return await self._changes.alter_topic(name, dict(overrides), partitions)
 
     async def delete(self, name: str) -> None:
-        """Deletes a topic. Raises UnknownTopic."""
+        """Deletes a topic. Raises UnknownTopic, InvalidTopicName."""
+        check_not_internal(name)
         await self._changes.delete_topic(name)
 
     def _check_room_for_partitions(self, of_topic: int, added: int) -> None:

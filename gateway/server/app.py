@@ -12,6 +12,8 @@ from gateway.admin import cluster_operations, fencing, operations, producers, to
 from gateway.admin.context import ADMIN
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.fetch.context import FETCH
+from gateway.groups import administration, membership, offsets, poll
+from gateway.groups.context import GROUPS
 from gateway.http.context import HTTP
 from gateway.http.problems import Problem
 from gateway.produce import produce, produce_many
@@ -26,6 +28,8 @@ async def not_built_yet(request: web.Request) -> web.Response:
 
 
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
+GROUP = "/v1/groups/{group}"
+MEMBER = GROUP + "/members/{member}"
 
 # Hot routes first: aiohttp tries those with a common prefix in order.
 ROUTES: list[tuple[str, str, Handler]] = [
@@ -61,15 +65,16 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/", operations.root),
     ("GET", "/v1", operations.links),
     ("POST", "/v1/producers", producers.create_producer),
-    ("GET", "/v1/groups", not_built_yet),
-    ("GET", "/v1/groups/{group}", not_built_yet),
-    ("DELETE", "/v1/groups/{group}", not_built_yet),
-    ("POST", "/v1/groups/{group}/heartbeat", not_built_yet),
-    ("DELETE", "/v1/groups/{group}/members/{member}", not_built_yet),
-    ("GET", "/v1/groups/{group}/members/{member}/records", not_built_yet),
-    ("GET", "/v1/groups/{group}/offsets", not_built_yet),
-    ("PUT", "/v1/groups/{group}/offsets", not_built_yet),
-    ("POST", "/v1/groups/{group}/reset", not_built_yet),
+    ("POST", MEMBER + "/poll", poll.group_poll),
+    ("POST", GROUP + "/heartbeat", membership.group_heartbeat),
+    ("DELETE", MEMBER, membership.leave_group),
+    ("PUT", GROUP + "/offsets", offsets.commit_group_offsets),
+    ("GET", GROUP + "/offsets", offsets.read_group_offsets),
+    ("GET", "/v1/groups", administration.list_groups),
+    ("GET", GROUP, administration.describe_group),
+    ("PUT", GROUP, administration.configure_group),
+    ("DELETE", GROUP, administration.delete_group),
+    ("POST", GROUP + "/reset", offsets.reset_group),
     ("GET", "/v1/topics/{topic}/table", not_built_yet),
     ("GET", "/v1/topics/{topic}/table/{key}", not_built_yet),
 ]
@@ -84,6 +89,7 @@ def make_app(context: ServerContext) -> web.Application:
     app = web.Application(middlewares=[middleware.around], client_max_size=2**40)  # RequestBodies has the limits
     app[MIDDLEWARE] = middleware
     app[HTTP], app[PRODUCE], app[FETCH], app[ADMIN] = context.http, context.produce, context.fetch, context.admin
+    app[GROUPS] = context.groups
     for method, path, handler in ROUTES:
         app.router.add_route(method, path, handler)
         if method == "GET":  # without its body

@@ -9,6 +9,7 @@ from gateway.access.access import Access
 from gateway.admin.context import AdminContext
 from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
+from gateway.groups.context import GroupContext
 from gateway.http.context import HttpContext
 from gateway.http.request_body import RequestBodies
 from gateway.metrics.metrics import Metrics
@@ -27,6 +28,7 @@ class ServerContext:
     produce: ProduceContext
     fetch: FetchContext
     admin: AdminContext
+    groups: GroupContext
     access: Access
     topics: Topics
     responses: ResponseBuffers

@@ -34,6 +34,7 @@ def token() -> None:
 @click.option("--read", multiple=True, metavar="PREFIX", help="Fetch from topics whose names begin so; '' is all.")
 @click.option("--write", multiple=True, metavar="PREFIX", help="Produce to topics whose names begin so; '' is all.")
 @click.option("--admin", multiple=True, metavar="PREFIX", help="Create, alter, roll and delete topics that begin so.")
+@click.option("--group", multiple=True, metavar="PREFIX", help="Use consumer groups whose names begin so; '' is all.")
 @click.option("--metrics", is_flag=True, help="Read /metrics, which has figures of all topics.")
 @_file_option
 @_json_option
@@ -42,6 +43,7 @@ def create(
     read: tuple[str, ...],
     write: tuple[str, ...],
     admin: tuple[str, ...],
+    group: tuple[str, ...],
     metrics: bool,
     tokens_file: str,
     as_json: bool,
@@ -53,7 +55,7 @@ def create(
     \f
     Raises Failure.
     """
-    rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin}
+    rights = {Right.READ: read, Right.WRITE: write, Right.ADMIN: admin, Right.GROUP: group}
     try:
         new = make_token(name, rights, datetime.now(UTC), secrets.token_bytes, metrics=metrics)
         append_token(tokens_file, new)

@@ -29,7 +29,7 @@ from tests.scenarios.gateways import Gateway, InProcess, Topic, in_process
 
 
 class World:
-    """The cluster state that all nodes see at once."""
+    """The cluster state that all nodes see at once. `lead` and `put` are about the topic of `topic_id`."""
 
     def __init__(self) -> None:
         self.members: dict[int, OneNode] = {}
@@ -54,11 +54,11 @@ class World:
                 if partition.number == number:
                     partition.wake_all()
 
-    def is_in_sync(self, node_id: int, number: int) -> bool:
-        return self.view.states[self.topic_id, number].state.is_in_sync(node_id)
+    def is_in_sync(self, node_id: int, topic_id: str, number: int) -> bool:
+        return self.view.states[topic_id, number].state.is_in_sync(node_id)
 
-    def leads(self, node_id: int, number: int, least_epoch: int) -> bool:
-        found = self.view.states[self.topic_id, number].state
+    def leads(self, node_id: int, topic_id: str, number: int, least_epoch: int) -> bool:
+        found = self.view.states[topic_id, number].state
         return found.leader == Member(node_id, 1) and found.leader_epoch >= least_epoch
 
 
@@ -91,6 +91,7 @@ class LedByWord(Replica):
     """The leader of one partition, as `World` defines it; tests can make it reject."""
 
     world: World
+    topic_id: str
     rejection: Exception | None = None  # of appends
     is_new = False  # does not know the high watermark yet
     lookups = 0
@@ -109,9 +110,9 @@ class LedByWord(Replica):
             raise self.rejection
 
     def check_serves_reads(self, least_epoch: int = 0, *, from_follower: bool = False) -> None:
-        if from_follower and self.world.is_in_sync(self.in_sync[0], self.partition.number):
+        if from_follower and self.world.is_in_sync(self.in_sync[0], self.topic_id, self.partition.number):
             return
-        if not self.world.leads(self.in_sync[0], self.partition.number, least_epoch):
+        if not self.world.leads(self.in_sync[0], self.topic_id, self.partition.number, least_epoch):
             raise NotLeader(f"node {self.in_sync[0]} does not lead {self.partition.number}")
 
     def check_latest(self) -> None:
@@ -144,7 +145,7 @@ class OneNode:
         for partition in self.node.shard.topic(record.name).partitions.values():
             node_id = self.node.settings.node_id
             leader = LedByWord(partition, self.node.shard, partition.name, HostOfOne(node_id))
-            leader.world = self._world
+            leader.world, leader.topic_id = self._world, record.topic_id
             await leader.lead(Member(node_id, 1))
             self.node.replicas.by_partition[partition] = leader
         return Topic(self.gateway, record.name)

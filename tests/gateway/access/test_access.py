@@ -19,13 +19,14 @@ def test_every_route_has_its_need_and_every_need_a_route():
     assert {handler.__name__ for _, _, handler in ROUTES} == NEEDS.keys()
 
 
-def test_routes_about_one_topic_need_a_right_to_it_and_only_they():
+def test_routes_about_one_topic_or_group_need_a_right_to_it_and_only_they():
     for _, path, handler in ROUTES:
+        assert (NEEDS[handler.__name__] is Right.GROUP) == ("{group}" in path), path
         if NEEDS[handler.__name__] is Requirement.OPERATES:
             assert path.startswith("/v1/cluster/"), path
         elif handler.__name__ != "not_built_yet":
             assert (isinstance(NEEDS[handler.__name__], Right) or NEEDS[handler.__name__] is Requirement.SEES) == (
-                "{topic}" in path
+                "{topic}" in path or "{group}" in path
             ), path
 
 

@@ -31,7 +31,7 @@ def test_what_was_made_is_found_and_has_its_rights():
     assert (token.id, token.name, token.rights()) == (
         new.id,
         "shop",
-        {"read": ["orders.", "pay"], "write": [""], "admin": [], "metrics": False},
+        {"read": ["orders.", "pay"], "write": [""], "admin": [], "group": [], "metrics": False},
     )
     assert tokens.find(other.text).name == "other"
 

@@ -40,7 +40,8 @@ def test_tokens_are_listed_with_their_rights_and_without_secrets(run, tmp_path):
     )
     new = made.json()
     assert new == {
-        "id": new["id"], "name": "shop", "token": new["token"], "read": ["a.", "b."], "write": [], "admin": [""],
+        "id": new["id"], "name": "shop", "token": new["token"], "read": ["a.", "b."], "write": [],
+            "admin": [""], "group": [],
         "metrics": False,
     }  # fmt: skip
     listed = run("token", "list", "--tokens-file", path, "--json")

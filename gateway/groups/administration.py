@@ -1,0 +1,111 @@
+"""Groups over HTTP: list, describe, settings, delete."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from msgspec import Struct
+
+from engine.settings import rules
+from gateway.access.access import caller_of
+from gateway.access.tokens_file import Right
+from gateway.groups.bounds import Lag, lags
+from gateway.groups.calls import CONFIGURE, DELETE, DESCRIBE
+from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.core.settings import GroupSettings, group_settings
+from gateway.groups.core.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
+from gateway.groups.membership import answer
+from gateway.groups.names import group_name
+from gateway.http.json_body import read_json
+from gateway.http.query import NoQuery, read_query
+
+
+class _Configure(Struct, forbid_unknown_fields=True):
+    config: dict[str, Setting] = {}
+
+
+async def list_groups(request: web.Request) -> web.Response:
+    """GET /v1/groups"""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    caller = caller_of(request)
+    rows = [row for row in await context.coordinators.list() if caller.allows(Right.GROUP, row.group)]
+    groups = [{"group": row.group, "state": row.state, "members": row.members} for row in sorted(rows, key=_name)]
+    return answer({"groups": groups})
+
+
+async def describe_group(request: web.Request) -> web.Response:
+    """GET /v1/groups/{group}"""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    return await _described(context, group_name(request), 200)
+
+
+async def configure_group(request: web.Request) -> web.Response:
+    """PUT /v1/groups/{group}"""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    context.lifecycle.check_accepting()
+    group = group_name(request)
+    wish = await read_json(request, _Configure, _Configure())
+    group_settings({name: value for name, value in wish.config.items() if value is not None})
+    call = ConfigCall(group, wish.config)
+    is_new = await context.coordinators.call(CONFIGURE, bool, group, call, creates=True)
+    return await _described(context, group, 201 if is_new else 200)
+
+
+async def delete_group(request: web.Request) -> web.Response:
+    """DELETE /v1/groups/{group}"""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    context.lifecycle.check_accepting()
+    group = group_name(request)
+    await context.coordinators.call(DELETE, None, group, group)
+    return web.Response(status=204)
+
+
+async def _described(context: GroupContext, group: str, status: int) -> web.Response:
+    view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+    known = [one for one in view.offsets if one.offset is not None]
+    found = await lags(context.router, [(one.topic, one.partition, one.offset or 0) for one in known])
+    behind = {(one.topic, one.partition): lag for one, lag in zip(known, found, strict=True)}
+    settings = group_settings(view.config)
+    document = {
+        "group": group,
+        "state": view.state,
+        "epoch": view.epoch,
+        "config": {rule.name: getattr(settings, rule.name) for rule in rules(GroupSettings)},
+        "members": [_member(one) for one in view.members],
+        "partitions": [_partition(one, behind.get((one.topic, one.partition))) for one in view.offsets],
+    }
+    return answer(document, status)
+
+
+def _member(one: MemberView) -> dict[str, object]:
+    return {
+        "member_id": one.member_id,
+        "member_epoch": one.member_epoch,
+        "client_id": one.client_id or None,
+        "client_address": one.client_address,
+        "topics": list(one.topics),
+        "assignment": [{"topic": topic, "partition": partition} for topic, partition in one.assignment],
+        "revoking": [{"topic": topic, "partition": partition} for topic, partition in one.revoking],
+        "session_left_ms": one.session_left_ms,
+    }
+
+
+def _partition(one: OffsetView, lag: Lag | None) -> dict[str, object]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "member_id": one.member_id or None,
+        "offset": one.offset,
+        "metadata": one.metadata or None,
+        "high_watermark": None if lag is None else lag.high_watermark,
+        "lag": None if lag is None else lag.records,
+        "lag_bytes": None if lag is None else lag.size_bytes,
+        "lag_ms": None if lag is None else lag.age_ms,
+    }
+
+
+def _name(row: GroupRow) -> str:
+    return row.group

@@ -1,0 +1,36 @@
+"""The dependencies of group requests in the process that accepted them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from engine.runtime.clock import Clock
+from gateway.fetch.context import FetchContext
+from gateway.groups.calls import Coordinators
+from gateway.http.lifecycle import Lifecycle
+from gateway.routing.partitions import Partitions, Topics
+from gateway.routing.retry_budget import RetryBudgets
+from gateway.routing.router import Router
+from gateway.settings import NodeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GroupContext:
+    """`coordinators` has the way to the coordinator of a group, `fetch` reads for its members."""
+
+    settings: NodeSettings
+    topics: Topics
+    partitions: Partitions
+    router: Router
+    budgets: RetryBudgets
+    fetch: FetchContext
+    coordinators: Coordinators
+    lifecycle: Lifecycle
+    clock: Clock
+    new_id: Callable[[], str]
+
+
+GROUPS = web.AppKey("groups", GroupContext)

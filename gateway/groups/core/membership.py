@@ -1,0 +1,181 @@
+"""Membership: who is in a group, and the reconciliation of each member with the target assignment (KIP-848).
+
+A change of members, subscriptions or topics raises the group's epoch and computes a target. Each member is reconciled
+by itself: a partition that it loses is `revoking` until it gives it up, and only then another member gets it; every
+other partition stays with its member throughout.
+Invariants: (1) a partition has at most one owner, and a new one only after the old one gave it up or was removed; (2) a
+member's epoch rises with every change of its assignment, and each join begins at a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.groups.core.assignors import ASSIGN
+from gateway.groups.core.errors import GroupsFull, MemberFenced, UnknownMember
+from gateway.groups.core.settings import CoordinatorLimits
+from gateway.groups.core.state import Group, KnownTopic, Member
+from gateway.groups.core.values import Client, Now, Slot, TopicSource
+
+
+def find_member(group: Group, member_id: str) -> Member:
+    """Returns a member. Raises UnknownMember."""
+    member = group.members.get(member_id)
+    if member is None:
+        text = f"group {group.name!r} has no member {member_id!r}: it never joined, it left or its session expired"
+        raise UnknownMember(text, recover={"member_epoch": 0}, hint="join again: send topics, without a token")
+    return member
+
+
+def check_epoch(group: Group, member: Member, epoch: int) -> None:
+    """Checks the epoch that a member sends. Raises MemberFenced."""
+    if not member.has_epoch(epoch):
+        raise MemberFenced(
+            f"member {member.member_id!r} of group {group.name!r} has epochs {member.joined_epoch} to {member.epoch}, "
+            f"not {epoch}",
+            hint="join again with member_epoch 0",
+            recover={"member_epoch": 0},
+        )
+
+
+def join(
+    group: Group,
+    member_id: str,
+    topics: Iterable[str],
+    client: Client,
+    timeouts_ms: tuple[int | None, int | None],
+    limits: CoordinatorLimits,
+    now: Now,
+    source: TopicSource,
+) -> Member:
+    """Adds a member. Raises GroupsFull.
+
+    `timeouts_ms` are those of the session and of a rebalance; None: the group's.
+    """
+    if len(group.members) >= limits.members_max:
+        raise GroupsFull(f"group {group.name!r} has {limits.members_max} members", limit=limits.members_max)
+    session_ms, rebalance_ms = timeouts_ms
+    settings, epoch = group.settings, group.epoch + 1
+    member = Member(
+        member_id,
+        epoch,
+        epoch,
+        frozenset(topics),
+        client,
+        settings.session_timeout_ms if session_ms is None else session_ms,
+        settings.rebalance_timeout_ms if rebalance_ms is None else rebalance_ms,
+    )
+    group.members[member_id] = member
+    group.changed_members.add(member_id)
+    rebalance(group, now, source)
+    return member
+
+
+def subscribe(group: Group, member: Member, topics: Iterable[str], now: Now, source: TopicSource) -> None:
+    """Changes the topics of a member."""
+    if (wanted := frozenset(topics)) != member.topics:
+        member.topics = wanted
+        group.changed_members.add(member.member_id)
+        rebalance(group, now, source)
+
+
+def remove(group: Group, member_ids: Iterable[str], now: Now, source: TopicSource) -> None:
+    """Removes members that left or are gone; their partitions are free at once."""
+    for member_id in member_ids:
+        member = group.members.pop(member_id)
+        for slot in (*member.assigned, *member.revoking):
+            del group.owners[slot]
+        group.changed_members.add(member_id)
+    rebalance(group, now, source)
+
+
+def release(group: Group, member: Member, slots: Iterable[Slot], now: Now) -> None:
+    """Takes revoked partitions that a member has given up, and gives them to the members that wait for them."""
+    released = [slot for slot in slots if slot in member.revoking]
+    for slot in released:
+        del member.revoking[slot]
+        del group.owners[slot]
+    if released:
+        group.changed_members.add(member.member_id)
+        reconcile(group, now)
+
+
+def rebalance(group: Group, now: Now, source: TopicSource) -> None:
+    """Begins a new epoch with a new target, and reconciles all members with it."""
+    group.epoch += 1
+    group.is_changed = True
+    group.active_ms = now.wall_ms
+    aim(group, source)
+    reconcile(group, now)
+
+
+def aim(group: Group, source: TopicSource) -> None:
+    """Computes the target. Partitions of a topic that was deleted and created again have no past in the group."""
+    group.sizes = {topic: source.find(topic) for member in group.members.values() for topic in member.topics}
+    for topic, size in group.sizes.items():
+        if size is not None:
+            know(group, topic, KnownTopic(size.topic_id, size.partitions))
+    sizes = {topic: size.partitions for topic, size in group.sizes.items() if size is not None}
+    members = {member.member_id: member.topics for member in group.members.values()}
+    group.target = ASSIGN[group.settings.assignor](members, sizes, group.target or group.owners)
+
+
+def know(group: Group, topic: str, found: KnownTopic) -> None:
+    """Notes a topic of the group. One of another id than before is new: positions and owners of the old one go."""
+    known = group.topics.get(topic)
+    if known is not None and known.topic_id == found.topic_id:
+        return
+    group.topics[topic] = found
+    group.is_changed = True
+    for slot in [slot for slot in group.offsets if slot.topic == topic]:
+        del group.offsets[slot]
+        group.changed_offsets.add(slot)
+    for slot, member_id in list(group.owners.items()):
+        if slot.topic == topic:
+            del group.owners[slot]
+            member = group.members[member_id]
+            member.assigned.pop(slot, None)
+            member.revoking.pop(slot, None)
+            _changed(group, member)
+
+
+def reconcile(group: Group, now: Now) -> None:
+    """Brings every member as near to its target as the others allow."""
+    moved: dict[str, Member] = {}
+    for member in group.members.values():
+        for slot in [slot for slot in member.assigned if group.target.get(slot) != member.member_id]:
+            member.revoking[slot] = member.assigned.pop(slot)
+            moved[member.member_id] = member
+    for slot, member_id in group.target.items():
+        owner = group.owners.get(slot)
+        member = group.members[member_id]
+        if owner is None:
+            group.owners[slot] = member_id
+            member.assigned[slot] = group.epoch
+            moved[member_id] = member
+        elif owner == member_id and slot in member.revoking:
+            member.assigned[slot] = member.revoking.pop(slot)
+            moved[member_id] = member
+    for member in moved.values():
+        _changed(group, member)
+    for member in group.members.values():
+        if not member.revoking:
+            member.rebalance_ends_ms = None
+        elif member.rebalance_ends_ms is None:
+            member.rebalance_ends_ms = now.steady_ms + member.rebalance_timeout_ms
+
+
+def _changed(group: Group, member: Member) -> None:
+    member.epoch = group.epoch
+    member.version += 1
+    group.changed_members.add(member.member_id)
+
+
+def expired(group: Group, now: Now) -> list[str]:
+    """Returns the members whose session is over, or that keep revoked partitions for too long."""
+    return [
+        member.member_id
+        for member in group.members.values()
+        if (not member.waiting and member.session_ends_ms <= now.steady_ms)
+        or (member.rebalance_ends_ms is not None and member.rebalance_ends_ms <= now.steady_ms)
+    ]

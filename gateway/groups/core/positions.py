@@ -1,0 +1,109 @@
+"""Committed positions: deliveries by token, commits by position, resets.
+
+Invariants: (1) a position never goes back but by a reset, and no token from before a reset commits over it; (2) a
+member commits a partition only while it owns it, with an epoch since it got it; (3) a call commits all of its positions
+or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gateway.groups.core.errors import GroupsFull, InvalidToken, MemberFenced, StaleToken
+from gateway.groups.core.membership import check_epoch
+from gateway.groups.core.settings import CoordinatorLimits
+from gateway.groups.core.state import Group, Member, Offset
+from gateway.groups.core.values import START_EARLIEST, START_POLICY, Now, Position, Slot, Token
+
+
+def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dict[Slot, int]:
+    """Commits the delivery of a token, if the group commits by tokens. Returns its positions.
+
+    Raises InvalidToken, StaleToken.
+    """
+    if token.member_id != member.member_id:
+        text = f"the token is of member {token.member_id!r}, the poll of {member.member_id!r}"
+        raise InvalidToken(text, hint="send each member's token with its own polls")
+    if token.resets != group.resets:
+        raise stale(f"group {group.name!r} was reset after this delivery")
+    if not member.has_epoch(token.member_epoch):
+        raise stale(f"member {member.member_id!r} joined again after this delivery")
+    delivered: list[Position] = []
+    for position in token.positions:
+        if not _is_of_topic(group, position) or _is_committed(group, position):
+            continue
+        epoch = member.epoch_of(position.slot)
+        if epoch is None or token.member_epoch < epoch:
+            if not group.settings.auto_commit:
+                continue  # the token commits nothing, and another member reads the partition now
+            raise stale(f"partition {position.partition} of topic {position.topic!r} was given to another member")
+        delivered.append(position)
+    if group.settings.auto_commit:
+        store(group, delivered, now)
+    return {position.slot: position.offset for position in delivered}
+
+
+def stale(reason: str) -> StaleToken:
+    """Returns the error of a token that commits nothing any more."""
+    hint = "poll again without a token; records that were not committed are delivered again"
+    return StaleToken(reason, hint=hint, recover={"token": None})
+
+
+def check_member_commit(group: Group, member: Member, epoch: int, positions: Iterable[Position]) -> None:
+    """Checks that a member may commit these positions. Raises MemberFenced."""
+    check_epoch(group, member, epoch)
+    for position in positions:
+        owned = member.epoch_of(position.slot)
+        if owned is None or epoch < owned:
+            raise MemberFenced(
+                f"member {member.member_id!r} does not own partition {position.partition} of topic "
+                f"{position.topic!r} in epoch {epoch}",
+                hint="send a heartbeat and read what it assigns",
+                recover={"member_epoch": member.epoch},
+            )
+
+
+def commit(group: Group, positions: Iterable[Position], now: Now) -> None:
+    """Commits positions; those that are not higher than the committed ones change nothing."""
+    store(group, [one for one in positions if _is_of_topic(group, one) and not _is_committed(group, one)], now)
+
+
+def store(group: Group, positions: Iterable[Position], now: Now) -> None:
+    """Sets positions, in any direction."""
+    for one in positions:
+        group.offsets[one.slot] = Offset(one.offset, one.metadata, now.wall_ms)
+        group.changed_offsets.add(one.slot)
+
+
+def check_room(group: Group, positions: Iterable[Position], limits: CoordinatorLimits) -> None:
+    """Checks that a group can have these positions too. Raises GroupsFull."""
+    added = sum(one.slot not in group.offsets for one in positions)
+    if len(group.offsets) + added > limits.positions_max:
+        text = f"group {group.name!r} would have more than {limits.positions_max} positions"
+        raise GroupsFull(text, limit=limits.positions_max)
+
+
+def assignment(group: Group, member: Member, read: Mapping[Slot, int]) -> tuple[Position, ...]:
+    """Returns the partitions of a member with the positions to read from; `read` has those of its delivery."""
+    return tuple(_position(group, slot, read.get(slot, -1)) for slot in sorted(member.assigned))
+
+
+def _position(group: Group, slot: Slot, read: int) -> Position:
+    known, committed = group.topics[slot.topic], group.offsets.get(slot)
+    if committed is not None:
+        offset = max(committed.offset, read)
+    elif read >= 0:
+        offset = read
+    else:
+        offset = START_POLICY if slot.partition < known.first_partitions else START_EARLIEST
+    return Position(slot.topic, known.topic_id, slot.partition, offset)
+
+
+def _is_of_topic(group: Group, position: Position) -> bool:
+    known = group.topics.get(position.topic)
+    return known is not None and known.topic_id == position.topic_id
+
+
+def _is_committed(group: Group, position: Position) -> bool:
+    committed = group.offsets.get(position.slot)
+    return committed is not None and committed.offset >= position.offset

@@ -1,0 +1,76 @@
+"""The settings of a group, with their defaults, bounds and reasons, and the limits of a coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.errors import InvalidConfig
+from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, setting
+
+STARTS = ("earliest", "latest", "error")
+ASSIGNORS = ("sticky", "range", "round_robin")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """The settings of one group. A group stores only the values that differ from these defaults."""
+
+    start: str = setting(
+        "earliest",
+        choices=STARTS,
+        why="Where a group without a position begins: at the first record, at the end, or with an error.",
+    )
+    auto_commit: bool = setting(
+        True,
+        why="A poll that names a token commits its delivery. false: only PUT /v1/groups/{group}/offsets commits.",
+    )
+    session_timeout_ms: int = setting(
+        45 * SECOND_MS,
+        minimum=SECOND_MS,
+        maximum=30 * MINUTE_MS,
+        why="A member without a poll or heartbeat for this long is removed. Time inside a poll does not count.",
+    )
+    heartbeat_ms: int = setting(
+        5 * SECOND_MS,
+        minimum=100,
+        maximum=10 * MINUTE_MS,
+        why="How often a member that does not poll is asked to call. Shorter: it learns its assignment sooner.",
+    )
+    rebalance_timeout_ms: int = setting(
+        MINUTE_MS,
+        minimum=SECOND_MS,
+        maximum=HOUR_MS,
+        why="A member that has not given up a revoked partition after this time is removed: others wait for it.",
+    )
+    assignor: str = setting(
+        "sticky",
+        choices=ASSIGNORS,
+        why="sticky moves as few partitions as balance allows; range gives neighbours of each topic to one member; "
+        "round_robin deals them out in turn.",
+    )
+    offsets_retention_ms: int = setting(
+        7 * DAY_MS,
+        minimum=MINUTE_MS,
+        maximum=3650 * DAY_MS,
+        why="A group without members and commits for this long is deleted with its positions.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLimits:
+    """The limits of one coordinator. `groups_max` is of one partition of the groups topic."""
+
+    groups_max: int = 10_000
+    members_max: int = 1_000
+    topics_max: int = 1_000
+    positions_max: int = 20_000
+
+
+def group_settings(overrides: Mapping[str, object]) -> GroupSettings:
+    """Returns the settings of a group. Raises InvalidConfig."""
+    settings = GroupSettings(**checked(GroupSettings, overrides))  # type: ignore[arg-type]
+    if settings.heartbeat_ms * 2 > settings.session_timeout_ms:
+        text = f"heartbeat_ms is {settings.heartbeat_ms}, session_timeout_ms {settings.session_timeout_ms}"
+        raise InvalidConfig(text, hint="let two heartbeats fit into a session", setting="heartbeat_ms")
+    return settings

@@ -1,0 +1,221 @@
+"""The state of one group: members, what each reads, committed positions; and its records in the groups topic.
+
+Decides nothing: membership.py, positions.py and coordinator.py do. A record holds the present state of one thing, so
+that the last one of each key is all that a new coordinator needs, and the topic can be compacted.
+Invariants: (1) `owners` names for each partition the one member that has it in `assigned` or `revoking`; (2) what is
+not in a record (sessions, targets, versions) can be computed or begins with a new coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Struct
+
+from gateway.groups.core.settings import GroupSettings, group_settings
+from gateway.groups.core.values import Client, Row, Setting, Slot, TopicSize
+
+_encode = msgspec.json.Encoder().encode
+_Epochs = dict[str, list[tuple[int, int]]]  # partitions of each topic, each with the epoch of its assignment
+
+
+class KnownTopic(Struct, frozen=True, array_like=True):
+    """A topic that the group reads. Partitions from `first_partitions` on were added later: they have no past."""
+
+    topic_id: str
+    first_partitions: int
+
+
+class Offset(Struct, frozen=True, array_like=True):
+    """A committed position."""
+
+    offset: int
+    metadata: str
+    committed_ms: int
+
+
+class _GroupRecord(Struct, frozen=True):
+    epoch: int
+    resets: int
+    config: dict[str, Setting]
+    topics: dict[str, KnownTopic]
+    active_ms: int
+
+
+class _MemberRecord(Struct, frozen=True):
+    joined_epoch: int
+    epoch: int
+    topics: list[str]
+    client: Client
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    assigned: _Epochs
+    revoking: _Epochs
+
+
+@dataclass(slots=True)
+class Member:
+    """A member. `assigned` and `revoking` have the epoch at which it got each partition.
+
+    It may send any epoch from `joined_epoch` to `epoch`. `waiting` counts its open polls: they keep its session.
+    """
+
+    member_id: str
+    joined_epoch: int
+    epoch: int
+    topics: frozenset[str]
+    client: Client
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    assigned: dict[Slot, int] = field(default_factory=dict)
+    revoking: dict[Slot, int] = field(default_factory=dict)
+    session_ends_ms: int = 0
+    rebalance_ends_ms: int | None = None
+    waiting: int = 0
+    version: int = 0
+
+    def epoch_of(self, slot: Slot) -> int | None:
+        """Returns the epoch at which the member got a partition; None if it does not own it."""
+        found = self.assigned.get(slot)
+        return self.revoking.get(slot) if found is None else found
+
+    def has_epoch(self, epoch: int) -> bool:
+        """Returns whether an epoch is one of the member's present membership."""
+        return self.joined_epoch <= epoch <= self.epoch
+
+
+@dataclass(slots=True)
+class Group:
+    """A group. The `changed_*` fields name the records that are to be written."""
+
+    name: str
+    epoch: int = 0
+    resets: int = 0
+    config: dict[str, Setting] = field(default_factory=dict)
+    topics: dict[str, KnownTopic] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    offsets: dict[Slot, Offset] = field(default_factory=dict)
+    active_ms: int = 0
+    owners: dict[Slot, str] = field(default_factory=dict)
+    target: dict[Slot, str] = field(default_factory=dict)
+    sizes: dict[str, TopicSize | None] = field(default_factory=dict)  # of subscribed topics, as of the last rebalance
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    is_deleted: bool = False
+    is_changed: bool = False
+    changed_members: set[str] = field(default_factory=set)
+    changed_offsets: set[Slot] = field(default_factory=set)
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "empty"
+        return "stable" if self.owners == self.target else "reconciling"
+
+    def set_config(self, config: dict[str, Setting]) -> None:
+        """Replaces the settings. Raises InvalidConfig."""
+        self.settings = group_settings(config)
+        self.config = config
+
+    def last_active_ms(self) -> int:
+        """Returns the wall time of the last member or commit."""
+        return max([self.active_ms, *(one.committed_ms for one in self.offsets.values())])
+
+    def take_rows(self) -> Iterator[Row]:
+        """Yields the records of what has changed since the last call."""
+        if self.is_changed:
+            yield Row(_key("group", self.name), None if self.is_deleted else self._record())
+        for member_id in sorted(self.changed_members):
+            member = self.members.get(member_id)
+            yield Row(_key("member", self.name, member_id), None if member is None else _member_record(member))
+        for slot in sorted(self.changed_offsets):
+            offset = self.offsets.get(slot)
+            yield Row(_key("offset", self.name, *slot), None if offset is None else _encode(offset))
+        self.is_changed = False
+        self.changed_members.clear()
+        self.changed_offsets.clear()
+
+    def _record(self) -> bytes:
+        return _encode(_GroupRecord(self.epoch, self.resets, self.config, self.topics, self.active_ms))
+
+
+def replay(groups: dict[str, Group], row: Row) -> None:
+    """Applies one record. Records of kinds that a later version may add are skipped."""
+    kind, name, *rest = msgspec.json.decode(row.key)
+    if kind == "group" and row.value is None:
+        groups.pop(name, None)
+        return
+    if row.value is None and name not in groups:
+        return
+    group = groups.setdefault(name, Group(name))
+    if kind == "group" and row.value is not None:
+        found = msgspec.json.decode(row.value, type=_GroupRecord)
+        group.epoch, group.resets, group.topics, group.active_ms = (
+            found.epoch,
+            found.resets,
+            found.topics,
+            found.active_ms,
+        )
+        group.set_config(found.config)
+    elif kind == "member":
+        _replay_member(group, rest[0], row.value)
+    elif kind == "offset":
+        slot = Slot(*rest)
+        if row.value is None:
+            group.offsets.pop(slot, None)
+        else:
+            group.offsets[slot] = msgspec.json.decode(row.value, type=Offset)
+
+
+def _replay_member(group: Group, member_id: str, value: bytes | None) -> None:
+    before = group.members.pop(member_id, None)
+    for slot in () if before is None else (*before.assigned, *before.revoking):
+        if group.owners.get(slot) == member_id:
+            del group.owners[slot]
+    if value is None:
+        return
+    found = msgspec.json.decode(value, type=_MemberRecord)
+    member = Member(
+        member_id,
+        found.joined_epoch,
+        found.epoch,
+        frozenset(found.topics),
+        found.client,
+        found.session_timeout_ms,
+        found.rebalance_timeout_ms,
+        _flat(found.assigned),
+        _flat(found.revoking),
+    )
+    group.members[member_id] = member
+    group.owners |= dict.fromkeys((*member.assigned, *member.revoking), member_id)
+
+
+def _member_record(member: Member) -> bytes:
+    return _encode(
+        _MemberRecord(
+            member.joined_epoch,
+            member.epoch,
+            sorted(member.topics),
+            member.client,
+            member.session_timeout_ms,
+            member.rebalance_timeout_ms,
+            _nested(member.assigned.items()),
+            _nested(member.revoking.items()),
+        )
+    )
+
+
+def _key(*parts: object) -> bytes:
+    return _encode(parts)
+
+
+def _nested(epochs: Iterable[tuple[Slot, int]]) -> _Epochs:
+    nested: _Epochs = {}
+    for slot, epoch in sorted(epochs):
+        nested.setdefault(slot.topic, []).append((slot.partition, epoch))
+    return nested
+
+
+def _flat(nested: _Epochs) -> dict[Slot, int]:
+    return {Slot(topic, partition): epoch for topic, pairs in nested.items() for partition, epoch in pairs}

@@ -1,0 +1,210 @@
+"""The values that calls of a group take and return. Frozen; links carry them in array form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+Setting = str | int | bool | None
+
+START_POLICY = -1  # in place of a position: by the group's setting `start`
+START_EARLIEST = -2  # in place of a position: the log's start
+
+
+class Now(NamedTuple):
+    """The time of a call: steady milliseconds for sessions, wall milliseconds for records."""
+
+    steady_ms: int
+    wall_ms: int
+
+
+class Slot(NamedTuple):
+    """A partition of a topic, by the topic's name."""
+
+    topic: str
+    partition: int
+
+
+class TopicSize(NamedTuple):
+    """A topic as the coordinator knows it."""
+
+    topic_id: str
+    partitions: int
+
+
+class TopicSource(Protocol):
+    """The existing topics."""
+
+    def find(self, name: str) -> TopicSize | None: ...
+
+
+class Position(Struct, frozen=True, array_like=True):
+    """The next offset to read of one partition. Committed `metadata` is the client's own text."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+    @property
+    def slot(self) -> Slot:
+        return Slot(self.topic, self.partition)
+
+
+class Client(Struct, frozen=True, array_like=True):
+    """The sender of a call, as `describe` shows it."""
+
+    client_id: str = ""
+    address: str = ""
+
+
+class HeartbeatCall(Struct, frozen=True, array_like=True):
+    """Joins with epoch 0, else keeps a session alive. `topics` and `owned` of None: unchanged, unknown."""
+
+    group: str
+    member_id: str
+    member_epoch: int
+    topics: tuple[str, ...] | None = None
+    owned: tuple[tuple[str, int], ...] | None = None
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+    client: Client = Client()
+
+
+class PollCall(Struct, frozen=True, array_like=True):
+    """Begins a poll. Joins if the member is unknown and `topics` are given.
+
+    `token` is a decoded token. `starts` are positions of partitions that have none yet.
+    """
+
+    group: str
+    member_id: str
+    topics: tuple[str, ...] | None = None
+    token: Token | None = None
+    starts: tuple[Position, ...] = ()
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+    client: Client = Client()
+
+
+class Token(Struct, frozen=True, array_like=True):
+    """One delivery: the member, its epoch and the group's count of resets at that time, and the next offsets."""
+
+    member_id: str
+    member_epoch: int
+    resets: int
+    positions: tuple[Position, ...]
+
+
+class Membership(Struct, frozen=True, array_like=True):
+    """A member's state. Positions of `assignment` are committed ones, or a START_ value."""
+
+    member_id: str
+    member_epoch: int
+    assignment: tuple[Position, ...]
+    heartbeat_ms: int
+    session_timeout_ms: int
+
+
+class Grant(Struct, frozen=True, array_like=True):
+    """The partitions that a poll may read now. `version` changes with the assignment; `resets` belongs into the token.
+
+    The answer may leave once the coordinator `hosting` has stored its batch `sequence`; 0: nothing has to be stored.
+    """
+
+    member_epoch: int
+    resets: int
+    version: int
+    assignment: tuple[Position, ...]
+    start: str
+    auto_commit: bool
+    hosting: int = 0
+    sequence: int = 0
+
+
+class LeaveCall(Struct, frozen=True, array_like=True):
+    group: str
+    member_id: str
+
+
+class CommitCall(Struct, frozen=True, array_like=True):
+    """Commits positions, as a member, or without membership if the group is empty or `force` is set."""
+
+    group: str
+    member_id: str | None
+    member_epoch: int
+    positions: tuple[Position, ...]
+    force: bool = False
+
+
+class ResetCall(Struct, frozen=True, array_like=True):
+    """Sets positions in any direction. Tokens from before cannot commit over them."""
+
+    group: str
+    positions: tuple[Position, ...]
+    force: bool = False
+
+
+class ConfigCall(Struct, frozen=True, array_like=True):
+    """Creates a group, or changes the given settings. A value of None restores the default."""
+
+    group: str
+    config: dict[str, Setting]
+
+
+class MemberView(Struct, frozen=True, array_like=True):
+    """A member, for people. `revoking` are partitions that it has not given up yet."""
+
+    member_id: str
+    member_epoch: int
+    client_id: str
+    client_address: str
+    topics: tuple[str, ...]
+    assignment: tuple[tuple[str, int], ...]
+    revoking: tuple[tuple[str, int], ...]
+    session_left_ms: int
+
+
+class OffsetView(Struct, frozen=True, array_like=True):
+    """A committed position, for people. `member_id` owns the partition; empty: no member does."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int | None
+    metadata: str
+    committed_ms: int
+    member_id: str
+
+
+class GroupView(Struct, frozen=True, array_like=True):
+    """A group, for people."""
+
+    group: str
+    state: str
+    epoch: int
+    config: dict[str, Setting]
+    members: tuple[MemberView, ...]
+    offsets: tuple[OffsetView, ...]
+
+
+class GroupRow(Struct, frozen=True, array_like=True):
+    """A line of the list of groups."""
+
+    group: str
+    state: str
+    members: int
+
+
+class Row(NamedTuple):
+    """A record of the groups topic: the key, and the value; None removes the key."""
+
+    key: bytes
+    value: bytes | None
+
+
+def slots_of(pairs: Iterable[tuple[str, int]]) -> set[Slot]:
+    return {Slot(*pair) for pair in pairs}

@@ -1,0 +1,150 @@
+"""The coordinators of this process: one for each partition of the groups topic that it leads, made at its first call.
+
+A coordinator replays its partition first. Every member gets a full session then. One sweep a second serves all
+coordinators: it ends sessions, follows changed topics, and drops those whose partition another process leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from engine.errors import EngineError
+from engine.format import batch as record_batch
+from engine.partition.partition import Partition
+from engine.runtime.clock import Clock
+from engine.runtime.tasks import keep_running, start_task
+from gateway.fetch.context import ReadContext
+from gateway.fetch.partition_reads import read_chunk
+from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.core.errors import CoordinatorMoved
+from gateway.groups.core.settings import CoordinatorLimits
+from gateway.groups.core.values import Row, TopicSize
+from gateway.groups.hosted import Hosted
+from gateway.routing.partitions import Partitions, Topics
+from gateway.settings import NodeSettings
+
+SWEEP_S = 1.0  # late enough to cost nothing, early enough for sessions of a second
+READ_BYTES = 1024 * 1024
+
+
+class GroupHost:
+    """Finds or begins the coordinator of a partition."""
+
+    def __init__(
+        self, settings: NodeSettings, topics: Topics, partitions: Partitions, reads: ReadContext, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._reads = reads
+        self._clock = clock
+        self._source = KnownTopics(topics)
+        self._hosted: dict[int, Hosted] = {}
+        self._loading: dict[int, asyncio.Task[Hosted]] = {}
+        self._hostings = itertools.count(clock.now_ms() * 1000)  # no other process, nor this one before, had them
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"GroupHost({list(self._hosted.values())})"
+
+    async def at(self, partition: Partition) -> Hosted:
+        """Returns the coordinator of a partition that this process leads. Raises EngineError."""
+        hosted = self._hosted.get(partition.number)
+        if hosted is not None and not self._is_over(hosted, partition):
+            return hosted
+        if hosted is not None:
+            self._drop(hosted)
+        loading = self._loading.get(partition.number)
+        if loading is None:
+            loading = self._loading[partition.number] = start_task(self._load(partition))
+            loading.add_done_callback(lambda _: self._loading.pop(partition.number))
+        return await asyncio.shield(loading)
+
+    def at_once(self, partition: Partition, hosting: int) -> Hosted:
+        """Returns the coordinator that made a decision before. Raises CoordinatorMoved if it was replaced."""
+        hosted = self._hosted.get(partition.number)
+        if hosted is None or hosted.hosting != hosting or self._is_over(hosted, partition):
+            raise CoordinatorMoved("the coordinator of the group was replaced during the call")
+        return hosted
+
+    def stop(self) -> None:
+        """Ends the sweep and all waits."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        for hosted in list(self._hosted.values()):
+            self._drop(hosted)
+
+    async def _load(self, partition: Partition) -> Hosted:
+        replica, epoch = self._partitions.replica(partition), partition.log.leader_epoch
+        limits = CoordinatorLimits(self._settings.groups_max, self._settings.group_members_max)
+        coordinator = Coordinator(limits)
+        end, deadline = partition.log_end, asyncio.get_running_loop().time() + self._settings.leader_wait_ms / 1000
+        try:
+            await partition.watermark.acks.wait_until(deadline, end)
+        except TimeoutError:
+            raise CoordinatorMoved(f"{partition.name}: its records are not committed yet") from None
+        replica.check_latest()
+        offset = partition.log.log_start
+        while offset < end and (chunk := await read_chunk(self._reads, partition, offset, READ_BYTES)) is not None:
+            for record in record_batch.decode(chunk.data):
+                if record.key is not None and record.offset < end:
+                    coordinator.replay(Row(bytes(record.key), None if record.value is None else bytes(record.value)))
+            offset = chunk.next_offset
+            await asyncio.sleep(0)
+        if partition.log.leader_epoch != epoch:
+            raise CoordinatorMoved(f"{partition.name}: leadership moved during the replay")
+        hosted = Hosted(
+            next(self._hostings),
+            partition,
+            replica,
+            coordinator,
+            self._source,
+            self._clock,
+            self._settings.produce_timeout_ms,
+        )
+        hosted.decide(Coordinator.begin)
+        self._hosted[partition.number] = hosted
+        if self._sweeping is None:
+            self._sweeping = keep_running(self._sweep, "sweeping groups")
+        return hosted
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for hosted in list(self._hosted.values()):
+                if self._is_over(hosted, hosted.partition) or not self._is_leading(hosted):
+                    self._drop(hosted)
+                else:
+                    hosted.decide(Coordinator.sweep)
+                await asyncio.sleep(0)
+
+    def _is_over(self, hosted: Hosted, partition: Partition) -> bool:
+        return (
+            hosted.error is not None
+            or hosted.partition is not partition
+            or hosted.leader_epoch != partition.log.leader_epoch
+        )
+
+    def _is_leading(self, hosted: Hosted) -> bool:
+        try:
+            self._partitions.replica(hosted.partition).check_serves_reads()
+        except (EngineError, KeyError):
+            return False
+        return hosted.partition.offline is None
+
+    def _drop(self, hosted: Hosted) -> None:
+        if self._hosted.get(hosted.partition.number) is hosted:
+            del self._hosted[hosted.partition.number]
+        hosted.close(hosted.error or CoordinatorMoved("another process coordinates the group now"))
+
+
+class KnownTopics:
+    """The topics of this process as a coordinator sees them. Implements TopicSource."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def find(self, name: str) -> TopicSize | None:
+        topic = self._topics.get(name)
+        return None if topic is None else TopicSize(topic.record.topic_id, topic.record.partitions)

@@ -1,0 +1,89 @@
+"""Membership over HTTP: join, heartbeat, leave. Members that poll need none of it (gateway/groups/poll.py)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+from aiohttp import web
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from gateway.groups.calls import HEARTBEAT, LEAVE
+from gateway.groups.context import GROUPS
+from gateway.groups.core.values import HeartbeatCall, LeaveCall, Membership
+from gateway.groups.names import Timeout, TopicNames, check_topics, client_of, group_name, member_name
+from gateway.http.json_body import read_json
+from gateway.http.problems import Problem
+from gateway.http.query import NoQuery, read_query
+
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+class Owned(Struct, forbid_unknown_fields=True):
+    """A partition that a member reads."""
+
+    topic: str
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class HeartbeatRequest(Struct, forbid_unknown_fields=True):
+    """The body of a heartbeat."""
+
+    member_epoch: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    member_id: str | UnsetType = UNSET
+    topics: TopicNames | UnsetType = UNSET
+    owned: list[Owned] | UnsetType = UNSET
+    session_timeout_ms: Timeout | None = None
+    rebalance_timeout_ms: Timeout | None = None
+
+
+async def group_heartbeat(request: web.Request) -> web.Response:
+    """POST /v1/groups/{group}/heartbeat. Raises Problem, EngineError."""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    context.lifecycle.check_accepting()
+    group = group_name(request)
+    wish = await read_json(request, HeartbeatRequest)
+    if wish.member_epoch and wish.member_id is UNSET:
+        raise Problem("invalid_body", "member_id is missing: a member that has joined names itself")
+    if not wish.member_epoch and wish.topics is UNSET:
+        raise Problem("invalid_body", "topics is missing: a member that joins names the topics that it reads")
+    member_id = context.new_id() if wish.member_id is UNSET else member_name(wish.member_id)
+    topics = None if wish.topics is UNSET else await check_topics(request, context, wish.topics)
+    call = HeartbeatCall(
+        group,
+        member_id,
+        wish.member_epoch,
+        topics,
+        None if wish.owned is UNSET else tuple((one.topic, one.partition) for one in wish.owned),
+        wish.session_timeout_ms,
+        wish.rebalance_timeout_ms,
+        client_of(request),
+    )
+    found = await context.coordinators.call(HEARTBEAT, Membership, group, call, creates=not wish.member_epoch)
+    return answer(
+        {
+            "group": group,
+            "member_id": found.member_id,
+            "member_epoch": found.member_epoch,
+            "assignment": [
+                {"topic": one.topic, "partition": one.partition, "offset": one.offset if one.offset >= 0 else None}
+                for one in found.assignment
+            ],
+            "heartbeat_ms": found.heartbeat_ms,
+            "session_timeout_ms": found.session_timeout_ms,
+        }
+    )
+
+
+async def leave_group(request: web.Request) -> web.Response:
+    """DELETE /v1/groups/{group}/members/{member}"""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    group, member_id = group_name(request), member_name(request.match_info["member"])
+    await context.coordinators.call(LEAVE, None, group, LeaveCall(group, member_id))
+    return web.Response(status=204)
+
+
+def answer(document: dict[str, object], status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)

@@ -1,0 +1,63 @@
+"""Reads the names in a request of a group: group, member and topics; and checks the rights to the topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from aiohttp import web
+from msgspec import Meta
+
+from engine.format.paths import INTERNAL_TOPICS
+from gateway.access.access import caller_of, forbidden
+from gateway.access.tokens_file import Right
+from gateway.groups.context import GroupContext
+from gateway.groups.core.values import Client
+from gateway.http.problems import Problem
+
+TOPICS_MAX = 1000
+
+Timeout = Annotated[int, Meta(ge=1000, le=3_600_000)]
+TopicNames = Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(min_length=1, max_length=TOPICS_MAX)]
+
+_GROUP = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MEMBER = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+
+
+def group_name(request: web.Request) -> str:
+    """Returns the group in the path. Raises Problem invalid_group_name."""
+    name = request.match_info["group"]
+    if not _GROUP.fullmatch(name):
+        raise Problem("invalid_group_name", f"{name[:64]!r} cannot name a group; use 1 to 200 of A-Z a-z 0-9 . _ -")
+    return name
+
+
+def member_name(name: str) -> str:
+    """Returns a member's name. Raises Problem invalid_group_name."""
+    if not _MEMBER.fullmatch(name):
+        raise Problem("invalid_group_name", f"{name[:64]!r} cannot name a member; use 1 to 200 of A-Z a-z 0-9 . _ : -")
+    return name
+
+
+def client_of(request: web.Request) -> Client:
+    return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.remote or "")
+
+
+async def check_topics(request: web.Request, context: GroupContext, names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the topics that a member wants to read. Raises Problem forbidden, UnknownTopic."""
+    topics = tuple(sorted(set(names)))
+    for name in topics:
+        check_readable(request, name)
+        await context.topics.refresh(name)
+        context.topics.topic(name)
+    return topics
+
+
+def check_readable(request: web.Request, topic: str) -> None:
+    """Checks that a client may read a topic as a member. Raises Problem forbidden, invalid_topic_name."""
+    caller = caller_of(request)
+    if topic in INTERNAL_TOPICS:
+        raise Problem("invalid_topic_name", f"{topic!r} is an internal topic: no group reads it")
+    if not caller.allows(Right.READ, topic):
+        raise forbidden(caller, Right.READ, topic)

@@ -1,0 +1,187 @@
+"""Committed positions over HTTP: read, commit, reset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from aiohttp import web
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from gateway.groups.bounds import bounds
+from gateway.groups.calls import COMMIT, DESCRIBE, RESET
+from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.core.errors import CommitTooHigh
+from gateway.groups.core.values import CommitCall, GroupView, OffsetView, Position, ResetCall
+from gateway.groups.membership import answer
+from gateway.groups.names import TopicNames, check_readable, group_name, member_name
+from gateway.http.json_body import read_json
+from gateway.http.problems import Problem
+from gateway.http.query import NoQuery, read_query
+from gateway.http.times import rfc3339_ms
+
+POSITIONS_MAX = 10_000
+_Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class OffsetEntry(Struct, forbid_unknown_fields=True):
+    """A position to commit or to reset to."""
+
+    topic: str
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    offset: _Offset
+    metadata: Annotated[str, Meta(max_length=4096)] = ""
+
+
+Offsets = Annotated[list[OffsetEntry], Meta(min_length=1, max_length=POSITIONS_MAX)]
+
+
+class CommitRequest(Struct, forbid_unknown_fields=True):
+    """The body of a commit."""
+
+    offsets: Offsets
+    member_id: str | UnsetType = UNSET
+    member_epoch: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
+    force: bool = False
+
+
+class ResetRequest(Struct, forbid_unknown_fields=True):
+    """The body of a reset: one of `to`, `ago_ms`, `shift` and `offsets`."""
+
+    to: str | int | UnsetType = UNSET
+    ago_ms: Annotated[int, Meta(ge=0, le=2**53)] | UnsetType = UNSET
+    shift: Annotated[int, Meta(ge=-(2**62), le=2**62)] | UnsetType = UNSET
+    offsets: Offsets | UnsetType = UNSET
+    topics: TopicNames | UnsetType = UNSET
+    dry_run: bool = False
+    force: bool = False
+
+
+async def read_group_offsets(request: web.Request) -> web.Response:
+    """GET /v1/groups/{group}/offsets"""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    group = group_name(request)
+    return await _answer(context, group)
+
+
+async def commit_group_offsets(request: web.Request) -> web.Response:
+    """PUT /v1/groups/{group}/offsets. Raises Problem, EngineError."""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    context.lifecycle.check_accepting()
+    group = group_name(request)
+    wish = await read_json(request, CommitRequest)
+    if (wish.member_id is UNSET) != (wish.member_epoch is UNSET):
+        raise Problem("invalid_body", "give both member_id and member_epoch, or none of them")
+    positions = await _checked(request, context, wish.offsets)
+    call = CommitCall(
+        group,
+        None if wish.member_id is UNSET else member_name(wish.member_id),
+        0 if wish.member_epoch is UNSET else wish.member_epoch,
+        positions,
+        wish.force,
+    )
+    await context.coordinators.call(COMMIT, None, group, call, creates=True)
+    return await _answer(context, group)
+
+
+async def reset_group(request: web.Request) -> web.Response:
+    """POST /v1/groups/{group}/reset. Raises Problem, EngineError."""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    context.lifecycle.check_accepting()
+    group = group_name(request)
+    wish = await read_json(request, ResetRequest)
+    if sum(one is not UNSET for one in (wish.to, wish.ago_ms, wish.shift, wish.offsets)) != 1:
+        raise Problem("invalid_body", "give exactly one of to, ago_ms, shift and offsets")
+    view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+    if wish.offsets is not UNSET:
+        positions = await _checked(request, context, wish.offsets)
+    else:
+        positions = await _moved(request, context, wish, view)
+    before = {(one.topic, one.partition): one.offset for one in view.offsets}
+    if not wish.dry_run:
+        await context.coordinators.call(RESET, None, group, ResetCall(group, positions, wish.force))
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "offset": one.offset,
+            "previous_offset": before.get((one.topic, one.partition)),
+        }
+        for one in positions
+    ]
+    return answer({"group": group, "dry_run": wish.dry_run, "offsets": rows})
+
+
+async def _moved(
+    request: web.Request, context: GroupContext, wish: ResetRequest, view: GroupView
+) -> tuple[Position, ...]:
+    """Returns the positions of a reset: of the given topics, else of all that the group has read."""
+    places = [(one.topic, one.partition) for one in view.offsets]
+    if wish.topics is not UNSET:
+        places = [
+            (name, number) for name in wish.topics for number in range(context.topics.topic(name).record.partitions)
+        ]
+    for topic in {topic for topic, _ in places}:
+        check_readable(request, topic)
+    timestamp = _timestamp(context, wish)
+    before = {(one.topic, one.partition): one.offset for one in view.offsets}
+    moved = []
+    for (topic, number), found in zip(places, await bounds(context.router, places, timestamp), strict=True):
+        start, end = found["log_start"], found["high_watermark"]
+        if wish.shift is not UNSET:
+            offset = min(max((before.get((topic, number)) or start) + wish.shift, start), end)
+        elif timestamp is not None:
+            offset = end if found["offset"] is None else found["offset"]
+        else:
+            offset = start if wish.to == "earliest" else end
+        moved.append(Position(topic, context.partitions.topic_id(topic, number), number, offset))
+    return tuple(moved)
+
+
+def _timestamp(context: GroupContext, wish: ResetRequest) -> int | None:
+    """Returns the time of a reset; None for another kind. Raises Problem invalid_body."""
+    if wish.ago_ms is not UNSET:
+        return max(0, context.clock.now_ms() - wish.ago_ms)
+    if wish.to is UNSET or wish.to in ("earliest", "latest"):
+        return None
+    moment = wish.to if isinstance(wish.to, int) else rfc3339_ms(wish.to)
+    if moment is None or not 0 <= moment < 2**53:
+        raise Problem("invalid_body", "to is earliest, latest, or a time in milliseconds or RFC 3339")
+    return moment
+
+
+async def _checked(request: web.Request, context: GroupContext, entries: Sequence[OffsetEntry]) -> tuple[Position, ...]:
+    """Returns positions that exist. Raises Problem invalid_body, UnknownTopic, UnknownPartition, CommitTooHigh."""
+    places = [(one.topic, one.partition) for one in entries]
+    if len(set(places)) < len(places):
+        raise Problem("invalid_body", "a partition is named twice")
+    for topic in {topic for topic, _ in places}:
+        check_readable(request, topic)
+        await context.topics.refresh(topic, 1 + max(number for name, number in places if name == topic))
+    for entry, found in zip(entries, await bounds(context.router, places), strict=True):
+        if entry.offset > found["high_watermark"]:
+            raise CommitTooHigh(
+                f"offset {entry.offset} of partition {entry.partition} of topic {entry.topic!r} is above the high "
+                f"watermark {found['high_watermark']}",
+                hint="commit the next offset after the last record that was read",
+                high_watermark=found["high_watermark"],
+            )
+    return tuple(
+        Position(
+            one.topic, context.partitions.topic_id(one.topic, one.partition), one.partition, one.offset, one.metadata
+        )
+        for one in entries
+    )
+
+
+async def _answer(context: GroupContext, group: str) -> web.Response:
+    view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+    return answer({"group": group, "offsets": [_row(one) for one in view.offsets if one.offset is not None]})
+
+
+def _row(one: OffsetView) -> dict[str, object]:
+    row: dict[str, object] = {"topic": one.topic, "partition": one.partition, "offset": one.offset}
+    return row | ({"metadata": one.metadata} if one.metadata else {}) | {"committed_ms": one.committed_ms}

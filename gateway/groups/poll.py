@@ -1,0 +1,224 @@
+"""A poll of a member over HTTP: POST /v1/groups/{group}/members/{member}/poll.
+
+One long poll over all partitions of the member, which is its heartbeat too. The token in its answer commits exactly
+that delivery with the next poll.
+Steps: (1) the coordinator commits the delivery of the token and grants partitions with their positions; (2) partitions
+without a position get one by the group's `start`; (3) if there is nothing to read, the poll waits for records or for
+another assignment, which it takes over; (4) it reads, while the coordinator stores the commit; (5) the answer leaves
+once the commit is durable. If the coordinator moves meanwhile, the poll begins again: each step may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import orjson
+from aiohttp import web
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from engine.errors import EngineError
+from engine.runtime.tasks import start_task
+from gateway.fetch.multi_fetch import MultiFetch
+from gateway.fetch.multi_partition_read import Limits, Wanted
+from gateway.fetch.partition_reads import Positions
+from gateway.fetch.recent_pieces import Part
+from gateway.groups.bounds import bounds
+from gateway.groups.calls import POLL, STORED, ChangedCall, StoredCall, has_moved
+from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.core.token import decode_token, encode_token
+from gateway.groups.core.values import START_POLICY, Grant, PollCall, Position, Slot, Token
+from gateway.groups.names import Timeout, TopicNames, check_readable, check_topics, client_of, group_name, member_name
+from gateway.http.json_body import read_json
+from gateway.http.messages import HttpResponse, for_aiohttp
+from gateway.http.problems import Problem, from_fields
+from gateway.http.query import NoQuery, read_query
+from gateway.http.response_compression import packed
+from gateway.routing.leader_failover import is_transient
+
+BELOW, ABOVE = "offset_below_log_start", "offset_above_high_watermark"
+_Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class PollRequest(Struct, forbid_unknown_fields=True):
+    """The body of a poll. An empty token is none, so that a shell needs no branch for its first poll."""
+
+    topics: TopicNames | UnsetType = UNSET
+    token: Annotated[str, Meta(max_length=1_000_000)] | None = None
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
+    max_bytes: _Size | UnsetType = UNSET
+    max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
+    value: Literal["json", "text", "base64"] | UnsetType = UNSET
+    session_timeout_ms: Timeout | None = None
+    rebalance_timeout_ms: Timeout | None = None
+
+
+async def group_poll(request: web.Request) -> web.Response:
+    """POST /v1/groups/{group}/members/{member}/poll. Raises Problem, EngineError."""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    context.lifecycle.check_accepting()
+    group, member_id = group_name(request), member_name(request.match_info["member"])
+    wish = await read_json(request, PollRequest)
+    token = decode_token(wish.token) if wish.token else None
+    topics = None if wish.topics is UNSET else await check_topics(request, context, wish.topics)
+    call = PollCall(
+        group, member_id, topics, token, (), wish.session_timeout_ms, wish.rebalance_timeout_ms, client_of(request)
+    )
+    response = await _Poll(request, context, wish, call).answer()
+    return for_aiohttp(await packed(request, response))
+
+
+class _Poll:
+    """One poll. `_moved` has positions that replace those outside of their logs."""
+
+    def __init__(self, request: web.Request, context: GroupContext, wish: PollRequest, call: PollCall) -> None:
+        self._request = request
+        self._context = context
+        self._wish = wish
+        self._call = call
+        self._budget = context.budgets.begin(wish.wait_ms)
+        self._moved: dict[Slot, int] = {}
+
+    async def answer(self) -> HttpResponse:
+        """Returns the answer. Raises Problem, EngineError."""
+        while True:
+            grant = await self._grant(())
+            storing = start_task(self._stored(grant))
+            try:
+                grant = await self._with_starts(grant)
+                wanted = [self._wanted(one) for one in grant.assignment]
+                many = MultiFetch(self._context.fetch, wanted) if wanted else None
+                if await self._has_changed(many, grant):
+                    continue
+                parts = [] if many is None else await many.read_with_retries(self._limits())
+                if await self._has_moved(grant, parts):
+                    continue
+                await storing
+                await self._stored(grant)
+                return self._response(grant, wanted, parts)
+            except EngineError as error:
+                if not has_moved(error) and not is_transient(error):
+                    raise
+                await self._budget.pause(error)
+            finally:
+                storing.cancel()
+
+    async def _grant(self, starts: Sequence[Position]) -> Grant:
+        call = structs.replace(self._call, starts=tuple(starts)) if starts else self._call
+        grant = await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True)
+        for topic in {one.topic for one in grant.assignment}:
+            check_readable(self._request, topic)
+        return grant
+
+    async def _stored(self, grant: Grant) -> None:
+        if grant.sequence:
+            call = StoredCall(grant.hosting, grant.sequence)
+            await self._context.coordinators.call(STORED, None, self._call.group, call)
+
+    async def _with_starts(self, grant: Grant) -> Grant:
+        """Gives partitions without a position their first one. Raises Problem no_committed_offset."""
+        without = [one for one in grant.assignment if one.offset < 0]
+        if not without:
+            return grant
+        if grant.start == "error" and any(one.offset == START_POLICY for one in without):
+            raise Problem(
+                "no_committed_offset",
+                f"group {self._call.group!r} has no position of partition {without[0].partition} of topic "
+                f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
+            )
+        found = await bounds(self._context.router, [one.slot for one in without])
+        starts = [
+            Position(one.topic, one.topic_id, one.partition, _start(one.offset, grant.start, place))
+            for one, place in zip(without, found, strict=True)
+        ]
+        return await self._grant(starts)
+
+    def _wanted(self, one: Position) -> Wanted:
+        offset = max(0, one.offset)
+        return Wanted(one.topic, one.topic_id, one.partition, self._moved.get(one.slot, offset))
+
+    async def _has_changed(self, many: MultiFetch | None, grant: Grant) -> bool:
+        """Waits for records if there are none. True: the assignment has changed meanwhile, and there is time left."""
+        if many is not None:
+            found = await many.check_available()
+            if found.size_bytes or found.has_problem:
+                return False
+        left_ms = self._budget.wait_left_ms
+        if left_ms <= 0 or self._context.lifecycle.is_draining:
+            return False
+        with self._context.fetch.long_polls.waiting(max(1, len(grant.assignment))):
+            changing = start_task(self._changed(grant, left_ms))
+            reading = changing if many is None else start_task(many.wait(1, left_ms / 1000))
+            try:
+                await asyncio.wait([changing, reading], return_when=asyncio.FIRST_COMPLETED)
+                return changing.done() and changing.result() is True and self._budget.wait_left_ms > 0
+            finally:
+                changing.cancel()
+                reading.cancel()
+
+    async def _changed(self, grant: Grant, wait_ms: int) -> bool:
+        call = ChangedCall(self._call.group, self._call.member_id, grant.version, grant.hosting, wait_ms)
+        return await self._context.coordinators.changed(self._call.group, call)
+
+    def _limits(self) -> Limits:
+        wish, settings = self._wish, self._context.settings
+        max_bytes = settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
+        max_records = None if wish.max_records is UNSET else wish.max_records
+        value = None if wish.value is UNSET else wish.value
+        rotation = next(self._context.fetch.rotation)
+        return Limits(min(max_bytes, settings.fetch_bytes_max), max_records, value, rotation, as_lines=False)
+
+    async def _has_moved(self, grant: Grant, parts: Sequence[Part]) -> bool:
+        """Moves positions that are outside of their logs, by the group's `start`. Each at most once."""
+        outside = [
+            (one, part.problem.code)
+            for one, part in zip(grant.assignment, parts, strict=True)
+            if part.problem is not None and part.problem.code in (BELOW, ABOVE) and one.slot not in self._moved
+        ]
+        if not outside or grant.start == "error":
+            return False
+        found = await bounds(self._context.router, [one.slot for one, _ in outside])
+        for (one, code), place in zip(outside, found, strict=True):
+            is_earliest = code == BELOW and grant.start == "earliest"
+            self._moved[one.slot] = place["log_start"] if is_earliest else place["high_watermark"]
+        return True
+
+    def _response(self, grant: Grant, wanted: Sequence[Wanted], parts: Sequence[Part]) -> HttpResponse:
+        """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed."""
+        failed = [part.problem for part in parts if part.problem is not None]
+        documents = [
+            {"topic": one.topic, "partition": one.partition, "problem": from_fields(part.problem).document()}
+            for one, part in zip(grant.assignment, parts, strict=True)
+            if part.problem is not None
+        ]
+        if failed and len(failed) == len(parts):
+            problem = from_fields(failed[0])
+            problem.members = {**problem.members, "partitions": documents}
+            raise problem
+        bodies = [part.body for part in parts if part.problem is None and part.record_count]
+        head = {
+            "group": self._call.group,
+            "member_id": self._call.member_id,
+            "member_epoch": grant.member_epoch,
+            "assigned": len(grant.assignment),
+            "token": encode_token(self._token(grant, wanted, parts)),
+        }
+        bodies += map(orjson.dumps, documents)
+        body = b"".join((orjson.dumps(head)[:-1], b',"partitions":[', b",".join(bodies), b"]}"))
+        return HttpResponse(body, {"Content-Type": "application/json"}, 207 if failed else 200)
+
+    def _token(self, grant: Grant, wanted: Sequence[Wanted], parts: Sequence[Part]) -> Token:
+        """Returns the token of this delivery: the positions that it moves; all of them if tokens do not commit."""
+        delivered = []
+        for one, read, part in zip(grant.assignment, wanted, parts, strict=True):
+            end = part.next_offset if part.problem is None else read.offset
+            if end != one.offset or not grant.auto_commit:
+                delivered.append(Position(one.topic, one.topic_id, one.partition, end))
+        return Token(self._call.member_id, grant.member_epoch, grant.resets, tuple(delivered))
+
+
+def _start(offset: int, start: str, place: Positions) -> int:
+    is_latest = offset == START_POLICY and start == "latest"
+    return place["high_watermark"] if is_latest else place["log_start"]

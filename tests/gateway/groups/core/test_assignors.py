@@ -1,0 +1,55 @@
+"""Assignors: every partition has one subscriber, balance, and few moves."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.groups.core.assignors import ASSIGN, range_, round_robin, sticky
+from gateway.groups.core.values import Slot
+
+TOPICS = ("t", "u", "v")
+members_of = st.dictionaries(st.sampled_from("abcde"), st.frozensets(st.sampled_from(TOPICS), min_size=1))
+sizes_of = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 7))
+slots = st.builds(Slot, st.sampled_from(TOPICS), st.integers(0, 9))
+previous_of = st.dictionaries(slots, st.sampled_from("abcdef"))
+
+
+@given(members_of, sizes_of, previous_of, st.sampled_from(sorted(ASSIGN)))
+def test_every_partition_with_a_subscriber_has_one_and_no_other_has(members, sizes, previous, name):
+    assignment = ASSIGN[name](members, sizes, previous)
+    subscribed = {topic for topics in members.values() for topic in topics}
+    assert set(assignment) == {
+        Slot(topic, number) for topic, size in sizes.items() if topic in subscribed for number in range(size)
+    }
+    assert all(slot.topic in members[member] for slot, member in assignment.items())
+    assert ASSIGN[name](members, sizes, previous) == assignment
+
+
+@given(members_of, sizes_of, previous_of)
+def test_sticky_lets_nobody_have_two_more_than_another_that_could_take_one(members, sizes, previous):
+    assignment = sticky(members, sizes, previous)
+    loads = Counter(assignment.values())
+    for slot, member in assignment.items():
+        for other, topics in members.items():
+            assert slot.topic not in topics or loads[member] - loads[other] < 2
+
+
+@given(members_of, sizes_of, previous_of)
+def test_sticky_moves_nothing_without_a_change(members, sizes, previous):
+    assignment = sticky(members, sizes, previous)
+    assert sticky(members, sizes, assignment) == assignment
+
+
+@given(st.integers(1, 8), st.integers(0, 40))
+def test_sticky_moves_only_what_a_new_member_gets(count, size):
+    before = sticky({f"m{number}": frozenset("t") for number in range(count)}, {"t": size}, {})
+    after = sticky({f"m{number}": frozenset("t") for number in range(count + 1)}, {"t": size}, before)
+    moved = [slot for slot in before if before[slot] != after[slot]]
+    assert len(moved) == Counter(after.values())[f"m{count}"]
+
+
+def test_range_gives_neighbours_and_round_robin_deals():
+    members = {"a": frozenset("t"), "b": frozenset("t")}
+    assert list(range_(members, {"t": 5}, {}).values()) == ["a", "a", "a", "b", "b"]
+    assert list(round_robin(members, {"t": 5}, {}).values()) == ["a", "b", "a", "b", "a"]

@@ -1,0 +1,205 @@
+"""Membership: joins, revocation step by step, fencing, sessions."""
+
+import pytest
+
+from gateway.groups.core.errors import GroupsFull, MemberFenced, UnknownMember
+from gateway.groups.core.settings import CoordinatorLimits
+from gateway.groups.core.values import TopicSize
+from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers, snapshot
+
+
+def test_joining_twice_with_one_id_is_one_member():
+    stage = Stage(t=4)
+    first = stage.heartbeat("m")
+    assert stage.heartbeat("m") == first
+    assert len(stage.core.groups[GROUP].members) == 1
+
+
+def test_a_partition_has_a_new_owner_only_after_the_old_one_gave_it_up():
+    stage = Stage(t=4)
+    first = stage.heartbeat("a", owned=set())
+    assert numbers(first) == {0, 1, 2, 3}
+    second = stage.heartbeat("b")
+    assert numbers(second) == set()
+    kept = stage.heartbeat("a", first.member_epoch, owned={0, 1, 2, 3})
+    assert len(numbers(kept)) == 2
+    assert numbers(stage.heartbeat("b", second.member_epoch)) == set()
+    stage.heartbeat("a", kept.member_epoch, owned=numbers(kept))
+    assert numbers(stage.heartbeat("b", second.member_epoch)) == {0, 1, 2, 3} - numbers(kept)
+
+
+def test_partitions_that_stay_never_leave_their_member():
+    stage = Stage(t=6)
+    grant = stage.poll("a")
+    stage.poll("b")
+    kept = stage.poll("a", delivery("a", grant))
+    stage.poll("c")
+    assert numbers(stage.poll("a")) <= numbers(kept)
+    assert len(numbers(stage.poll("a"))) == 2
+
+
+def test_a_member_that_polls_gives_up_partitions_with_its_next_poll_and_commits_them():
+    stage = Stage(t=2)
+    grant = stage.poll("a")
+    assert numbers(stage.poll("b")) == set()
+    left = stage.poll("a", delivery("a", grant, 5))
+    taken = stage.poll("b")
+    assert (len(numbers(left)), len(numbers(taken))) == (1, 1)
+    assert [one.offset for one in taken.assignment] == [5]
+
+
+def test_a_late_heartbeat_from_before_an_assignment_does_not_give_it_up():
+    stage = Stage(t=2)
+    old = stage.heartbeat("a")
+    stage.heartbeat("b")
+    one = stage.heartbeat("a", old.member_epoch, owned=set())
+    number = min(numbers(one))
+    stage.leave("b")
+    both = stage.heartbeat("a", one.member_epoch, owned={number})
+    assert numbers(both) == {0, 1}
+    stage.heartbeat("c")
+    stage.heartbeat("a", one.member_epoch, owned=set())  # sent before it learnt of the second partition
+    assert numbers(stage.heartbeat("c", topics=None, epoch=stage.core.groups[GROUP].epoch)) <= {number}
+
+
+def test_a_heartbeat_of_an_earlier_epoch_of_the_same_membership_is_accepted():
+    stage = Stage(t=2)
+    first = stage.heartbeat("a")
+    stage.heartbeat("b")
+    assert numbers(stage.heartbeat("a", first.member_epoch, topics=None)) != numbers(first)
+
+
+def test_a_member_of_an_earlier_membership_is_fenced_and_learns_how_to_return():
+    stage = Stage(t=2)
+    first = stage.heartbeat("a")
+    stage.leave("a")
+    stage.heartbeat("a")
+    with pytest.raises(MemberFenced) as refused:
+        stage.heartbeat("a", first.member_epoch, topics=None)
+    assert refused.value.members["recover"] == {"member_epoch": 0}
+
+
+def test_a_removed_member_learns_how_to_return():
+    stage = Stage(t=2)
+    first = stage.heartbeat("a")
+    stage.sweep(45_001)
+    with pytest.raises(UnknownMember) as refused:
+        stage.heartbeat("a", first.member_epoch, topics=None)
+    assert refused.value.members["recover"] == {"member_epoch": 0}
+
+
+def test_a_session_ends_without_calls_and_its_partitions_go_to_the_others():
+    stage = Stage(t=2)
+    stage.poll("a")
+    stage.sweep(30_000)
+    stage.poll("b")
+    stage.sweep(30_000)
+    assert list(stage.core.groups[GROUP].members) == ["b"]
+    assert stage.owned("b") == {0, 1}
+
+
+def test_an_open_poll_keeps_a_session():
+    stage = Stage(t=2)
+    stage.poll("a")
+    stage.core.wait(GROUP, "a", stage.now, 1)
+    stage.sweep(100_000)
+    assert stage.owned("a") == {0, 1}
+    stage.core.wait(GROUP, "a", stage.now, -1)
+    stage.sweep(44_000)
+    assert stage.owned("a") == {0, 1}
+    stage.sweep(2_000)
+    assert stage.core.groups[GROUP].members == {}
+
+
+def test_a_member_that_keeps_a_revoked_partition_too_long_is_removed():
+    stage = Stage(t=2)
+    first = stage.heartbeat("a")
+    stage.poll("b")
+    for _ in range(7):
+        stage.sweep(10_000)
+        stage.poll("b")
+        if "a" in stage.core.groups[GROUP].members:
+            stage.heartbeat("a", first.member_epoch, topics=None)
+    assert stage.owned("b") == {0, 1}
+
+
+def test_a_member_that_left_frees_its_partitions_at_once():
+    stage = Stage(t=2)
+    stage.poll("a")
+    stage.poll("b")
+    stage.leave("a")
+    assert numbers(stage.poll("b")) == {0, 1}
+
+
+def test_new_partitions_of_a_topic_are_assigned_and_begin_at_their_first_record():
+    stage = Stage(t=2)
+    stage.poll("a")
+    stage.topics["t"] = TopicSize("id-t", 3)
+    stage.sweep()
+    grant = stage.core.groups[GROUP]
+    assert stage.owned("a") == {0, 1, 2}
+    assert grant.topics["t"].first_partitions == 2
+
+
+def test_a_topic_that_was_created_again_has_no_positions():
+    stage = Stage(t=1)
+    grant = stage.poll("a")
+    token = delivery("a", grant, 7)
+    stage.poll("a", token)
+    stage.topics["t"] = TopicSize("another", 1)
+    stage.sweep()
+    assert stage.committed(0) is None
+    again = stage.poll("a", token)
+    assert [(one.topic_id, one.offset) for one in again.assignment] == [("another", 0)]
+
+
+def test_a_new_coordinator_has_the_state_of_the_old_one_and_sessions_begin_with_it():
+    stage = Stage(t=4)
+    token = delivery("a", stage.poll("a"))
+    stage.poll("b")
+    before = snapshot(stage.core)
+    stage.now_ms += 44_000
+    stage.fail_over()
+    assert snapshot(stage.core) == before
+    stage.sweep(44_000)
+    assert numbers(stage.poll("a", token)) == stage.owned("a")
+    assert len(numbers(stage.poll("b"))) == 2
+
+
+def test_members_are_limited():
+    stage = Stage(CoordinatorLimits(members_max=1), t=1)
+    stage.poll("a")
+    with pytest.raises(GroupsFull):
+        stage.poll("b")
+
+
+def test_groups_are_limited():
+    stage = Stage(CoordinatorLimits(groups_max=0), t=1)
+    with pytest.raises(GroupsFull):
+        stage.poll("a")
+
+
+def test_a_hundred_members_share_a_thousand_partitions_after_two_polls_each():
+    stage = Stage(t=1000)
+    tokens = {}
+    for number in range(100):
+        grant = stage.poll(f"m{number}")
+        tokens[f"m{number}"] = delivery(f"m{number}", grant)
+    for _ in range(2):
+        for member, token in tokens.items():
+            tokens[member] = delivery(member, stage.poll(member, token))
+    group = stage.core.groups[GROUP]
+    assert group.state == "stable"
+    assert {len(member.assigned) for member in group.members.values()} == {10}
+
+
+def test_a_group_without_members_and_commits_goes_after_its_retention():
+    stage = Stage(t=1)
+    stage.poll("a")
+    stage.leave("a")
+    stage.sweep(6 * 24 * 3_600_000)
+    assert GROUP in stage.core.groups
+    stage.sweep(2 * 24 * 3_600_000)
+    assert GROUP not in stage.core.groups
+    stage.fail_over()
+    assert GROUP not in stage.core.groups

@@ -1,0 +1,177 @@
+"""Members in any order of polls, lost answers, heartbeats, deaths and failovers, against a dumb twin.
+
+The twin knows what each member was given and which tokens it presented. It holds the coordinator to: one owner for each
+partition; positions that only a reset moves back; nothing below a committed position that no presented token had; a
+delivery that begins at the committed position; and a replay that gives the same state.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.errors import EngineError
+from gateway.groups.core.errors import MemberFenced, StaleToken, UnknownMember
+from gateway.groups.core.values import Grant, Slot, Token, TopicSize
+from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, replayed, snapshot
+
+MEMBERS = ("a", "b", "c")
+members = st.sampled_from(MEMBERS)
+
+
+class Groups(RuleBasedStateMachine):
+    """`given` has every offset that a presented token covered, or that a reset or a start skipped."""
+
+    @initialize(partitions=st.integers(1, 5))
+    def begin(self, partitions: int) -> None:
+        self.stage = Stage(t=partitions)
+        self.tokens: dict[str, list[Token]] = {member: [] for member in MEMBERS}
+        self.spans: dict[int, list[tuple[Slot, int, int]]] = {}  # of each token
+        self.given: set[tuple[Slot, int]] = set()
+        self.committed: dict[Slot, int] = {}
+        self.epochs: dict[str, int] = {}
+
+    @rule(member=members, count=st.integers(0, 3), is_lost=st.booleans(), age=st.integers(0, 2))
+    def poll(self, member: str, count: int, is_lost: bool, age: int) -> None:
+        """Poll with one of the last tokens or none; a lost answer leaves the member with what it had."""
+        known = self.tokens[member]
+        token = known[-age] if 0 < age <= len(known) else None
+        try:
+            grant = self.stage.poll(member, token)
+        except StaleToken:
+            known.clear()
+            return
+        if token is not None:
+            self._present(token)
+        self._check_positions(grant, token)
+        if not is_lost:
+            self._deliver(member, grant, count)
+
+    @rule(member=members, is_owning=st.booleans())
+    def heartbeat(self, member: str, is_owning: bool) -> None:
+        group = self.stage.core.groups.get(GROUP)
+        found = None if group is None else group.members.get(member)
+        owned = None
+        if found is not None and is_owning:
+            owned = {slot.partition for slot in found.assigned}
+        try:
+            self.epochs[member] = self.stage.heartbeat(member, self.epochs.get(member, 0), owned=owned).member_epoch
+        except (MemberFenced, UnknownMember):
+            self.epochs[member] = 0
+
+    @rule(member=members, offset=st.integers(0, 30))
+    def commit(self, member: str, offset: int) -> None:
+        number = offset % self.stage.topics["t"].partitions
+        try:
+            self.stage.commit(number, offset, member, max(1, self.epochs.get(member, 0)))
+        except EngineError:
+            return
+        slot = Slot("t", number)
+        assert self.stage.core.groups[GROUP].owners[slot] == member
+        self.given |= {(slot, one) for one in range(offset)}
+
+    @rule(member=members)
+    def leave(self, member: str) -> None:
+        self.stage.leave(member)
+
+    @rule(ms=st.sampled_from((1_000, 20_000, 50_000, 70_000)))
+    def sweep(self, ms: int) -> None:
+        self.stage.sweep(ms)
+
+    @rule()
+    def fail_over(self) -> None:
+        self.stage.fail_over()
+
+    @precondition(lambda self: GROUP in self.stage.core.groups)
+    @rule(offset=st.integers(0, 30))
+    def reset(self, offset: int) -> None:
+        number = offset % self.stage.topics["t"].partitions
+        self.stage.reset(number, offset, force=True)
+        slot = Slot("t", number)
+        self.committed[slot] = offset
+        self.given |= {(slot, one) for one in range(offset)}
+
+    @rule()
+    def grow(self) -> None:
+        size = self.stage.topics["t"]
+        if size.partitions < 7:
+            self.stage.topics["t"] = TopicSize(size.topic_id, size.partitions + 1)
+            self.stage.sweep()
+
+    @invariant()
+    def a_partition_has_one_owner(self) -> None:
+        group = self._group()
+        if group is None:
+            return
+        owners: dict[Slot, str] = {}
+        for member in group.members.values():
+            for slot in (*member.assigned, *member.revoking):
+                assert owners.setdefault(slot, member.member_id) == member.member_id
+        assert owners == group.owners
+
+    @invariant()
+    def positions_do_not_go_back_and_skip_nothing(self) -> None:
+        group = self._group()
+        if group is None:
+            return
+        for slot, found in group.offsets.items():
+            before = self.committed.get(slot, 0)
+            assert found.offset >= before
+            assert all((slot, one) in self.given for one in range(before, found.offset))
+            self.committed[slot] = found.offset
+
+    @invariant()
+    def a_replay_gives_the_same_state(self) -> None:
+        if self._is_begun():
+            assert snapshot(replayed(self.stage.rows, self.stage.limits)) == snapshot(self.stage.core)
+
+    def teardown(self) -> None:
+        """Let the last member take everything: no partition may be lost to all."""
+        if not self._is_begun():
+            return
+        for member in MEMBERS[1:]:
+            self.stage.leave(member)
+        for _ in range(2):
+            self.stage.poll("a")
+        assert len(self.stage.owned("a")) == self.stage.topics["t"].partitions
+        assert self.stage.core.groups[GROUP].state == "stable"
+
+    def _is_begun(self) -> bool:
+        return hasattr(self, "stage")
+
+    def _group(self):
+        return self.stage.core.groups.get(GROUP) if self._is_begun() else None
+
+    def _present(self, token: Token) -> None:
+        for slot, start, end in self.spans[id(token)]:
+            self.given |= {(slot, one) for one in range(start, end)}
+
+    def _check_positions(self, grant: Grant, token: Token | None) -> None:
+        group = self.stage.core.groups[GROUP]
+        for one in grant.assignment:
+            assert group.owners[one.slot] == (token.member_id if token else group.owners[one.slot])
+            assert one.offset == group.offsets[one.slot].offset
+
+    def _deliver(self, member: str, grant: Grant, count: int) -> None:
+        token = delivery(member, grant, count)
+        self.spans[id(token)] = [(one.slot, one.offset, one.offset + count) for one in grant.assignment]
+        self.tokens[member].append(token)
+
+
+Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGroups = Groups.TestCase
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_replaying_a_prefix_never_fails(seed: int) -> None:
+    """A coordinator may be replaced after any stored call."""
+    stage = Stage(t=4)
+    for step in range(12):
+        member = MEMBERS[(step * (seed + 1)) % 3]
+        grant = stage.poll(member)
+        if step % 2:
+            stage.poll(member, delivery(member, grant))
+        stage.fail_over()
+        assert snapshot(replayed(stage.rows, stage.limits)) == snapshot(stage.core)

@@ -1,0 +1,64 @@
+"""Groups whose coordinator and partitions are led by other nodes than the one that takes the request."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from engine.directory.topics import TopicRecord
+from engine.format.paths import GROUPS_TOPIC
+from gateway.groups.calls import TOPIC_CONFIG
+from replication.cluster.values import TopicEntry
+from tests.gateway.several_nodes import Cluster, several_nodes
+from tests.scenarios.groups.group_client import GroupClient, problem, values
+
+
+async def with_groups(cluster: Cluster, leader: int) -> None:
+    """Create the topic of the groups and let a node lead it."""
+    record = TopicRecord(GROUPS_TOPIC, "id-of-groups", 1, 2, TOPIC_CONFIG, 1_000)
+    cluster.world.topic_id = record.topic_id
+    cluster.world.view.put_topic(TopicEntry(GROUPS_TOPIC, record.topic_id, 1, 2))
+    cluster.world.lead(0, leader)
+    for member in cluster.members.values():
+        await member.open(record)
+
+
+async def test_any_node_takes_the_polls_of_a_group(tmp_path: Path) -> None:
+    async with several_nodes(tmp_path, groups_partitions=1) as cluster:
+        topics = await cluster.create("t", 2, leader=1)
+        await with_groups(cluster, leader=2)
+        await topics[1].post_lines("1", partition=0)
+        one, two = (GroupClient(cluster.members[number].gateway, "g") for number in (1, 2))
+        first = await one.polled("a", topics=["t"])
+        assert values(first) == [1]
+        await topics[1].post_lines("2", partition=1)
+        second = await two.polled("a", token=first["token"])
+        assert values(second) == [2]
+        assert values(await one.polled("a", token=second["token"])) == []
+        assert await two.offsets() == {("t", 0): 1, ("t", 1): 1}
+
+
+async def test_a_poll_that_waits_at_another_node_takes_over_an_assignment(tmp_path: Path) -> None:
+    async with several_nodes(tmp_path, groups_partitions=1) as cluster:
+        await cluster.create("t", 2, leader=1)
+        await with_groups(cluster, leader=2)
+        one, two = (GroupClient(cluster.members[number].gateway, "g") for number in (1, 2))
+        await one.polled("a", topics=["t"])
+        waiting = asyncio.ensure_future(one.polled("a", wait_ms=500))
+        await asyncio.sleep(0.05)
+        assert (await two.polled("b", topics=["t"], wait_ms=300))["assigned"] == 1
+        assert (await waiting)["assigned"] == 1
+
+
+async def test_a_coordinator_that_was_replaced_answers_nothing_from_its_memory(tmp_path: Path) -> None:
+    """Nothing is copied between these nodes: the new leader has an empty log, and so no group."""
+    async with several_nodes(tmp_path, groups_partitions=1) as cluster:
+        await cluster.create("t", 1, leader=1)
+        await with_groups(cluster, leader=2)
+        one = GroupClient(cluster.members[1].gateway, "g")
+        await one.polled("a", topics=["t"])
+        waiting = asyncio.ensure_future(one.poll("a", wait_ms=5_000))
+        await asyncio.sleep(0.05)
+        cluster.world.lead(0, 1)
+        assert problem(await one.send("GET")) == (404, "unknown_group")
+        assert problem(await waiting) == (404, "unknown_group")

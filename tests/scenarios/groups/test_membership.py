@@ -1,0 +1,95 @@
+"""Heartbeats, leaving, limits and rights."""
+
+from __future__ import annotations
+
+from tests.scenarios.gateways import in_process_only
+from tests.scenarios.groups.group_client import GroupClient, ok, problem
+from tests.tokens import add_token, bearer
+
+
+async def test_members_that_fetch_by_themselves_hand_partitions_over(group, new_topic):
+    topic = await new_topic(2)
+    first = ok(await group.heartbeat(member_id="a", topics=[topic.name]))
+    assert [one["offset"] for one in first["assignment"]] == [None, None]
+    second = ok(await group.heartbeat(member_id="b", topics=[topic.name]))
+    assert second["assignment"] == []
+    kept = ok(await group.heartbeat(member_id="a", member_epoch=first["member_epoch"]))
+    [owned] = [{name: one[name] for name in ("topic", "partition")} for one in kept["assignment"]]
+    ok(await group.heartbeat(member_id="a", member_epoch=kept["member_epoch"], owned=[owned]))
+    taken = ok(await group.heartbeat(member_id="b", member_epoch=second["member_epoch"]))
+    assert {one["partition"] for one in taken["assignment"]} == {0, 1} - {owned["partition"]}
+
+
+async def test_the_server_names_a_member_without_a_name(group, topic):
+    first = ok(await group.heartbeat(topics=[topic.name]))
+    again = await group.heartbeat(member_id=first["member_id"], member_epoch=first["member_epoch"])
+    assert ok(again)["member_id"] == first["member_id"]
+
+
+async def test_epochs_of_no_membership_are_fenced(group, topic):
+    ok(await group.heartbeat(member_id="a", topics=[topic.name]))
+    refused = await group.heartbeat(member_id="a", member_epoch=77)
+    assert problem(refused) == (409, "member_fenced")
+    assert refused.json["recover"] == {"member_epoch": 0}
+    assert problem(await group.heartbeat(member_id="b", member_epoch=1)) == (404, "unknown_member")
+
+
+async def test_a_heartbeat_without_what_it_needs_is_refused(group):
+    assert problem(await group.heartbeat(member_id="a")) == (400, "invalid_body")
+    assert problem(await group.heartbeat(member_epoch=1)) == (400, "invalid_body")
+    assert problem(await group.heartbeat(topics=[], member_id="a")) == (400, "invalid_body")
+
+
+@in_process_only
+async def test_names_are_checked(gateway):
+    assert problem(await GroupClient(gateway, "a%20b").send("GET")) == (400, "invalid_group_name")
+    assert problem(await GroupClient(gateway, "g").poll("a%2Fb")) == (400, "invalid_group_name")
+
+
+async def test_leaving_twice_is_leaving_once(group, topic):
+    await group.polled("a", topics=[topic.name])
+    assert (await group.leave("a")).status == 204
+    assert (await group.leave("a")).status == 204
+    assert (await group.describe())["state"] == "empty"
+
+
+@in_process_only
+async def test_a_group_has_a_limit_of_members(start_gateway):
+    gateway = await start_gateway(group_members_max=1)
+    topic = await gateway.create("t")
+    group = GroupClient(gateway, "g")
+    await group.polled("a", topics=[topic.name])
+    assert problem(await group.poll("b", topics=[topic.name])) == (409, "too_many_members")
+
+
+@in_process_only
+async def test_a_coordinator_has_a_limit_of_groups(start_gateway):
+    gateway = await start_gateway(groups_max=1, groups_partitions=1)
+    topic = await gateway.create("t")
+    await GroupClient(gateway, "g").polled("a", topics=[topic.name])
+    assert problem(await GroupClient(gateway, "h").poll("a", topics=[topic.name])) == (409, "too_many_members")
+
+
+@in_process_only
+async def test_a_member_needs_the_right_to_its_group_and_to_its_topics(start_gateway, tmp_path):
+    path = tmp_path / "tokens.toml"
+    tokens = {
+        "admin": add_token(path, "admin", admin=[""], write=[""]),
+        "member": add_token(path, "member", read=["t"], group=["shop."]),
+        "reader": add_token(path, "reader", read=["t"]),
+        "other": add_token(path, "other", read=["u"], group=["shop."]),
+    }
+    gateway = await start_gateway(tokens_file=str(path))
+    created = await gateway.send("PUT", "/v1/topics/t", b"{}", bearer(tokens["admin"]))
+    assert created.status == 201
+
+    def as_(token: str, name: str = "shop.g") -> GroupClient:
+        return GroupClient(gateway, name, bearer(tokens[token]))
+
+    await as_("member").polled("a", topics=["t"])
+    assert problem(await as_("reader").poll("a", topics=["t"])) == (403, "forbidden")
+    assert problem(await as_("other").poll("a", topics=["t"])) == (403, "forbidden")
+    assert problem(await as_("other").poll("a")) == (403, "forbidden")  # it may not read what the member reads
+    assert problem(await as_("member", "bank.g").poll("a", topics=["t"])) == (403, "forbidden")
+    listed = await gateway.send("GET", "/v1/groups", b"", bearer(tokens["reader"]))
+    assert listed.json == {"groups": []}

@@ -1,0 +1,154 @@
+"""Polls of members: tokens, lost answers, rebalances between polls, long polls."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.scenarios.gateways import in_process_only
+from tests.scenarios.groups.group_client import problem, values
+
+
+async def test_a_token_commits_its_delivery_and_a_repeat_gives_the_same_records(group, new_topic):
+    topic = await new_topic(2)
+    await topic.post_lines("1", "2", partition=0)
+    await topic.post_lines("3", partition=1)
+    first = await group.polled("a", topics=[topic.name])
+    assert values(first) == [1, 2, 3]
+    assert values(await group.polled("a")) == [1, 2, 3]  # nothing was committed
+    await topic.post_lines("4", partition=1)
+    second = await group.polled("a", token=first["token"])
+    assert values(second) == [4]
+    assert values(await group.polled("a", token=first["token"])) == [4]
+    assert values(await group.polled("a", token=second["token"])) == []
+    assert await group.offsets() == {(topic.name, 0): 2, (topic.name, 1): 2}
+
+
+async def test_partitions_move_between_polls_and_every_record_is_delivered_once(group, new_topic):
+    topic = await new_topic(4)
+    for partition in range(4):
+        await topic.post_lines(str(partition), partition=partition)
+    first = await group.polled("a", topics=[topic.name])
+    assert (await group.polled("b", topics=[topic.name]))["assigned"] == 0
+    left = await group.polled("a", token=first["token"])
+    assert left["assigned"] == 2
+    taken = await group.polled("b")
+    assert (taken["assigned"], values(taken)) == (2, [])
+    for partition in range(4):
+        await topic.post_lines(str(10 + partition), partition=partition)
+    seen = values(await group.polled("a", token=left["token"])) + values(await group.polled("b"))
+    assert sorted(seen) == [10, 11, 12, 13]
+
+
+async def test_a_poll_waits_for_records(group, topic):
+    waiting = asyncio.ensure_future(group.polled("a", topics=[topic.name], wait_ms=20_000))
+    await asyncio.sleep(0.05)
+    await topic.post_lines("1")
+    assert values(await waiting) == [1]
+
+
+async def test_a_poll_that_waits_takes_over_a_new_assignment(group, new_topic):
+    topic = await new_topic(2)
+    await group.polled("a", topics=[topic.name])
+    waiting = asyncio.ensure_future(group.polled("b", topics=[topic.name], wait_ms=20_000))
+    await asyncio.sleep(0.05)
+    await group.polled("a")  # gives one up
+    [number] = [one["partition"] for one in (await group.describe())["partitions"] if one["member_id"] == "b"]
+    await topic.post_lines("1", partition=number)
+    assert values(await waiting) == [1]
+
+
+async def test_a_poll_that_waits_gives_up_a_partition_at_once(group, new_topic):
+    topic = await new_topic(2)
+    await group.polled("a", topics=[topic.name])
+    waiting = asyncio.ensure_future(group.polled("a", wait_ms=400))
+    await asyncio.sleep(0.05)
+    began = time.monotonic()
+    joined = await group.polled("b", topics=[topic.name], wait_ms=300)
+    assert joined["assigned"] == 1
+    assert time.monotonic() - began < 1.5
+    assert (await waiting)["assigned"] == 1
+
+
+async def test_a_poll_without_partitions_waits_to_its_deadline(group, topic):
+    await group.polled("a", topics=[topic.name])
+    began = time.monotonic()
+    assert (await group.polled("b", topics=[topic.name], wait_ms=150))["assigned"] == 0
+    assert time.monotonic() - began >= 0.14
+
+
+async def test_max_records_and_the_token_go_together(group, topic):
+    await topic.post_lines("1", "2", "3")
+    token, seen = None, []
+    for _ in range(3):
+        delivery = await group.polled("a", topics=[topic.name], token=token, max_records=1)
+        token = delivery["token"]
+        seen += values(delivery)
+    assert seen == [1, 2, 3]
+
+
+async def test_a_removed_member_learns_how_to_return(group, topic):
+    await topic.post_lines("1")
+    first = await group.polled("a", topics=[topic.name])
+    assert (await group.leave("a")).status == 204
+    refused = await group.poll("a", topics=[topic.name], token=first["token"])
+    assert problem(refused) == (409, "stale_token")
+    assert refused.json["recover"] == {"token": None}
+    assert values(await group.polled("a", topics=[topic.name], token=None)) == [1]
+    assert problem(await group.poll("b")) == (404, "unknown_member")
+
+
+async def test_an_empty_token_is_none(group, topic):
+    await topic.post_lines("1")
+    assert values(await group.polled("a", topics=[topic.name], token="")) == [1]
+
+
+async def test_a_damaged_token_is_refused(group, topic):
+    first = await group.polled("a", topics=[topic.name])
+    assert problem(await group.poll("a", token=first["token"][:-2])) == (400, "invalid_token")
+
+
+async def test_an_unknown_topic_is_refused_and_nobody_joins(group):
+    assert problem(await group.poll("a", topics=["no-such-topic"])) == (404, "unknown_topic")
+    assert problem(await group.send("GET")) == (404, "unknown_group")
+
+
+async def test_a_group_begins_where_its_setting_says(group, topic):
+    await topic.post_lines("1")
+    assert (await group.send("PUT", "", {"config": {"start": "latest"}})).status == 201
+    first = await group.polled("a", topics=[topic.name])
+    assert values(first) == []
+    await topic.post_lines("2")
+    assert values(await group.polled("a")) == [2]  # the start is kept, with or without a token
+
+
+async def test_a_group_that_must_have_a_position_says_that_it_has_none(group, topic):
+    await group.send("PUT", "", {"config": {"start": "error"}})
+    assert problem(await group.poll("a", topics=[topic.name])) == (409, "no_committed_offset")
+
+
+async def test_a_position_below_the_log_start_moves_to_the_first_record(group, topic):
+    await topic.post_lines("1", "2")
+    first = await group.polled("a", topics=[topic.name], max_records=1)
+    await topic.gateway.send("DELETE", f"{topic.path}/partitions/0/records", before=2)
+    await topic.post_lines("3")
+    assert values(await group.polled("a", token=first["token"])) == [3]
+
+
+@in_process_only
+async def test_the_groups_topic_is_hidden_and_nobody_writes_it(group, topic):
+    await group.polled("a", topics=[topic.name])
+    listed = (await topic.gateway.send("GET", "/v1/topics")).json["topics"]
+    assert "__groups" not in {one["topic"] for one in listed}
+    path = "/v1/topics/__groups"
+    for method, where, body in (
+        ("POST", "/records", b'{"records":[{"value":1}]}'),
+        ("DELETE", "", b""),
+        ("PUT", "", b"{}"),
+        ("PATCH", "", b'{"config":{"retention_ms":60000}}'),
+        ("DELETE", "/partitions/0/records?before=1", b""),
+        ("PUT", "/partitions/0/fence", b'{"token":"x"}'),
+    ):
+        answer = await topic.gateway.send(method, path + where, body, {"Content-Type": "application/json"})
+        assert problem(answer) == (400, "invalid_topic_name"), (method, answer.body)
+    assert problem(await group.poll("a", topics=["__groups"])) == (400, "invalid_topic_name")
