@@ -51,7 +51,6 @@ def swept_by_hand() -> Iterator[None]:
     finally:
         logging.disable(logging.NOTSET)
         gc.enable()
-        gc.unfreeze()
 
 
 def chunk_name(seeds: range) -> str:
