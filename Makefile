@@ -188,5 +188,5 @@ $(VENV)/.serve: requirements/serve.lock pyproject.toml penstock/pyproject.toml $
 
 $(VENV)/.all: requirements/all.lock $(VENV)/.serve
 	@echo "installing the locked requirements, Spark among them: a few minutes the first time"
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/all.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements/all.lock
 	@touch $@

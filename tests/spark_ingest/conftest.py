@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,9 @@ def spark() -> Iterator[SparkSession]:
     from spark_ingest.data_source import PenstockDataSource
     from spark_ingest.spark.context import open_context
 
+    interrupted = signal.getsignal(signal.SIGINT)
     context = open_context("local[2]")
+    signal.signal(signal.SIGINT, interrupted)  # Spark's handler fails in later tests that interrupt themselves
     session = SparkSession(context)
     session.conf.set("spark.sql.shuffle.partitions", 2)
     session.dataSource.register(PenstockDataSource)

@@ -383,4 +383,5 @@ async def test_a_watch_that_fails_for_an_unforeseen_reason_ends_the_session(clus
         await two.create_topic(name, 2, 1, {})
     await two.alter_topic("orders", {"retention_ms": 3_600_000}, None)
     await cluster.until(lambda: one.member not in (None, old))
+    await cluster.until(lambda: {"orders", "further"} <= one.view.topics.keys())
     await cluster.until(lambda: one.view.topics["orders"].config == {"retention_ms": 3_600_000})
