@@ -24,7 +24,7 @@ from penstock.producer.producer import Producer
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
 from penstock.transport.compression import compress, encoding_headers
-from penstock.transport.exchange import Json, Request, problem_from
+from penstock.transport.exchange import Json, Query, Request, problem_from
 from penstock.transport.nodes import DEFAULT_URL
 from penstock.transport.transport import Transport
 
@@ -118,19 +118,22 @@ class Client(Admin[Awaitable[Json]]):
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         follow: bool = True,
+        filters: Sequence[str] = (),
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
         """Read a topic: `async for record in client.consume("flights")`.
 
         `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition as
-        positions() returns them. Without `follow`, the consumer ends at the log ends of its start. Further names change
-        options: `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
+        positions() returns them. Without `follow`, the consumer ends at the log ends of its start. `filters` has
+        conditions, such as `header.type=order.paid`; the node sends the records that meet all of them. Further names
+        change options: `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
         """
         options = replace(self.options, **changed)
+        query: Query = {"filter": tuple(filters)} if filters else {}
         if options.verify_crc:
-            view, decode = FetchView(api.BATCH_TYPE, {}, follow), decode_verified
+            view, decode = FetchView(api.BATCH_TYPE, query, follow), decode_verified
         else:
-            view, decode = FetchView(api.JSON_TYPE, {"value": "json"}, follow), decode_json
+            view, decode = FetchView(api.JSON_TYPE, {**query, "value": "json"}, follow), decode_json
 
         async def opener() -> tuple[Fetcher, list[StartPosition]]:
             return await self.fetcher(topic, partitions, start, view, options)

@@ -120,10 +120,13 @@ class Client(Admin[Json]):
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
         follow: bool = True,
+        filters: Sequence[str] = (),
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
         """Read a topic, as the async client does: `for record in client.consume("flights")`."""
-        consumer = self._client.consume(topic, partitions=partitions, start=start, follow=follow, **changed)
+        consumer = self._client.consume(
+            topic, partitions=partitions, start=start, follow=follow, filters=filters, **changed
+        )
         return Consumer(consumer, self._thread.run)
 
     def post_records(

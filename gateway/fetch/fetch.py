@@ -6,6 +6,8 @@ partition of another process), the event streams, or response_compression.py (la
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 from aiohttp import web
 from msgspec import Struct, structs
@@ -14,8 +16,8 @@ from engine.errors import EngineError
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FETCH, FetchContext, ReadContext
-from gateway.fetch.partition_reads import FETCH_CALL, FIND_OFFSETS, Answer
-from gateway.fetch.request import JSON, OFFERED, FetchRequest, Timestamp, parse
+from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, FIND_OFFSETS, Answer
+from gateway.fetch.request import JSON, OFFERED, FetchRequest, FilteredFetchRequest, Timestamp, parse
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
 from gateway.http.context import HTTP
@@ -83,7 +85,8 @@ async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: 
         if found is not None:
             return found
         wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
-    headers, body = await context.router.call(FETCH_CALL, topic, number, wanted, wait_ms=wanted.wait_ms)
+    call = FILTERED_FETCH_CALL if isinstance(wanted, FilteredFetchRequest) else FETCH_CALL
+    headers, body = await context.router.call(call, topic, number, wanted, wait_ms=wanted.wait_ms)
     if context.peers.has_others:
         headers = headers | leader_headers(context.peers, context.partitions.topic_id(topic, number), [number])
     return headers, body
@@ -107,7 +110,8 @@ async def _fetch_from_follower(
             partition = context.partitions.owned_partition(topic_name, topic_id, number, from_follower=True)
             return await partition_reads.fetch(context.reads, partition, wanted)
         arguments = PartitionArguments(topic_id, topic_name, number, peers.known_epoch(topic_id, number), wanted)
-        return await peers.link(owner).call("fetch_nearby", arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
+        operation = "fetch_nearby_filtered" if isinstance(wanted, FilteredFetchRequest) else "fetch_nearby"
+        return await peers.link(owner).call(operation, arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
     except EngineError as error:
         if not may_retry(FETCH_CALL, error):
             raise
@@ -117,10 +121,13 @@ async def _fetch_from_follower(
 def follower_fetch_handlers(context: ReadContext) -> dict[str, Handler]:
     """Returns the handlers of calls that read a follower's records."""
 
-    async def fetch_nearby(one: PartitionArguments[FetchRequest], _: bytes) -> Answer:
+    async def fetch_nearby(one: PartitionArguments[Any], _: bytes) -> Answer:
         partition = context.partitions.owned_partition(
             one.topic, one.topic_id, one.partition, one.leader_epoch, from_follower=True
         )
         return await partition_reads.fetch(context, partition, one.arguments)
 
-    return {"fetch_nearby": handler(PartitionArguments[FetchRequest], fetch_nearby)}
+    return {
+        "fetch_nearby": handler(PartitionArguments[FetchRequest], fetch_nearby),
+        "fetch_nearby_filtered": handler(PartitionArguments[FilteredFetchRequest], fetch_nearby),
+    }

@@ -5,6 +5,7 @@ Parses the request and renders the answer; gateway/fetch/multi_fetch.py calls th
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
@@ -18,8 +19,11 @@ from gateway.access.tokens_file import Right
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
+from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX
 from gateway.fetch.recent_pieces import Part
 from gateway.fetch.request import JSON
+from gateway.filters.condition import InvalidCondition
+from gateway.filters.record_filter import record_filter
 from gateway.http.json_body import read_json
 from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.negotiation import choose_media_type
@@ -51,6 +55,7 @@ class MultiFetchRequest(Struct, forbid_unknown_fields=True):
     max_bytes: _Size | UnsetType = UNSET
     max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
     value: Literal["json", "text", "base64"] | UnsetType = UNSET
+    filter: tuple[str, ...] = ()
 
 
 class _Answered(NamedTuple):
@@ -81,6 +86,10 @@ async def fetch_many(request: web.Request) -> web.Response:
 
 
 def _check(options: MultiFetchRequest, partitions_max: int) -> None:
+    try:
+        record_filter(options.filter)
+    except InvalidCondition as error:
+        raise Problem("invalid_body", f"filter: {error}") from None
     if len(options.partitions) > partitions_max:
         text = f"the request names {len(options.partitions)} partitions, {partitions_max} are allowed"
         raise Problem("body_too_large", text, limit=partitions_max)
@@ -109,14 +118,31 @@ async def _read(
     max_bytes = context.settings.fetch_bytes_default if options.max_bytes is UNSET else options.max_bytes
     max_bytes = min(max_bytes, context.settings.fetch_bytes_max)
     min_bytes = min(options.min_bytes, max_bytes)
-    many = MultiFetch(context, wanted)
-    found = await many.check_available()
-    if must_wait and options.wait_ms and min_bytes > found.size_bytes and not found.has_problem:
-        with context.long_polls.waiting(len(wanted)):
-            await many.wait(min_bytes, options.wait_ms / 1000)
     max_records = None if options.max_records is UNSET else options.max_records
     value = None if options.value is UNSET else options.value
-    return await many.read_with_retries(Limits(max_bytes, max_records, value, next(context.rotation), as_lines=False))
+    limits = Limits(max_bytes, max_records, value, next(context.rotation), as_lines=False)
+    many = MultiFetch(context, wanted, options.filter)
+    loop = asyncio.get_running_loop()
+    deadline, searched_bytes = loop.time() + options.wait_ms / 1000, 0
+    while True:
+        found = await many.check_available()
+        wait_s = deadline - loop.time()
+        if must_wait and wait_s > 0 and min_bytes > found.size_bytes and not found.has_problem:
+            with context.long_polls.waiting(len(wanted)):
+                await many.wait(min_bytes, wait_s)
+        parts = await many.read_with_retries(limits)
+        searched_bytes += max_bytes
+        if not _may_find_more(many, parts, options) or searched_bytes >= SEARCHED_BYTES_MAX:
+            return parts
+        for index, part in enumerate(parts):
+            many.advance(index, part.next_offset)
+
+
+def _may_find_more(many: MultiFetch, parts: Sequence[Part], options: MultiFetchRequest) -> bool:
+    """Returns whether no record passed the filters, and there are more to look at."""
+    has_advanced = any(part.next_offset > one.offset for part, one in zip(parts, many.wanted, strict=True))
+    is_empty = not any(part.record_count or part.problem is not None for part in parts)
+    return bool(options.filter) and is_empty and has_advanced
 
 
 def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list[_Answered]:

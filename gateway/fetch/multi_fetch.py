@@ -47,12 +47,19 @@ class ReadArguments(Struct, frozen=True, array_like=True):
     limits: Limits
 
 
+class FilteredReadArguments(ReadArguments, frozen=True, array_like=True):
+    """A read of the records that pass some filters. A node of an earlier version does not know the call."""
+
+    filters: tuple[str, ...]
+
+
 class MultiFetch:
     """Entries of one reader, grouped by their owners. Their offsets may be advanced between two reads."""
 
-    def __init__(self, context: FetchContext, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, context: FetchContext, wanted: Sequence[Wanted], filters: tuple[str, ...] = ()) -> None:
         assert wanted, "a wait needs at least one partition"
         self.wanted = list(wanted)
+        self._filters = filters
         self._context = context
         self._by_owner: dict[Owner | None, list[int]] = {}
         self._available: dict[Owner | None, Available] = {}
@@ -198,10 +205,14 @@ class MultiFetch:
         if owner is None:
             return [Part(one.offset, 0, [], NOBODY, b"") for one in wanted]
         if self._context.peers.is_local(owner):
-            return await multi_partition_read.read(self._context.reads, wanted, limits)
+            return await multi_partition_read.read(self._context.reads, wanted, limits, self._filters)
         try:
             link = self._context.peers.link(owner)
-            heads, bodies = await link.call("read_many", ReadArguments(wanted, limits), timeout_s=CALL_S)
+            if self._filters:
+                filtered = FilteredReadArguments(wanted, limits, self._filters)
+                heads, bodies = await link.call("read_many_filtered", filtered, timeout_s=CALL_S)
+            else:
+                heads, bodies = await link.call("read_many", ReadArguments(wanted, limits), timeout_s=CALL_S)
         except (Busy, LinkLost):
             return [Part(one.offset, 0, [], BUSY, b"") for one in wanted]
         return _unpacked(heads, bodies)
@@ -214,11 +225,21 @@ def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
         return await multi_partition_read.wait(context, arguments.wanted, arguments.enough_bytes), b""
 
     async def read_many(arguments: ReadArguments, _: bytes) -> Answer:
-        parts = await multi_partition_read.read(context, arguments.wanted, arguments.limits)
-        heads = [(part.next_offset, part.record_count, part.line_ends, part.problem, len(part.body)) for part in parts]
-        return heads, b"".join(part.body for part in parts)
+        return _packed(await multi_partition_read.read(context, arguments.wanted, arguments.limits))
 
-    return {"wait_many": handler(WaitArguments, wait_many), "read_many": handler(ReadArguments, read_many)}
+    async def read_many_filtered(one: FilteredReadArguments, _: bytes) -> Answer:
+        return _packed(await multi_partition_read.read(context, one.wanted, one.limits, one.filters))
+
+    return {
+        "wait_many": handler(WaitArguments, wait_many),
+        "read_many": handler(ReadArguments, read_many),
+        "read_many_filtered": handler(FilteredReadArguments, read_many_filtered),
+    }
+
+
+def _packed(parts: Sequence[Part]) -> Answer:
+    heads = [(part.next_offset, part.record_count, part.line_ends, part.problem, len(part.body)) for part in parts]
+    return heads, b"".join(part.body for part in parts)
 
 
 def _end(over: asyncio.Future[int]) -> None:

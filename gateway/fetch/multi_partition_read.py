@@ -10,7 +10,7 @@ most, and no partition starves, since each call begins at another one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from gateway.fetch.partition_reads import (
     decoded,
     document_fields,
     encode_document,
+    filtered_chunk,
     read_chunk,
     readable_bytes,
     render_records,
@@ -117,8 +118,10 @@ async def wait(
                 future.exception()  # marks the error as retrieved: the look at the partition finds it again
 
 
-async def read(context: ReadContext, wanted: Sequence[Wanted], limits: Limits) -> list[Part]:
-    """Return what is readable of each entry now."""
+async def read(
+    context: ReadContext, wanted: Sequence[Wanted], limits: Limits, filters: tuple[str, ...] = ()
+) -> list[Part]:
+    """Return what is readable of each entry now, as far as it passes the filters."""
     sources = [_source(context, one) for one in wanted]
     if any(isinstance(source, Problem) and source.code in FINAL for source in sources):
         sources = await asyncio.gather(*(_confirmed(context, *entry) for entry in zip(wanted, sources, strict=True)))
@@ -129,16 +132,23 @@ async def read(context: ReadContext, wanted: Sequence[Wanted], limits: Limits) -
     )
     room = context.local_budget if is_local else context.store_budget  # the store may be slow
     async with room.hold(limits.max_bytes * RENDERED_COPIES):
-        return await _read(context, wanted, sources, order, limits)
+        return await _read(context, wanted, sources, order, limits, filters)
 
 
 async def _read(
-    context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], limits: Limits
+    context: ReadContext,
+    wanted: Sequence[Wanted],
+    sources: list[Partition | Problem],
+    order: list[int],
+    limits: Limits,
+    filters: tuple[str, ...],
 ) -> list[Part]:
-    recent = _recent(context, wanted, sources, order, limits) if limits.as_lines else {}
+    recent = _recent(context, wanted, sources, order, limits, filters) if limits.as_lines else {}
     recent_bytes = sum(lines.stored_bytes for lines in recent.values())
     others = [index for index in order if index not in recent]
     chunks = await _read_chunks(context, wanted, sources, others, limits.max_bytes - recent_bytes)
+    if filters:
+        chunks = {index: await _filtered(context, sources[index], filters, chunk) for index, chunk in chunks.items()}
     size_bytes = sum(len(chunk.data) for chunk in chunks.values())
     context.metrics.fetch_bytes.value += recent_bytes + size_bytes
 
@@ -155,7 +165,8 @@ async def _read(
             parts[index], decoded_bytes = _render(source, wanted[index].offset, chunk, bounds, limits)
             bytes_left -= decoded_bytes
             if limits.as_lines and chunk is not None:
-                _keep(context, wanted[index], source, limits, Lines(parts[index], len(chunk.data)))
+                key = _lines_key(wanted[index], source, limits, filters)
+                _keep(context, key, Lines(parts[index], len(chunk.data)))
             if records_left is not None:
                 records_left -= parts[index].record_count
         return [parts[index] for index in range(len(wanted))]
@@ -211,7 +222,12 @@ async def _confirmed(context: ReadContext, one: Wanted, source: Partition | Prob
 
 
 def _recent(
-    context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], limits: Limits
+    context: ReadContext,
+    wanted: Sequence[Wanted],
+    sources: list[Partition | Problem],
+    order: list[int],
+    limits: Limits,
+    filters: tuple[str, ...],
 ) -> dict[int, Lines]:
     """Returns by entry what another event stream has read at the same offset."""
     found: dict[int, Lines] = {}
@@ -222,7 +238,7 @@ def _recent(
             break
         if isinstance(source, Problem) or one.offset >= source.high_watermark:
             continue
-        lines = context.lines.get(_lines_key(one, source, limits))
+        lines = context.lines.get(_lines_key(one, source, limits, filters))
         if lines is not None:
             found[index] = lines
             left -= lines.stored_bytes
@@ -230,14 +246,14 @@ def _recent(
     return found
 
 
-def _keep(context: ReadContext, one: Wanted, source: Partition, limits: Limits, lines: Lines) -> None:
+def _keep(context: ReadContext, key: Hashable, lines: Lines) -> None:
     """Keeps lines for other event streams. Only those of readable records: a repair may restore the others."""
     if lines.part.line_ends and not lines.part.has_gap:
-        context.lines.put(_lines_key(one, source, limits), lines, len(lines.part.body) + 32 * len(lines.part.line_ends))
+        context.lines.put(key, lines, len(lines.part.body) + 32 * len(lines.part.line_ends))
 
 
-def _lines_key(one: Wanted, source: Partition, limits: Limits) -> tuple[object, ...]:
-    return one.topic_id, one.partition, source.log.leader_epoch, one.offset, limits.value
+def _lines_key(one: Wanted, source: Partition, limits: Limits, filters: tuple[str, ...]) -> Hashable:
+    return one.topic_id, one.partition, source.log.leader_epoch, one.offset, limits.value, filters
 
 
 async def _read_chunks(
@@ -267,6 +283,11 @@ async def _read_chunks(
         if rotation % READS_AT_ONCE == READS_AT_ONCE - 1:
             await asyncio.sleep(0)
     return chunks
+
+
+async def _filtered(context: ReadContext, source: Partition | Problem, filters: tuple[str, ...], chunk: Chunk) -> Chunk:
+    assert isinstance(source, Partition), "it was read"
+    return await filtered_chunk(context, source, filters, chunk)
 
 
 def _refused(one: Wanted, problem: Problem) -> Part:

@@ -41,11 +41,16 @@ from gateway.fetch.record_json import (
     render_plainly,
 )
 from gateway.fetch.rendering import render_stored
-from gateway.fetch.request import JSON, FetchRequest
+from gateway.fetch.request import JSON, FetchRequest, FilteredFetchRequest
+from gateway.filters.filtered_batches import filtered
+from gateway.filters.record_filter import record_filter
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
 from replication.replica.replicas import AnyReplica
+
+SEARCHED_BYTES_MAX = 16 * 1024 * 1024  # by one fetch; then it is answered without records, at a later position
+FILTER_COST = 4 if penstock_codec.native is None else 1  # times that of rendering
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -83,6 +88,7 @@ class DocumentFields(TypedDict):
 
 
 FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch", FetchRequest)
+FILTERED_FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch_filtered", FilteredFetchRequest)
 FIND_OFFSETS: PartitionCall[int | None, Positions] = PartitionCall("find_offsets", int | None)
 
 
@@ -96,17 +102,32 @@ async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest
     min_bytes, wait_ms = min(wanted.min_bytes, max_bytes), wanted.wait_ms
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     copies = 1 if wanted.media_type == record_batch.MEDIA_TYPE else RENDERED_COPIES
+    filters = wanted.filters if isinstance(wanted, FilteredFetchRequest) else ()
     passed: Chunk | None = None
+    searched_bytes = 0
     while True:
         if wait_ms > 0 and min_bytes > 0:
             await _wait(context, partition, leader, wanted, offset, min_bytes, wait_ms)
         budget = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
         async with budget.hold(max_bytes * copies):
-            chunk = await read_chunk(context, partition, offset, max_bytes) or passed
-            if chunk is None or chunk is passed or not has_no_records(chunk.data):
+            found = await read_chunk(context, partition, offset, max_bytes)
+            chunk = passed
+            if found is not None:
+                searched_bytes += len(found.data)
+                chunk = await filtered_chunk(context, partition, filters, found) if filters else found
+            is_enough = chunk is passed or searched_bytes >= SEARCHED_BYTES_MAX
+            if chunk is None or is_enough or (chunk.data and not has_no_records(chunk.data)):
                 return await _answer(context, partition, wanted, Read(offset, chunk))
         passed, offset = chunk, chunk.next_offset  # no record: a client waits for records
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
+
+
+async def filtered_chunk(context: ReadContext, partition: Partition, filters: tuple[str, ...], chunk: Chunk) -> Chunk:
+    """Returns the chunk with only the records that pass the filters."""
+    wanted, bytes_max = record_filter(filters), partition.settings.batch_decoded_bytes_max
+    if is_compressed(chunk.data):
+        return await context.offload.in_thread(lambda: filtered(chunk, wanted, bytes_max))
+    return await context.offload.by_size(FILTER_COST * len(chunk.data), partial(filtered, chunk, wanted, bytes_max))
 
 
 async def _start(context: ReadContext, partition: Partition, leader: AnyReplica, wanted: FetchRequest) -> int:
@@ -154,10 +175,11 @@ def _cache_headers(
     if chunk is None or not is_sealed or wanted.offset is None or partition.settings.is_compacted:
         return NO_STORE
     topic_id = context.topics.topic(partition.topic).record.topic_id
-    form = (wanted.media_type, wanted.max_records, wanted.value, wanted.ndjson)
+    filters = wanted.filters if isinstance(wanted, FilteredFetchRequest) else ()
+    form = (wanted.media_type, wanted.max_records, wanted.value, wanted.ndjson, filters)
     bounds = (partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
     is_exact = wanted.media_type == record_batch.MEDIA_TYPE and not (
-        partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
+        filters or partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
     )
     place = (topic_id, partition.number, wanted.offset, chunk.next_offset)
     return cacheable_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
@@ -358,4 +380,5 @@ def _bounds_headers(partition: Partition) -> dict[str, str]:
 
 def partition_calls(context: ReadContext) -> list[Answering]:
     """Returns the readers' calls to partitions of this process."""
-    return [FETCH_CALL.by(partial(fetch, context)), FIND_OFFSETS.by(partial(find_offsets, context))]
+    fetching = partial(fetch, context)
+    return [FETCH_CALL.by(fetching), FILTERED_FETCH_CALL.by(fetching), FIND_OFFSETS.by(partial(find_offsets, context))]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from engine.format import batch as record_batch
 from gateway.fetch.cloud_events import BINARY
+from gateway.filters.condition import InvalidCondition
+from gateway.filters.record_filter import record_filter
 from gateway.http.messages import Request
 from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem
-from gateway.http.query import Number, Text, Word, read_query
+from gateway.http.query import Number, Text, Texts, Word, read_query
 from gateway.http.times import parse_timestamp
 from gateway.produce.cloud_events import EVENT, EVENT_BATCH
 from gateway.routing.leader_headers import LEADER_EPOCH, RACK, read_leader_epoch, read_rack
@@ -24,6 +26,7 @@ WILDCARDS = ("", "*/*")  # of an Accept header: the first offered form
 Timestamp = Annotated[str | None, Text(64)]
 From = Annotated[str | None, Word(("earliest", "latest"))]
 ValueForm = Annotated[str | None, Word(("json", "text", "base64"))]
+Filter = Annotated[tuple[str, ...], Texts()]
 Offset = Annotated[int | None, Number(0, 2**63 - 1)]
 
 
@@ -40,6 +43,7 @@ class FetchQuery(Struct, frozen=True):
     value: ValueForm = None
     ndjson: Annotated[str, Word(("values", "records"))] = "records"
     cloudevents: Annotated[str | None, Word(("binary",))] = None
+    filter: Filter = ()
 
 
 class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
@@ -65,12 +69,20 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     rack: str | None = None
 
 
+class FilteredFetchRequest(FetchRequest, frozen=True, rename={"from_": "from"}):
+    """A fetch of the records that pass some filters. A node of an earlier version does not know its call."""
+
+    filters: tuple[str, ...] = ()
+
+
 def parse(request: Request) -> FetchRequest:
     """Parses a fetch of one partition. Raises Problem invalid_query, unknown_query, invalid_header, not_acceptable."""
     query, headers = read_query(request, FetchQuery), request.headers
     media_type = _media_type(headers.get("Accept", ""), query)
     _check_one_start(query)
-    return FetchRequest(
+    if query.filter:
+        check_filter(query.filter)
+    wanted = FetchRequest(
         query.offset,
         query.from_,
         None if query.timestamp is None else parse_timestamp(query.timestamp),
@@ -86,6 +98,15 @@ def parse(request: Request) -> FetchRequest:
         False,
         read_rack(request) if RACK in headers else None,
     )
+    return FilteredFetchRequest(**structs.asdict(wanted), filters=query.filter) if query.filter else wanted
+
+
+def check_filter(conditions: tuple[str, ...]) -> None:
+    """Raises Problem invalid_query for conditions of a query that are none."""
+    try:
+        record_filter(conditions)
+    except InvalidCondition as error:
+        raise Problem("invalid_query", str(error), parameter="filter") from None
 
 
 def _media_type(accept: str, query: FetchQuery) -> str:

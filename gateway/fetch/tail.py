@@ -28,7 +28,7 @@ from gateway.fetch.multi_fetch import MOVING, MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.partition_reads import FIND_OFFSETS, Positions
 from gateway.fetch.recent_pieces import Part
-from gateway.fetch.request import From, Offset, Timestamp, ValueForm
+from gateway.fetch.request import Filter, From, Offset, Timestamp, ValueForm, check_filter
 from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
@@ -54,6 +54,7 @@ class StartQuery(Struct, frozen=True):
     from_: From = None
     timestamp: Timestamp = None
     value: ValueForm = None
+    filter: Filter = ()
 
 
 class PartitionQuery(StartQuery, frozen=True):
@@ -73,11 +74,12 @@ async def tail_partition(request: web.Request) -> web.StreamResponse:
     context, name, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     topic_id, epoch = context.partitions.topic_id(name, number), read_leader_epoch(request)
     query = read_query(request, PartitionQuery)
+    check_filter(query.filter)
     await check_leadership(request, context.router, [(name, number)])
     given = None if query.offset is None else [query.offset]
     starts = await _starts(request, query, given, name, [number])
     wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
-    return await _Tail(context, wanted, query.value, names_partition=False).answer(request)
+    return await _Tail(context, wanted, query, names_partition=False).answer(request)
 
 
 async def tail_topic(request: web.Request) -> web.StreamResponse:
@@ -85,6 +87,7 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     context, name = request.app[FETCH], request.match_info["topic"]
     known = context.topics.topic(name).record.partitions
     query = read_query(request, TopicQuery)
+    check_filter(query.filter)
     positions = request.headers.get("Last-Event-ID") or query.positions or ""
     if (count := event_stream.count_of_id(positions)) > known:
         await context.topics.refresh(name, count)
@@ -100,7 +103,7 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     given = None if query.positions is None else _query_positions(query.positions, record.partitions)
     starts = await _starts(request, query, given, name, numbers)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
-    return await _Tail(context, wanted, query.value, names_partition=True).answer(request)
+    return await _Tail(context, wanted, query, names_partition=True).answer(request)
 
 
 def resume_later(request: web.Request, problem: Problem) -> web.Response | None:
@@ -122,12 +125,14 @@ class _Tail:
     """One stream and its position in each of its partitions."""
 
     def __init__(
-        self, context: FetchContext, wanted: Sequence[Wanted], value: str | None, *, names_partition: bool
+        self, context: FetchContext, wanted: Sequence[Wanted], query: StartQuery, *, names_partition: bool
     ) -> None:
         self._context = context
-        self._many = MultiFetch(context, wanted)
+        self._many = MultiFetch(context, wanted, query.filter)
         self._positions = [one.offset for one in wanted]
-        self._value = value
+        self._query = query
+        self._has_moved = False  # since the last look
+        self._is_ahead = False  # of the positions that the client knows: no record passed the filter
         self._names_partition = names_partition
         self._parts: list[Part] = []  # read and not rendered yet; no other reference may exist
 
@@ -173,10 +178,11 @@ class _Tail:
                 checked_at = loop.time()
             with context.stream_budget.hold(size_bytes):
                 piece, problem = await self._piece()
-                has_piece = bool(piece)
-                if has_piece:
+                has_moved, self._has_moved = self._has_moved, False
+                woken_early = woken_early and not has_moved
+                if piece:
                     await self._write(response, piece)
-                    written_at, woken_early = loop.time(), False
+                    written_at = loop.time()
                     piece = b""  # it would be kept during the next read otherwise
             if problem is not None and problem.code not in TRANSIENT:
                 raise problem
@@ -184,11 +190,13 @@ class _Tail:
                 await self._write(response, event_stream.FAREWELL)
                 return
             if size_bytes < CAUGHT_UP_BYTES:  # nothing, or so little that a read behind it would find nothing
-                if not has_piece and (problem is not None or woken_early):
+                if not has_moved and (problem is not None or woken_early):
                     await asyncio.sleep(PAUSE_S)
                 due_s = written_at + heartbeat_s - loop.time()
                 if due_s <= 0:
-                    await self._write(response, event_stream.HEARTBEAT)
+                    is_ahead, self._is_ahead = self._is_ahead, False
+                    heartbeat = event_stream.position(self._positions) if is_ahead else event_stream.HEARTBEAT
+                    await self._write(response, heartbeat)
                     written_at, due_s = loop.time(), heartbeat_s
                 await self._many.wait_for_any(due_s)
                 woken_early = loop.time() < written_at + heartbeat_s
@@ -203,7 +211,7 @@ class _Tail:
         self._parts = await self._many.read(self._limits())
 
     def _limits(self) -> Limits:
-        return Limits(PIECE_BYTES, None, self._value, next(self._context.rotation), as_lines=True)
+        return Limits(PIECE_BYTES, None, self._query.value, next(self._context.rotation), as_lines=True)
 
     async def _room(self) -> int:
         """Waits for budget; meanwhile drops the last read, to repeat it later. Returns the bytes that it holds."""
@@ -239,7 +247,10 @@ class _Tail:
                 pieces.append(self._events(index, part))
             self._positions[index] = part.next_offset
             self._many.advance(index, part.next_offset)
-            if not part.line_ends or part.line_ends[-1] != part.next_offset:
+            self._has_moved = True
+            is_behind = not part.line_ends or part.line_ends[-1] != part.next_offset
+            self._is_ahead = is_behind and bool(self._query.filter)  # then a heartbeat names the position
+            if is_behind and not self._is_ahead:
                 pieces.append(event_stream.position(self._positions))
         return b"".join(pieces)
 

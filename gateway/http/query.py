@@ -60,7 +60,15 @@ class Text(NamedTuple):
         return text
 
 
-Rule = Number | Word | Text
+class Texts(NamedTuple):
+    """A parameter that may be given several times, each with any text. Its values are a tuple."""
+
+    def parse(self, _: str, text: str) -> str:
+        """Returns the text."""
+        return text
+
+
+Rule = Number | Word | Text | Texts
 Q = TypeVar("Q", bound=Struct)
 
 
@@ -83,7 +91,7 @@ def read_query(request: Request, shape: type[Q]) -> Q:
     if "%" in raw:
         _check_utf8(raw)
     rules = rules_of(shape)
-    values: dict[str, int | str] = {}
+    values: dict[str, int | str | tuple[str, ...]] = {}
     length_max = request.app[HTTP].query_value_chars_max
     for name, text in query_to_pairs(raw):
         if len(text) > length_max:
@@ -93,9 +101,14 @@ def read_query(request: Request, shape: type[Q]) -> Q:
             known = ", ".join(sorted(rules)) or "none"
             raise Problem("unknown_query", f"{name!r} is not a query parameter here; known: {known}", parameter=name)
         field, rule = found
-        if field in values:
+        if isinstance(rule, Texts):
+            before = values.get(field, ())
+            assert isinstance(before, tuple)
+            values[field] = (*before, rule.parse(name, text))
+        elif field in values:
             raise Problem("invalid_query", f"{name} is given twice", parameter=name)
-        values[field] = rule.parse(name, text)
+        else:
+            values[field] = rule.parse(name, text)
     return shape(**values)
 
 

@@ -44,6 +44,7 @@ class ConsumeArguments(NamedTuple):
     until: int | str | None = None  # an offset or a time
     pattern: re.Pattern[bytes] | None = None
     template: Shown | None = None
+    filters: tuple[str, ...] = ()
 
     @property
     def has_values(self) -> bool:
@@ -155,7 +156,7 @@ def _matches(record: Record, pattern: re.Pattern[bytes]) -> bool:
 
 
 def _view(wanted: ConsumeArguments) -> FetchView:
-    query: dict[str, str | int] = {}
+    query: dict[str, str | int | tuple[str, ...]] = {"filter": wanted.filters} if wanted.filters else {}
     is_chosen = wanted.pattern is not None or wanted.until is not None
     if wanted.records_max is not None and not is_chosen:
         query["max_records"] = min(wanted.records_max, 1_000_000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from penstock.consumer.start import StartPosition, start_positions
@@ -17,8 +17,9 @@ from penstock.errors import ClientClosed, ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.transport import api
 from penstock.transport.attempts import Attempts
-from penstock.transport.exchange import Answer, not_a_node
+from penstock.transport.exchange import Answer, Query, not_a_node
 
+_LAST_WAIT_MS = 100  # of a reader of filtered records that ends where the log ended
 _OUT_OF_RANGE = frozenset({"offset_below_log_start", "offset_above_high_watermark"})
 
 
@@ -39,7 +40,7 @@ class FetchView(NamedTuple):
     """Holds the form of the records, and where to stop."""
 
     accept: str
-    query: Mapping[str, str | int]
+    query: Query
     is_following: bool  # False: each partition ends at its high watermark of the start
 
 
@@ -133,6 +134,8 @@ class Fetcher:
 
     async def _fetch(self, partition: int, offset: int) -> Fetched:
         wait_ms = self._options.fetch_wait_ms
+        if "filter" in self._view.query and not self._view.is_following:
+            wait_ms = min(wait_ms, _LAST_WAIT_MS)  # the node would wait for a record that passes
         query = {"offset": offset, "max_bytes": self._options.fetch_bytes_max, "wait_ms": wait_ms, **self._view.query}
         epoch, rack = self._epochs.get(partition), self._options.rack
         request = api.fetch(self._topic, partition, self._view.accept, query, epoch, rack)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from penstock.transport.exchange import Request
+from penstock.transport.exchange import Query, Request
 
 JSON_TYPE = "application/json"
 NDJSON_TYPE = "application/x-ndjson"
@@ -59,7 +59,7 @@ def fetch(
     topic: str,
     partition: int,
     accept: str,
-    query: Mapping[str, str | int],
+    query: Query,
     leader_epoch: int | None = None,
     rack: str = "",
 ) -> Request:

@@ -7,6 +7,7 @@ and receive these.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -24,17 +25,20 @@ _RETRYABLE_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 _DETAIL_CHARACTERS = 300  # enough of a proxy's error page to recognise it
 
 
+Query = Mapping[str, str | int | tuple[str, ...]]  # several values of a name are a tuple
+
+
 class Request(NamedTuple):
     method: str
     path: str
-    query: Mapping[str, str | int] = {}
+    query: Query = MappingProxyType({})
     body: bytes | None = None
     headers: Mapping[str, str] = {}
 
     @property
     def target(self) -> str:
         """Path and query of the request line."""
-        return f"{self.path}?{urlencode(self.query, quote_via=quote)}" if self.query else self.path
+        return f"{self.path}?{urlencode(self.query, doseq=True, quote_via=quote)}" if self.query else self.path
 
 
 class Answer(NamedTuple):

@@ -92,24 +92,6 @@ static uint8_t *slot_of(const struct latest *latest, struct digest digest)
     return NULL;
 }
 
-/* Reads the header of a whole uncompressed batch. Its length may still be that of the compressed one.
- * Returns the end of its records; NULL if it is none. */
-static const uint8_t *begin_batch(const uint8_t *batch, size_t size, struct batch_header *header)
-{
-    if (size < BATCH_HEADER_BYTES || batch[BATCH_MAGIC_AT] != BATCH_MAGIC) {
-        return NULL;
-    }
-    batch_fields_read(batch, header);
-    bool is_taken = !(header->attributes & BATCH_CODEC_MASK) && header->record_count >= 0 && header->base_offset >= 0 &&
-                    header->base_offset < INT64_MAX / 2;
-    return is_taken ? batch + size : NULL;
-}
-
-static bool has_place(const struct batch_header *header, const struct record *record)
-{
-    return record->offset_delta >= 0 && record->offset_delta <= header->last_offset_delta;
-}
-
 /* Returns whether every record can be read: no key of a batch counts before that is known. */
 static bool is_readable(const uint8_t *batch, const uint8_t *end, const struct batch_header *header)
 {
@@ -117,7 +99,7 @@ static bool is_readable(const uint8_t *batch, const uint8_t *end, const struct b
     for (int32_t index = 0; index < header->record_count; index++) {
         struct record record;
         at = record_read(at, end, &record);
-        if (!at || !has_place(header, &record)) {
+        if (!at || !record_has_place(header, &record)) {
             return false;
         }
     }
@@ -127,7 +109,7 @@ static bool is_readable(const uint8_t *batch, const uint8_t *end, const struct b
 int64_t latest_add(struct latest *latest, const uint8_t *batch, size_t size)
 {
     struct batch_header header;
-    const uint8_t *end = begin_batch(batch, size, &header), *at = batch + BATCH_HEADER_BYTES;
+    const uint8_t *end = batch_records_end(batch, size, &header), *at = batch + BATCH_HEADER_BYTES;
     int64_t added = 0;
     if (!end || !is_readable(batch, end, &header)) {
         return 0;
@@ -169,12 +151,12 @@ bool latest_keep(
     struct kept *kept)
 {
     struct batch_header header;
-    const uint8_t *end = begin_batch(batch, size, &header), *at = batch + BATCH_HEADER_BYTES, *run = at;
+    const uint8_t *end = batch_records_end(batch, size, &header), *at = batch + BATCH_HEADER_BYTES, *run = at;
     for (int32_t index = 0; end && index < header.record_count; index++) {
         struct record record;
         const uint8_t *begin = at;
         at = record_read(at, end, &record);
-        if (!at || !has_place(&header, &record)) {
+        if (!at || !record_has_place(&header, &record)) {
             return false;
         }
         if ((index == 0 && keeps_first) || stays(latest, &header, &record, expired_below)) {

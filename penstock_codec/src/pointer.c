@@ -10,10 +10,10 @@ static bool is_equal(struct text name, struct text step)
 }
 
 /* Behind a value of a container: returns where the next value or name begins, or NULL behind the last one. */
-static const uint8_t *next_of(const uint8_t *at, const uint8_t *end)
+static const uint8_t *next_of(const uint8_t *at, const uint8_t *end, bool is_line)
 {
-    at = json_skip_space(at, end, true);
-    return at < end && *at == ',' ? json_skip_space(at + 1, end, true) : NULL;
+    at = json_skip_space(at, end, is_line);
+    return at < end && *at == ',' ? json_skip_space(at + 1, end, is_line) : NULL;
 }
 
 /* Finds the value of the last member of this name in the object at `at`, which is sound JSON. NULL without one. */
@@ -21,18 +21,18 @@ static const uint8_t *member_at(
     const uint8_t *at, const uint8_t *end, const struct json_limits *limits, struct text step)
 {
     const uint8_t *found = NULL;
-    at = json_skip_space(at + 1, end, true);
+    at = json_skip_space(at + 1, end, limits->is_line);
     while (at && at < end && *at == '"') {
         const uint8_t *name = at + 1, *behind = json_string_end(name, end);
         if (!behind || memchr(name, '\\', (size_t)(behind - name))) {
             return NULL; /* the name may be another one than it looks */
         }
         struct text text = {name, (int32_t)(behind - 1 - name)};
-        at = json_skip_space(behind, end, true);
-        at = at < end ? json_skip_space(at + 1, end, true) : end; /* the colon */
+        at = json_skip_space(behind, end, limits->is_line);
+        at = at < end ? json_skip_space(at + 1, end, limits->is_line) : end; /* the colon */
         found = is_equal(text, step) ? at : found;
         at = at < end ? json_value_end(at, end, limits) : NULL;
-        at = at ? next_of(at, end) : NULL;
+        at = at ? next_of(at, end, limits->is_line) : NULL;
     }
     return found;
 }
@@ -58,19 +58,18 @@ static const uint8_t *item_at(
     const uint8_t *at, const uint8_t *end, const struct json_limits *limits, struct text step)
 {
     int64_t left = index_of(step);
-    at = json_skip_space(at + 1, end, true);
+    at = json_skip_space(at + 1, end, limits->is_line);
     if (left < 0 || at == end || *at == ']') {
         return NULL;
     }
     while (at && at < end && left--) {
         at = json_value_end(at, end, limits);
-        at = at ? next_of(at, end) : NULL;
+        at = at ? next_of(at, end, limits->is_line) : NULL;
     }
     return at;
 }
 
-/* Returns where the part at the pointer begins; NULL if there is none. */
-static const uint8_t *part_at(
+const uint8_t *pointer_find(
     const uint8_t *at, const uint8_t *end, const struct json_limits *limits, const struct pointer *pointer)
 {
     for (int step = 0; at && at < end && step < pointer->count; step++) {
@@ -95,7 +94,7 @@ enum found pointed_lines_find(const uint8_t *body, size_t size, struct json_limi
         struct row row = {.key = {0, SPAN_NULL}, .value = value, .headers = {0, SPAN_NULL}, .timestamp = ROW_NONE,
             .partition = ROW_NONE, .bytes = value.length > 0 ? (uint32_t)value.length : 0};
         const uint8_t *begin = body + value.begin, *end = begin + (value.length > 0 ? value.length : 0);
-        const uint8_t *part = value.length > 0 ? part_at(begin, end, &limits, pointer) : NULL;
+        const uint8_t *part = value.length > 0 ? pointer_find(begin, end, &limits, pointer) : NULL;
         if (!part || part == end || !key_read(body, part, end, &limits, rows, &row.key)) {
             found = DECLINED;
         } else if (!rows_add(rows, &row)) {

@@ -103,3 +103,14 @@ const uint8_t *record_read(const uint8_t *at, const uint8_t *end, struct record 
     record->header_count = (int32_t)count;
     return has_whole_headers(record) ? record->end : NULL;
 }
+
+const uint8_t *batch_records_end(const uint8_t *batch, size_t size, struct batch_header *header)
+{
+    if (size < BATCH_HEADER_BYTES || batch[BATCH_MAGIC_AT] != BATCH_MAGIC) {
+        return NULL;
+    }
+    batch_fields_read(batch, header);
+    bool is_taken = !(header->attributes & BATCH_CODEC_MASK) && header->record_count >= 0 && header->base_offset >= 0 &&
+                    header->base_offset < INT64_MAX / 2;
+    return is_taken ? batch + size : NULL;
+}

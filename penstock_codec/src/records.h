@@ -51,6 +51,10 @@ enum next batch_header_read(const uint8_t *at, const uint8_t *end, struct batch_
 /* Reads the fields of a header, whose bytes must be there. */
 void batch_fields_read(const uint8_t *at, struct batch_header *header);
 
+/* Reads the header of a whole uncompressed batch. Its length may still be that of the compressed one.
+ * Returns the end of its records; NULL if it is none. */
+const uint8_t *batch_records_end(const uint8_t *batch, size_t size, struct batch_header *header);
+
 /* Reads the record at `at` with its headers. Returns where it ends; NULL if it is malformed or unusual. */
 const uint8_t *record_read(const uint8_t *at, const uint8_t *end, struct record *record);
 
@@ -72,6 +76,12 @@ static inline bool batch_is_ordered(const struct batch_header *header)
 {
     return header->record_count >= 0 && header->base_offset >= 0 && header->base_offset < INT64_MAX / 2 &&
            header->last_offset_delta >= 0 && header->record_count <= (int64_t)header->last_offset_delta + 1;
+}
+
+/* Returns whether a record's offset is one of its batch. */
+static inline bool record_has_place(const struct batch_header *header, const struct record *record)
+{
+    return record->offset_delta >= 0 && record->offset_delta <= header->last_offset_delta;
 }
 
 /* Finds the time of a record. Returns false for one beyond 64 bits. */

@@ -19,7 +19,7 @@ PAGE = "consume.md"
 @pytest.mark.e2e
 def test_the_sessions_and_programs_run_as_shown(tmp_path: Path) -> None:
     steps = [step for session in blocks(PAGE, "console") for step in steps_of(session)]
-    assert len(steps) == 7
+    assert len(steps) == 10
     with running_process(tmp_path / "node") as node:
         environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT)}
         for step in steps:

@@ -158,6 +158,21 @@ async def test_text_and_bytes_come_back_as_their_serializers_made_them(client: C
     assert records[0].headers == [("content-type", b"text/plain; charset=utf-8")]
 
 
+@pytest.mark.parametrize("verify_crc", [False, True])
+async def test_the_node_sends_only_records_that_pass_the_filters(client: Client, verify_crc: bool) -> None:
+    topic = f"filtered-{verify_crc}"
+    await client.create_topic(topic)
+    async with client.producer() as producer:
+        for number in range(100):
+            headers = {"type": f"t{number % 5}"}
+            await producer.send(topic, {"n": number}, key=f"k{number % 3}", headers=headers, partition=0)
+    found = await read_all(client, topic, filters=["header.type=t4", "key^=k1"], verify_crc=verify_crc)
+    assert [record.offset for record in found] == [number for number in range(100) if number % 15 == 4]
+    assert await read_all(client, topic, filters=["value/n=100"], verify_crc=verify_crc) == []
+    with pytest.raises(ProblemError, match="expected key=TEXT"):
+        await read_all(client, topic, filters=["n=1"])
+
+
 async def test_starting_at_a_time(client: Client) -> None:
     await client.create_topic("timed")
     async with client.producer() as producer:

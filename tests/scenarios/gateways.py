@@ -61,7 +61,7 @@ class Gateway(ABC):
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, **query: object
     ) -> Answer:
         if query:
-            path += "?" + urlencode(query)
+            path += "?" + urlencode(query, doseq=True)
         answer = await self._send(method, path, dict(headers or {}), body)
         assert_conforms(method, path, answer.status, answer.headers, answer.body)
         return answer

@@ -53,10 +53,18 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
     "(milliseconds). Times are local on a terminal, else UTC.",
 )
 @click.option("--grep", metavar="REGEX", help="Only records whose value or key matches this expression.")
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only records that the node finds to meet it: key^=eu-, header.type=order.paid, value/customer/id=42. May be "
+    "repeated.",
+)
 @node_options
 def consume(
     topic: str, start: str | None, tail: int | None, until: str | None, partitions: tuple[int, ...], follow: bool,
-    count: int | None, form: str, output: str | None, grep: str | None,
+    count: int | None, form: str, output: str | None, grep: str | None, filters: tuple[str, ...],
     node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the records of a topic.
@@ -87,7 +95,7 @@ def consume(
     )  # loads aiohttp, so only after the arguments are checked
 
     begin, end = _place("earliest" if start is None else start), None if until is None else _place(until)
-    wanted = ConsumeArguments(topic, begin, partitions, follow, count, form, tail, end, pattern, template)
+    wanted = ConsumeArguments(topic, begin, partitions, follow, count, form, tail, end, pattern, template, filters)
     asyncio.run(print_records(node, wanted))
 
 

@@ -210,6 +210,10 @@ def test_grep_looks_into_values_and_keys(on_node: Run, node_url: str, tmp_path: 
     assert found == same, "a record object is as without --grep"
     assert '"value_base64"' in printed("--grep", "^a3", "--format", "values")
     assert on_node("consume", "searched", "--grep", "(").code == 2
+    assert printed("--filter", "value/n=22", "--filter", "key^=b", "--format", "values") == '{"n":22}\n'
+    wrong = on_node("consume", "searched", "--filter", "n=22")
+    assert wrong.code == ExitCode.REFUSED
+    assert "expected key=TEXT" in wrong.err
 
 
 def test_output_by_a_template(on_node: Run, node_url: str) -> None:

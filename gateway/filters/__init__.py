@@ -1,0 +1,1 @@
+"""Filters: conditions on records, evaluated where the records are stored."""

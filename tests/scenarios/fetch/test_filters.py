@@ -1,0 +1,156 @@
+"""Filters: readers get the records that pass, and positions move past the others."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from engine.format.batch import decode
+from gateway.fetch import fetch_many, partition_reads
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.event_source import event_source
+from tests.scenarios.gateways import RECORD_BATCH, in_process_only
+
+JSON = {"Content-Type": "application/json"}
+ORDERS = [
+    {"key": f"{'eu' if n % 3 else 'us'}-{n}", "value": {"n": n, "city": "Rome"}, "headers": {"type": f"t{n % 5}"}}
+    for n in range(30)
+]
+
+
+@pytest.fixture
+async def orders(topic):
+    for start in range(0, 30, 10):
+        await topic.post_records(*ORDERS[start : start + 10])
+    return topic
+
+
+@pytest.fixture
+async def large(topic):
+    """Create batches that no read takes two of."""
+    for start in range(0, 30, 10):
+        await topic.post_records(*[{"value": {"n": n, "text": 2000 * "x"}} for n in range(start, start + 10)])
+    return topic
+
+
+def numbers(records):
+    return [record["value"]["n"] for record in records]
+
+
+@pytest.mark.parametrize(
+    ("filters", "passing"),
+    [
+        (["key=us-27"], [27]),
+        (["key^=us-", "header.type=t0"], [0, 15]),
+        (["value/n=17"], [17]),
+        (['value/city^="Ro"', "header.type^=t4"], [4, 9, 14, 19, 24, 29]),
+        (["value/n=17", "value/n=18"], []),
+    ],
+)
+async def test_a_fetch_returns_the_records_that_pass_and_the_position_behind_all(orders, filters, passing):
+    answer = await orders.fetch(filter=filters)
+    assert numbers(answer.json["records"]) == passing
+    assert [record["offset"] for record in answer.json["records"]] == passing
+    assert answer.json["next_offset"] == 30
+    lines = await orders.fetch(filter=filters, accept="application/x-ndjson")
+    assert numbers(lines.lines) == passing
+    assert lines.headers["Penstock-Next-Offset"] == "30"
+    batches = await orders.fetch(filter=filters, accept=RECORD_BATCH)
+    assert [record.offset for record in decode(batches.body)] == passing
+
+
+async def test_max_records_counts_the_records_that_pass(orders):
+    first = await orders.fetch(filter="header.type=t2", max_records=2)
+    assert numbers(first.json["records"]) == [2, 7]
+    assert first.json["next_offset"] == 8
+    rest = await orders.fetch(filter="header.type=t2", offset=8)
+    assert numbers(rest.json["records"]) == [12, 17, 22, 27]
+
+
+async def test_a_long_poll_waits_for_a_record_that_passes(orders):
+    poll = asyncio.create_task(orders.fetch(filter="value/n=99", offset=3, wait_ms=30_000))
+    await asyncio.sleep(0.05)
+    await orders.post_records({"value": {"n": 98}})
+    assert not poll.done()
+    await orders.post_records({"value": {"n": 99}})
+    answer = await asyncio.wait_for(poll, 15)
+    assert (numbers(answer.json["records"]), answer.json["next_offset"]) == ([99], 32)
+
+
+async def test_a_poll_without_a_record_that_passes_ends_at_its_deadline_behind_what_it_saw(orders):
+    answer = await orders.fetch(filter="value/n=99", wait_ms=50)
+    assert (answer.json["records"], answer.json["next_offset"]) == ([], 30)
+
+
+@in_process_only
+async def test_a_fetch_looks_at_a_bounded_number_of_bytes(large, monkeypatch):
+    monkeypatch.setattr(partition_reads, "SEARCHED_BYTES_MAX", 1)
+    answer = await large.fetch(filter="value/n=25", max_bytes=1, wait_ms=30_000)
+    assert (answer.json["records"], answer.json["next_offset"]) == ([], 10)
+    monkeypatch.setattr(partition_reads, "SEARCHED_BYTES_MAX", 1 << 20)
+    answer = await large.fetch(filter="value/n=25", max_bytes=1)
+    assert (numbers(answer.json["records"]), answer.json["next_offset"]) == ([25], 30)
+
+
+async def test_a_fetch_of_many_partitions_filters_each(new_topic):
+    one, two = await new_topic(1), await new_topic(1)
+    for topic in (one, two):
+        await topic.post_records(*ORDERS[:10])
+
+    async def fetch(**more):
+        wanted = [{"topic": topic.name, "partition": 0, "offset": 0} for topic in (one, two)]
+        body = orjson.dumps({"partitions": wanted, "filter": ["key=us-3"], **more})
+        return await one.gateway.send("POST", "/v1/fetch", body, JSON)
+
+    answer = await fetch()
+    assert [numbers(entry["records"]) for entry in answer.json["partitions"]] == [[3], [3]]
+    assert [entry["next_offset"] for entry in answer.json["partitions"]] == [10, 10]
+    none = await fetch(filter=["key=none"], wait_ms=50)
+    assert [entry["next_offset"] for entry in none.json["partitions"]] == [10, 10]
+    poll = asyncio.create_task(fetch(filter=["key=new"], wait_ms=30_000))
+    await asyncio.sleep(0.05)
+    await two.post_records({"key": "old", "value": {"n": 1}}, {"key": "new", "value": {"n": 2}})
+    found = await asyncio.wait_for(poll, 15)
+    assert [numbers(entry.get("records", [])) for entry in found.json["partitions"]] == [[], [2]]
+
+
+@in_process_only
+async def test_a_fetch_of_many_partitions_looks_at_a_bounded_number_of_bytes(large, monkeypatch):
+    monkeypatch.setattr(fetch_many, "SEARCHED_BYTES_MAX", 1)
+    wanted = [{"topic": large.name, "partition": 0, "offset": 0}]
+    body = orjson.dumps({"partitions": wanted, "filter": ["key=none"], "max_bytes": 1, "wait_ms": 30_000})
+    answer = await large.gateway.send("POST", "/v1/fetch", body, JSON)
+    assert answer.json["partitions"][0]["next_offset"] == 10
+
+
+async def test_an_event_stream_has_the_events_that_pass(orders):
+    path = f"{orders.path}/records?from=earliest&filter=header.type%3Dt4&filter=key%5E%3Dus-"
+    async with event_source(orders.gateway.port, path, {}) as stream:
+        assert [event.json["value"]["n"] for event in await stream.take(2)] == [9, 24]
+        await orders.post_records(ORDERS[1], ORDERS[9], ORDERS[2])
+        (event,) = await stream.take(1)
+        assert (event.json["offset"], event.id) == (31, "32")
+        await orders.post_records(ORDERS[2])
+        await orders.post_records(ORDERS[24])
+        (event,) = await stream.take(1)
+        assert event.json["offset"] == 34
+
+
+async def test_a_condition_that_is_none_is_a_problem(orders):
+    for answer in (
+        await orders.fetch(filter="value/n=abc"),
+        await orders.fetch(filter=["key=a"] * 17),
+        await orders.gateway.send(
+            "GET", f"{orders.path}/records", b"", {"Accept": "text/event-stream"}, filter="colour=red"
+        ),
+    ):
+        assert_problem(answer, "invalid_query", parameter="filter")
+    body = orjson.dumps({"partitions": [{"topic": orders.name, "partition": 0, "offset": 0}], "filter": ["n=1"]})
+    assert_problem(await orders.gateway.send("POST", "/v1/fetch", body, JSON), "invalid_body")
+
+
+async def test_an_answer_that_caches_keep_is_one_of_its_filter(orders):
+    await orders.roll()
+    tags = {(await orders.fetch(offset=0, filter=one)).headers["ETag"] for one in ("key=eu-1", "key=eu-2")}
+    tags.add((await orders.fetch(offset=0)).headers["ETag"])
+    assert len(tags) == 3
