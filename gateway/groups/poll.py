@@ -84,8 +84,8 @@ class _Poll:
     async def answer(self) -> HttpResponse:
         """Returns the answer. Raises Problem, EngineError."""
         while True:
-            grant = await self._grant(())
-            storing = start_task(self._stored(grant))
+            first = grant = await self._grant(())
+            storing = start_task(self._stored(first))
             try:
                 grant = await self._with_starts(grant)
                 wanted = [self._wanted(one) for one in grant.assignment]
@@ -96,7 +96,8 @@ class _Poll:
                 if await self._has_moved(grant, parts):
                     continue
                 await storing
-                await self._stored(grant)
+                if grant is not first:
+                    await self._stored(grant)
                 return self._response(grant, wanted, parts)
             except EngineError as error:
                 if not has_moved(error) and not is_transient(error):

@@ -86,9 +86,10 @@ class Coordinator:
             given_up = [slot for slot, since in member.revoking.items() if slot not in kept and since <= epoch]
             release(group, member, given_up, now)
         self._alive(member, now)
-        settings = group.settings
+        session_ms = member.session_timeout_ms
+        heartbeat_ms = min(group.settings.heartbeat_ms, session_ms // 2)
         read = positions.assignment(group, member, {})
-        return Membership(member.member_id, member.epoch, read, settings.heartbeat_ms, member.session_timeout_ms)
+        return Membership(member.member_id, member.epoch, read, heartbeat_ms, session_ms)
 
     def poll(self, call: PollCall, now: Now, source: TopicSource) -> Grant:
         """Commits the delivery of the token, takes what was revoked, and returns what the member may read.

@@ -142,6 +142,39 @@ def _mend_fetch_many(case: Any) -> None:
     case.body.pop("wait_ms", None)
 
 
+def _mend_heartbeat(case: Any) -> None:
+    """A member that joins names its topics, one that stays names itself. Their topic exists."""
+    case.body = {**case.body, "topics": [TOPIC]}
+    if case.body.get("member_epoch"):
+        case.body.setdefault("member_id", "m")
+
+
+def _mend_poll(case: Any) -> None:
+    """A member reads a topic that exists, waits for nothing, and has no token of its own making."""
+    case.body = {name: value for name, value in case.body.items() if name not in ("token", "wait_ms")}
+    case.body["topics"] = [TOPIC]
+
+
+def _mend_offsets(case: Any) -> None:
+    """Name each partition once, and a member with its epoch."""
+    given = case.body["offsets"][:TOPIC_PARTITIONS]
+    case.body["offsets"] = [{**one, "topic": TOPIC, "partition": number} for number, one in enumerate(given)]
+    if ("member_id" in case.body) != ("member_epoch" in case.body):
+        case.body |= {"member_id": "m", "member_epoch": 1}
+
+
+def _mend_reset(case: Any) -> None:
+    """Keep exactly one of the ways to move a group."""
+    given = [name for name in ("to", "ago_ms", "shift", "offsets") if name in case.body]
+    case.body = {name: value for name, value in case.body.items() if name not in given[1:]}
+    if not given:
+        case.body["to"] = "earliest"
+    if "offsets" in case.body:
+        _mend_offsets(case)
+        case.body.pop("member_id", None)
+        case.body.pop("member_epoch", None)
+
+
 def _records(case: Any) -> list[dict[str, Any]]:
     return case.body.get("records", []) if isinstance(case.body, dict) else []
 
@@ -163,6 +196,10 @@ _MENDS = {
     "produce": _mend_produce,
     "produce_to_partition": _mend_produce,
     "produce_many": _mend_produce_many,
+    "group_heartbeat": _mend_heartbeat,
+    "group_poll": _mend_poll,
+    "commit_group_offsets": _mend_offsets,
+    "reset_group": _mend_reset,
 }
 
 
