@@ -89,3 +89,45 @@ class Admin(Generic[ResultT]):
     def balance(self, is_applied: bool = False) -> ResultT:
         """Return moves that spread bytes over the nodes, and with `is_applied` start them."""
         return self._call(api.balance(is_applied))
+
+    def list_groups(self) -> ResultT:
+        return self._call(api.list_groups())
+
+    def describe_group(self, group: str) -> ResultT:
+        """Return a group's members, positions and lag."""
+        return self._call(api.describe_group(group))
+
+    def configure_group(self, group: str, config: Mapping[str, Any]) -> ResultT:
+        """Create a group or change the settings named in `config`; None restores a default."""
+        return self._call(api.configure_group(group, config))
+
+    def delete_group(self, group: str) -> ResultT:
+        return self._call(api.delete_group(group))
+
+    def leave_group(self, group: str, member_id: str) -> ResultT:
+        """Remove a member; its partitions go to the others at once."""
+        return self._call(api.leave_group(group, member_id))
+
+    def group_offsets(self, group: str) -> ResultT:
+        return self._call(api.group_offsets(group))
+
+    def commit_offsets(self, group: str, offsets: Sequence[Mapping[str, Any]], *, is_forced: bool = False) -> ResultT:
+        """Commit positions without membership: dicts with `topic`, `partition` and `offset`."""
+        return self._call(api.commit_offsets(group, offsets, is_forced))
+
+    def reset_group(
+        self,
+        group: str,
+        *,
+        to: str | int | None = None,
+        ago_ms: int | None = None,
+        shift: int | None = None,
+        offsets: Sequence[Mapping[str, Any]] | None = None,
+        topics: Sequence[str] | None = None,
+        is_dry_run: bool = False,
+        is_forced: bool = False,
+    ) -> ResultT:
+        """Move a group by one of `to`, `ago_ms`, `shift` and `offsets`. `is_dry_run` only returns the outcome."""
+        ways = {"to": to, "ago_ms": ago_ms, "shift": shift, "offsets": offsets, "topics": topics}
+        wish = {name: value for name, value in ways.items() if value is not None}
+        return self._call(api.reset_group(group, {**wish, "dry_run": is_dry_run, "force": is_forced}))

@@ -81,5 +81,41 @@ def balance(is_applied: bool) -> Request:
     return _with_json("POST", "/v1/cluster/balance", {"apply": is_applied})
 
 
+def list_groups() -> Request:
+    return Request("GET", "/v1/groups")
+
+
+def describe_group(group: str) -> Request:
+    return Request("GET", _group_path(group))
+
+
+def configure_group(group: str, config: Mapping[str, Any]) -> Request:
+    return _with_json("PUT", _group_path(group), {"config": config})
+
+
+def delete_group(group: str) -> Request:
+    return Request("DELETE", _group_path(group))
+
+
+def leave_group(group: str, member_id: str) -> Request:
+    return Request("DELETE", f"{_group_path(group)}/members/{quote(member_id, safe='')}")
+
+
+def group_offsets(group: str) -> Request:
+    return Request("GET", f"{_group_path(group)}/offsets")
+
+
+def commit_offsets(group: str, offsets: Sequence[Mapping[str, Any]], is_forced: bool) -> Request:
+    return _with_json("PUT", f"{_group_path(group)}/offsets", {"offsets": list(offsets), "force": is_forced})
+
+
+def reset_group(group: str, wish: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/reset", wish)
+
+
+def _group_path(group: str) -> str:
+    return f"/v1/groups/{quote(group, safe='')}"
+
+
 def _with_json(method: str, path: str, document: Mapping[str, Any]) -> Request:
     return Request(method, path, {}, orjson.dumps(document), {"Content-Type": JSON_TYPE})

@@ -1,0 +1,165 @@
+"""`penstock group`: lists, describes, resets and deletes consumer groups."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import orjson
+
+from penstock.cli.failures import Failure
+from penstock.cli.groups import AliasGroup
+from penstock.cli.node import Node, node_options, shared_options
+from penstock.cli.output import (
+    Column,
+    format_bytes,
+    format_duration,
+    print_facts,
+    print_json,
+    print_note,
+    print_table,
+)
+from penstock.transport.exchange import Json
+
+
+@click.group(cls=AliasGroup)
+@shared_options
+def group(**_: object) -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@group.command("list")
+@node_options
+def list_groups(node: Node, as_json: bool) -> None:
+    """List all groups."""
+    document = node.once().list_groups()
+    if as_json:
+        print_json(document)
+    elif not document["groups"]:
+        print_note("There are no groups. The first member of a group creates it.")
+    else:
+        rows = [(one["group"], one["state"], one["members"]) for one in document["groups"]]
+        print_table([Column("group", is_text=True), Column("state", is_text=True), Column("members")], rows)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@node_options
+def describe(name: str, node: Node, as_json: bool) -> None:
+    """Show a group's members, positions and lag."""
+    described = node.once().describe_group(name)
+    if as_json:
+        print_json(described)
+        return
+    partitions = described["partitions"]
+    lag = sum(one["lag"] or 0 for one in partitions)
+    print_facts([("group", name), ("state", described["state"]), ("members", len(described["members"])), ("lag", lag)])
+    if described["members"]:
+        click.echo()
+        columns = [Column("member", is_text=True), Column("client", is_text=True), Column("partitions")]
+        print_table([*columns, Column("to give up")], [_member(one) for one in described["members"]])
+    if partitions:
+        click.echo()
+        columns = [Column("topic", is_text=True), Column("partition"), Column("member", is_text=True), Column("offset")]
+        columns += [Column("high\nwatermark"), Column("lag"), Column("lag bytes"), Column("behind")]
+        print_table(columns, [_partition(one) for one in partitions])
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option("--to-earliest", is_flag=True, help="To the first records.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-time", metavar="TIME", help="To the first records at or after a time: RFC 3339 or milliseconds.")
+@click.option("--shift", type=int, metavar="RECORDS", help="So many records on, or back if it is negative.")
+@click.option(
+    "--from-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="To the positions of a JSON file, in the form of GET /v1/groups/{group}/offsets.",
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic. May be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only show the outcome.")
+@click.option("--force", is_flag=True, help="Reset though the group has members.")
+@node_options
+def reset(
+    name: str, to_earliest: bool, to_latest: bool, to_time: str | None, shift: int | None, from_file: Path | None,
+    topics: tuple[str, ...], dry_run: bool, force: bool, node: Node, as_json: bool,
+) -> None:  # fmt: skip
+    """Move a group to other positions, and show them.
+
+    \f
+    Raises click.UsageError, Failure.
+    """
+    ways = [to_earliest, to_latest, to_time is not None, shift is not None, from_file is not None]
+    if sum(ways) != 1:
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-time, --shift and --from-file")
+    time: str | int | None = int(to_time) if to_time is not None and to_time.isdecimal() else to_time
+    document = node.once().reset_group(
+        name,
+        to="earliest" if to_earliest else "latest" if to_latest else time,
+        shift=shift,
+        offsets=None if from_file is None else _positions(from_file),
+        topics=list(topics) or None,
+        is_dry_run=dry_run,
+        is_forced=force,
+    )
+    if as_json:
+        print_json(document)
+        return
+    rows = [
+        (one["topic"], one["partition"], _shown(one["previous_offset"]), one["offset"]) for one in document["offsets"]
+    ]
+    print_table([Column("topic", is_text=True), Column("partition"), Column("from"), Column("to")], rows)
+    if dry_run:
+        print_note("Nothing was changed.")
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@node_options
+def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
+    """Delete a group with its positions.
+
+    \f
+    Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
+    """
+    if not is_sure:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "delete needs --yes if standard input is not a terminal", click.get_current_context()
+            )
+        if not click.confirm(f"Delete group {name} and its positions?", err=True):
+            raise Failure("nothing was deleted")
+    node.once().delete_group(name)
+    if as_json:
+        print_json({"group": name, "deleted": True})
+    else:
+        click.echo(f"Deleted group {name}.")
+
+
+def _positions(path: Path) -> list[Json]:
+    """Return the positions of a file. Raises Failure."""
+    try:
+        document = orjson.loads(path.read_bytes())
+        return [{name: one[name] for name in ("topic", "partition", "offset")} for one in document["offsets"]]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        text = f'{path} is not of the form {{"offsets": [{{"topic": …, "partition": …, "offset": …}}]}}'
+        raise Failure(text) from None
+
+
+def _member(one: Json) -> tuple[object, ...]:
+    client = one["client_id"] or one["client_address"]
+    return one["member_id"], client, len(one["assignment"]), len(one["revoking"])
+
+
+def _partition(one: Json) -> tuple[object, ...]:
+    lag_bytes = "-" if one["lag_bytes"] is None else format_bytes(one["lag_bytes"])
+    behind = "-" if one["lag_ms"] is None else format_duration(one["lag_ms"])
+    positions = (_shown(one[name]) for name in ("offset", "high_watermark", "lag"))
+    return one["topic"], one["partition"], one["member_id"] or "-", *positions, lag_bytes, behind
+
+
+def _shown(value: int | None) -> object:
+    return "-" if value is None else value
