@@ -86,6 +86,12 @@ class RecordTooLarge(Invalid):
     code = "record_too_large"
 
 
+class TableTooLarge(EngineError):
+    """The index of a table needs more memory than `table_memory_bytes`. Raise it."""
+
+    code = "table_too_large"
+
+
 class UnknownTopic(EngineError):
     """No topic of that name. Create it first."""
 

@@ -117,6 +117,13 @@ class ServerSettings:
         why="The memory for the keys of one round of compaction: 32 bytes each, 160 without the compiled codec. With "
         "more keys a log takes several rounds.",
     )
+    table_memory_bytes: int = setting(
+        256 * MIB,
+        minimum=MIB,
+        maximum=64 * GIB,
+        why="The memory of a shard for the keys of compacted topics that are read by key: 32 to 64 bytes each, 160 "
+        "without the compiled codec. The keys of the partition that was read the longest ago go first.",
+    )
     log_level: str = setting(
         "warning",
         choices=("debug", "info", "warning", "error"),

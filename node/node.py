@@ -29,6 +29,7 @@ from gateway.fetch import partition_reads
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.fetch import follower_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
+from gateway.fetch.table_reads import table_calls
 from gateway.groups.bounds import lag_calls
 from gateway.groups.calls import Coordinators, group_calls
 from gateway.groups.context import GroupContext
@@ -133,6 +134,7 @@ class Node:
         self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock)
         calls = [
             *partition_reads.partition_calls(self.reads),
+            *table_calls(self.reads, random.randbytes),
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),
             *lag_calls(self.reads, clock),

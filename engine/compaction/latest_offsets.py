@@ -39,6 +39,15 @@ class LatestOffsets(Protocol):
     def add(self, batch: Buffer, header: Header) -> None:
         """Add the keys of a batch; those of a malformed one are left out, so that nothing is removed for them."""
 
+    def find(self, key: bytes) -> int | None:
+        """Return the last offset of a key; None if it has none."""
+
+    def grow(self) -> None:
+        """Make room for more keys, twice as many at least."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
     def kept(self, batch: Buffer, header: Header, expired_below: int, *, keeps_first: bool) -> Kept:
         """Return the records of a batch that stay: the last ones of their keys, and those without a key.
 
@@ -75,6 +84,22 @@ class CompiledOffsets:
         assert added >= 0, "the caller has looked at the room"
         self._free -= added
 
+    def find(self, key: bytes) -> int | None:
+        assert penstock_codec.native is not None
+        offset = penstock_codec.native.latest_find(self._slots, self._hash_key, key)
+        return None if offset < 0 else offset
+
+    def grow(self) -> None:
+        assert penstock_codec.native is not None
+        larger = bytearray(2 * len(self._slots))
+        penstock_codec.native.latest_grow(larger, self._slots, self._hash_key)
+        self._free += len(self._slots) // _SLOT_BYTES * 3 // 4
+        self._slots = larger
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._slots)
+
     def kept(self, batch: Buffer, header: Header, expired_below: int, *, keeps_first: bool) -> Kept:
         """Keep records as the protocol says. Raises InvalidBatch."""
         assert penstock_codec.native is not None
@@ -108,6 +133,16 @@ class PythonOffsets:
         except InvalidBatch:
             return
         self._offsets |= found
+
+    def find(self, key: bytes) -> int | None:
+        return self._offsets.get(self._digest(key))
+
+    def grow(self) -> None:
+        self._keys_max *= 2
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._offsets) * PYTHON_ENTRY_BYTES
 
     def kept(self, batch: Buffer, header: Header, expired_below: int, *, keeps_first: bool) -> Kept:
         view = memoryview(batch)

@@ -40,6 +40,7 @@ NEEDS: dict[str, Right | Requirement] = {
     "fetch": Right.READ,
     "tail_topic": Right.READ,
     "find_offsets": Right.READ,
+    "read_table_key": Right.READ,
     "fetch_many": Requirement.AUTHENTICATED,
     "list_topics": Requirement.AUTHENTICATED,
     "describe_topic": Requirement.SEES,

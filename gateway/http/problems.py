@@ -56,6 +56,7 @@ KINDS: dict[str, Kind] = {
     "unknown_partition": Kind(404, "There is no such partition"),
     "unknown_group": Kind(404, "There is no such group"),
     "unknown_member": Kind(404, "The group has no such member"),
+    "unknown_key": Kind(404, "The table has no such key"),
     "not_found": Kind(404, "There is nothing at this path"),
     "method_not_allowed": Kind(405, "The path does not take this method"),
     "not_acceptable": Kind(406, "None of the accepted media types can be given"),
@@ -67,6 +68,7 @@ KINDS: dict[str, Kind] = {
     "group_not_empty": Kind(409, "The group has members"),
     "too_many_members": Kind(409, "The group or the coordinator has its maximum"),
     "no_committed_offset": Kind(409, "The group has no position to begin at"),
+    "topic_not_compacted": Kind(409, "The topic is not a table"),
     "no_other_node": Kind(409, "There is no other node to take over"),
     "sequence_gap": Kind(409, "The records are not the next of their sequence", retryable=True),
     "duplicate_older_than_window": Kind(409, "The records were stored before the remembered batches"),
@@ -105,6 +107,7 @@ KINDS: dict[str, Kind] = {
     "not_enough_replicas": Kind(503, "Too few replicas are in sync to append", retryable=True),
     "too_few_nodes": Kind(503, "Too few nodes are alive for the replication factor", retryable=True),
     "offset_not_available": Kind(503, "A new leader does not know the high watermark yet", retryable=True),
+    "table_loading": Kind(503, "The keys of the table are read from the log", retryable=True),
     "store_unavailable": Kind(503, "The object store cannot be reached", retryable=True),
     "ack_timeout": Kind(504, "Not acknowledged in time", retryable=True, no_side_effects=False),
     "leadership_lost": Kind(504, "Leadership moved before the acknowledgement", retryable=True, no_side_effects=False),
@@ -113,6 +116,7 @@ KINDS: dict[str, Kind] = {
     ),
     "unsupported_http_version": Kind(505, "The version of HTTP is not known"),
     "storage_full": Kind(507, "No space is left", retryable=True),
+    "table_too_large": Kind(507, "The keys of the table need more memory than allowed"),
 }
 
 

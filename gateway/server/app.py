@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.admin import cluster_operations, fencing, operations, producers, topics
 from gateway.admin.context import ADMIN
-from gateway.fetch import fetch, fetch_many, tail
+from gateway.fetch import fetch, fetch_many, table, tail
 from gateway.fetch.context import FETCH
 from gateway.groups import administration, membership, offsets, poll
 from gateway.groups.context import GROUPS
@@ -76,7 +76,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("DELETE", GROUP, administration.delete_group),
     ("POST", GROUP + "/reset", offsets.reset_group),
     ("GET", "/v1/topics/{topic}/table", not_built_yet),
-    ("GET", "/v1/topics/{topic}/table/{key}", not_built_yet),
+    ("GET", "/v1/topics/{topic}/table/{key}", table.read_table_key),
 ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from penstock.admin import api
+from penstock.admin.table import Table
 from penstock.transport.api import positions
 from penstock.transport.exchange import Request
 
@@ -56,6 +57,10 @@ class Admin(Generic[ResultT]):
     def roll_topic(self, topic: str) -> ResultT:
         """Seal the open segments now, so that they can be tiered."""
         return self._call(api.roll_topic(topic))
+
+    def table(self, topic: str) -> Table[ResultT]:
+        """Return a compacted topic, to be read by key: `client.table("prices").get("apples")`."""
+        return Table(topic, self._call)
 
     def tier_status(self, topic: str) -> ResultT:
         return self._call(api.tier_status(topic))

@@ -132,6 +132,45 @@ int64_t latest_add(struct latest *latest, const uint8_t *batch, size_t size)
     return added;
 }
 
+int64_t latest_find(const struct latest *latest, const uint8_t *key, size_t size)
+{
+    struct text text = {key, (int32_t)size};
+    const uint8_t *slot = size > INT32_MAX ? NULL : slot_of(latest, digest_of(latest->key, text));
+    return slot ? (int64_t)word_at(slot) - 1 : -1;
+}
+
+void latest_grow(struct latest *into, const struct latest *from)
+{
+    for (size_t index = 0; index < from->count; index++) {
+        const uint8_t *entry = from->slots + index * LATEST_SLOT_BYTES;
+        if (word_at(entry)) {
+            struct digest digest = {word_at(entry + 8), word_at(entry + 16)};
+            uint8_t *slot = slot_of(into, digest);
+            if (slot) {
+                memcpy(slot, entry, LATEST_SLOT_BYTES);
+            }
+        }
+    }
+}
+
+struct text record_at(const uint8_t *batch, size_t size, int64_t offset, int32_t *index)
+{
+    struct batch_header header;
+    const uint8_t *end = begin_batch(batch, size, &header), *at = batch + BATCH_HEADER_BYTES;
+    for (*index = 0; end && *index < header.record_count; ++*index) {
+        struct record record;
+        const uint8_t *begin = at;
+        at = record_read(at, end, &record);
+        if (!at || !has_place(&header, &record)) {
+            break;
+        }
+        if (header.base_offset + record.offset_delta == offset && at - begin <= INT32_MAX) {
+            return (struct text){begin, (int32_t)(at - begin)};
+        }
+    }
+    return (struct text){NULL, SPAN_NULL};
+}
+
 static bool stays(
     const struct latest *latest, const struct batch_header *header, const struct record *record, int64_t expired_below)
 {

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "output.h"
+#include "records.h"
 
 enum { LATEST_SLOT_BYTES = 24, LATEST_KEY_BYTES = 16 };
 
@@ -24,6 +25,16 @@ struct latest {
 /* Adds the keys of an uncompressed batch, and none of a malformed one. Returns how many are new; -1 if the table is
  * full, which the caller prevents. */
 int64_t latest_add(struct latest *latest, const uint8_t *batch, size_t size);
+
+/* Returns the last offset of a key; -1 if the table has none. */
+int64_t latest_find(const struct latest *latest, const uint8_t *key, size_t size);
+
+/* Copies the entries of a table into an empty one that is larger and has the same key. */
+void latest_grow(struct latest *into, const struct latest *from);
+
+/* Finds the record at an offset in an uncompressed batch. Returns its bytes, and its number in `index`; a null text if
+ * there is none before the first malformed record. */
+struct text record_at(const uint8_t *batch, size_t size, int64_t offset, int32_t *index);
 
 struct kept {
     struct output records; /* as they were */

@@ -17,6 +17,9 @@ static PyMethodDef methods[] = {
     {"columns", codec_columns, METH_VARARGS, codec_columns_doc},
     {"filter_records", codec_filter_records, METH_VARARGS, codec_filter_records_doc},
     {"latest_add", codec_latest_add, METH_VARARGS, codec_latest_add_doc},
+    {"latest_find", codec_latest_find, METH_VARARGS, codec_latest_find_doc},
+    {"latest_grow", codec_latest_grow, METH_VARARGS, codec_latest_grow_doc},
+    {"record_at", codec_record_at, METH_VARARGS, codec_record_at_doc},
     {"latest_keep", codec_latest_keep, METH_VARARGS, codec_latest_keep_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -24,7 +27,7 @@ static PyMethodDef methods[] = {
 static int prepare(PyObject *module)
 {
     crc_prepare();
-    return PyModule_AddIntConstant(module, "VERSION", 3); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 4); /* VERSION in penstock_codec/__init__.py */
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -60,6 +60,12 @@ extern const char codec_filter_records_doc[];
 PyObject *codec_filter_records(PyObject *module, PyObject *arguments);
 extern const char codec_latest_add_doc[];
 PyObject *codec_latest_add(PyObject *module, PyObject *arguments);
+extern const char codec_latest_find_doc[];
+PyObject *codec_latest_find(PyObject *module, PyObject *arguments);
+extern const char codec_latest_grow_doc[];
+PyObject *codec_latest_grow(PyObject *module, PyObject *arguments);
+extern const char codec_record_at_doc[];
+PyObject *codec_record_at(PyObject *module, PyObject *arguments);
 extern const char codec_latest_keep_doc[];
 PyObject *codec_latest_keep(PyObject *module, PyObject *arguments);
 

@@ -38,6 +38,22 @@ def test_both_keep_the_same_records(batches, expired_below, keeps_first):
         assert kept[0] == kept[1]
 
 
+@given(st.lists(RECORDS, min_size=1, max_size=9))
+def test_both_find_the_last_offset_of_a_key_however_much_they_grow(batches):
+    compiled, plain = CompiledOffsets(1, HASH_KEY), PythonOffsets(1, HASH_KEY)
+    last = {}
+    for at, records in enumerate(batches):
+        one = batch_of(records, 10 * at)
+        last |= {key: 10 * at + number for number, (key, _) in enumerate(records) if key is not None}
+        for latest in (compiled, plain):
+            while latest.room < len(records):
+                latest.grow()
+            latest.add(one, record_batch.read_header(one))
+    for key in [*last, b"none"]:
+        assert compiled.find(key) == plain.find(key) == last.get(key)
+    assert compiled.size_bytes * 3 // 4 // 24 - compiled.room == len(last)
+
+
 @given(RECORDS, st.data())
 def test_a_damaged_batch_supersedes_nothing_and_stays_whole(records, data):
     sound = batch_of([(b"a", b"1"), (b"b", b"1")], 0)

@@ -1,0 +1,60 @@
+"""One key of a compacted topic: parse, choose the partition as producers do, read there, answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import web
+from msgspec import Struct
+
+from gateway.fetch.context import FETCH
+from gateway.fetch.request import Offset, ValueForm
+from gateway.fetch.table_reads import READ_KEY, TableKey
+from gateway.http.caching import STATUS
+from gateway.http.problems import Problem
+from gateway.http.query import Number, Word, read_query
+from gateway.produce.partitioner import kafka_hash, unknown_partition
+from gateway.routing.leader_headers import check_leadership, leader_headers, read_leader_epoch
+
+
+class KeyQuery(Struct, frozen=True):
+    """The query of a read of one key."""
+
+    partition: Annotated[int | None, Number(0, 2**31 - 1)] = None
+    key: Annotated[str, Word(("text", "base64url"))] = "text"
+    at_least: Offset = None
+    wait_ms: Annotated[int, Number(0, 60_000)] = 0
+    value: ValueForm = None
+
+
+async def read_table_key(request: web.Request) -> web.Response:
+    """GET /v1/topics/{topic}/table/{key}. Raises Problem, EngineError."""
+    context, name, query = request.app[FETCH], request.match_info["topic"], read_query(request, KeyQuery)
+    key, record = _key(request, query.key), context.topics.topic(name).record
+    number = kafka_hash(key) % record.partitions if query.partition is None else query.partition
+    if number >= record.partitions:
+        raise unknown_partition(name, number, record.partitions)
+    await check_leadership(request, context.router, [(name, number)])
+    wait_ms = 0 if request.method == "HEAD" else query.wait_ms
+    if_none_match = request.headers.get("If-None-Match")
+    wanted = TableKey(key, query.at_least, wait_ms, query.value, if_none_match, read_leader_epoch(request))
+    headers, body = await context.router.call(READ_KEY, name, number, wanted, wait_ms=wait_ms)
+    if context.peers.has_others:
+        headers = headers | leader_headers(context.peers, record.topic_id, [number])
+    status = int(headers.get(STATUS, 200))
+    shown = {header: text for header, text in headers.items() if header != STATUS}
+    return web.Response(body=body, status=status, headers=shown)
+
+
+def _key(request: web.Request, form: str) -> bytes:
+    """Returns the key in the path. Raises Problem invalid_query."""
+    raw = unquote_to_bytes(request.rel_url.raw_path.rpartition("/")[2])
+    if form == "text":
+        return raw
+    try:
+        return base64.b64decode(raw + b"=" * (-len(raw) % 4), b"-_", validate=True)
+    except binascii.Error:
+        raise Problem("invalid_query", "the key in the path is not base64url", parameter="key") from None
