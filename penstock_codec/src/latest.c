@@ -161,7 +161,7 @@ struct text record_at(const uint8_t *batch, size_t size, int64_t offset, int32_t
         struct record record;
         const uint8_t *begin = at;
         at = record_read(at, end, &record);
-        if (!at || !has_place(&header, &record)) {
+        if (!at || !record_has_place(&header, &record)) {
             break;
         }
         if (header.base_offset + record.offset_delta == offset && at - begin <= INT32_MAX) {
