@@ -156,7 +156,7 @@ void latest_grow(struct latest *into, const struct latest *from)
 struct text record_at(const uint8_t *batch, size_t size, int64_t offset, int32_t *index)
 {
     struct batch_header header;
-    const uint8_t *end = begin_batch(batch, size, &header), *at = batch + BATCH_HEADER_BYTES;
+    const uint8_t *end = batch_records_end(batch, size, &header), *at = batch + BATCH_HEADER_BYTES;
     for (*index = 0; end && *index < header.record_count; ++*index) {
         struct record record;
         const uint8_t *begin = at;
