@@ -33,9 +33,12 @@ from gateway.groups.core.values import (
     Row,
     Setting,
     Slot,
+    TopicSize,
     TopicSource,
     slots_of,
 )
+
+IDLE_LOOK_MS = 60_000  # between two looks for groups to forget: their retention is a minute at least
 
 
 class Coordinator:
@@ -46,6 +49,7 @@ class Coordinator:
         self.woken: set[tuple[str, str]] = set()
         self._limits = limits
         self._touched: dict[str, Group] = {}
+        self._idle_look_ms = 0
 
     def __repr__(self) -> str:
         return (
@@ -197,15 +201,23 @@ class Coordinator:
 
     def sweep(self, now: Now, source: TopicSource) -> None:
         """Removes members and groups whose time is over, and follows topics that came, grew or went."""
+        sizes: dict[str, TopicSize | None] = {}  # each topic is looked up once, however many groups read it
+        looks_for_idle = now.steady_ms >= self._idle_look_ms
+        if looks_for_idle:
+            self._idle_look_ms = now.steady_ms + IDLE_LOOK_MS
         for group in list(self.groups.values()):
             if not group.members:
-                if group.last_active_ms() + group.settings.offsets_retention_ms <= now.wall_ms:
+                if looks_for_idle and self._is_idle(group, now):
                     self._delete(group)
                 continue
             if gone := membership.expired(group, now):
                 membership.remove(self._touch(group), gone, now, source)
-            if any(source.find(topic) != size for topic, size in group.sizes.items()):
-                rebalance(self._touch(group), now, source)
+            for topic, size in group.sizes.items():
+                if topic not in sizes:
+                    sizes[topic] = source.find(topic)
+                if sizes[topic] != size:
+                    rebalance(self._touch(group), now, source)
+                    break
 
     def wait(self, name: str, member_id: str, now: Now, change: int) -> int | None:
         """Counts an open poll (`change` 1) or its end (-1). Returns the member's version; None: it is not a member."""
@@ -297,6 +309,9 @@ class Coordinator:
                 membership.know(group, one.topic, KnownTopic(size.topic_id, size.partitions))
                 if group.members:
                     rebalance(group, now, source)
+
+    def _is_idle(self, group: Group, now: Now) -> bool:
+        return group.last_active_ms() + group.settings.offsets_retention_ms <= now.wall_ms
 
     def _alive(self, member: Member, now: Now) -> None:
         member.session_ends_ms = now.steady_ms + member.session_timeout_ms

@@ -173,9 +173,9 @@ def _changed(group: Group, member: Member) -> None:
 
 def expired(group: Group, now: Now) -> list[str]:
     """Returns the members whose session is over, or that keep revoked partitions for too long."""
-    return [
-        member.member_id
-        for member in group.members.values()
-        if (not member.waiting and member.session_ends_ms <= now.steady_ms)
-        or (member.rebalance_ends_ms is not None and member.rebalance_ends_ms <= now.steady_ms)
-    ]
+    gone = []
+    for member in group.members.values():
+        is_silent = member.session_ends_ms <= now.steady_ms and not member.waiting
+        if is_silent or (member.rebalance_ends_ms is not None and member.rebalance_ends_ms <= now.steady_ms):
+            gone.append(member.member_id)
+    return gone

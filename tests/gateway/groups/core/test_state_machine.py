@@ -7,14 +7,27 @@ delivery that begins at the committed position; and a replay that gives the same
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from engine.errors import EngineError
+from gateway.groups.core import coordinator, positions, state
+from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.errors import MemberFenced, StaleToken, UnknownMember
-from gateway.groups.core.values import Grant, Slot, Token, TopicSize
+from gateway.groups.core.membership import reconcile
+from gateway.groups.core.state import Group, Member
+from gateway.groups.core.values import Grant, Now, ResetCall, Slot, Token, TopicSize, TopicSource
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, replayed, snapshot
 
 MEMBERS = ("a", "b", "c")
@@ -32,19 +45,26 @@ class Groups(RuleBasedStateMachine):
         self.given: set[tuple[Slot, int]] = set()
         self.committed: dict[Slot, int] = {}
         self.epochs: dict[str, int] = {}
+        self.resets = 0
 
     @rule(member=members, count=st.integers(0, 3), is_lost=st.booleans(), age=st.integers(0, 2))
     def poll(self, member: str, count: int, is_lost: bool, age: int) -> None:
         """Poll with one of the last tokens or none; a lost answer leaves the member with what it had."""
         known = self.tokens[member]
         token = known[-age] if 0 < age <= len(known) else None
+        group = self._group()
+        owners = {} if group is None else dict(group.owners)
+        before = {} if group is None else dict(group.offsets)
         try:
             grant = self.stage.poll(member, token)
         except StaleToken:
             known.clear()
             return
         if token is not None:
+            assert token.resets == self.resets, "a token from before a reset was accepted"
             self._present(token)
+            moved = {slot for slot, found in self.stage.core.groups[GROUP].offsets.items() if found != before.get(slot)}
+            assert all(owners.get(slot, member) == member for slot in moved), "a member has committed what it lost"
         self._check_positions(grant, token)
         if not is_lost:
             self._deliver(member, grant, count)
@@ -91,6 +111,7 @@ class Groups(RuleBasedStateMachine):
         self.stage.reset(number, offset, force=True)
         slot = Slot("t", number)
         self.committed[slot] = offset
+        self.resets += 1
         self.given |= {(slot, one) for one in range(offset)}
 
     @rule()
@@ -162,6 +183,37 @@ class Groups(RuleBasedStateMachine):
 
 Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestGroups = Groups.TestCase
+
+
+def _lends(group: Group, member: Member, slots: Iterable[Slot], now: Now) -> None:
+    """Free what a member gives up, and let the member keep it."""
+    for slot in slots:
+        group.owners.pop(slot, None)
+    reconcile(group, now)
+
+
+def _forgets_resets(core: Coordinator, call: ResetCall, now: Now, source: TopicSource) -> None:
+    ORIGINAL_RESET(core, call, now, source)
+    core.groups[call.group].resets = 0
+
+
+ORIGINAL_RESET = Coordinator.reset
+MUTANTS = {
+    "a position goes back": (positions, "_is_committed", lambda group, position: False),
+    "a partition has two owners": (coordinator, "release", _lends),
+    "a member commits what it lost": (Member, "epoch_of", lambda member, slot: 0),
+    "a token survives a reset": (Coordinator, "reset", _forgets_resets),
+    "revoked partitions are not stored": (state, "_nested", lambda epochs: {}),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, what, mutant = MUTANTS[name]
+    monkeypatch.setattr(where, what, mutant)
+    quick = settings(max_examples=300, stateful_step_count=25, deadline=None, phases=[Phase.generate], database=None)
+    with pytest.raises((AssertionError, KeyError)):
+        run_state_machine_as_test(Groups, settings=quick)
 
 
 @pytest.mark.parametrize("seed", range(3))
