@@ -154,7 +154,9 @@ class _Poll:
             reading = changing if many is None else start_task(many.wait(1, left_ms / 1000))
             try:
                 await asyncio.wait([changing, reading], return_when=asyncio.FIRST_COMPLETED)
-                return changing.done() and changing.result() is True and self._budget.wait_left_ms > 0
+                if self._context.lifecycle.is_draining or not changing.done():
+                    return False  # a node that stops answers with what there is
+                return changing.result() and self._budget.wait_left_ms > 0
             finally:
                 changing.cancel()
                 reading.cancel()

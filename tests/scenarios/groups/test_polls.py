@@ -77,6 +77,16 @@ async def test_a_poll_without_partitions_waits_to_its_deadline(group, topic):
     assert time.monotonic() - began >= 0.14
 
 
+@in_process_only
+async def test_a_node_that_stops_answers_open_polls(group, topic):
+    """One poll has a partition, the other has none."""
+    await group.polled("a", topics=[topic.name])
+    waiting = [asyncio.ensure_future(group.polled(one, topics=[topic.name], wait_ms=20_000)) for one in "ab"]
+    await asyncio.sleep(0.05)
+    await topic.gateway.node.drain()
+    assert [one["assigned"] for one in await asyncio.wait_for(asyncio.gather(*waiting), 2)] == [1, 0]
+
+
 async def test_max_records_and_the_token_go_together(group, topic):
     await topic.post_lines("1", "2", "3")
     token, seen = None, []
