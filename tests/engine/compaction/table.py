@@ -26,6 +26,7 @@ class Table:
 
     def __init__(self, memory_bytes: int = 1 << 20) -> None:
         self.sent: dict[int, Sent] = {}
+        self.sent_ms: dict[int, int] = {}
         self.acknowledged_end = 0
         self.memory_bytes = memory_bytes
 
@@ -34,6 +35,7 @@ class Table:
         partition = node.shard.partition("t", 0)
         begin = partition.log_end
         self.sent |= {begin + at: record for at, record in enumerate(records)}
+        self.sent_ms |= dict.fromkeys(range(begin, begin + len(records)), node.clock.steady_ms())
         rows = [(5 + at, key, value, []) for at, (key, value) in enumerate(records)]
         appended = node.append(partition, record_batch.encode(rows, codec), Acks.ALL)
         self.acknowledged_end = (await node.acknowledged(partition, appended, Acks.ALL)).end
@@ -78,6 +80,11 @@ class Table:
         offsets = [one.offset for one in found]
         assert offsets == sorted(set(offsets))
         assert all(self.sent[one.offset] == (one.key, one.value) for one in found)
+        last = {key: offset for offset, (key, _) in self.sent.items() if offset < end}
+        fresh_ms = node.clock.steady_ms() - int(str(SETTINGS["delete_retention_ms"]))
+        for offset in last.values():
+            is_seen_by_all = self.sent[offset][1] is None and self.sent_ms[offset] <= fresh_ms
+            assert offset in offsets or is_seen_by_all, "a last record, or a tombstone within its retention, has gone"
         assert fold((one.key, one.value) for one in found) == fold(
             record for offset, record in self.sent.items() if offset < end
         )
