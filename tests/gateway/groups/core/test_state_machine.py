@@ -211,7 +211,14 @@ MUTANTS = {
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, what, mutant = MUTANTS[name]
     monkeypatch.setattr(where, what, mutant)
-    quick = settings(max_examples=300, stateful_step_count=25, deadline=None, phases=[Phase.generate], database=None)
+    quick = settings(
+        max_examples=300,
+        stateful_step_count=25,
+        deadline=None,
+        phases=[Phase.generate],
+        database=None,
+        derandomize=True,
+    )
     with pytest.raises((AssertionError, KeyError)):
         run_state_machine_as_test(Groups, settings=quick)
 
