@@ -128,11 +128,12 @@ async def ingest(store: str, topic: str, output: Path, directory: Path) -> Inges
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Send SIGTERM to the process group, then SIGKILL. `wait` returns when all its processes have closed the pipe."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
-                await process.wait()
-                return
+    """Send SIGTERM to the process group; when its leader has ended, or is late, kill what is left of it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
