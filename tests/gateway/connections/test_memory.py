@@ -73,7 +73,7 @@ def test_serving_settles_the_allocators_first_and_leaves_what_the_operator_has_s
         "real = m.configure_allocators\n"
         "def settle():\n    assert 'httptools' not in sys.modules\n    real()\n"
         "m.configure_allocators = settle\n"
-        "import node.commands.serve\nassert 'httptools' in sys.modules\n"
+        "import node.commands.serve, node.processes.server\nassert 'httptools' in sys.modules\n"
         f"print([os.environ[name] for name in {names}])"
     )
     found = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
