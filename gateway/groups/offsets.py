@@ -118,8 +118,10 @@ async def reset_group(request: web.Request) -> web.Response:
 async def _moved(
     request: web.Request, context: GroupContext, wish: ResetRequest, view: GroupView
 ) -> tuple[Position, ...]:
-    """Returns the positions of a reset: of the given topics, else of all that the group has read."""
-    places = [(one.topic, one.partition) for one in view.offsets]
+    """Returns the positions of a reset: of the given topics, else of all that the group has read and that exist."""
+    for topic in {one.topic for one in view.offsets}:
+        await context.topics.refresh(topic)
+    places = [(one.topic, one.partition) for one in view.offsets if context.topics.get(one.topic) is not None]
     if wish.topics is not UNSET:
         places = [
             (name, number) for name in wish.topics for number in range(context.topics.topic(name).record.partitions)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core import membership, positions
-from gateway.groups.core.errors import GroupNotEmpty, GroupsFull, UnknownGroup
+from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull, UnknownGroup
 from gateway.groups.core.membership import check_epoch, find_member, rebalance, release
 from gateway.groups.core.settings import CoordinatorLimits
 from gateway.groups.core.state import Group, KnownTopic, Member, replay
@@ -142,9 +142,10 @@ class Coordinator:
     def commit(self, call: CommitCall, now: Now, source: TopicSource) -> None:
         """Commits positions; without a member it creates the group.
 
-        Raises GroupNotEmpty, UnknownMember, MemberFenced, GroupsFull.
+        Raises GroupNotEmpty, UnknownMember, MemberFenced, GroupsFull, CoordinatorMoved.
         """
         group = self._group_of_member(call.group, is_join=call.member_id is None)
+        _check_topics(call.positions, source)
         positions.check_room(group, call.positions, self._limits)
         if call.member_id is not None:
             member = find_member(group, call.member_id)
@@ -157,15 +158,19 @@ class Coordinator:
         self._add(group)
 
     def reset(self, call: ResetCall, now: Now, source: TopicSource) -> None:
-        """Sets positions in any direction, and ends all tokens. Raises GroupNotEmpty, UnknownGroup."""
+        """Sets positions in any direction, and ends all tokens; commits of earlier epochs are fenced.
+
+        Raises GroupNotEmpty, UnknownGroup, GroupsFull, CoordinatorMoved.
+        """
         group = self._touch(self.find(call.group))
         if not call.force:
             _check_empty(group, "stop its members first, or reset with force")
+        _check_topics(call.positions, source)
         positions.check_room(group, call.positions, self._limits)
         self._know(group, call.positions, now, source)
         positions.store(group, call.positions, now)
         group.resets += 1
-        group.is_changed = True
+        membership.fence(group, [one.slot for one in call.positions])
         for member in group.members.values():
             member.version += 1
             self.woken.add((group.name, member.member_id))
@@ -315,6 +320,19 @@ class Coordinator:
 
     def _alive(self, member: Member, now: Now) -> None:
         member.session_ends_ms = now.steady_ms + member.session_timeout_ms
+
+
+def _check_topics(found: Iterable[Position], source: TopicSource) -> None:
+    """Checks that the topics are those that the sender of a call knows. Raises CoordinatorMoved: it calls again.
+
+    Some processes learn of a new topic later than others; until then its positions could not be kept.
+    """
+    for one in found:
+        size = source.find(one.topic)
+        if size is None or size.topic_id != one.topic_id:
+            raise CoordinatorMoved(
+                f"the coordinator does not know the topic {one.topic!r} of that id (any more, or yet)"
+            )
 
 
 def _check_empty(group: Group, hint: str) -> None:

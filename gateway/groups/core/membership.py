@@ -121,11 +121,14 @@ def aim(group: Group, source: TopicSource) -> None:
 
 
 def know(group: Group, topic: str, found: KnownTopic) -> None:
-    """Notes a topic of the group. One of another id than before is new: positions and owners of the old one go."""
+    """Notes a topic of the group. One of another id than before is new: positions and owners of the old one go.
+
+    All partitions of such a topic were added after the group began to read it, so none of them has a past.
+    """
     known = group.topics.get(topic)
     if known is not None and known.topic_id == found.topic_id:
         return
-    group.topics[topic] = found
+    group.topics[topic] = found if known is None else KnownTopic(found.topic_id, 0)
     group.is_changed = True
     for slot in [slot for slot in group.offsets if slot.topic == topic]:
         del group.offsets[slot]
@@ -137,6 +140,19 @@ def know(group: Group, topic: str, found: KnownTopic) -> None:
             member.assigned.pop(slot, None)
             member.revoking.pop(slot, None)
             _changed(group, member)
+
+
+def fence(group: Group, slots: Iterable[Slot]) -> None:
+    """Begins an epoch for the owners of some partitions, which stay: their commits of earlier epochs are fenced."""
+    group.epoch += 1
+    group.is_changed = True
+    for slot in slots:
+        if (member_id := group.owners.get(slot)) is None:
+            continue
+        member = group.members[member_id]
+        owned = member.assigned if slot in member.assigned else member.revoking
+        owned[slot] = group.epoch
+        _changed(group, member)
 
 
 def reconcile(group: Group, now: Now) -> None:

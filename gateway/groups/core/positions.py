@@ -54,7 +54,7 @@ def check_member_commit(group: Group, member: Member, epoch: int, positions: Ite
     check_epoch(group, member, epoch)
     for position in positions:
         owned = member.epoch_of(position.slot)
-        if owned is None or epoch < owned:
+        if owned is None or epoch < owned or not _is_of_topic(group, position):
             raise MemberFenced(
                 f"member {member.member_id!r} does not own partition {position.partition} of topic "
                 f"{position.topic!r} in epoch {epoch}",

@@ -101,6 +101,16 @@ async def test_a_reset_ends_tokens_and_needs_an_empty_group(group, topic):
     assert values(await group.polled("a")) == [1, 2]
 
 
+async def test_a_reset_of_all_leaves_out_what_was_deleted(group, new_topic):
+    kept, gone = await new_topic(1), await new_topic(1)
+    await kept.post_lines("1")
+    ok(await group.send("PUT", "/offsets", {"offsets": [entry(kept, 0, 1), entry(gone, 0, 0)]}))
+    assert (await group.gateway.send("DELETE", f"/v1/topics/{gone.name}")).status == 204
+    assert [row["topic"] for row in ok(await group.send("POST", "/reset", {"to": "earliest"}))["offsets"]] == [
+        kept.name
+    ]
+
+
 @in_process_only
 async def test_settings_are_checked_and_null_restores_a_default(group):
     shown = ok(await group.send("PUT", "", {"config": {"session_timeout_ms": 30_000}}))

@@ -2,9 +2,10 @@
 
 import pytest
 
+from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.errors import GroupsFull, MemberFenced, UnknownMember
 from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import TopicSize
+from gateway.groups.core.values import START_EARLIEST, ConfigCall, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers, snapshot
 
 
@@ -151,6 +152,15 @@ def test_a_topic_that_was_created_again_has_no_positions():
     assert stage.committed(0) is None
     again = stage.poll("a", token)
     assert [(one.topic_id, one.offset) for one in again.assignment] == [("another", 0)]
+
+
+def test_a_topic_that_was_created_again_begins_at_its_first_record():
+    stage = Stage(t=1)
+    stage.call(Coordinator.configure, ConfigCall(GROUP, {"start": "latest"}))
+    stage.heartbeat("a")
+    stage.topics["t"] = TopicSize("another", 1)
+    stage.sweep()
+    assert stage.heartbeat("a").assignment[0].offset == START_EARLIEST
 
 
 def test_a_new_coordinator_has_the_state_of_the_old_one_and_sessions_begin_with_it():

@@ -3,8 +3,15 @@
 import pytest
 
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.errors import GroupNotEmpty, InvalidToken, MemberFenced, StaleToken, UnknownMember
-from gateway.groups.core.values import ConfigCall
+from gateway.groups.core.errors import (
+    CoordinatorMoved,
+    GroupNotEmpty,
+    InvalidToken,
+    MemberFenced,
+    StaleToken,
+    UnknownMember,
+)
+from gateway.groups.core.values import CommitCall, ConfigCall, ResetCall, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers
 
 
@@ -126,6 +133,26 @@ def test_a_member_commits_only_what_it_owns():
         stage.commit(0, 5, "b", second.member_epoch)
 
 
+def test_a_position_in_a_topic_is_not_committed_into_another_of_its_name():
+    stage = Stage(t=1)
+    member = stage.heartbeat("a")
+    stage.topics["t"] = TopicSize("another", 1)  # the sweep has not seen it yet
+    with pytest.raises(MemberFenced):
+        stage.commit(0, 50, "a", member.member_epoch)
+    assert stage.committed(0) is None
+
+
+def test_positions_of_a_topic_that_the_coordinator_does_not_know_yet_are_asked_for_again():
+    stage = Stage(t=1)
+    stage.poll("a")
+    positions = (stage.position(0, 5),)
+    del stage.topics["t"]
+    with pytest.raises(CoordinatorMoved):
+        stage.call(Coordinator.commit, CommitCall("new", None, 0, positions))
+    with pytest.raises(CoordinatorMoved):
+        stage.call(Coordinator.reset, ResetCall(GROUP, positions, True))
+
+
 def test_without_membership_the_group_must_be_empty_or_overruled():
     stage = Stage(t=1)
     stage.commit(0, 2)
@@ -145,6 +172,17 @@ def test_a_reset_needs_an_empty_group_or_is_forced():
     stage.commit(0, 8)
     stage.reset(0, 3)
     assert stage.committed(0) == 3
+
+
+def test_a_forced_reset_fences_the_commits_of_members_from_before_it():
+    stage = Stage(t=1)
+    before = stage.heartbeat("a")
+    stage.reset(0, 0, force=True)
+    with pytest.raises(MemberFenced):
+        stage.commit(0, 6, "a", before.member_epoch)
+    after = stage.heartbeat("a", before.member_epoch, topics=None)
+    stage.commit(0, 1, "a", after.member_epoch)
+    assert stage.committed(0) == 1
 
 
 def test_without_auto_commit_a_token_moves_the_reader_and_commits_nothing():
