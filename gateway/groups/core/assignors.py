@@ -22,13 +22,13 @@ def sticky(members: Subscriptions, sizes: Sizes, previous: Mapping[Slot, str]) -
     No member has two partitions more than another that could take one of them.
     """
     assignment: Assignment = {}
-    loads: dict[str, list[Slot]] = {member: [] for member in sorted(members)}
+    loads: dict[str, dict[Slot, None]] = {member: {} for member in sorted(members)}  # in the order of their arrival
     orphans: list[Slot] = []
     for slot in _slots(sizes):
         member = previous.get(slot)
         if member in loads and slot.topic in members[member]:
             assignment[slot] = member
-            loads[member].append(slot)
+            loads[member][slot] = None
         else:
             orphans.append(slot)
     candidates = {topic: _subscribers(members, topic) for topic in sizes}
@@ -36,17 +36,17 @@ def sticky(members: Subscriptions, sizes: Sizes, previous: Mapping[Slot, str]) -
         if candidates[slot.topic]:
             member = min(candidates[slot.topic], key=lambda one: len(loads[one]))
             assignment[slot] = member
-            loads[member].append(slot)
+            loads[member][slot] = None
     while (move := _better_move(loads, candidates)) is not None:
         slot, source, member = move
-        loads[source].remove(slot)
-        loads[member].append(slot)
+        del loads[source][slot]
+        loads[member][slot] = None
         assignment[slot] = member
     return assignment
 
 
 def _better_move(
-    loads: Mapping[str, Sequence[Slot]], candidates: Mapping[str, Sequence[str]]
+    loads: Mapping[str, dict[Slot, None]], candidates: Mapping[str, Sequence[str]]
 ) -> tuple[Slot, str, str] | None:
     """Returns a partition of a busy member, and a member with at least two fewer that can take it."""
     least = min(map(len, loads.values()), default=0)

@@ -1,5 +1,6 @@
 """Assignors: every partition has one subscriber, balance, and few moves."""
 
+import time
 from collections import Counter
 
 from hypothesis import given
@@ -53,3 +54,13 @@ def test_range_gives_neighbours_and_round_robin_deals():
     members = {"a": frozenset("t"), "b": frozenset("t")}
     assert list(range_(members, {"t": 5}, {}).values()) == ["a", "a", "a", "b", "b"]
     assert list(round_robin(members, {"t": 5}, {}).values()) == ["a", "b", "a", "b", "a"]
+
+
+def test_a_move_costs_the_same_however_many_partitions_a_member_has():
+    def seconds(size: int) -> float:
+        before = sticky({"a": frozenset("t")}, {"t": size}, {})
+        begin = time.perf_counter()
+        sticky({"a": frozenset("t"), "b": frozenset("t")}, {"t": size}, before)
+        return time.perf_counter() - begin
+
+    assert seconds(8000) < 30 * seconds(1000)  # 8 times the moves; 64 times the work with a search for each
