@@ -38,6 +38,7 @@ from gateway.http.response_compression import packed
 from gateway.routing.leader_failover import is_transient
 
 BELOW, ABOVE = "offset_below_log_start", "offset_above_high_watermark"
+TOKEN_CHARACTERS_MAX = 16_000_000  # 20,000 positions (positions_max) in topics with long names are 7 million
 _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
@@ -45,7 +46,7 @@ class PollRequest(Struct, forbid_unknown_fields=True):
     """The body of a poll. An empty token is none, so that a shell needs no branch for its first poll."""
 
     topics: TopicNames | UnsetType = UNSET
-    token: Annotated[str, Meta(max_length=1_000_000)] | None = None
+    token: Annotated[str, Meta(max_length=TOKEN_CHARACTERS_MAX)] | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
     max_bytes: _Size | UnsetType = UNSET
     max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET

@@ -16,6 +16,7 @@ from gateway.groups.core.errors import InvalidToken
 from gateway.groups.core.values import Token
 
 VERSION = 1
+OFFSET_MAX = 2**63 - 1
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Token).decode
 
@@ -35,9 +36,12 @@ def decode_token(text: str) -> Token:
     if len(data) < 5 or data[0] != VERSION or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
         raise _invalid()
     try:
-        return _decode(data[1:-4])
+        token = _decode(data[1:-4])
     except msgspec.MsgspecError:
         raise _invalid() from None
+    if not all(0 <= one.offset <= OFFSET_MAX for one in token.positions):
+        raise _invalid()
+    return token
 
 
 def _invalid() -> InvalidToken:

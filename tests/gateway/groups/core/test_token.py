@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.groups.core.errors import InvalidToken
+from gateway.groups.core.settings import CoordinatorLimits
 from gateway.groups.core.token import decode_token, encode_token
 from gateway.groups.core.values import Position, Token
+from gateway.groups.poll import TOKEN_CHARACTERS_MAX
 
 positions = st.builds(
     Position, st.text(max_size=9), st.text(max_size=9), st.integers(0, 2**31), st.integers(0, 2**63 - 1), st.just("")
@@ -34,3 +36,17 @@ def test_a_damaged_token_is_refused(token, data):
 def test_any_other_text_is_refused(text):
     with pytest.raises(InvalidToken):
         decode_token(text)
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_a_token_with_a_position_that_no_log_has_is_refused(offset):
+    token = Token("a", 1, 0, (Position("t", "id-t", 0, offset),))
+    with pytest.raises(InvalidToken):
+        decode_token(encode_token(token))
+
+
+def test_the_longest_token_is_accepted_in_a_poll():
+    positions = tuple(
+        Position("n" * 200, "0" * 32, number, 2**62) for number in range(CoordinatorLimits().positions_max)
+    )
+    assert len(encode_token(Token("a" * 200, 2**53, 2**31, positions))) < TOKEN_CHARACTERS_MAX
