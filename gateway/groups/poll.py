@@ -120,22 +120,24 @@ class _Poll:
             await self._context.coordinators.call(STORED, None, self._call.group, call)
 
     async def _with_starts(self, grant: Grant) -> Grant:
-        """Gives partitions without a position their first one. Raises Problem no_committed_offset."""
-        without = [one for one in grant.assignment if one.offset < 0]
-        if not without:
-            return grant
-        if grant.start == "error" and any(one.offset == START_POLICY for one in without):
-            raise Problem(
-                "no_committed_offset",
-                f"group {self._call.group!r} has no position of partition {without[0].partition} of topic "
-                f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
-            )
-        found = await bounds(self._context.router, [one.slot for one in without])
-        starts = [
-            Position(one.topic, one.topic_id, one.partition, _start(one.offset, grant.start, place))
-            for one, place in zip(without, found, strict=True)
-        ]
-        return await self._grant(starts)
+        """Gives partitions without a position their first one, also those that another member gives up meanwhile.
+
+        Raises Problem no_committed_offset.
+        """
+        while without := [one for one in grant.assignment if one.offset < 0]:
+            if grant.start == "error" and any(one.offset == START_POLICY for one in without):
+                raise Problem(
+                    "no_committed_offset",
+                    f"group {self._call.group!r} has no position of partition {without[0].partition} of topic "
+                    f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
+                )
+            found = await bounds(self._context.router, [one.slot for one in without])
+            starts = [
+                Position(one.topic, one.topic_id, one.partition, _start(one.offset, grant.start, place))
+                for one, place in zip(without, found, strict=True)
+            ]
+            grant = await self._grant(starts)
+        return grant
 
     def _wanted(self, one: Position) -> Wanted:
         offset = max(0, one.offset)
