@@ -79,7 +79,7 @@ def test_no_secret_of_a_session_is_written(tmp_path, monkeypatch):
             ("GET", f"/v1/topics/{TOPIC}"): 404,
             ("GET", f"/{TOPIC}?access_token={QUERY}"): 404,
             ("POST", f"/v1/topics/{TOPIC}/records?key={KEY}"): 404,
-            ("POST", f"/v1/groups/{TOPIC}/reset?key={QUERY}"): 501,
+            ("POST", f"/v1/groups/{TOPIC}/reset?key={QUERY}"): 403,
         }
         for (method, target), status in expected.items():
             assert send(node, method, target, VALUE.encode(), **good) == status, target
