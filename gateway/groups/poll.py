@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import msgspec
 import orjson
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
@@ -25,14 +26,14 @@ from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.partition_reads import Positions
 from gateway.fetch.recent_pieces import Part
 from gateway.groups.bounds import bounds
-from gateway.groups.calls import POLL, STORED, ChangedCall, StoredCall, has_moved
+from gateway.groups.calls import POLL, RESET, STORED, ChangedCall, StoredCall, has_moved
 from gateway.groups.context import GROUPS, GroupContext
 from gateway.groups.core.token import decode_token, encode_token
-from gateway.groups.core.values import START_POLICY, Grant, PollCall, Position, Slot, Token
+from gateway.groups.core.values import START_POLICY, Grant, PollCall, Position, ResetCall, Slot, Token
 from gateway.groups.names import Timeout, TopicNames, check_readable, check_topics, client_of, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.messages import HttpResponse, for_aiohttp
-from gateway.http.problems import Problem, from_fields
+from gateway.http.problems import Problem, ProblemFields, from_fields
 from gateway.http.query import NoQuery, read_query
 from gateway.http.response_compression import packed
 from gateway.routing.leader_failover import is_transient
@@ -177,19 +178,38 @@ class _Poll:
         return Limits(min(max_bytes, settings.fetch_bytes_max), max_records, value, rotation, as_lines=False)
 
     async def _has_moved(self, grant: Grant, parts: Sequence[Part]) -> bool:
-        """Moves positions that are outside of their logs, by the group's `start`. Each at most once."""
+        """Moves positions that are outside of their logs, by the group's `start`: those below at most once each.
+
+        A position above its log is reset to the end of the log. Else the committed position would be higher than the
+        tokens of what is appended next, and nothing of it would be committed.
+        """
         outside = [
-            (one, part.problem.code)
+            (one, part.problem)
             for one, part in zip(grant.assignment, parts, strict=True)
             if part.problem is not None and part.problem.code in (BELOW, ABOVE) and one.slot not in self._moved
         ]
         if not outside or grant.start == "error":
             return False
+        if above := [(one, problem) for one, problem in outside if problem.code == ABOVE]:
+            await self._lower(above, grant)
+            return True
         found = await bounds(self._context.router, [one.slot for one, _ in outside])
-        for (one, code), place in zip(outside, found, strict=True):
-            is_earliest = code == BELOW and grant.start == "earliest"
-            self._moved[one.slot] = place["log_start"] if is_earliest else place["high_watermark"]
+        for (one, _), place in zip(outside, found, strict=True):
+            self._moved[one.slot] = place["log_start" if grant.start == "earliest" else "high_watermark"]
         return True
+
+    async def _lower(self, above: Sequence[tuple[Position, ProblemFields]], grant: Grant) -> None:
+        """Resets positions above their logs. The token has been committed, or it has the position that is too high."""
+        is_of_token = self._call.token is not None and not grant.auto_commit
+        self._call = structs.replace(self._call, token=None)
+        if is_of_token:
+            return  # the committed position may be lower
+        lowered = tuple(
+            Position(one.topic, one.topic_id, one.partition, msgspec.convert(problem.members["high_watermark"], int))
+            for one, problem in above
+        )
+        call = ResetCall(self._call.group, lowered, force=True, resets=grant.resets)
+        await self._context.coordinators.call(RESET, None, self._call.group, call)
 
     def _response(self, grant: Grant, wanted: Sequence[Wanted], parts: Sequence[Part]) -> HttpResponse:
         """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed."""

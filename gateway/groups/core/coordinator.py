@@ -163,6 +163,8 @@ class Coordinator:
         Raises GroupNotEmpty, UnknownGroup, GroupsFull, CoordinatorMoved.
         """
         group = self._touch(self.find(call.group))
+        if call.resets is not None and call.resets != group.resets:
+            return
         if not call.force:
             _check_empty(group, "stop its members first, or reset with force")
         _check_topics(call.positions, source)

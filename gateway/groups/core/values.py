@@ -141,11 +141,15 @@ class CommitCall(Struct, frozen=True, array_like=True):
 
 
 class ResetCall(Struct, frozen=True, array_like=True):
-    """Sets positions in any direction. Tokens from before cannot commit over them."""
+    """Sets positions in any direction. Tokens from before cannot commit over them.
+
+    `resets` is the count of resets that the sender knows; of another count the call changes nothing. None: any.
+    """
 
     group: str
     positions: tuple[Position, ...]
     force: bool = False
+    resets: int | None = None
 
 
 class ConfigCall(Struct, frozen=True, array_like=True):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from msgspec import structs
+
+from gateway.groups.core.token import decode_token, encode_token
 from tests.scenarios.gateways import in_process_only
 from tests.scenarios.groups.group_client import problem, values
 
@@ -143,6 +146,19 @@ async def test_a_position_below_the_log_start_moves_to_the_first_record(group, t
     await topic.gateway.send("DELETE", f"{topic.path}/partitions/0/records", before=2)
     await topic.post_lines("3")
     assert values(await group.polled("a", token=first["token"])) == [3]
+
+
+async def test_after_a_log_became_shorter_the_records_that_follow_are_delivered(group, topic):
+    await topic.post_lines("1")
+    first = await group.polled("a", topics=[topic.name])
+    token = decode_token(first["token"])
+    [end] = token.positions
+    ahead = structs.replace(token, positions=(structs.replace(end, offset=100),))
+    moved = await group.polled("a", token=encode_token(ahead))
+    assert await group.offsets() == {(topic.name, 0): 1}
+    await topic.post_lines("2")
+    assert values(await group.polled("a", token=moved["token"])) == [2]
+    assert problem(await group.poll("a", token=first["token"])) == (409, "stale_token")
 
 
 @in_process_only

@@ -208,3 +208,14 @@ def test_a_deleted_group_leaves_nothing_behind():
     assert stage.core.groups == {}
     latest = {row.key: row.value for row in stage.rows}
     assert set(latest.values()) == {None}
+
+
+def test_a_reset_that_knows_an_earlier_count_of_resets_changes_nothing():
+    stage = Stage(t=1)
+    grant = stage.poll("a")
+    lower = ResetCall(GROUP, (stage.position(0, 5),), True, grant.resets)
+    stage.call(Coordinator.reset, lower)
+    assert stage.committed(0) == 5
+    stage.reset(0, 9, force=True)
+    stage.call(Coordinator.reset, lower)
+    assert stage.committed(0) == 9
