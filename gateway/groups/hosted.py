@@ -142,6 +142,9 @@ class Hosted:
                         future.set_result(None)
         except EngineError as error:
             self.close(CoordinatorMoved(f"the records of groups were not stored: {error}"))
+        except Exception as error:
+            self.close(CoordinatorMoved(f"the records of groups were not stored: {error}"))
+            raise
         finally:
             self._writer = None
 

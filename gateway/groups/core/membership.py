@@ -84,7 +84,7 @@ def remove(group: Group, member_ids: Iterable[str], now: Now, source: TopicSourc
     for member_id in member_ids:
         member = group.members.pop(member_id)
         for slot in (*member.assigned, *member.revoking):
-            del group.owners[slot]
+            group.owners.pop(slot, None)
         group.changed_members.add(member_id)
     rebalance(group, now, source)
 
