@@ -133,16 +133,20 @@ class HttpServer:
             listener.close()
         self._listeners = []
 
-    async def close(self, within_s: float) -> None:
-        """End every connection once its answers are sent; those that take longer are reset."""
-        self.close_ports()
+    async def leave(self, within_s: float) -> None:
+        """End every connection once its answers are sent. Those that take longer stay open."""
         self.announce_leave()
         deadline = self.loop.time() + within_s
-        while self.connections and self.loop.time() < deadline:
+        while (self.connections or self._accepting) and self.loop.time() < deadline:
             for connection in list(self.connections):
                 if not connection.is_busy:
                     connection.leave()
             await asyncio.sleep(0.01)
+
+    async def close(self, within_s: float) -> None:
+        """End every connection once its answers are sent; those that take longer are reset."""
+        self.close_ports()
+        await self.leave(within_s)
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)

@@ -24,7 +24,7 @@ from gateway.settings import NodeSettings
 from gateway.wire.idle import Times, Verdict
 from gateway.wire.listening import listen
 from gateway.wire.messages import WireLimits
-from gateway.wire.server import HttpServer, tls_context
+from gateway.wire.server import QUIET_S, HttpServer, tls_context
 from node.node import Node
 
 CLOSE_S = 2.0  # for answers that are complete and not sent yet
@@ -78,8 +78,8 @@ class Listener:
     async def announce_shutdown(self) -> None:
         """Move clients to other nodes before `drain`: serve connected clients, reject new ones, then close the ports.
 
-        Each answer announces the end of its connection. A client that finds the port closed asks the next node, so no
-        request fails.
+        Each answer announces the end of its connection, and connections without a request end. So none is left whose
+        next request would be refused. A client that finds the port closed asks the next node, so no request fails.
         """
         self._node.end_long_polls()
         self._server.announce_leave()
@@ -89,6 +89,8 @@ class Listener:
             async with asyncio.timeout(SHUTDOWN_NOTICE_S):
                 await self._server.wait_last_responses()
         self._server.close_ports()
+        await asyncio.sleep(QUIET_S)  # connections that were in the queue bring their requests
+        await self._server.leave(CLOSE_S)
 
     async def drain(self) -> None:
         """Reject new work, end long polls, finish the requests in progress until the deadline, close."""
