@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.aio import Client, ClientStatistics
     from penstock.consumer.consumer import Consumer
+    from penstock.consumer.delivery import TopicPartition
+    from penstock.consumer.group_consumer import GroupConsumer
     from penstock.errors import (
         BufferFull,
         ChecksumMismatch,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Client": "penstock.aio",
     "Consumer": "penstock.consumer.consumer",
+    "GroupConsumer": "penstock.consumer.group_consumer",
+    "TopicPartition": "penstock.consumer.delivery",
     "Producer": "penstock.producer.producer",
     "Delivery": "penstock.producer.batch",
     "RecordPosition": "penstock.producer.batch",
@@ -66,6 +70,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DeliveryTimedOut",
+    "GroupConsumer",
     "IdempotenceUnavailable",
     "Interceptor",
     "OutgoingRecord",
@@ -75,6 +80,7 @@ __all__ = [
     "Record",
     "RecordPosition",
     "Serializer",
+    "TopicPartition",
     "UndecodableBatch",
     "load_serializer",
 ]

@@ -16,6 +16,8 @@ from penstock.admin.admin import Admin
 from penstock.admin.topics import TopicPartitions
 from penstock.consumer.consumer import Consumer, decode_json, decode_verified
 from penstock.consumer.fetcher import Fetcher, FetchView
+from penstock.consumer.group_consumer import Callback, GroupConsumer, GroupEvents
+from penstock.consumer.group_member import GroupMember, GroupTerms
 from penstock.consumer.start import Start, StartPosition, start_positions
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.producer.partitioners import Partitioner, PartitionerName, chooser
@@ -139,6 +141,45 @@ class Client(Admin[Awaitable[Json]]):
             return await self.fetcher(topic, partitions, start, view, options)
 
         return Consumer(topic, opener, decode)
+
+    def consumer(
+        self,
+        *,
+        group: str,
+        topics: str | Iterable[str],
+        member_id: str | None = None,
+        auto_commit: bool = True,
+        session_timeout_ms: int | None = None,
+        rebalance_timeout_ms: int | None = None,
+        poll_interval_ms_max: int = 300_000,
+        max_records: int | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        **changed: Unpack[ChangedOptions],
+    ) -> GroupConsumer:
+        """Read topics as a member of a consumer group: `async with client.consumer(...) as consumer`.
+
+        A record is finished when the next one is asked for. With `auto_commit`, asking for the next delivery commits
+        the last; otherwise `await consumer.commit()` does, and the group's setting `auto_commit` becomes false for all
+        members. A member that calls again with its own `member_id` keeps its partitions. A caller that asks for
+        nothing during `poll_interval_ms_max` loses them. `max_records` is the most a delivery has. Further names change
+        options: `fetch_wait_ms`, `fetch_bytes_max`, `unreachable_timeout_ms`. Raises ValueError with `verify_crc`.
+        """
+        options = replace(self.options, **changed)
+        if options.verify_crc:
+            raise ValueError("verify_crc needs stored batches, and a poll of a group answers in JSON")
+        terms = GroupTerms(
+            group,
+            (topics,) if isinstance(topics, str) else tuple(topics),
+            member_id or f"python-{self._attempts.jitter.getrandbits(64):016x}",
+            auto_commit,
+            session_timeout_ms,
+            rebalance_timeout_ms,
+            max_records,
+        )
+        attempts = Attempts(self._transport, options, self._attempts.jitter)
+        member = GroupMember(attempts, terms, options)
+        return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked))
 
     async def fetcher(
         self,

@@ -16,6 +16,7 @@ from penstock import aio
 from penstock.admin.admin import Admin
 from penstock.consumer.consumer import Consumer as AsyncConsumer
 from penstock.consumer.start import Start
+from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
 from penstock.errors import ClientClosed
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.producer.partitioners import Partitioner, PartitionerName
@@ -128,6 +129,41 @@ class Client(Admin[Json]):
             topic, partitions=partitions, start=start, follow=follow, filters=filters, **changed
         )
         return Consumer(consumer, self._thread.run)
+
+    def consumer(
+        self,
+        *,
+        group: str,
+        topics: str | Iterable[str],
+        member_id: str | None = None,
+        auto_commit: bool = True,
+        session_timeout_ms: int | None = None,
+        rebalance_timeout_ms: int | None = None,
+        poll_interval_ms_max: int = 300_000,
+        max_records: int | None = None,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        **changed: Unpack[ChangedOptions],
+    ) -> GroupConsumer:
+        """Read topics as a member of a consumer group, as the async client does.
+
+        `on_assigned` and `on_revoked` run in the thread that asks for records.
+        """
+        calls = CallQueue()
+        consumer = self._client.consumer(
+            group=group,
+            topics=topics,
+            member_id=member_id,
+            auto_commit=auto_commit,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            poll_interval_ms_max=poll_interval_ms_max,
+            max_records=max_records,
+            on_assigned=calls.queued(on_assigned),
+            on_revoked=calls.queued(on_revoked),
+            **changed,
+        )
+        return GroupConsumer(consumer, self._thread.run, calls)
 
     def post_records(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -105,8 +106,24 @@ def group_offsets(group: str) -> Request:
     return Request("GET", f"{_group_path(group)}/offsets")
 
 
-def commit_offsets(group: str, offsets: Sequence[Mapping[str, Any]], is_forced: bool) -> Request:
-    return _with_json("PUT", f"{_group_path(group)}/offsets", {"offsets": list(offsets), "force": is_forced})
+def commit_offsets(
+    group: str,
+    offsets: Sequence[Mapping[str, Any]],
+    is_forced: bool = False,
+    *,
+    member: Mapping[str, Any] = MappingProxyType({}),
+) -> Request:
+    """Make a commit; `member` has `member_id` and `member_epoch`, and is empty without membership."""
+    wish = {"offsets": list(offsets), "force": is_forced, **member}
+    return _with_json("PUT", f"{_group_path(group)}/offsets", wish)
+
+
+def group_poll(group: str, member_id: str, wish: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/members/{quote(member_id, safe='')}/poll", wish)
+
+
+def group_heartbeat(group: str, wish: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/heartbeat", wish)
 
 
 def reset_group(group: str, wish: Mapping[str, Any]) -> Request:

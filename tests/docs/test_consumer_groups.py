@@ -1,4 +1,4 @@
-"""The page about consumer groups: its worker and its sessions, in order against one node."""
+"""The page about consumer groups: its worker, its sessions and its programs, in order against one node."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from penstock.sync import Client
 from tests.docs.console import blocks, run_step, steps_of
-from tests.e2e.node_process import running_process
+from tests.docs.test_consume import printed_by
+from tests.e2e.node_process import ROOT, running_process
 
 PAGE = "consumer-groups.md"
 
 
 @pytest.mark.e2e
-def test_the_worker_and_the_sessions_do_what_the_page_says(tmp_path: Path) -> None:
+def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
     [worker] = blocks(PAGE, "bash")
     (tmp_path / "worker.sh").write_text(worker)
     with running_process(tmp_path / "node") as node:
         for step in (step for session in blocks(PAGE, "console") for step in steps_of(session)):
             run_step(step, tmp_path, {**os.environ, "PENSTOCK_URL": node.url})
+        environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT)}
+        automatic, by_hand = (printed_by(one, tmp_path, environment) for one in blocks(PAGE, "python"))
+        assert sorted(automatic) == [f"visits {n}" for n in range(1, 7)]
+        assert "".join(by_hand).count(",") == 6 - len(by_hand)
+        with Client(node.url) as client:
+            for group in ("mail", "ledger"):
+                assert sum(one["offset"] for one in client.group_offsets(group)["offsets"]) == 6
+                assert client.describe_group(group)["members"] == []

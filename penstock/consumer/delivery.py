@@ -1,0 +1,79 @@
+"""The answer to a poll of a consumer group, decoded, and the positions that its records reach.
+
+Pure. The records of a delivery come one partition after the other, and in log order within each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.errors import ProblemError
+from penstock.records import Record
+from penstock.transport.exchange import problem_from
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+Positions = dict[TopicPartition, int]
+"""The next offset to read of each partition."""
+
+
+class _Part(msgspec.Struct):
+    topic: str
+    partition: int
+    next_offset: int = -1
+    records: list[Record] = msgspec.field(default_factory=list)
+    problem: dict[str, Any] | None = None
+
+
+class Delivery(msgspec.Struct):
+    """Holds one answer. The next poll commits it by its `token`."""
+
+    member_epoch: int
+    assigned: int  # how many partitions the member has
+    token: str
+    partitions: list[_Part]
+
+    def records(self) -> list[Record]:
+        """Return all records; each has its topic and partition."""
+        records = []
+        for part in self.partitions:
+            for record in part.records:
+                record.topic = part.topic
+                record.partition = part.partition
+            records += part.records
+        return records
+
+    def slots(self) -> set[TopicPartition]:
+        """Return the partitions that the delivery has records of."""
+        return {TopicPartition(part.topic, part.partition) for part in self.partitions if part.records}
+
+    def positions(self, count: int) -> Positions:
+        """Return the positions after the first `count` records, of the partitions that these are from."""
+        positions: Positions = {}
+        for part in self.partitions:
+            taken = min(count, len(part.records))
+            if taken:
+                is_complete = taken == len(part.records)
+                after = part.next_offset if is_complete else part.records[taken - 1].next_offset
+                positions[TopicPartition(part.topic, part.partition)] = after
+            count -= taken
+        return positions
+
+    def problem(self) -> ProblemError | None:
+        """Return the problem of a partition, one that does not pass by itself if there is one."""
+        found = [problem_from(one.problem, one.problem["status"], {}) for one in self.partitions if one.problem]
+        return min(found, key=lambda problem: problem.retryable, default=None)
+
+
+_decode = msgspec.json.Decoder(Delivery).decode
+
+
+def decode_delivery(body: bytes) -> Delivery:
+    """Decode the answer to a poll. Raises ValueError if it is not one."""
+    return _decode(body)

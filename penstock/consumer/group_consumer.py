@@ -1,0 +1,236 @@
+"""The consumer of a group: returns the records of the partitions that its member has.
+
+Driver of penstock/consumer/group_member.py. Asking for the next record finishes the last one; asking for the next
+delivery commits the last one. While the caller works, heartbeats keep the membership.
+Invariants: (1) no record is committed before it is finished, except by commit(); (2) the next delivery is asked for
+only when all records of the last one are finished; (3) records that were not committed are delivered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from penstock.consumer.delivery import Delivery, Positions, TopicPartition
+from penstock.consumer.group_member import GroupMember
+from penstock.errors import ClientClosed, ClientError, ProblemError
+from penstock.records import Record
+
+_CLOSE_S = 5  # then the session ends by itself
+
+Callback = Callable[[list[TopicPartition]], Awaitable[None] | None]
+
+
+class GroupEvents(NamedTuple):
+    """Holds what is called when the assignment changes, before the next records are returned."""
+
+    on_assigned: Callback | None = None
+    on_revoked: Callback | None = None
+
+
+class GroupConsumer:
+    """Returns records; made by Client.consumer(). `async for record` iterates; poll() returns lists: the fast way."""
+
+    def __init__(self, member: GroupMember, poll_interval_ms_max: int, events: GroupEvents) -> None:
+        self._member = member
+        self._poll_interval_s_max = poll_interval_ms_max / 1000
+        self._events = events
+        self._delivery: Delivery | None = None
+        self._records: list[Record] = []  # of the delivery
+        self._taken = 0  # how many of them were handed out
+        self._finished = 0
+        self._read: Positions = {}  # of earlier deliveries that no token commits
+        self._problem: ProblemError | None = None
+        self._assigned: set[TopicPartition] = set()
+        self._seen = (0, 0, 0)  # joins, epoch and number of partitions when `_assigned` was asked for
+        self._joins = 0
+        self._polling: asyncio.Task[Delivery] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._is_started = self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<GroupConsumer {self._member!r} taken={self._taken}/{len(self._records)}>"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        return self.next_nowait() or await self.next()
+
+    @property
+    def member_id(self) -> str:
+        return self._member.terms.member_id
+
+    def next_nowait(self) -> Record | None:
+        """Return the next record that is already here, or None."""
+        records, index = self._records, self._taken
+        if index >= len(records):
+            return None
+        self._finished, self._taken = index, index + 1
+        return records[index]
+
+    async def next(self) -> Record:
+        """Return the next record. Waits for one."""
+        while (record := self.next_nowait()) is None:
+            await self.wait()
+        return record
+
+    async def wait(self, timeout_ms: int | None = None) -> None:
+        """Wait for a delivery, which next_nowait() hands out. Call it only when all records are finished."""
+        if self._taken >= len(self._records):
+            await self._next_delivery(timeout_ms)
+
+    async def poll(self, timeout_ms: int | None = None, *, max_records: int | None = None) -> list[Record]:
+        """Return records of the member's partitions; [] if none arrived in time. The next call finishes them."""
+        await self.wait(timeout_ms)
+        begin = self._finished = self._taken
+        self._taken = len(self._records) if max_records is None else min(begin + max_records, len(self._records))
+        return self._records[begin : self._taken]
+
+    async def start(self) -> None:
+        """Prepare the group for commits by hand. The first read calls it too, and joins."""
+        if not self._is_started and not self._member.terms.auto_commit:
+            await self._member.commit_by_hand()
+        self._is_started = True
+
+    async def commit(self) -> bool:
+        """Commit all records handed out so far; durable afterwards.
+
+        Returns False if some of their partitions are another member's by now, which gets these records.
+        """
+        self._finished = self._taken
+        return await self._commit_finished()
+
+    async def close(self, *, leave: bool = True) -> None:
+        """Commit the finished records, unless commits are by hand, and leave the group. Dropped records come again.
+
+        Without `leave` the member keeps its partitions for its session: for a restart with the same member id.
+        """
+        await self.stop()
+        if leave:
+            await self.leave()
+
+    async def stop(self) -> None:
+        """Do what close() does, except leaving."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._end_heartbeats()
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+        if self._member.terms.auto_commit:
+            await _in_time(self._commit_finished())
+        self._records = self._records[: self._taken]
+        await self._reassign(set())
+
+    async def leave(self) -> None:
+        """Leave the group. Without an answer in time the session ends by itself."""
+        if self._is_started:
+            await _in_time(self._member.leave())
+
+    async def _next_delivery(self, timeout_ms: int | None) -> None:
+        """Finish the records of the last delivery and wait for the next; a poll that is not over goes on."""
+        self._finished = self._taken
+        await self._end_heartbeats()
+        await self._raise_problem()
+        if self._is_closed:
+            raise ClientClosed("the consumer is closed")
+        if self._polling is None:
+            await self.start()
+            self._polling = asyncio.get_running_loop().create_task(self._member.poll())
+        done, _ = await asyncio.wait([self._polling], timeout=None if timeout_ms is None else timeout_ms / 1000)
+        if done:
+            polling, self._polling = self._polling, None
+            await self._take(polling.result())
+
+    async def _take(self, delivery: Delivery) -> None:
+        if self._delivery is not None and not self._member.terms.auto_commit:
+            self._read |= self._delivery.positions(self._finished)
+        if self._joins != self._member.joins:  # the membership had ended, and positions are the committed ones
+            self._joins = self._member.joins
+            self._read, self._delivery = {}, None
+            await self._reassign(set())
+        self._delivery, self._records = delivery, delivery.records()
+        self._taken = self._finished = 0
+        problem = delivery.problem()
+        self._problem = problem if problem is not None and not problem.retryable else None
+        await self._note_assignment(delivery)
+        if self._records:
+            self._heartbeats = asyncio.get_running_loop().create_task(self._keep_alive())
+        else:
+            await self._raise_problem()
+
+    async def _commit_finished(self) -> bool:
+        positions = dict(self._read)
+        if self._delivery is not None:
+            positions |= self._delivery.positions(self._finished)
+        if not positions:
+            return True
+        is_complete = await self._member.commit(positions)
+        self._read = {slot: at for slot, at in self._read.items() if positions.get(slot, -1) < at}
+        return is_complete
+
+    async def _raise_problem(self) -> None:
+        """Raise the problem of a partition after the records of the others, and go on with the next call."""
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            if self._member.terms.auto_commit:
+                await self._commit_finished()
+            raise problem
+
+    async def _note_assignment(self, delivery: Delivery) -> None:
+        """Ask for the assignment if it has changed. A partition that the delivery has is not revoked yet."""
+        seen = (self._joins, delivery.member_epoch, delivery.assigned)
+        if seen == self._seen or self._events == GroupEvents():
+            return
+        assigned = await self._member.heartbeat()
+        if assigned is not None:  # otherwise the next poll joins
+            self._seen = seen
+            await self._reassign(set(assigned) | delivery.slots())
+
+    async def _reassign(self, assigned: set[TopicPartition]) -> None:
+        before, self._assigned = self._assigned, assigned
+        for callback, changed in (
+            (self._events.on_revoked, before - assigned),
+            (self._events.on_assigned, assigned - before),
+        ):
+            if callback is not None and changed and (result := callback(sorted(changed))) is not None:
+                await result
+
+    async def _keep_alive(self) -> None:
+        """Send heartbeats while the caller works. Drops what is left of the delivery if the membership has ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._poll_interval_s_max):
+                is_member = True
+                while is_member:
+                    await asyncio.sleep(self._member.heartbeat_ms / 1000)
+                    with contextlib.suppress(ClientError):  # the next heartbeat, or the poll, reports what persists
+                        is_member = await self._member.heartbeat() is not None
+                self._member.forget()
+                self._delivery, self._records, self._taken, self._finished = None, [], 0, 0
+
+    async def _end_heartbeats(self) -> None:
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.gather(self._heartbeats, return_exceptions=True)
+            self._heartbeats = None
+
+
+async def _in_time(work: Awaitable[object]) -> None:
+    """Await for a bounded time, whatever becomes of it: records that are not committed are delivered again."""
+    with contextlib.suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await work

@@ -1,0 +1,153 @@
+"""The calls of one member of a consumer group: poll, heartbeat, commit, leave.
+
+Knows the member's epoch and the token of its last delivery, and joins again when the membership has ended. Every call
+may be repeated, so a lost answer is a retry. penstock/consumer/group_consumer.py decides when to call.
+Invariant: a token is sent by poll() only, so a delivery is committed by asking for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.admin import api
+from penstock.consumer.delivery import Delivery, Positions, TopicPartition, decode_delivery
+from penstock.errors import ClientError, ProblemError
+from penstock.options import ClientOptions
+from penstock.transport.attempts import Attempts
+from penstock.transport.exchange import Json, Request
+
+_FIRST_HEARTBEAT_MS = 400  # until an answer has the group's: less than half of the shortest session
+_HAS_ENDED = frozenset({"stale_token", "invalid_token", "unknown_member", "member_fenced", "unknown_group"})
+_NOT_OWNED = frozenset({"member_fenced", "unknown_topic", "unknown_partition"})
+_JOIN_AGAIN = {"member_epoch": 0}  # `recover` of a member_fenced that is of the member, not of a partition
+
+
+class GroupTerms(NamedTuple):
+    """Holds what one member asks of its group."""
+
+    group: str
+    topics: Sequence[str]
+    member_id: str
+    auto_commit: bool = True
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+    max_records: int | None = None  # of a delivery
+
+
+class GroupMember:
+    def __init__(self, attempts: Attempts, terms: GroupTerms, options: ClientOptions) -> None:
+        self._attempts = attempts
+        self._options = options
+        self.terms = terms
+        self.joins = 0
+        self.heartbeat_ms = _FIRST_HEARTBEAT_MS
+        self._epoch = 0  # 0: the next poll joins
+        self._token: str | None = None
+        self._failures = 0  # answers in a row that had a problem and no records
+
+    def __repr__(self) -> str:
+        return f"<GroupMember {self.terms.group}/{self.terms.member_id} epoch={self._epoch} joins={self.joins}>"
+
+    async def poll(self) -> Delivery:
+        """Commit the last delivery and return the next, which is empty if nothing arrived in time.
+
+        Joins, at first and when the membership has ended: `joins` rises, and the positions are the committed ones.
+        Raises ClientError.
+        """
+        while True:
+            wish, wait_ms = self._wish(), self._options.fetch_wait_ms
+            request = api.group_poll(self.terms.group, self.terms.member_id, wish)
+            give_up_ms = self._options.unreachable_timeout_ms
+            try:
+                answer = await self._attempts.send_with_retries(request, give_up_ms, wait_ms=wait_ms)
+                break
+            except ProblemError as problem:
+                if problem.code not in _HAS_ENDED or not self._epoch:
+                    raise
+                self.forget()
+        try:
+            delivery = decode_delivery(answer.body)
+        except ValueError as error:
+            raise ClientError(f"the answer to a poll of group {self.terms.group} is not a node's: {error}") from error
+        self.joins += not self._epoch
+        self._epoch, self._token = delivery.member_epoch, delivery.token
+        await self._pause_after(delivery)
+        return delivery
+
+    def forget(self) -> None:
+        """Forget the membership, which has ended, and the delivery. The next poll joins."""
+        self._epoch, self._token = 0, None
+
+    async def heartbeat(self) -> list[TopicPartition] | None:
+        """Keep the session alive. Returns the assigned partitions; None if the membership has ended."""
+        wish = {"member_id": self.terms.member_id, "member_epoch": self._epoch}
+        request = api.group_heartbeat(self.terms.group, wish)
+        try:
+            document = await self._send(request)
+        except ProblemError as problem:
+            if problem.code not in _HAS_ENDED:
+                raise
+            return None
+        self.heartbeat_ms = document["heartbeat_ms"]
+        return [TopicPartition(one["topic"], one["partition"]) for one in document["assignment"]]
+
+    async def commit(self, positions: Positions) -> bool:
+        """Commit positions. Returns False if some partitions are another member's by now: those are left out."""
+        if not self._epoch:
+            return False
+        offsets = [{"topic": slot.topic, "partition": slot.partition, "offset": at} for slot, at in positions.items()]
+        member = {"member_id": self.terms.member_id, "member_epoch": self._epoch}
+        try:
+            await self._send(api.commit_offsets(self.terms.group, offsets, member=member))
+        except ProblemError as problem:
+            if problem.code not in _HAS_ENDED | _NOT_OWNED:
+                raise
+            is_of_one = problem.code in _NOT_OWNED and problem.members.get("recover") != _JOIN_AGAIN
+            if not is_of_one or len(positions) == 1:
+                return False
+            for slot, at in positions.items():  # a commit stores all of its positions or none
+                await self.commit({slot: at})
+            return False
+        return True
+
+    async def leave(self) -> None:
+        await self._send(api.leave_group(self.terms.group, self.terms.member_id))
+        self.forget()
+
+    async def commit_by_hand(self) -> None:
+        """Set the group's `auto_commit` to false: tokens then carry positions and commit nothing."""
+        try:
+            described = await self._send(api.describe_group(self.terms.group))
+        except ProblemError as problem:
+            if problem.code != "unknown_group":
+                raise
+            described = {"config": {}}
+        if described["config"].get("auto_commit", True):
+            await self._send(api.configure_group(self.terms.group, {"auto_commit": False}))
+
+    async def _send(self, request: Request) -> Json:
+        return (await self._attempts.send_with_retries(request, self._options.unreachable_timeout_ms)).json()
+
+    def _wish(self) -> dict[str, Any]:
+        """Return the body of the next poll. Only one that joins has topics: a late one must not join after leave()."""
+        terms, options = self.terms, self._options
+        wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max, "value": "json"}
+        if terms.max_records is not None:
+            wish["max_records"] = terms.max_records
+        if self._epoch:
+            return {**wish, "token": self._token}
+        timeouts = {
+            "session_timeout_ms": terms.session_timeout_ms,
+            "rebalance_timeout_ms": terms.rebalance_timeout_ms,
+        }
+        return {**wish, "topics": list(terms.topics), **timeouts}
+
+    async def _pause_after(self, delivery: Delivery) -> None:
+        """Pause before the poll after an answer that has a problem and no records: it was answered at once."""
+        problem = delivery.problem()
+        is_stuck = problem is not None and not delivery.slots()
+        self._failures = self._failures + 1 if is_stuck else 0
+        if problem is not None and self._failures:
+            await asyncio.sleep(self._attempts.delay_s(problem, self._failures))

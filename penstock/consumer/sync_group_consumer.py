@@ -1,0 +1,86 @@
+"""The consumer of a group for code without an event loop.
+
+Runs the async consumer in the client's thread, and has no rule of its own. Callbacks are queued there and called in the
+caller's thread, before the records that follow are returned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.consumer.delivery import TopicPartition
+from penstock.consumer.group_consumer import GroupConsumer as AsyncGroupConsumer
+from penstock.records import Record
+
+Callback = Callable[[list[TopicPartition]], None]
+
+
+class CallQueue:
+    """Holds the calls of callbacks until the caller's thread makes them."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[Callback, list[TopicPartition]]] = deque()
+
+    def queued(self, callback: Callback | None) -> Callback | None:
+        """Return a callback that queues the call of this one."""
+        if callback is None:
+            return None
+        return lambda partitions: self._calls.append((callback, partitions))
+
+    def make_calls(self) -> None:
+        while self._calls:
+            callback, partitions = self._calls.popleft()
+            callback(partitions)
+
+
+class GroupConsumer:
+    """Returns records; made by penstock.sync.Client.consumer(). Use it from one thread."""
+
+    def __init__(
+        self, consumer: AsyncGroupConsumer, run: Callable[[Coroutine[Any, Any, Any]], Any], calls: CallQueue
+    ) -> None:
+        self._consumer = consumer
+        self._run = run
+        self._calls = calls
+
+    def __repr__(self) -> str:
+        return f"<sync {self._consumer!r}>"
+
+    def __enter__(self) -> Self:
+        self._run(self._consumer.start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        while (record := self._consumer.next_nowait()) is None:
+            self._run(self._consumer.wait())
+            self._calls.make_calls()
+        return record
+
+    @property
+    def member_id(self) -> str:
+        return self._consumer.member_id
+
+    def poll(self, timeout_ms: int | None = None, *, max_records: int | None = None) -> list[Record]:
+        records: list[Record] = self._run(self._consumer.poll(timeout_ms, max_records=max_records))
+        self._calls.make_calls()
+        return records
+
+    def commit(self) -> bool:
+        return bool(self._run(self._consumer.commit()))
+
+    def close(self, *, leave: bool = True) -> None:
+        self._run(self._consumer.stop())
+        self._calls.make_calls()
+        if leave:
+            self._run(self._consumer.leave())

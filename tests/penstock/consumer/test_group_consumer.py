@@ -1,0 +1,236 @@
+"""The consumer of a group against a real node, whose answers are lost and whose members are removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from penstock import Client, ClientClosed, ClientOptions, ConnectionFailed, GroupConsumer, Record, TopicPartition
+from penstock import sync as penstock_sync
+from penstock.transport.exchange import Answer, Request
+from tests.e2e.node_process import running_process
+
+pytestmark = pytest.mark.e2e
+QUICK = ClientOptions(backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300, unreachable_timeout_ms=5_000)
+
+
+@pytest.fixture(scope="module")
+def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_process(tmp_path_factory.mktemp("group-node")) as node:
+        yield node.url
+
+
+@pytest.fixture
+async def client(node_url: str) -> AsyncIterator[Client]:
+    async with Client(node_url, options=QUICK) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name)[:100]
+
+
+async def fill(client: Client, topic: str, count: int, partitions: int = 1, begin: int = 0) -> None:
+    if not begin:
+        await client.create_topic(topic, partitions=partitions)
+    async with client.producer(linger_ms=0) as producer:
+        for n in range(begin, begin + count):
+            await producer.send(topic, n, partition=n % partitions)
+
+
+async def offsets(client: Client, group: str) -> dict[int, int]:
+    return {one["partition"]: one["offset"] for one in (await client.group_offsets(group))["offsets"]}
+
+
+def values(records: list[Record]) -> list[int]:
+    return sorted(record.json() for record in records)
+
+
+async def read(consumer: GroupConsumer, count: int) -> list[Record]:
+    return [await consumer.next() for _ in range(count)]
+
+
+async def test_a_delivery_is_committed_when_the_next_is_asked_for(client: Client, topic: str) -> None:
+    await fill(client, topic, 10)
+    async with client.consumer(group=topic, topics=[topic], max_records=5) as consumer:
+        assert [record.offset for record in await read(consumer, 5)] == [0, 1, 2, 3, 4]
+        assert await offsets(client, topic) == {0: 0}
+        assert (await consumer.next()).value == b"5"
+        assert await offsets(client, topic) == {0: 5}
+
+
+async def test_the_record_at_which_the_loop_ended_is_delivered_again(client: Client, topic: str) -> None:
+    await fill(client, topic, 10)
+    async with client.consumer(group=topic, topics=topic) as consumer:
+        async for record in consumer:
+            if record.offset == 7:
+                break
+    assert await offsets(client, topic) == {0: 7}
+    with pytest.raises(ClientClosed):
+        await consumer.next()
+    async with client.consumer(group=topic, topics=topic) as consumer:
+        assert [record.offset for record in await consumer.poll(max_records=2)] == [7, 8]
+        assert await consumer.commit()
+    assert await offsets(client, topic) == {0: 9}
+    assert (await client.describe_group(topic))["members"] == []
+
+
+async def test_lost_answers_are_not_noticed(client: Client, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await fill(client, topic, 60, partitions=3)
+    send, requests = client._transport.send, 0
+
+    async def losing(request: Request, *, wait_ms: int = 0) -> Answer:
+        nonlocal requests
+        requests += 1
+        answer = await send(request, wait_ms=wait_ms)
+        if requests % 3:
+            raise ConnectionFailed("the answer is lost", no_side_effects=False)
+        return answer
+
+    monkeypatch.setattr(client._transport, "send", losing)
+    async with client.consumer(group=topic, topics=[topic], max_records=7) as consumer:
+        assert values(await read(consumer, 60)) == list(range(60))
+        assert await consumer.poll(timeout_ms=200) == []
+    monkeypatch.undo()
+    assert sum((await offsets(client, topic)).values()) == 60
+
+
+async def test_a_member_that_was_removed_joins_again_and_gets_the_records_again(client: Client, topic: str) -> None:
+    await fill(client, topic, 10)
+    async with client.consumer(group=topic, topics=[topic], member_id="m", max_records=5) as consumer:
+        assert values(await read(consumer, 5)) == [0, 1, 2, 3, 4]
+        await client.leave_group(topic, "m")
+        assert values(await read(consumer, 10)) == list(range(10))
+        await client.reset_group(topic, to="earliest", is_forced=True)
+        assert (await consumer.next()).offset == 0
+        assert not (await client.describe_group(topic))["members"][0]["revoking"]
+
+
+async def test_heartbeats_keep_a_slow_caller_until_its_interval_is_over(client: Client, topic: str) -> None:
+    await fill(client, topic, 1)
+    consumer = client.consumer(group=topic, topics=[topic], poll_interval_ms_max=200)
+    await consumer.next()
+    member = consumer._member
+    member.heartbeat_ms = 20
+    consumer._heartbeats.cancel()  # type: ignore[union-attr] # which waits for the first interval
+    sent_before = member._attempts.requests
+    await asyncio.wait_for(consumer._keep_alive(), 5)
+    assert member.heartbeat_ms == 5_000
+    assert member._attempts.requests - sent_before == 1
+    await consumer.close()
+
+
+async def test_a_heartbeat_that_finds_the_membership_ended_drops_the_delivery(client: Client, topic: str) -> None:
+    await fill(client, topic, 4)
+    async with client.consumer(group=topic, topics=[topic], member_id="removed") as consumer:
+        consumer._member.heartbeat_ms = 10
+        assert [record.offset for record in await read(consumer, 2)] == [0, 1]
+        await client.leave_group(topic, "removed")
+        await asyncio.wait_for(consumer._heartbeats, 10)  # type: ignore[arg-type]
+        assert [record.offset for record in await read(consumer, 4)] == [0, 1, 2, 3]
+
+
+async def test_commits_by_hand(client: Client, topic: str) -> None:
+    await fill(client, topic, 9)
+    how = {"topics": topic, "auto_commit": False, "max_records": 3}
+    async with client.consumer(group=topic, **how) as consumer:  # type: ignore[arg-type]
+        await read(consumer, 7)
+    assert await offsets(client, topic) == {0: 0}
+    async with client.consumer(group=topic, member_id="hand", **how) as consumer:  # type: ignore[arg-type]
+        assert (await read(consumer, 5))[-1].offset == 4
+        assert await consumer.commit()
+        assert await offsets(client, topic) == {0: 5}
+        await consumer.next()
+        await client.leave_group(topic, "hand")
+        assert not await consumer.commit()
+    assert await offsets(client, topic) == {0: 5}
+
+
+async def test_a_commit_after_a_reset_has_nothing_from_before(client: Client, topic: str) -> None:
+    await fill(client, topic, 8, partitions=2)
+    async with client.consumer(group=topic, topics=topic, auto_commit=False, max_records=4) as consumer:
+        await read(consumer, 8)
+        await client.reset_group(topic, to="earliest", is_forced=True)
+        first = await consumer.next()
+        assert await consumer.commit()
+    assert await offsets(client, topic) == {first.partition: 1, 1 - first.partition: 0}
+
+
+async def test_a_commit_leaves_out_the_partitions_of_other_members(client: Client, topic: str) -> None:
+    await fill(client, topic, 8, partitions=2)
+    async with client.consumer(group=topic, topics=topic, auto_commit=False) as first:
+        await read(first, 8)
+        async with client.consumer(group=topic, topics=topic, auto_commit=False, fetch_wait_ms=0) as second:
+            await second.poll()
+            await first.poll()  # gives one partition up, which was read and not committed
+            assert len(await second.poll()) == 4
+            assert not await first.commit()
+            assert sorted((await offsets(client, topic)).values()) == [0, 4]
+
+
+async def test_callbacks_see_each_change_of_the_assignment(client: Client, topic: str) -> None:
+    await fill(client, topic, 4, partitions=2)
+    events: list[tuple[str, list[TopicPartition]]] = []
+
+    async def revoked(partitions: list[TopicPartition]) -> None:
+        events.append(("revoked", partitions))
+
+    both = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    async with client.consumer(
+        group=topic, topics=topic, on_assigned=lambda got: events.append(("assigned", got)), on_revoked=revoked
+    ) as first:
+        await read(first, 4)
+        assert events == [("assigned", both)]
+        async with client.consumer(group=topic, topics=topic, fetch_wait_ms=0) as second:
+            await second.poll()
+            await first.poll()
+            assert len(events) == 2
+            assert events[1][0] == "revoked"
+            assert len(events[1][1]) == 1
+        await first.poll()
+        assert events[2] == ("assigned", events[1][1])
+    assert events[3:] == [("revoked", both)]
+
+
+async def test_a_partition_is_not_revoked_before_its_delivery_is_finished(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(client, topic, 2, partitions=2)
+    events: list[int] = []
+    consumer = client.consumer(group=topic, topics=topic, on_assigned=lambda got: events.append(len(got)))
+
+    async def heartbeat() -> list[TopicPartition]:
+        return [TopicPartition(topic, 1)]  # the other one was revoked after the poll
+
+    monkeypatch.setattr(consumer._member, "heartbeat", heartbeat)
+    async with consumer:
+        await read(consumer, 2)
+    assert events == [2]
+
+
+def test_the_sync_twin(node_url: str, topic: str) -> None:
+    events: list[str] = []
+    with penstock_sync.Client(node_url, options=QUICK) as client:
+        client.create_topic(topic)
+        with client.producer() as producer:
+            for n in range(4):
+                producer.send(topic, n)
+        with client.consumer(
+            group=topic,
+            topics=topic,
+            member_id="s",
+            on_assigned=lambda got: events.append(f"assigned {len(got)}"),
+            on_revoked=lambda lost: events.append(f"revoked {len(lost)}"),
+        ) as consumer:
+            for record in consumer:
+                if record.offset == 2:
+                    break
+            assert events == ["assigned 1"]
+            assert [one.offset for one in consumer.poll()] == [3]
+            assert consumer.commit()
+            assert consumer.poll(timeout_ms=50) == []
+        assert events == ["assigned 1", "revoked 1"]
+        assert client.group_offsets(topic)["offsets"][0]["offset"] == 4
