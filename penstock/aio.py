@@ -177,9 +177,12 @@ class Client(Admin[Awaitable[Json]]):
             rebalance_timeout_ms,
             max_records,
         )
-        attempts = Attempts(self._transport, options, self._attempts.jitter)
-        member = GroupMember(attempts, terms, options)
+        member = self.group_member(terms, options)
         return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked))
+
+    def group_member(self, terms: GroupTerms, options: ClientOptions) -> GroupMember:
+        """Return the calls of a member, for a consumer that this client has no method for."""
+        return GroupMember(Attempts(self._transport, options, self._attempts.jitter), terms, options)
 
     async def fetcher(
         self,

@@ -18,6 +18,7 @@ from penstock.errors import UndecodableBatch
 
 Timestamp = int | datetime
 
+_LINE_ENDS_TO_SPACES = bytes.maketrans(b"\r\n", b"  ")
 _NULL = msgspec.Raw(b"null")
 _NO_HEADERS = msgspec.Raw(b"{}")
 
@@ -68,6 +69,17 @@ class Record(msgspec.Struct, gc=False):
             return orjson.dumps({"value_base64": self._value_base64})
         return bytes(self._value)
 
+    def line(self, *, has_topic: bool = False) -> bytes:
+        """Return the record as a line of NDJSON in the form of its answer, with its partition first."""
+        fields: dict[str, Any] = {"topic": self.topic} if has_topic else {}
+        fields |= {"partition": self.partition, "offset": self.offset}
+        if self.error is not None:
+            return _encode_line({**fields, "last_offset": self.last_offset, "error": self.error}) + b"\n"
+        key = {"key": self._key} if self._key_base64 is None else {"key_base64": self._key_base64}
+        value = {"value": one_line(self._value)} if self._value_base64 is None else {"value_base64": self._value_base64}
+        fields |= {"timestamp": self.timestamp, **key, **value, "headers": one_line(self._headers)}
+        return _encode_line(fields) + b"\n"
+
     @property
     def headers(self) -> list[tuple[str, bytes | None]]:
         """Names and values. A name may occur several times."""
@@ -90,9 +102,15 @@ class _Fetched(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Fetched).decode
+_encode_line = msgspec.json.Encoder().encode
 
 
 _decode_line = msgspec.json.Decoder(Record).decode
+
+
+def one_line(json: msgspec.Raw | bytes) -> msgspec.Raw:
+    """Return JSON without line ends, which are white space in it."""
+    return msgspec.Raw(bytes(json).translate(_LINE_ENDS_TO_SPACES))
 
 
 def decode_line(line: bytes) -> Record:

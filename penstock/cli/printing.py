@@ -1,4 +1,4 @@
-"""Prints the records of a topic; the driver of `penstock consume`.
+"""Prints the records of a topic, or of a group's topics; the driver of `penstock consume`.
 
 Lines of NDJSON go to standard output as the node sent them. Records are decoded only where necessary: for raw values,
 --output, --grep and --until.
@@ -7,6 +7,7 @@ Lines of NDJSON go to standard output as the node sent them. Records are decoded
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +22,16 @@ from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.node import Node
 from penstock.cli.record_format import Shown
 from penstock.consumer.fetcher import Fetched, Fetcher, FetchView
+from penstock.consumer.group_consumer import GroupConsumer
+from penstock.consumer.group_member import GroupTerms
 from penstock.consumer.start import Start
 from penstock.errors import ProblemError
 from penstock.options import ClientOptions, OutOfRange
-from penstock.records import Record, decode_line, decode_records
+from penstock.records import Record, decode_line, decode_records, one_line
 from penstock.transport.api import JSON_TYPE, NDJSON_TYPE
 
 _UNREACHABLE_MS = 30_000
+_GROUP_IDLE_MS = 500  # without --follow, a group's member ends after a poll of this time without records
 _VALUE_END = {"lines": b"\n", "raw": b""}
 
 
@@ -75,6 +79,35 @@ async def print_records(node: Node, wanted: ConsumeArguments) -> None:
             await fetcher.close()
         if fetcher.repositions:
             click.echo("some records were deleted before they were read", err=True)
+
+
+async def print_group(
+    node: Node, wanted: ConsumeArguments, group: str, topics: Sequence[str], member_id: str | None
+) -> None:
+    """Print records as a member of a group, and commit what was printed. Ends after the count, and without following
+    after an answer without records.
+    """
+    wait_ms = ClientOptions().fetch_wait_ms if wanted.is_following else _GROUP_IDLE_MS
+    options = ClientOptions(client_id="penstock-cli", unreachable_timeout_ms=_UNREACHABLE_MS, fetch_wait_ms=wait_ms)
+    member_id = member_id or f"{options.client_id}-{random.getrandbits(64):016x}"
+    value = "json" if wanted.has_values else None
+    left = wanted.records_max
+    async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
+        member = client.group_member(GroupTerms(group, topics, member_id, value=value), options)
+        async with GroupConsumer(member) as consumer:
+            while left is None or left > 0:
+                records = await consumer.poll(max_records=left)
+                if not records and not wanted.is_following:
+                    return
+                pieces = [
+                    _rendered(record, b"" if wanted.has_values else record.line(has_topic=len(topics) > 1), wanted)
+                    for record in records
+                    if wanted.pattern is None or _matches(record, wanted.pattern)
+                ]
+                _write(b"".join(pieces))
+                left = None if left is None else left - len(pieces)
+                if records:
+                    await consumer.commit()
 
 
 async def _tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:
@@ -137,15 +170,15 @@ def _chosen(fetched: Fetched, wanted: ConsumeArguments, end: int | None) -> Iter
         records = [decode_line(line) for line in lines]
     for record, line in zip(records, lines, strict=True):
         if (end is None or record.offset < end) and (wanted.pattern is None or _matches(record, wanted.pattern)):
-            yield _rendered(record, line, wanted, fetched.partition)
+            yield _rendered(record, line if wanted.has_values else _with_partition(line, fetched.partition), wanted)
 
 
-def _rendered(record: Record, line: bytes, wanted: ConsumeArguments, partition: int) -> bytes:
+def _rendered(record: Record, line: bytes, wanted: ConsumeArguments) -> bytes:
     if wanted.template is not None:
         return wanted.template(record).encode() + b"\n"
     if wanted.form in _VALUE_END:
         return (record.value or b"") + _VALUE_END[wanted.form]
-    return record.value_json + b"\n" if wanted.form == "values" else _with_partition(line, partition)
+    return bytes(one_line(record.value_json)) + b"\n" if wanted.form == "values" else line
 
 
 def _matches(record: Record, pattern: re.Pattern[bytes]) -> bool:

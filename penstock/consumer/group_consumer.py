@@ -31,10 +31,15 @@ class GroupEvents(NamedTuple):
     on_revoked: Callback | None = None
 
 
+_NO_EVENTS = GroupEvents()
+
+
 class GroupConsumer:
     """Returns records; made by Client.consumer(). `async for record` iterates; poll() returns lists: the fast way."""
 
-    def __init__(self, member: GroupMember, poll_interval_ms_max: int, events: GroupEvents) -> None:
+    def __init__(
+        self, member: GroupMember, poll_interval_ms_max: int = 300_000, events: GroupEvents = _NO_EVENTS
+    ) -> None:
         self._member = member
         self._poll_interval_s_max = poll_interval_ms_max / 1000
         self._events = events
@@ -194,7 +199,7 @@ class GroupConsumer:
     async def _note_assignment(self, delivery: Delivery) -> None:
         """Ask for the assignment if it has changed. A partition that the delivery has is not revoked yet."""
         seen = (self._joins, delivery.member_epoch, delivery.assigned)
-        if seen == self._seen or self._events == GroupEvents():
+        if seen == self._seen or self._events == _NO_EVENTS:
             return
         assigned = await self._member.heartbeat()
         if assigned is not None:  # otherwise the next poll joins

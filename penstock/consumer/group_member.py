@@ -34,6 +34,7 @@ class GroupTerms(NamedTuple):
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     max_records: int | None = None  # of a delivery
+    value: str | None = "json"  # how values appear; None: texts by their content-type
 
 
 class GroupMember:
@@ -133,9 +134,9 @@ class GroupMember:
     def _wish(self) -> dict[str, Any]:
         """Return the body of the next poll. Only one that joins has topics: a late one must not join after leave()."""
         terms, options = self.terms, self._options
-        wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max, "value": "json"}
-        if terms.max_records is not None:
-            wish["max_records"] = terms.max_records
+        wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max}
+        wished = {"max_records": terms.max_records, "value": terms.value}
+        wish |= {name: value for name, value in wished.items() if value is not None}
         if self._epoch:
             return {**wish, "token": self._token}
         timeouts = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,10 @@ def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path
     [worker] = blocks(PAGE, "bash")
     (tmp_path / "worker.sh").write_text(worker)
     with running_process(tmp_path / "node") as node:
+        paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT), "PATH": paths}
         for step in (step for session in blocks(PAGE, "console") for step in steps_of(session)):
-            run_step(step, tmp_path, {**os.environ, "PENSTOCK_URL": node.url})
-        environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT)}
+            run_step(step, tmp_path, environment)
         automatic, by_hand = (printed_by(one, tmp_path, environment) for one in blocks(PAGE, "python"))
         assert sorted(automatic) == [f"visits {n}" for n in range(1, 7)]
         assert "".join(by_hand).count(",") == 6 - len(by_hand)

@@ -1,4 +1,4 @@
-"""`penstock consume`: prints the records of a topic on standard output.
+"""`penstock consume`: prints the records of a topic, or of a group's topics, on standard output.
 
 This file parses the options; penstock/cli/printing.py prints.
 """
@@ -18,7 +18,9 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
 
 
 @click.command()
-@click.argument("topic", shell_complete=topics)
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=topics)
+@click.option("--group", metavar="NAME", help="Read as a member of this consumer group, and commit what is printed.")
+@click.option("--member", "member_id", metavar="ID", help="The member's name in the group.  [default: a random one]")
 @click.option(
     "--from",
     "start",
@@ -63,13 +65,14 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
 )
 @node_options
 def consume(
-    topic: str, start: str | None, tail: int | None, until: str | None, partitions: tuple[int, ...], follow: bool,
-    count: int | None, form: str, output: str | None, grep: str | None, filters: tuple[str, ...],
-    node: Node, as_json: bool,
+    names: tuple[str, ...], group: str | None, member_id: str | None, start: str | None, tail: int | None,
+    until: str | None, partitions: tuple[int, ...], follow: bool, count: int | None, form: str, output: str | None,
+    grep: str | None, filters: tuple[str, ...], node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the records of a topic.
 
-    Without --follow it ends where the topic ended at the start. Records of one partition come in their order.
+    Without --follow it ends where the topic ended at the start. Records of one partition come in their order. With
+    --group it prints those of several topics, and ends once half a second brings none.
 
     \f
     Raises click.UsageError or click.BadParameter for options that are wrong.
@@ -80,9 +83,17 @@ def consume(
         ("--tail", "--from", tail is not None and start is not None),
         ("--until", "--follow", until is not None and follow),
         ("--output", "--format", output is not None and (as_json or form != FORMS[0])),
+        ("--group", "--from", group is not None and start is not None),
+        ("--group", "--tail", group is not None and tail is not None),
+        ("--group", "--until", group is not None and until is not None),
+        ("--group", "--partition", group is not None and bool(partitions)),
+        ("--group", "--filter", group is not None and bool(filters)),
     ):
         if is_wrong:
             raise click.UsageError(f"{one} and {other} exclude each other", click.get_current_context())
+    if group is None and (len(names) > 1 or member_id is not None):
+        what = "--member needs" if member_id is not None else "several topics need"
+        raise click.UsageError(f"{what} --group", click.get_current_context())
     try:
         pattern = None if grep is None else re.compile(grep.encode())
         template = None if output is None else parse_template(output)
@@ -91,12 +102,13 @@ def consume(
         raise click.BadParameter(str(error), param_hint=f"'{name}'") from error
     from penstock.cli.printing import (
         ConsumeArguments,
+        print_group,
         print_records,
     )  # loads aiohttp, so only after the arguments are checked
 
     begin, end = _place("earliest" if start is None else start), None if until is None else _place(until)
-    wanted = ConsumeArguments(topic, begin, partitions, follow, count, form, tail, end, pattern, template, filters)
-    asyncio.run(print_records(node, wanted))
+    wanted = ConsumeArguments(names[0], begin, partitions, follow, count, form, tail, end, pattern, template, filters)
+    asyncio.run(print_records(node, wanted) if group is None else print_group(node, wanted, group, names, member_id))
 
 
 def _place(text: str) -> int | str:

@@ -236,3 +236,35 @@ def test_output_by_a_template(on_node: Run, node_url: str) -> None:
     assert (wrong.code, "no field {partitions}; there are topic, partition," in wrong.err) == (2, True)
     assert on_node("consume", "templated", "--output", "{", "--count", 1).code == 2
     assert on_node("consume", "templated", "--output", "{key}", "--format", "lines").code == 2
+
+
+def test_a_group_continues_behind_what_was_printed(on_node: Run, filled: str) -> None:
+    group = ("--group", "printers", "--member", "one")
+    first = values(on_node, *group, "--count", 130)
+    rest = values(on_node, *group)
+    assert len(first) == 130
+    assert sorted(first + rest) == list(range(150))
+
+
+def test_a_group_of_several_topics_names_them_in_its_lines(on_node: Run, filled: str, node_url: str) -> None:
+    with Client(node_url) as client:
+        client.create_topic("other")
+        body = b'{"records":[{"key_base64":"/w==","value":{"a":\n1},"headers":{"x":"y"}},{"value_base64":"/w=="}]}'
+        client.post_records("other", body, "application/json")
+    ran = on_node("consume", "filled", "other", "--group", "two", "--member", "m")
+    lines = [orjson.loads(line) for line in ran.out.splitlines()]
+    assert sum(line["topic"] == "filled" for line in lines) == 150
+    shown, binary = (line for line in lines if line["topic"] == "other")
+    alone = on_node("consume", "other")
+    assert [shown, binary] == [{"topic": "other", **orjson.loads(line)} for line in alone.out.splitlines()]
+    assert (shown["value"], binary["value_base64"]) == ({"a": 1}, "/w==")
+
+
+@pytest.mark.parametrize("option", [["--from", "0"], ["--tail", "1"], ["--partition", "0"], ["--filter", "key=a"]])
+def test_a_group_has_its_own_positions(run: Run, option: list[str]) -> None:
+    assert run("consume", "filled", "--group", "g", *option).code == ExitCode.USAGE
+
+
+def test_several_topics_and_a_member_need_a_group(run: Run) -> None:
+    assert "--group" in run("consume", "a", "b").err
+    assert "--group" in run("consume", "a", "--member", "m").err
