@@ -153,6 +153,7 @@ class Client(Admin[Awaitable[Json]]):
         rebalance_timeout_ms: int | None = None,
         poll_interval_ms_max: int = 300_000,
         max_records: int | None = None,
+        filters: Sequence[str] = (),
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         **changed: Unpack[ChangedOptions],
@@ -162,8 +163,9 @@ class Client(Admin[Awaitable[Json]]):
         A record is finished when the next one is asked for. With `auto_commit`, asking for the next delivery commits
         the last; otherwise `await consumer.commit()` does, and the group's setting `auto_commit` becomes false for all
         members. A member that calls again with its own `member_id` keeps its partitions. A caller that asks for
-        nothing during `poll_interval_ms_max` loses them. `max_records` is the most a delivery has. Further names change
-        options: `fetch_wait_ms`, `fetch_bytes_max`, `unreachable_timeout_ms`. Raises ValueError with `verify_crc`.
+        nothing during `poll_interval_ms_max` loses them. `max_records` is the most a delivery has. `filters` has
+        conditions, as in consume(). Further names change options: `fetch_wait_ms`, `fetch_bytes_max`,
+        `unreachable_timeout_ms`. Raises ValueError with `verify_crc`.
         """
         options = replace(self.options, **changed)
         if options.verify_crc:
@@ -176,6 +178,7 @@ class Client(Admin[Awaitable[Json]]):
             session_timeout_ms,
             rebalance_timeout_ms,
             max_records,
+            tuple(filters),
         )
         member = self.group_member(terms, options)
         return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked))

@@ -132,17 +132,8 @@ async def _read(
                 await many.wait(min_bytes, wait_s)
         parts = await many.read_with_retries(limits)
         searched_bytes += max_bytes
-        if not _may_find_more(many, parts, options) or searched_bytes >= SEARCHED_BYTES_MAX:
+        if searched_bytes >= SEARCHED_BYTES_MAX or not many.advance_over(parts):
             return parts
-        for index, part in enumerate(parts):
-            many.advance(index, part.next_offset)
-
-
-def _may_find_more(many: MultiFetch, parts: Sequence[Part], options: MultiFetchRequest) -> bool:
-    """Returns whether no record passed the filters, and there are more to look at."""
-    has_advanced = any(part.next_offset > one.offset for part, one in zip(parts, many.wanted, strict=True))
-    is_empty = not any(part.record_count or part.problem is not None for part in parts)
-    return bool(options.filter) and is_empty and has_advanced
 
 
 def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list[_Answered]:

@@ -159,6 +159,16 @@ class MultiFetch:
         """Advance the entry: it has been read up to `next_offset`."""
         self.wanted[index] = self.wanted[index]._replace(offset=next_offset)
 
+    def advance_over(self, parts: Sequence[Part]) -> bool:
+        """Advance over records that did not pass the filters. False: there is an answer, or nothing more to look at."""
+        is_empty = not any(part.record_count or part.problem is not None for part in parts)
+        if not self._filters or not is_empty:
+            return False
+        has_advanced = any(part.next_offset > one.offset for part, one in zip(parts, self.wanted, strict=True))
+        for index, part in enumerate(parts):
+            self.advance(index, part.next_offset)
+        return has_advanced
+
     def _in_order(self, by_owner: dict[Owner | None, list[Part]]) -> list[Part]:
         parts: dict[int, Part] = {}
         for owner, indexes in self._by_owner.items():

@@ -4,8 +4,9 @@ One long poll over all partitions of the member, which is its heartbeat too. The
 that delivery with the next poll.
 Steps: (1) the coordinator commits the delivery of the token and grants partitions with their positions; (2) partitions
 without a position get one by the group's `start`; (3) if there is nothing to read, the poll waits for records or for
-another assignment, which it takes over; (4) it reads, while the coordinator stores the commit; (5) the answer leaves
-once the commit is durable. If the coordinator moves meanwhile, the poll begins again: each step may be repeated.
+another assignment, which it takes over; (4) it reads until a record passes the filters, while the coordinator stores
+the commit; (5) the answer leaves once the commit is durable. If the coordinator moves meanwhile, the poll begins again:
+each step may be repeated.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from engine.errors import EngineError
 from engine.runtime.tasks import start_task
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
-from gateway.fetch.partition_reads import Positions
+from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX, Positions
 from gateway.fetch.recent_pieces import Part
+from gateway.filters.condition import InvalidCondition
+from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
 from gateway.groups.calls import POLL, RESET, STORED, ChangedCall, StoredCall, has_moved
 from gateway.groups.context import GROUPS, GroupContext
@@ -52,6 +55,7 @@ class PollRequest(Struct, forbid_unknown_fields=True):
     max_bytes: _Size | UnsetType = UNSET
     max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
     value: Literal["json", "text", "base64"] | UnsetType = UNSET
+    filter: tuple[str, ...] = ()
     session_timeout_ms: Timeout | None = None
     rebalance_timeout_ms: Timeout | None = None
 
@@ -63,6 +67,10 @@ async def group_poll(request: web.Request) -> web.Response:
     context.lifecycle.check_accepting()
     group, member_id = group_name(request), member_name(request.match_info["member"])
     wish = await read_json(request, PollRequest)
+    try:
+        record_filter(wish.filter)
+    except InvalidCondition as error:
+        raise Problem("invalid_body", f"filter: {error}") from None
     token = decode_token(wish.token) if wish.token else None
     topics = None if wish.topics is UNSET else await check_topics(request, context, wish.topics)
     call = PollCall(
@@ -91,11 +99,8 @@ class _Poll:
             try:
                 grant = await self._with_starts(grant)
                 wanted = [self._wanted(one) for one in grant.assignment]
-                many = MultiFetch(self._context.fetch, wanted) if wanted else None
-                if await self._has_changed(many, grant):
-                    continue
-                parts = [] if many is None else await many.read_with_retries(self._limits())
-                if await self._has_moved(grant, parts):
+                parts = await self._read(wanted, grant)
+                if parts is None or await self._has_moved(grant, parts):
                     continue
                 await storing
                 if grant is not first:
@@ -143,6 +148,20 @@ class _Poll:
     def _wanted(self, one: Position) -> Wanted:
         offset = max(0, one.offset)
         return Wanted(one.topic, one.topic_id, one.partition, self._moved.get(one.slot, offset))
+
+    async def _read(self, wanted: Sequence[Wanted], grant: Grant) -> list[Part] | None:
+        """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
+        many = MultiFetch(self._context.fetch, wanted, self._wish.filter) if wanted else None
+        searched_bytes = 0
+        while not await self._has_changed(many, grant):
+            if many is None:
+                return []
+            limits = self._limits()
+            parts = await many.read_with_retries(limits)
+            searched_bytes += limits.max_bytes
+            if searched_bytes >= SEARCHED_BYTES_MAX or not many.advance_over(parts):
+                return parts
+        return None
 
     async def _has_changed(self, many: MultiFetch | None, grant: Grant) -> bool:
         """Waits for records if there are none. True: the assignment has changed meanwhile, and there is time left."""

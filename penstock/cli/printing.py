@@ -93,7 +93,7 @@ async def print_group(
     value = "json" if wanted.has_values else None
     left = wanted.records_max
     async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
-        member = client.group_member(GroupTerms(group, topics, member_id, value=value), options)
+        member = client.group_member(GroupTerms(group, topics, member_id, filters=wanted.filters, value=value), options)
         async with GroupConsumer(member) as consumer:
             while left is None or left > 0:
                 records = await consumer.poll(max_records=left)

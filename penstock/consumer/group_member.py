@@ -34,6 +34,7 @@ class GroupTerms(NamedTuple):
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     max_records: int | None = None  # of a delivery
+    filters: Sequence[str] = ()
     value: str | None = "json"  # how values appear; None: texts by their content-type
 
 
@@ -135,7 +136,7 @@ class GroupMember:
         """Return the body of the next poll. Only one that joins has topics: a late one must not join after leave()."""
         terms, options = self.terms, self._options
         wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max}
-        wished = {"max_records": terms.max_records, "value": terms.value}
+        wished = {"max_records": terms.max_records, "value": terms.value, "filter": list(terms.filters) or None}
         wish |= {name: value for name, value in wished.items() if value is not None}
         if self._epoch:
             return {**wish, "token": self._token}

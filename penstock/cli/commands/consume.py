@@ -87,7 +87,6 @@ def consume(
         ("--group", "--tail", group is not None and tail is not None),
         ("--group", "--until", group is not None and until is not None),
         ("--group", "--partition", group is not None and bool(partitions)),
-        ("--group", "--filter", group is not None and bool(filters)),
     ):
         if is_wrong:
             raise click.UsageError(f"{one} and {other} exclude each other", click.get_current_context())

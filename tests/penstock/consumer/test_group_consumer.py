@@ -133,6 +133,14 @@ async def test_a_heartbeat_that_finds_the_membership_ended_drops_the_delivery(cl
         assert [record.offset for record in await read(consumer, 4)] == [0, 1, 2, 3]
 
 
+async def test_a_filter_lets_only_some_records_through(client: Client, topic: str) -> None:
+    await fill(client, topic, 20)
+    async with client.consumer(group=topic, topics=topic, filters=["value=7"], fetch_wait_ms=0) as consumer:
+        assert values(await consumer.poll()) == [7]
+        assert await consumer.poll() == []
+        assert await offsets(client, topic) == {0: 20}
+
+
 async def test_commits_by_hand(client: Client, topic: str) -> None:
     await fill(client, topic, 9)
     how = {"topics": topic, "auto_commit": False, "max_records": 3}

@@ -178,3 +178,33 @@ async def test_the_groups_topic_is_hidden_and_nobody_writes_it(group, topic):
         answer = await topic.gateway.send(method, path + where, body, {"Content-Type": "application/json"})
         assert problem(answer) == (400, "invalid_topic_name"), (method, answer.body)
     assert problem(await group.poll("a", topics=["__groups"])) == (400, "invalid_topic_name")
+
+
+async def test_a_filter_passes_over_records_and_the_token_commits_past_them(group, topic):
+    await topic.post_lines("1", "2", "3", "4")
+    first = await group.polled("a", topics=[topic.name], filter=["value=2"])
+    assert values(first) == [2]
+    last = await group.polled("a", token=first["token"], filter=["value=9"])
+    assert values(last) == []
+    await group.polled("a", token=last["token"])
+    assert await group.offsets() == {(topic.name, 0): 4}
+
+
+async def test_a_poll_with_a_filter_waits_for_a_record_that_passes(group, new_topic):
+    topic = await new_topic(2)
+    await topic.post_lines("1", partition=0)
+    waiting = asyncio.ensure_future(group.polled("a", topics=[topic.name], wait_ms=20_000, filter=["value=3"]))
+    await asyncio.sleep(0.05)
+    await topic.post_lines("2", partition=1)
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await topic.post_lines("3", partition=0)
+    delivery = await waiting
+    assert values(delivery) == [3]
+    await group.polled("a", token=delivery["token"])
+    assert await group.offsets() == {(topic.name, 0): 2, (topic.name, 1): 1}
+
+
+async def test_a_filter_that_is_no_condition_is_refused(group, topic):
+    answer = await group.poll("a", topics=[topic.name], filter=["length=3"])
+    assert problem(answer) == (400, "invalid_body")

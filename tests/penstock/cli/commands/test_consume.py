@@ -260,7 +260,7 @@ def test_a_group_of_several_topics_names_them_in_its_lines(on_node: Run, filled:
     assert (shown["value"], binary["value_base64"]) == ({"a": 1}, "/w==")
 
 
-@pytest.mark.parametrize("option", [["--from", "0"], ["--tail", "1"], ["--partition", "0"], ["--filter", "key=a"]])
+@pytest.mark.parametrize("option", [["--from", "0"], ["--tail", "1"], ["--partition", "0"]])
 def test_a_group_has_its_own_positions(run: Run, option: list[str]) -> None:
     assert run("consume", "filled", "--group", "g", *option).code == ExitCode.USAGE
 
