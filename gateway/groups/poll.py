@@ -200,7 +200,7 @@ class _Poll:
         """Moves positions that are outside of their logs, by the group's `start`: those below at most once each.
 
         A position above its log is reset to the end of the log. Else the committed position would be higher than the
-        tokens of what is appended next, and nothing of it would be committed.
+        tokens of what is appended next, and none of these would be committed.
         """
         outside = [
             (one, part.problem)
