@@ -59,8 +59,11 @@ def test_range_gives_neighbours_and_round_robin_deals():
 def test_a_move_costs_the_same_however_many_partitions_a_member_has():
     def seconds(size: int) -> float:
         before = sticky({"a": frozenset("t")}, {"t": size}, {})
-        begin = time.perf_counter()
-        sticky({"a": frozenset("t"), "b": frozenset("t")}, {"t": size}, before)
-        return time.perf_counter() - begin
+        times = []
+        for _ in range(3):  # the least: a collection of garbage or another process may take part in one
+            begin = time.process_time()
+            sticky({"a": frozenset("t"), "b": frozenset("t")}, {"t": size}, before)
+            times.append(time.process_time() - begin)
+        return min(times)
 
     assert seconds(8000) < 30 * seconds(1000)  # 8 times the moves; 64 times the work with a search for each
