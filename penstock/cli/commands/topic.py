@@ -1,4 +1,4 @@
-"""`penstock topic`: creates, lists, describes, alters, deletes and rolls topics."""
+"""`penstock topic`: creates, lists, describes, alters, deletes and rolls topics, and shows who is behind in them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from penstock.cli.output import (
     print_note,
     print_table,
 )
+from penstock.errors import ProblemError
 from penstock.transport.exchange import Json
 from penstock.units import with_units
 
@@ -119,6 +120,37 @@ def describe(name: str, node: Node, as_json: bool) -> None:
     print_partitions(partitions)
     click.echo()
     print_settings(described["config"])
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
+@node_options
+def lag(name: str, node: Node, as_json: bool) -> None:
+    """Show how far each consumer group is behind in a topic."""
+    once = node.once()
+    once.describe_topic(name)  # fails for an unknown topic
+    groups = []
+    for group in (one["group"] for one in once.list_groups()["groups"]):
+        try:
+            described = once.describe_group(group)
+        except ProblemError as error:
+            if error.code != "unknown_group":  # deleted meanwhile
+                raise
+            continue
+        read = [one for one in described["partitions"] if one["topic"] == name]
+        if read:
+            groups.append({"group": group, "state": described["state"], **_total_lag(read)})
+    if as_json:
+        print_json({"topic": name, "groups": groups})
+    elif not groups:
+        print_note(f"No group has a position in topic {name}.")
+    else:
+        columns = [Column("group", is_text=True), Column("state", is_text=True), Column("lag")]
+        rows = [
+            (one["group"], one["state"], one["lag"], format_bytes(one["lag_bytes"]), format_duration(one["lag_ms"]))
+            for one in groups
+        ]
+        print_table([*columns, Column("lag bytes"), Column("behind")], rows)
 
 
 @topic.command()
@@ -285,3 +317,12 @@ def _meaning(name: str, value: Any) -> str:
     if is_time:
         return format_duration(value)
     return format_bytes(value) if "_bytes" in name and value >= 1000 else ""
+
+
+def _total_lag(partitions: list[Json]) -> Json:
+    """Return the lag of a group over some partitions; those that cannot be asked now, or have no position, count 0."""
+    return {
+        "lag": sum(one["lag"] or 0 for one in partitions),
+        "lag_bytes": sum(one["lag_bytes"] or 0 for one in partitions),
+        "lag_ms": max(one["lag_ms"] or 0 for one in partitions),
+    }

@@ -33,6 +33,9 @@ def test_a_group_is_listed_described_reset_and_deleted(
         "offsets": [{"topic": "grouped", "partition": 0, "offset": 0, "previous_offset": 7}],
     }
     assert on_node("group", "reset", "shown").code == 2
+    assert on_node("topic", "lag", "grouped").out.splitlines()[1].split()[:3] == ["shown", "empty", "1,000"]
+    assert on_node("topic", "lag", "grouped", "--json").json()["groups"][0]["lag"] == 1000  # type: ignore[index]
+    assert on_node("topic", "lag", "nowhere").code == 4
     assert on_node("group", "delete", "shown").code == 2
     assert on_node("group", "rm", "shown", "--yes").out == "Deleted group shown.\n"
     assert on_node("group", "describe", "shown").code == 4
