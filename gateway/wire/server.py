@@ -134,7 +134,7 @@ class HttpServer:
         self._listeners = []
 
     async def leave(self, within_s: float) -> None:
-        """End every connection once its answers are sent. Those that take longer stay open."""
+        """End every connection once its answers are sent. Connections that take longer stay open."""
         self.announce_leave()
         deadline = self.loop.time() + within_s
         while (self.connections or self._accepting) and self.loop.time() < deadline:
