@@ -37,10 +37,11 @@ async def read_table_key(request: web.Request) -> web.Response:
     number = kafka_hash(key) % record.partitions if query.partition is None else query.partition
     if number >= record.partitions:
         raise unknown_partition(name, number, record.partitions)
+    epoch = read_leader_epoch(request)
     await check_leadership(request, context.router, [(name, number)])
     wait_ms = 0 if request.method == "HEAD" else query.wait_ms
     if_none_match = request.headers.get("If-None-Match")
-    wanted = TableKey(key, query.at_least, wait_ms, query.value, if_none_match, read_leader_epoch(request))
+    wanted = TableKey(key, query.at_least, wait_ms, query.value, if_none_match, epoch)
     headers, body = await context.router.call(READ_KEY, name, number, wanted, wait_ms=wait_ms)
     if context.peers.has_others:
         headers = headers | leader_headers(context.peers, record.topic_id, [number])
