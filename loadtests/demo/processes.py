@@ -58,7 +58,7 @@ class Command(NamedTuple):
 async def running(command: Command) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a command during the block; then stop it with SIGTERM, and SIGKILL after a timeout."""
     with command.log.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
+        start = asyncio.create_subprocess_exec(
             *command.arguments,
             cwd=command.directory,
             env=command.environment,
@@ -67,6 +67,12 @@ async def running(command: Command) -> AsyncIterator[asyncio.subprocess.Process]
             stderr=log,
             start_new_session=True,
         )
+        starting = asyncio.ensure_future(start)
+        try:
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:  # the child runs before its start is reported
+            await _end(await starting)
+            raise
     try:
         yield process
     finally:
