@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 from engine.cleaning.segment_check import Finding, SealedFile, examine
 from engine.errors import EngineError
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import keep_running, log_failure
+from engine.runtime.throttled_thread import Stopped, ThrottledThread
 
 log = logging.getLogger("penstock.engine")
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """The node stops; a later round examines the segment again."""
 
 
 class ScrubbedPartition(Protocol):
@@ -68,26 +60,21 @@ class Scrubber:
         self._disk = disk
         self._partitions = partitions
         self._restore = restore
-        self._bytes_per_second = bytes_per_second
         self._interval_ms = interval_ms
-        self._stopping = threading.Event()
-        self._executor = ThreadPoolExecutor(1, "penstock-scrub")
+        self._is_enabled = bytes_per_second > 0
+        self._thread = ThrottledThread("penstock-scrub", bytes_per_second)
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"Scrubber({self._bytes_per_second} B/s, every {self._interval_ms} ms)"
+        return f"Scrubber({self._thread}, every {self._interval_ms} ms)"
 
     def start(self) -> None:
         """Start the first round. A rate of 0 disables scrubbing."""
-        if self._bytes_per_second > 0:
+        if self._is_enabled:
             self._task = keep_running(self._run, "scrubbing")
 
     async def stop(self) -> None:
-        self._stopping.set()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await asyncio.to_thread(self._executor.shutdown)
+        await self._thread.stop(self._task)
 
     async def scrub_all(self) -> None:
         """Scrub one round: segments with known damage first, then all others.
@@ -135,13 +122,13 @@ class Scrubber:
                 await asyncio.sleep(max(0.0, self._interval_ms / 1000 - (loop.time() - began)))
 
     async def _scrub(self, partition: ScrubbedPartition, file: SealedFile) -> None:
-        finding = await self._in_thread(examine, self._disk, file, self._pace)
+        finding = await self._thread.run(examine, self._disk, file, self._thread.pace)
         if await partition.report(file, finding) and finding.damage:
             await self._repair(partition, file)
 
     async def _repair(self, partition: ScrubbedPartition, file: SealedFile) -> None:
         try:
-            path = await self._in_thread(self._restore, partition, file)
+            path = await self._thread.run(self._restore, partition, file)
         except (EngineError, OSError) as error:
             log.error(
                 "the repair of a segment failed; the scrubber retries it",
@@ -152,10 +139,3 @@ class Scrubber:
             log.error("damage cannot be repaired: the store has no such range", extra={"segment": file.path})
         elif await partition.repair(file, path):
             log.warning("a damaged segment was repaired from the store", extra={"segment": file.path})
-
-    def _pace(self, size_bytes: int) -> None:
-        if self._stopping.wait(size_bytes / self._bytes_per_second):
-            raise Stopped
-
-    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

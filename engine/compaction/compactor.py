@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 from engine.compaction.latest_offsets import HASH_KEY_BYTES
 from engine.compaction.log_compaction import NewSegment, SegmentCopier, latest_offsets
@@ -22,16 +20,10 @@ from engine.errors import Draining, EngineError
 from engine.format.batch import KEYED_PRODUCER, Header
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import keep_running, log_failure
+from engine.runtime.throttled_thread import Stopped, ThrottledThread
 from engine.settings import TopicSettings
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 log = logging.getLogger("penstock.engine")
-
-
-class Stopped(Exception):
-    """The node stops: the round is given up; the log is as it was, or a part of it is compacted."""
 
 
 class CompactedPartition(Protocol):
@@ -59,25 +51,23 @@ class Compactor:
         self,
         disk: Disk,
         partitions: Callable[[], Iterable[CompactedPartition]],
+        thread: ThrottledThread,
         *,
-        bytes_per_second: int,
         memory_bytes: int,
         check_ms: int,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._disk = disk
         self._partitions = partitions
-        self._bytes_per_second = bytes_per_second
         self._memory_bytes = memory_bytes
         self._check_ms = check_ms
         self._random_bytes = random_bytes
-        self._stopping = threading.Event()
-        self._executor = ThreadPoolExecutor(1, "penstock-compact")
+        self._thread = thread
         self._task: asyncio.Task[None] | None = None
         self._logged: dict[str, str] = {}  # the last reason of each partition that cannot be compacted
 
     def __repr__(self) -> str:
-        return f"Compactor({self._bytes_per_second} B/s, every {self._check_ms} ms, stuck={len(self._logged)})"
+        return f"Compactor({self._thread}, every {self._check_ms} ms, stuck={len(self._logged)})"
 
     @property
     def uncleanable(self) -> int:
@@ -88,11 +78,7 @@ class Compactor:
         self._task = keep_running(self._run, "compacting")
 
     async def stop(self) -> None:
-        self._stopping.set()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await asyncio.to_thread(self._executor.shutdown)
+        await self._thread.stop(self._task)
 
     async def compact_all(self) -> None:
         """Compact each partition that is due, once. Logs a failure of one, and goes on with the others."""
@@ -122,14 +108,16 @@ class Compactor:
         if plan is None:
             return False
         hash_key = self._random_bytes(HASH_KEY_BYTES)
-        latest, end = await self._in_thread(latest_offsets, self._disk, plan, self._memory_bytes, hash_key, self._pace)
+        latest, end = await self._thread.run(
+            latest_offsets, self._disk, plan, self._memory_bytes, hash_key, self._thread.pace
+        )
         expired_below = min(plan.tombstones_expired_below, progress.cleaned_end)
         keeps = _ProducersInUse(settings, files.now_ms)
-        copier = SegmentCopier(self._disk, files.directory, latest, expired_below, keeps, self._pace)
+        copier = SegmentCopier(self._disk, files.directory, latest, expired_below, keeps, self._thread.pace)
         below_end = [one for one in plan.sealed if one.base_offset < max(end, plan.dirty_start)]
         removed = freed = 0
         for group in grouped(below_end, settings.segment_bytes):
-            new = await self._in_thread(copier.copy, group)
+            new = await self._thread.run(copier.copy, group)
             if new is None:
                 continue
             if not await partition.replace(new):
@@ -146,18 +134,11 @@ class Compactor:
             self._logged[partition.name] = reason
             log.warning("a partition is not compacted", extra={"partition": partition.name, "reason": reason})
 
-    def _pace(self, size_bytes: int) -> None:
-        if self._stopping.wait(size_bytes / self._bytes_per_second):
-            raise Stopped
-
     async def _run(self) -> None:
         with suppress(Stopped):
             while True:
                 await asyncio.sleep(self._check_ms / 1000)
                 await self.compact_all()
-
-    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
 
 class _ProducersInUse:

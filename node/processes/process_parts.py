@@ -23,6 +23,7 @@ from engine.directory.log_directories import LogDirectories, open_data_directori
 from engine.format import paths
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import start_task
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.tiering.reading.repair import restore_segment
 from engine.tiering.store.store import ObjectStore, open_store
 from gateway.settings import NodeSettings
@@ -75,7 +76,7 @@ def make_compactor(
     return Compactor(
         disk,
         partitions,
-        bytes_per_second=settings.compaction_bytes_per_second,
+        ThrottledThread("penstock-compact", settings.compaction_bytes_per_second),
         memory_bytes=settings.compaction_memory_bytes,
         check_ms=settings.compaction_check_ms,
         random_bytes=secrets.token_bytes,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 
 import click
 
 from penstock.cli.completing import topics
-from penstock.cli.failures import Failure
+from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
@@ -136,7 +135,7 @@ def undrain(node_id: int, node: Node, as_json: bool) -> None:
 
 @cluster.command()
 @click.argument("node_id", metavar="NODE", type=click.IntRange(1))
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @node_options
 def decommission(node_id: int, is_sure: bool, node: Node, as_json: bool) -> None:
     """Drain a node and move all of its partitions to others.
@@ -146,12 +145,7 @@ def decommission(node_id: int, is_sure: bool, node: Node, as_json: bool) -> None
     \f
     Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
     """
-    if not is_sure:
-        if not sys.stdin.isatty():
-            text = "decommission needs --yes if standard input is not a terminal"
-            raise click.UsageError(text, click.get_current_context())
-        if not click.confirm(f"Move all partitions off node {node_id}?", err=True):
-            raise Failure("nothing was moved")
+    confirm(f"Move all partitions off node {node_id}?", is_sure=is_sure)
     document = node.once().decommission_node(node_id)
     moving = format_count(document["moving"], "partition")
     _print_result(document, f"Moving {moving} off node {node_id}; see penstock cluster reassignments.", as_json)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 import orjson
 
+from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
@@ -117,7 +117,7 @@ def reset(
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @node_options
 def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     """Delete a group with its positions.
@@ -125,13 +125,7 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     \f
     Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
     """
-    if not is_sure:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                "delete needs --yes if standard input is not a terminal", click.get_current_context()
-            )
-        if not click.confirm(f"Delete group {name} and its positions?", err=True):
-            raise Failure("nothing was deleted")
+    confirm(f"Delete group {name} and its positions?", is_sure=is_sure)
     node.once().delete_group(name)
     if as_json:
         print_json({"group": name, "deleted": True})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from penstock.admin import api
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
-from penstock.cli.failures import Failure
+from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
@@ -195,7 +194,7 @@ def alter(
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=topics)
-@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @node_options
 def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     """Delete a topic and all its records.
@@ -203,13 +202,7 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
     \f
     Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
     """
-    if not is_sure:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                "delete needs --yes if standard input is not a terminal", click.get_current_context()
-            )
-        if not click.confirm(f"Delete topic {name} and all its records?", err=True):
-            raise Failure("nothing was deleted")
+    confirm(f"Delete topic {name} and all its records?", is_sure=is_sure)
     node.once().delete_topic(name)
     if as_json:
         print_json({"topic": name, "deleted": True})

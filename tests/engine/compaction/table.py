@@ -9,6 +9,7 @@ from engine.compaction.swapping import OwnPartition, SegmentSwapper
 from engine.format import batch as record_batch
 from engine.format.batch import Codec, Record
 from engine.runtime.disk import Disk
+from engine.runtime.throttled_thread import ThrottledThread
 from replication.replica.acks import Acks
 from tests.engine.crash.inline_node import InlineExecutor, InlineNode
 
@@ -51,13 +52,11 @@ class Table:
         compactor = Compactor(
             disk,
             lambda: [own],
-            bytes_per_second=1 << 60,
+            ThrottledThread("compact", 1 << 60, InlineExecutor()),
             memory_bytes=self.memory_bytes,
             check_ms=1000,
             random_bytes=Random(1).randbytes,
         )
-        compactor._executor.shutdown()
-        compactor._executor = InlineExecutor()
         while await compactor.compact(own):
             pass
         return swapper

@@ -19,6 +19,7 @@ from engine.compaction.compactor import Compactor
 from engine.compaction.swapping import OwnPartition, SegmentSwapper
 from engine.format import paths
 from engine.log.damaged_ranges import Damage
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from engine.testing.recording_disk import RecordingDisk
 from engine.tiering.tier import local_log
@@ -92,7 +93,7 @@ async def test_a_swap_ends_although_its_caller_gives_up(operation, path):
             compactor = Compactor(
                 disk,
                 lambda: [own],
-                bytes_per_second=1 << 60,
+                ThrottledThread("compact", 1 << 60),
                 memory_bytes=1 << 20,
                 check_ms=1000,
                 random_bytes=Random(1).randbytes,
@@ -125,7 +126,7 @@ async def test_a_round_ends_when_the_topic_is_no_longer_compacted():
         compactor = Compactor(
             disk,
             lambda: [own],
-            bytes_per_second=1 << 60,
+            ThrottledThread("compact", 1 << 60),
             memory_bytes=1 << 20,
             check_ms=1000,
             random_bytes=Random(1).randbytes,

@@ -7,6 +7,7 @@ import pytest
 from engine.compaction.compactor import Compactor
 from engine.compaction.progress import Progress, load_progress
 from engine.compaction.swapping import OwnPartition, SegmentSwapper
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.testing.recording_disk import RecordingDisk
 from tests.engine.compaction.table import SETTINGS, Table
 from tests.engine.conftest import HandClock
@@ -86,7 +87,7 @@ async def test_tombstones_stay_while_a_replica_is_away():
         swapper = SegmentSwapper(disk, InlineExecutor(), clock, lambda _: in_sync)
         own = OwnPartition(partition, swapper)
         compactor = Compactor(
-            disk, list, bytes_per_second=1 << 60, memory_bytes=1 << 20, check_ms=1000, random_bytes=bytes
+            disk, list, ThrottledThread("compact", 1 << 60), memory_bytes=1 << 20, check_ms=1000, random_bytes=bytes
         )
         for is_in_sync, expected in ((False, [0, 1]), (True, [1])):
             in_sync = is_in_sync
