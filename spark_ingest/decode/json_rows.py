@@ -19,10 +19,10 @@ from spark_ingest.decode.json_types import (
     NAME_CHARS_MAX,
     Members,
     Type,
+    add_members,
     can_be_column,
     infer_text,
     is_decodable,
-    merge_members,
 )
 
 _Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -118,11 +118,11 @@ class JsonRows:
 
 def leftover_members(rows: Rows, limit: int) -> Members:
     """Returns the types of leftovers, at most `limit` names; the next plan may add columns for them."""
-    members: Members = []
+    members: dict[str, Type] = {}
     for leftovers in rows.leftovers.values():
-        seen = [[name, _type_of(raw)] for name, raw in leftovers.items() if can_be_column(name)]
-        members = merge_members(members, seen)[:limit]
-    return members
+        wanted = (name for name in leftovers if (name in members or len(members) < limit) and can_be_column(name))
+        add_members(members, ((name, _type_of(leftovers[name])) for name in wanted))
+    return [[name, kind] for name, kind in members.items()]
 
 
 def _type_of(raw: msgspec.Raw) -> Type:

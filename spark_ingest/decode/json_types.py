@@ -6,15 +6,16 @@ A type is a JSON value itself, because plans and commits carry it:
 
 `json` is a value's JSON text; conflicting types become `json`. Members are pairs in the order of first occurrence.
 
-Invariants: merging is commutative except for the order of members, and never narrows. A published type other than null
-only gains struct members, because files are never rewritten and Spark cannot read a bigint as a double.
+Invariants: merging is commutative except for the order of members, and never narrows. A merged type has a bounded
+size. A published type other than null only gains struct members, because files are never rewritten and Spark cannot
+read a bigint as a double.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ Members = list[list[Any]]  # [[name, type], ...]
 DEPTH_MAX = 6  # deeper values become JSON text: query engines handle deep types badly
 NESTED_MEMBERS_MAX = 200  # an object with more members is probably a map
 COLUMNS_MAX = 1000  # further members go to _extra
+MEMBERS_MAX = 2 * COLUMNS_MAX  # of a schema; it forgets further members without a column
 NAME_CHARS_MAX = 255  # of a column
 _NOT_IN_A_NAME = re.compile('["\\\\\x00-\x1f]')  # msgspec cannot look up such a member
 _INT64 = range(-(2**63), 2**63)
@@ -95,16 +97,26 @@ def merge(left: Type, right: Type) -> Type:
     if {str(left), str(right)} == {"bigint", "double"}:
         return "double"
     if isinstance(left, list) and isinstance(right, list) and left[0] == right[0]:
-        inner = merge(left[1], right[1]) if left[0] == "array" else merge_members(left[1], right[1])
-        return [left[0], inner]
+        if left[0] == "array":
+            return ["array", merge(left[1], right[1])]
+        inner = merge_members(left[1], right[1])
+        return ["struct", inner] if len(inner) <= NESTED_MEMBERS_MAX else "json"  # a map: its names have no end
     return "json"
 
 
 def merge_members(left: Members, right: Members) -> Members:
     merged: dict[str, Type] = dict(left)
-    for name, kind in right:
-        merged[name] = merge(merged[name], kind) if name in merged else kind
+    add_members(merged, right)
     return [[name, kind] for name, kind in merged.items()]
+
+
+def add_members(known: dict[str, Type], more: Iterable[Sequence[Any]], limit: int | None = None) -> None:
+    """Merges pairs of name and type into `known`; ignores new names beyond the limit."""
+    for name, kind in more:
+        if name in known:
+            known[name] = merge(known[name], kind)
+        elif limit is None or len(known) < limit:
+            known[name] = kind
 
 
 def evolve(published: Members, seen: Members) -> Members:
@@ -112,7 +124,8 @@ def evolve(published: Members, seen: Members) -> Members:
 
     A member of type null has no column; it may get one later. A member stays null, and its values go to `_extra`, in
     these cases: its values are only null, {} and []; its name is a standard column's; its name differs from another
-    column's only by case, which Spark ignores. A name that no column can have is left out.
+    column's only by case, which Spark ignores. A name that no column can have is left out, and so are null members
+    beyond MEMBERS_MAX.
     """
     taken = {name.lower() for name, kind in published if kind != "null"} | _RESERVED
     before = dict(published)
@@ -123,7 +136,8 @@ def evolve(published: Members, seen: Members) -> Members:
             is_free = name and name.lower() not in taken and len(taken) < COLUMNS_MAX
             now = now if is_free else "null"
             taken.add(name.lower())
-        members.append([name, now])
+        if now != "null" or len(members) < MEMBERS_MAX:
+            members.append([name, now])
     return members
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.decode.json_types import Members, infer_text, merge_members
+from spark_ingest.decode.json_types import MEMBERS_MAX, Members, Type, add_members, infer_text
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Slice
 
@@ -22,15 +22,15 @@ READ_RECORDS_MAX = 2000  # types seldom differ within one segment; inference cos
 
 def sampled_members(store: ObjectStore, slices: Sequence[Slice]) -> Members:
     """Returns the members of the sampled JSON objects and their types. Raises Corrupt, NoSuchObject."""
-    members: Members = []
+    members: dict[str, Type] = {}
     for value in _values(store, _sampled_slices(slices)):
         try:
             kind = infer_text(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if isinstance(kind, list) and kind[0] == "struct":
-            members = merge_members(members, kind[1])
-    return members
+            add_members(members, kind[1], MEMBERS_MAX)
+    return [[name, kind] for name, kind in members.items()]
 
 
 def _sampled_slices(slices: Sequence[Slice]) -> list[Slice]:

@@ -52,9 +52,12 @@ NAMES = (
     ),
     *("a,b", "a;b", "{a}", "(a)", "a=b", "$", "/", "..", "element", "key_value", "m0", "\u0301", "\uffff"),
 )
+MALFORMED_NUMBERS = ("NaN", "Infinity", "-Infinity", "01", "1.", "+1", "0x10", ".5", "1e")
 TEXTS = ('"\\u0000"', '"\\ud83d\\ude00"', '"\\""', '"' + "x" * 70_000 + '"', '"2024-99-99"', '""', '"1e400"')
 NOT_JSON = (
     *(b"", b"{", b"nul", b"{'a':1}", b'{"a":1,}', b"\xff\xfe", b'{"a":"\xff"}', b'"\\ud800"', b'{"\\ud800":1}', b"NaN"),
+    *(b'\xef\xbb\xbf{"a":1}', b'{"a":"\\udc00"}', b'{"a":"\\ud800x"}', b'{"a":"\x01"}', b'{"a\n":1}'),
+    *(b'{"id":%s}' % number.encode() for number in MALFORMED_NUMBERS),
     *(b"[1,2]", b"3", b'"text"', b"null", b"true", b"[" * 2000, b"[" * 2000 + b"]" * 2000, b'{"a":1}{"a":2}', b"\x00"),
 )
 
@@ -75,9 +78,13 @@ def _value(random_: random.Random, at: int) -> bytes:
     members = {"id": str(at), "price": f"{at}.5"}
     for _ in range(random_.randrange(3)):
         members[random_.choice(NAMES)] = _text(random_, 0)
+    if random_.random() < 0.05:
+        members |= {f"name {at} {inner}": "1" for inner in range(4)}
     if random_.random() < 0.3:
         members[random_.choice(("id", "price", "nested"))] = _text(random_, 0)
     body = ",".join(f"{json.dumps(name, ensure_ascii=random_.random() < 0.5)}:{text}" for name, text in members.items())
+    if random_.random() < 0.05:
+        body = f'"id":"first",{body},"price":{random_.choice(NUMBERS)}'  # the last one of a name counts
     return ("{" + body + "}").encode()
 
 

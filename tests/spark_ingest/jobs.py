@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -49,17 +49,18 @@ def run_job(
     name: str = "default",
     bad_percent_max: float = 0.1,
     recipe: Recipe | None = None,
+    execute: Callable[[Sequence[TaskSpec]], list[TaskResult]] | None = None,
     **selection: Any,
 ) -> Remembering:
     listener, ids = Remembering(), count(1)
 
-    def execute(orders: Sequence[TaskSpec]) -> list[TaskResult]:
+    def execute_here(orders: Sequence[TaskSpec]) -> list[TaskResult]:
         return [run_task(order, source, output, clock=lambda: 0.0, puts_at_once=1) for order in orders]
 
     parts = Components(
         source,
         output,
-        execute,
+        execute or execute_here,
         lambda: 2,
         listener,
         new_id=lambda: f"nonce-{id(listener)}-{next(ids)}",

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from engine.testing.memory_store import MemoryStore
+from spark_ingest.decode.json_types import COLUMNS_MAX, MEMBERS_MAX
 from spark_ingest.errors import IngestRefused
 from spark_ingest.protocol.history import History
 from tests.scale.count import SCALE
@@ -70,6 +71,20 @@ def test_a_name_that_no_column_can_have_is_not_kept_in_commits() -> None:
     assert last is not None
     assert 'say "hi"' not in msgspec.json.encode([last.seen, last.schemas]).decode().replace('\\"', '"')
     assert [(one["id"], one.get("name")) for one in table_rows(output)] == [(0, None), (1, "x")]
+
+
+def test_names_without_end_do_not_grow_plans_and_commits() -> None:
+    log, output = log_of(b'{"id":0}'), MemoryStore()
+    for run in range(2):
+        first = run * 2500
+        values = [b'{"id":%d,"k%d":1,"o":{"x%d":1}}' % (at, at, at) for at in range(first, first + 2500)]
+        log.add(0, [row(value, first + at) for at, value in enumerate(values)])
+        ingest(log, output)
+    head = History(output, "default").head()
+    assert head is not None
+    assert len(head.schemas["flights"].members) <= MEMBERS_MAX + COLUMNS_MAX
+    assert len(msgspec.json.encode(head)) < 200_000
+    assert len(table_rows(output)) == 5001
 
 
 def head_key(output: MemoryStore) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from spark_ingest.decode.json_types import (
     COLUMNS_MAX,
+    MEMBERS_MAX,
     columns,
     evolve,
     infer,
@@ -102,6 +103,22 @@ def test_a_bigint_that_was_published_stays_one() -> None:
 def test_members_beyond_the_limit_get_no_column() -> None:
     wide = evolve([], [[f"m{at}", "bigint"] for at in range(COLUMNS_MAX * 2)])
     assert len(columns(wide)) <= COLUMNS_MAX
+
+
+def test_a_topic_with_endless_names_has_a_bounded_schema() -> None:
+    members: list[list[object]] = [["id", "bigint"]]
+    for run in range(4):
+        members = evolve(members, [*([f"r{run}n{at}", "bigint"] for at in range(3000)), ["id", "bigint"]])
+    assert len(members) <= MEMBERS_MAX + COLUMNS_MAX
+    assert members[0] == ["id", "bigint"]
+    cleaned = evolve([[f"n{at}", "null"] for at in range(60_000)] + [["late", "string"]], [])
+    assert columns(cleaned) == [["late", "string"]]  # as an older release stored it
+    assert len(cleaned) <= MEMBERS_MAX + 1
+
+
+def test_the_merged_type_of_objects_with_endless_names_is_bounded() -> None:
+    objects = [infer({f"{at}-{inner}": 1 for inner in range(60)}) for at in range(6)]
+    assert merge_all(objects) == merge_all(reversed(objects)) == "json"
 
 
 def test_an_object_keyed_by_data_is_kept_as_json_text() -> None:
