@@ -1,4 +1,4 @@
-"""A fake node over real sockets, and clients of it with short timeouts."""
+"""A fake node over real sockets, and clients of it with short pauses and with timeouts that a slow machine keeps."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from penstock.options import ClientOptions
 from tests.penstock.fake_node import FakeNode
 
 QUICK = ClientOptions(
-    linger_ms=2, backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300, delivery_timeout_ms=5_000,
-    unreachable_timeout_ms=1_000,
+    linger_ms=2, backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300, delivery_timeout_ms=60_000,
+    unreachable_timeout_ms=60_000, request_timeout_ms=600_000,
 )  # fmt: skip
 
 
@@ -29,6 +29,7 @@ async def fake_url(fake: FakeNode) -> AsyncIterator[str]:
     server = TestServer(fake.application())
     await server.start_server()
     yield str(server.make_url("/")).rstrip("/")
+    fake.released.set()
     await server.close()
 
 

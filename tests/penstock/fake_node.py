@@ -73,6 +73,7 @@ class FakeNode:
         default_factory=list
     )  # of sequenced requests: id, epoch, seq, code
     bodies_by_path: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    released: asyncio.Event = field(default_factory=asyncio.Event)  # lets held requests go
 
     def add_topic(self, topic: str, partitions: int = 1) -> list[FakePartition]:
         self.topics[topic] = [FakePartition() for _ in range(partitions)]
@@ -82,6 +83,11 @@ class FakeNode:
         self, act: Callable[[web.Request], Any], *, method: str = "POST", path: str = "/records", after: bool = False
     ) -> None:
         self.faults.append(Fault(method, path, act, after))
+
+    async def hold(self, _: web.Request) -> web.Response:
+        """A fault: no answer until `released` is set, and then a retryable error."""
+        await self.released.wait()
+        return problem(503, "overloaded", retryable=True)
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=64 * 1024 * 1024, middlewares=[self._watch])
@@ -282,16 +288,6 @@ async def reset(request: web.Request) -> web.Response:
     request.transport.abort()
     await asyncio.sleep(0)
     return web.Response()
-
-
-def stall(seconds: float) -> Callable[[web.Request], Any]:
-    """Answer late, with a retryable error."""
-
-    async def act(request: web.Request) -> web.Response:
-        await asyncio.sleep(seconds)
-        return problem(503, "overloaded", retryable=True)
-
-    return act
 
 
 def _stored(line: bytes, form: str) -> Stored:

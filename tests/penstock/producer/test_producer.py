@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import pytest
-from aiohttp import web
 
 from penstock import (
     BufferFull,
@@ -19,7 +18,8 @@ from penstock import (
     RecordPosition,
 )
 from penstock.producer.partitioners import partition_of_key
-from tests.penstock.fake_node import NOW_MS, FakeNode, answering, problem, reset, stall
+from tests.penstock.fake_node import NOW_MS, FakeNode, answering, problem, reset
+from tests.waiting import pass_time, until
 
 RECORDS = "/v1/topics/t/partitions/0/records"
 
@@ -35,7 +35,7 @@ async def test_each_record_gets_its_position(client: Client, fake: FakeNode) -> 
 
 async def test_records_within_the_linger_travel_together(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    async with client.producer(linger_ms=30) as producer:
+    async with client.producer(linger_ms=60_000) as producer:
         for n in range(500):
             await producer.send("t", n)
     assert len(fake.bodies_by_path[RECORDS]) == 1
@@ -63,9 +63,9 @@ async def test_keys_choose_partitions_as_kafka_does(client: Client, fake: FakeNo
 
 async def test_keyless_records_fill_whole_batches_and_use_all_partitions(client: Client, fake: FakeNode) -> None:
     partitions = fake.add_topic("t", 3)
-    async with client.producer(batch_bytes=1000, linger_ms=200) as producer:
+    async with client.producer(batch_bytes=1000, linger_ms=60_000) as producer:
         deliveries = await producer.send_many("t", [b'"' + b"x" * 17 + b'"'] * 450)
-        positions = [await delivery for delivery in deliveries]
+    positions = [await delivery for delivery in deliveries]
     assert [len(partition.records) for partition in partitions] == [150, 150, 150]
     assert sum(map(len, fake.bodies_by_path.values())) - 2 == 9  # a describe, an id, and nine full batches
     assert len(set(positions)) == 450
@@ -156,7 +156,7 @@ async def test_delivery_timeout_ends_retries_and_reports_the_last_failure(client
     fake.add_topic("t")
     for _ in range(100):
         fake.fail(answering(lambda: problem(503, "overloaded", "later", retryable=True)))
-    producer = client.producer(delivery_timeout_ms=400, backoff_ms=1_000, backoff_ms_max=1_000)
+    producer = client.producer(delivery_timeout_ms=20_000, backoff_ms=60_000, backoff_ms_max=60_000)
     with pytest.raises(DeliveryTimedOut) as caught:
         await (await producer.send("t", 1))
     assert isinstance(caught.value.last, ProblemError)
@@ -166,18 +166,13 @@ async def test_delivery_timeout_ends_retries_and_reports_the_last_failure(client
 
 async def test_delivery_timeout_cuts_a_stalled_request(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    released = asyncio.Event()
-
-    async def never_answer(_: web.Request) -> web.Response:
-        await released.wait()
-        return problem(503, "overloaded", retryable=True)
-
-    fake.fail(never_answer)
-    producer = client.producer(delivery_timeout_ms=150)
-    async with asyncio.timeout(30):
-        with pytest.raises(DeliveryTimedOut) as caught:
-            await (await producer.send("t", 1))
-    released.set()
+    fake.fail(fake.hold)
+    producer = client.producer(delivery_timeout_ms=100_000)
+    delivery = await producer.send("t", 1)
+    await until(lambda: fake.bodies_by_path[RECORDS])
+    pass_time(100)
+    with pytest.raises(DeliveryTimedOut) as caught:
+        await delivery
     assert not caught.value.no_side_effects
 
 
@@ -250,12 +245,13 @@ async def test_the_one_record_that_is_too_large_is_found_by_halving(client: Clie
 
 async def test_in_flight_max_allows_requests_at_once_when_the_first_is_stored(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    producer = client.producer(in_flight_max=3, batch_bytes=1, linger_ms=0, delivery_timeout_ms=300)
+    producer = client.producer(in_flight_max=3, batch_bytes=1, linger_ms=0)
     await (await producer.send("t", 0))
     for _ in range(4):
-        fake.fail(stall(0.2))
+        fake.fail(fake.hold)
     await producer.send_many("t", range(4))
-    await asyncio.sleep(0.1)
+    await until(lambda: fake.open_now == 3)
+    await asyncio.sleep(0.05)  # no fourth comes
     assert fake.open_now == 3
     await producer.abort()
 
@@ -267,9 +263,10 @@ async def test_one_request_at_a_time_per_partition_without_sequences(
     fake.add_topic("t")
     producer = client.producer(batch_bytes=1, linger_ms=0, **changed)
     for _ in range(2):
-        fake.fail(stall(0.2))
+        fake.fail(fake.hold)
     await producer.send_many("t", range(4))
-    await asyncio.sleep(0.1)
+    await until(lambda: fake.open_now == 1)
+    await asyncio.sleep(0.05)  # no second comes
     assert fake.open_now == 1
     assert fake.producers == 0
     await producer.abort()
@@ -277,10 +274,10 @@ async def test_one_request_at_a_time_per_partition_without_sequences(
 
 async def test_abort_fails_what_is_not_acknowledged(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    fake.fail(stall(5))
+    fake.fail(fake.hold)
     producer = client.producer(batch_bytes=1, linger_ms=0)
     under_way, waiting = await producer.send("t", 1), await producer.send("t", 2)
-    await asyncio.sleep(0.05)
+    await until(lambda: fake.bodies_by_path[RECORDS])
     await producer.abort()
     for delivery, no_side_effects in ((under_way, False), (waiting, True)):
         with pytest.raises(ClientClosed) as caught:
@@ -311,13 +308,15 @@ async def test_an_answer_that_is_no_node_is_reported(client: Client, fake: FakeN
 
 async def test_a_waiting_send_can_be_cancelled_without_losing_room(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t")
-    fake.fail(stall(0.2))
+    fake.fail(fake.hold)
     async with client.producer(buffer_bytes=10, linger_ms=0) as producer:
         await producer.send("t", 1234567)
         blocked = asyncio.create_task(producer.send("t", 7654321))
         await asyncio.sleep(0.02)
+        assert not blocked.done()
         blocked.cancel()
         await asyncio.gather(blocked, return_exceptions=True)
+        fake.released.set()
     assert producer.statistics().buffered_bytes == 0
 
 

@@ -23,6 +23,7 @@ from penstock import (
 from penstock.sync import Client as SyncClient
 from tests.penstock.conftest import QUICK
 from tests.penstock.fake_node import FakeNode, FakePartition, answering, problem, reset
+from tests.waiting import pass_time, until
 
 ONE_EACH = {"batch_bytes": 1, "linger_ms": 0}  # one batch a record
 
@@ -56,7 +57,7 @@ async def outcomes(deliveries: list[Delivery]) -> list[Any]:
 
 async def test_numbers_count_the_records_of_each_partition(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t", 2)
-    async with client.producer(linger_ms=30) as producer:
+    async with client.producer(linger_ms=60_000) as producer:
         for partition in (0, 1, 0):
             await producer.send_many("t", range(3), partition=partition)
             await producer.flush()
@@ -125,23 +126,24 @@ async def test_after_a_delivery_timeout_the_outcome_is_indeterminate_and_nothing
     client: Client, fake: FakeNode
 ) -> None:
     (partition,) = fake.add_topic("t")
-    producer = await opened(client, delivery_timeout_ms=1_200)
-    released = asyncio.Event()
+    producer = await opened(client, delivery_timeout_ms=200_000)
 
     async def stuck(request: web.Request) -> web.StreamResponse:
-        await released.wait()
+        await fake.released.wait()
         return await fake._produce(request)
 
     only(fake, 1, stuck)
     first = await producer.send_many("t", range(1, 4))
-    await asyncio.sleep(0.6)
+    await until(lambda: {b"1", b"2", b"3"} <= {body for *_, body in fake.seen})
+    pass_time(100)
     later = await producer.send_many("t", range(4, 7))
+    pass_time(100)
     results = await outcomes(first)
     assert isinstance(results[0], DeliveryTimedOut)
     assert not results[0].no_side_effects
     assert [type(result).__name__ for result in await outcomes(later)] == ["RecordPosition"] * 3
-    released.set()
-    await asyncio.sleep(0.02)
+    fake.released.set()
+    await until(lambda: not fake.open_now)
     stored = values(partition)
     assert len(stored) == len(set(stored))
     assert stored[-3:] == [4, 5, 6]
@@ -153,7 +155,7 @@ async def test_after_a_delivery_timeout_the_outcome_is_indeterminate_and_nothing
 
 async def test_what_never_left_in_time_had_no_side_effects(client: Client, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
-    producer = await opened(client, delivery_timeout_ms=400, backoff_ms=1_000, backoff_ms_max=1_000)
+    producer = await opened(client, delivery_timeout_ms=20_000, backoff_ms=60_000, backoff_ms_max=60_000)
     for _ in range(50):
         fake.fail(answering(lambda: problem(503, "overloaded", retryable=True)))
     for result in await outcomes(await producer.send_many("t", range(1, 4))):
@@ -216,12 +218,16 @@ async def test_a_node_that_takes_no_number_at_all_is_asked_with_pauses_until_the
     client: Client, fake: FakeNode
 ) -> None:
     fake.add_topic("t")
-    producer = await opened(client, delivery_timeout_ms=300)
+    producer = await opened(client, delivery_timeout_ms=100_000)
     for _ in range(10_000):
         fake.fail(answering(lambda: problem(409, "sequence_gap", retryable=True, expected_seq=0)))
+    began = asyncio.get_running_loop().time()
+    delivery = await producer.send("t", 1)
+    await until(lambda: len(fake.seen) > 40)
+    assert asyncio.get_running_loop().time() - began > 0.2  # with pauses of 10 to 20 ms
+    pass_time(100)
     with pytest.raises(DeliveryTimedOut):
-        await (await producer.send("t", 1))
-    assert len(fake.seen) < 100
+        await delivery
     await producer.abort()
 
 
@@ -265,7 +271,7 @@ async def test_an_abort_gives_every_record_a_result(client: Client, fake: FakeNo
     producer = await opened(client, backoff_ms=5_000, backoff_ms_max=5_000)
     only(fake, 1, reset)
     deliveries = await producer.send_many("t", range(1, 20))
-    await asyncio.sleep(0.1)
+    await until(lambda: b"1" in [body for *_, body in fake.seen])
     await producer.abort()
     results = await outcomes(deliveries)
     assert all(isinstance(result, ClientClosed) for result in results)
