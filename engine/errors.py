@@ -110,6 +110,12 @@ class TopicExists(EngineError):
     code = "topic_exists"
 
 
+class TopicProtected(EngineError):
+    """The topic has deletion_protection on. Turn it off first."""
+
+    code = "topic_protected"
+
+
 class OffsetBelowLogStart(EngineError):
     """The requested records have been deleted. Continue from log_start or give up."""
 

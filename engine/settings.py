@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, TopicProtected
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -279,6 +279,12 @@ class TopicSettings:
         ),
     )
 
+    deletion_protection: bool = setting(
+        False,
+        why="While this is on, deleting the topic is rejected: a wrong name or script deletes nothing. Retention and "
+        "deletions of records go on.",
+    )
+
     @property
     def is_compacted(self) -> bool:
         """True if the last record of each key stays."""
@@ -304,6 +310,13 @@ def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
         segment_ms = min(settings.segment_ms, settings.max_compaction_lag_ms)
         settings = dataclasses.replace(settings, segment_ms=segment_ms)
     return settings
+
+
+def check_deletable(name: str, overrides: Mapping[str, object]) -> None:
+    """Raises TopicProtected if a topic with these settings must not be deleted."""
+    if overrides.get("deletion_protection"):
+        hint = "set deletion_protection=false, then delete it"
+        raise TopicProtected(f"topic {name!r} has deletion_protection on", hint=hint, topic=name)
 
 
 def _batch_bytes_for(settings: TopicSettings, overrides: Mapping[str, object]) -> int:

@@ -48,7 +48,7 @@ from engine.errors import Corrupt, EngineError, TopicExists, UnknownTopic, Unrea
 from engine.format import paths
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
-from engine.settings import topic_settings
+from engine.settings import check_deletable, topic_settings
 
 log = logging.getLogger("penstock.engine")
 
@@ -330,6 +330,12 @@ class Catalog:
             return self.records[name]
         except KeyError:
             raise self.unknown_topic_error(name) from None
+
+    def deletable(self, name: str) -> TopicRecord:
+        """Return the record of a topic that may be deleted. Raises UnknownTopic, Corrupt, TopicProtected."""
+        record = self.record(name)
+        check_deletable(name, record.overrides)
+        return record
 
     async def _stored(self, doing: str, change: Callable[[Disk, str, TopicRecord], T], record: TopicRecord) -> T:
         """Change files. Raises StorageFull, StorageFailed."""

@@ -27,9 +27,9 @@ class TopicDeletion:
     kept: Callable[[Topic, list[Partition]], None]
 
     async def delete(self, name: str) -> None:
-        """Delete a topic. Raises UnknownTopic, StorageFull, StorageFailed."""
+        """Delete a topic. Raises UnknownTopic, TopicProtected, StorageFull, StorageFailed."""
         async with self.catalog.changing:
-            await self._delete(self.catalog.record(name))
+            await self._delete(self.catalog.deletable(name))
 
     async def finish(self, name: str) -> None:
         """Finish an interrupted deletion before a topic of the name is created: it may have vanished, not durably."""

@@ -98,7 +98,7 @@ async def alter_topic(request: web.Request) -> web.Response:
 
 
 async def delete_topic(request: web.Request) -> web.Response:
-    """DELETE /v1/topics/{topic}"""
+    """DELETE /v1/topics/{topic}. Raises TopicProtected."""
     context = request.app[ADMIN]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()

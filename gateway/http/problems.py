@@ -62,6 +62,7 @@ KINDS: dict[str, Kind] = {
     "not_acceptable": Kind(406, "None of the accepted media types can be given"),
     "body_timeout": Kind(408, "The body did not arrive in time", retryable=True),
     "topic_exists": Kind(409, "The topic exists and is different"),
+    "topic_protected": Kind(409, "The topic is protected from deletion"),
     "too_many_topics": Kind(409, "The node has its maximum of topics or partitions"),
     "member_fenced": Kind(409, "The member's epoch is not a present one"),
     "stale_token": Kind(409, "The delivery cannot be committed any more"),

@@ -126,7 +126,7 @@ class Standalone:
 
     async def delete_topic(self, name: str) -> None:
         async with self._catalog.changing:
-            await self._delete(self._catalog.record(name))
+            await self._delete(self._catalog.deletable(name))
 
     async def _delete(self, record: TopicRecord) -> None:
         """Delete a topic. If the disk fails, serves it as before, unless it is partly deleted; then a retry

@@ -42,6 +42,7 @@ TOPIC_SETTINGS = (
     "producer_expiry_ms",
     "min_insync_replicas",
     "unclean_election",
+    "deletion_protection",
 )
 
 

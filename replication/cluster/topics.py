@@ -14,7 +14,7 @@ from dataclasses import replace
 from engine.directory.topics import REPLICATION_FACTOR_MAX, check_partitions, check_topic_name, grown_partitions
 from engine.errors import InvalidConfig, TopicExists, UnknownTopic
 from engine.runtime.clock import Clock
-from engine.settings import topic_settings
+from engine.settings import check_deletable, topic_settings
 from replication.cluster.keys import STATES, block_key, block_of, deleted_key, topic_id_of, topic_key
 from replication.cluster.partition_state_store import COMMIT_BYTES_MAX
 from replication.cluster.values import (
@@ -118,10 +118,11 @@ class ClusterTopics:
                 continue
 
     async def delete(self, name: str) -> TopicEntry:
-        """Delete a topic. Returns it as it was. Raises UnknownTopic."""
+        """Delete a topic. Returns it as it was. Raises UnknownTopic, TopicProtected."""
         while True:
             seen = await self._seen(name)
             topic = topic_from_bytes(topic_key(name), seen.value)
+            check_deletable(name, topic.config)
             tombstone = tombstone_to_bytes(name, self._clock.now_ms())
             try:
                 await self._session.commit(

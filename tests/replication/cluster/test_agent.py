@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.errors import InvalidConfig, StartRefused, StorageFull, TopicExists, UnknownTopic
+from engine.errors import InvalidConfig, StartRefused, StorageFull, TopicExists, TopicProtected, UnknownTopic
 from replication.cluster import agent as cluster_agent
 from replication.cluster import controller
 from replication.cluster.agent import AgentSettings
@@ -205,6 +205,10 @@ async def test_topics_are_made_changed_grown_and_deleted_from_any_node(cluster):
     assert (grown.partitions, grown.config) == (105, {"retention_ms": None})
     await cluster.until(lambda: len(states_of(one, grown)) == 105)
     assert cluster.listeners[1].topics["orders"] == grown
+    await one.alter_topic("orders", {"deletion_protection": True}, None)
+    with pytest.raises(TopicProtected):
+        await two.delete_topic("orders")
+    await one.alter_topic("orders", {"deletion_protection": False}, None)
     await one.delete_topic("orders")
     assert await one.is_deleted(topic.topic_id)
     assert not await one.is_deleted("unknown")

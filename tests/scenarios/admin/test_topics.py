@@ -229,6 +229,18 @@ async def test_a_deleted_topic_is_gone_for_every_request(topic):
     assert topic.name not in names
 
 
+async def test_a_protected_topic_is_not_deleted_until_its_protection_is_off(gateway, new_name):
+    path = f"/v1/topics/{new_name()}"
+    await put(gateway, path.removeprefix("/v1/topics/"), config={"deletion_protection": True})
+    refused = await gateway.send("DELETE", path)
+    assert refused.status == 409
+    assert_problem(refused, "topic_protected", retryable=False)
+    assert (await gateway.send("GET", path)).json["config"]["deletion_protection"] is True
+    body = json.dumps({"config": {"deletion_protection": False}}).encode()
+    assert (await gateway.send("PATCH", path, body, {"Content-Type": JSON})).status == 200
+    assert (await gateway.send("DELETE", path)).status == 204
+
+
 async def test_a_topic_created_again_serves_nothing_of_the_old_one(topic):
     await topic.post_lines('"old"', '"older"')
     await topic.roll()
