@@ -111,8 +111,10 @@ async def roll_topic(request: web.Request) -> web.Response:
     context = request.app[ADMIN]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    topic = context.topics.topic(request.match_info["topic"])
-    return answer({"topic": topic.record.name, "partitions": await context.router.call_all(ROLL, topic)})
+    name = request.match_info["topic"]
+    check_not_internal(name)
+    topic = context.topics.topic(name)
+    return answer({"topic": name, "partitions": await context.router.call_all(ROLL, topic)})
 
 
 async def delete_records(request: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ from gateway.access.tokens_file import Right
 from gateway.groups.bounds import Lag, lags
 from gateway.groups.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.context import GROUPS, GroupContext
-from gateway.groups.core.settings import GroupSettings, group_settings
+from gateway.groups.core.settings import GroupSettings, group_settings, stored_settings
 from gateway.groups.core.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.membership import answer
 from gateway.groups.names import group_name
@@ -68,7 +68,7 @@ async def _described(context: GroupContext, group: str, status: int) -> web.Resp
     known = [one for one in view.offsets if one.offset is not None]
     found = await lags(context.router, [(one.topic, one.partition, one.offset or 0) for one in known])
     behind = {(one.topic, one.partition): lag for one, lag in zip(known, found, strict=True)}
-    settings = group_settings(view.config)
+    settings = stored_settings(view.config)
     document = {
         "group": group,
         "state": view.state,

@@ -1,21 +1,24 @@
 """One coordinator that runs: the core, its records on their way to the log, and the open polls that wait for changes.
 
 Calls decide at once, in the order in which they come; their records are appended in that order, one batch under way,
-with acks=all. An answer waits until everything that it may show is stored.
+with acks=all. An answer waits until everything that it may show is stored. A batch that is not acknowledged in time is
+in the log: its callers get an error, and it is waited for.
 Invariants: (1) the records of one call are in one batch, so that a crash leaves all of them or none; (2) after a failed
-append the core may be ahead of the log: this object is dropped, and the next call replays the log.
+append the core may be ahead of the log: this object is dropped, and the next call replays the log; (3) nothing is
+appended after this period of leadership, and the next coordinator replays the log after the batch under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
-from engine.errors import EngineError
+from engine.errors import AckTimeout, EngineError
 from engine.format import batch as record_batch
 from engine.partition.partition import Partition
+from engine.producers.append_validator import Appended
 from engine.runtime.clock import Clock
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background
@@ -23,13 +26,22 @@ from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.errors import CoordinatorMoved
 from gateway.groups.core.values import Now, Row, TopicSource
 from gateway.links.link import Busy
-from replication.replica.acks import Acks
+from replication.replica.acks import Acks, retrieve_exception
 from replication.replica.replicas import AnyReplica
 
 PENDING_ROWS_MAX = 200_000  # of calls whose records wait for the disk: some 40 MB
+BATCH_BYTES = 4 * 1024 * 1024  # a batch is closed above it; one call adds 30 MB at most, the engine's limit is 256 MB
 
 T = TypeVar("T")
 Member = tuple[str, str]  # group and member id
+
+
+class _Decision(NamedTuple):
+    """The records of one call."""
+
+    sequence: int
+    rows: list[Row]
+    size_bytes: int
 
 
 class Hosted:
@@ -54,7 +66,9 @@ class Hosted:
         self._source = source
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._pending: list[Row] = []
+        self._pending: deque[_Decision] = deque()
+        self._pending_rows = 0
+        self._appending: asyncio.Future[Appended] | None = None
         self._sequence = self._stored = 0
         self._storing: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -71,7 +85,7 @@ class Hosted:
 
         Raises the errors of the call, and Busy.
         """
-        if len(self._pending) > PENDING_ROWS_MAX:
+        if self._pending_rows > PENDING_ROWS_MAX:
             raise Busy("too many changes of groups wait for the disk")
         try:
             answer = call(self.coordinator, self.now(), self._source)
@@ -122,24 +136,32 @@ class Hosted:
         self._storing.clear()
         self._watching.clear()
 
-    def _append(self, rows: Sequence[Row]) -> None:
-        self._pending += rows
+    async def written(self) -> None:
+        """Waits until the batch under way is in the log, or is not going to be."""
+        if self._appending is not None:
+            await asyncio.wait([self._appending])
+
+    def _append(self, rows: list[Row]) -> None:
         self._sequence += 1
+        size_bytes = sum(len(row.key) + len(row.value or b"") for row in rows)
+        self._pending.append(_Decision(self._sequence, rows, size_bytes))
+        self._pending_rows += len(rows)
         if self._writer is None:
             self._writer = in_background(self._write(), "storing the records of groups", of=self.partition.name)
 
     async def _write(self) -> None:
         try:
             while self._pending and self.error is None:
-                rows, self._pending, sequence = self._pending, [], self._sequence
+                if self.partition.log.leader_epoch != self.leader_epoch:
+                    raise CoordinatorMoved("the process has lost the lead of the groups' partition")
+                rows, sequence = self._next_batch()
                 now_ms = self._clock.now_ms()
                 batch = record_batch.encode([(now_ms, row.key, row.value, []) for row in rows])
-                await self._replica.produce(batch, Acks.ALL, self._timeout_ms)
+                self._appending = self._replica.append(batch, Acks.ALL)
+                self._appending.add_done_callback(retrieve_exception)
+                await self._acknowledged(self._appending, sequence)
                 self._stored = sequence
-                while self._storing and self._storing[0][0] <= sequence:
-                    _, future = self._storing.popleft()
-                    if not future.done():
-                        future.set_result(None)
+                self._end_waits(sequence, None)
         except EngineError as error:
             self.close(CoordinatorMoved(f"the records of groups were not stored: {error}"))
         except Exception as error:
@@ -147,6 +169,36 @@ class Hosted:
             raise
         finally:
             self._writer = None
+
+    def _next_batch(self) -> tuple[list[Row], int]:
+        """Returns the records of the next calls, and the sequence of the last of them."""
+        rows: list[Row] = []
+        size_bytes = sequence = 0
+        while self._pending and (not rows or size_bytes + self._pending[0].size_bytes <= BATCH_BYTES):
+            sequence, added, added_bytes = self._pending.popleft()
+            rows += added
+            size_bytes += added_bytes
+        self._pending_rows -= len(rows)
+        return rows, sequence
+
+    async def _acknowledged(self, appending: asyncio.Future[Appended], sequence: int) -> None:
+        while self.error is None:
+            try:
+                await self._replica.acknowledged(appending, Acks.ALL, self._timeout_ms)
+                return
+            except AckTimeout as error:
+                self._end_waits(sequence, CoordinatorMoved(f"the records of groups are not stored yet: {error}"))
+
+    def _end_waits(self, sequence: int, error: EngineError | None) -> None:
+        while self._storing and self._storing[0][0] <= sequence:
+            _, future = self._storing.popleft()
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+                future.exception()  # its waiter may have left
 
     def _wake(self) -> None:
         for member in self.coordinator.woken:

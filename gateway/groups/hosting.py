@@ -26,6 +26,7 @@ from gateway.settings import NodeSettings
 
 SWEEP_S = 1.0  # late enough to cost nothing, early enough for sessions of a second
 READ_BYTES = 1024 * 1024
+TOPICS_AT_ONCE = 32
 
 
 class GroupHost:
@@ -39,7 +40,9 @@ class GroupHost:
         self._reads = reads
         self._clock = clock
         self._source = KnownTopics(topics)
+        self._topics = topics
         self._hosted: dict[int, Hosted] = {}
+        self._dropped: dict[int, Hosted] = {}  # the last of each partition: its last batch may be on its way
         self._loading: dict[int, asyncio.Task[Hosted]] = {}
         self._hostings = itertools.count(clock.now_ms() * 1000)  # no other process, nor this one before, had them
         self._sweeping: asyncio.Task[None] | None = None
@@ -79,8 +82,12 @@ class GroupHost:
         replica, epoch = self._partitions.replica(partition), partition.log.leader_epoch
         limits = CoordinatorLimits(self._settings.groups_max, self._settings.group_members_max)
         coordinator = Coordinator(limits)
-        end, deadline = partition.log_end, asyncio.get_running_loop().time() + self._settings.leader_wait_ms / 1000
+        deadline = asyncio.get_running_loop().time() + self._settings.leader_wait_ms / 1000
         try:
+            if (dropped := self._dropped.get(partition.number)) is not None:
+                async with asyncio.timeout_at(deadline):
+                    await dropped.written()
+            end = partition.log_end
             await partition.watermark.acks.wait_until(deadline, end)
         except TimeoutError:
             raise CoordinatorMoved(f"{partition.name}: its records are not committed yet") from None
@@ -92,6 +99,7 @@ class GroupHost:
                     coordinator.replay(Row(bytes(record.key), None if record.value is None else bytes(record.value)))
             offset = chunk.next_offset
             await asyncio.sleep(0)
+        await self._confirm_topics(coordinator)
         if partition.log.leader_epoch != epoch:
             raise CoordinatorMoved(f"{partition.name}: leadership moved during the replay")
         hosted = Hosted(
@@ -105,9 +113,22 @@ class GroupHost:
         )
         hosted.decide(Coordinator.begin)
         self._hosted[partition.number] = hosted
+        self._dropped.pop(partition.number, None)
         if self._sweeping is None:
             self._sweeping = keep_running(self._sweep, "sweeping groups")
         return hosted
+
+    async def _confirm_topics(self, coordinator: Coordinator) -> None:
+        """Learns of topics that the groups know and this process does not: no group may lose its positions in them."""
+        groups = coordinator.groups.values()
+        known = {(name, topic.topic_id) for group in groups for name, topic in group.topics.items()}
+        unsure = sorted({name for name, topic_id in known if not self._is_known(name, topic_id)})
+        for begin in range(0, len(unsure), TOPICS_AT_ONCE):
+            await asyncio.gather(*(self._topics.confirm(name) for name in unsure[begin : begin + TOPICS_AT_ONCE]))
+
+    def _is_known(self, name: str, topic_id: str) -> bool:
+        found = self._source.find(name)
+        return found is not None and found.topic_id == topic_id
 
     async def _sweep(self) -> None:
         while True:
@@ -136,6 +157,7 @@ class GroupHost:
     def _drop(self, hosted: Hosted) -> None:
         if self._hosted.get(hosted.partition.number) is hosted:
             del self._hosted[hosted.partition.number]
+            self._dropped[hosted.partition.number] = hosted
         hosted.close(hosted.error or CoordinatorMoved("another process coordinates the group now"))
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.groups.calls import HEARTBEAT, LEAVE
 from gateway.groups.context import GROUPS
-from gateway.groups.core.values import HeartbeatCall, LeaveCall, Membership
+from gateway.groups.core.values import START_POLICY, HeartbeatCall, LeaveCall, Membership, Position
 from gateway.groups.names import Timeout, TopicNames, check_topics, client_of, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
@@ -49,7 +49,9 @@ async def group_heartbeat(request: web.Request) -> web.Response:
     if not wish.member_epoch and wish.topics is UNSET:
         raise Problem("invalid_body", "topics is missing: a member that joins names the topics that it reads")
     member_id = context.new_id() if wish.member_id is UNSET else member_name(wish.member_id)
-    topics = None if wish.topics is UNSET else await check_topics(request, context, wish.topics)
+    topics = None
+    if wish.topics is not UNSET:
+        topics = await check_topics(request, context, wish.topics, must_exist=not wish.member_epoch)
     call = HeartbeatCall(
         group,
         member_id,
@@ -66,14 +68,19 @@ async def group_heartbeat(request: web.Request) -> web.Response:
             "group": group,
             "member_id": found.member_id,
             "member_epoch": found.member_epoch,
-            "assignment": [
-                {"topic": one.topic, "partition": one.partition, "offset": one.offset if one.offset >= 0 else None}
-                for one in found.assignment
-            ],
+            "assignment": [_assigned(one, found.start) for one in found.assignment],
             "heartbeat_ms": found.heartbeat_ms,
             "session_timeout_ms": found.session_timeout_ms,
         }
     )
+
+
+def _assigned(one: Position, start: str) -> dict[str, object]:
+    """Returns a partition with its position, or with the place where it begins without one."""
+    assigned: dict[str, object] = {"topic": one.topic, "partition": one.partition}
+    if one.offset >= 0:
+        return assigned | {"offset": one.offset}
+    return assigned | {"offset": None, "start": start if one.offset == START_POLICY else "earliest"}
 
 
 async def leave_group(request: web.Request) -> web.Response:

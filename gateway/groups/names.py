@@ -9,7 +9,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta
 
-from engine.format.paths import INTERNAL_TOPICS
+from engine.format.paths import INTERNAL_TOPICS, is_topic_name
 from gateway.access.access import caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.groups.context import GroupContext
@@ -44,13 +44,19 @@ def client_of(request: web.Request) -> Client:
     return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.remote or "")
 
 
-async def check_topics(request: web.Request, context: GroupContext, names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the topics that a member wants to read. Raises Problem forbidden, UnknownTopic."""
+async def check_topics(
+    request: web.Request, context: GroupContext, names: Iterable[str], *, must_exist: bool
+) -> tuple[str, ...]:
+    """Returns the topics that a member wants to read. Raises Problem forbidden, UnknownTopic.
+
+    A topic has to exist when the member joins. One that is deleted later ends no membership.
+    """
     topics = tuple(sorted(set(names)))
     for name in topics:
         check_readable(request, name)
-        await context.topics.refresh(name)
-        context.topics.topic(name)
+        if must_exist or not is_topic_name(name):
+            await context.topics.refresh(name)
+            context.topics.topic(name)
     return topics
 
 

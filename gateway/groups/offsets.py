@@ -21,6 +21,7 @@ from gateway.http.query import NoQuery, read_query
 from gateway.http.times import rfc3339_ms
 
 POSITIONS_MAX = 10_000
+METADATA_BYTES_MAX = 4 * 1024 * 1024  # of one call: its positions are stored as one batch
 _Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
@@ -160,6 +161,8 @@ async def _checked(request: web.Request, context: GroupContext, entries: Sequenc
     places = [(one.topic, one.partition) for one in entries]
     if len(set(places)) < len(places):
         raise Problem("invalid_body", "a partition is named twice")
+    if sum(len(one.metadata.encode()) for one in entries) > METADATA_BYTES_MAX:
+        raise Problem("invalid_body", f"metadata is more than {METADATA_BYTES_MAX} bytes: commit in several calls")
     for topic in {topic for topic, _ in places}:
         check_readable(request, topic)
         await context.topics.refresh(topic, 1 + max(number for name, number in places if name == topic))

@@ -72,7 +72,9 @@ async def group_poll(request: web.Request) -> web.Response:
     except InvalidCondition as error:
         raise Problem("invalid_body", f"filter: {error}") from None
     token = decode_token(wish.token) if wish.token else None
-    topics = None if wish.topics is UNSET else await check_topics(request, context, wish.topics)
+    topics = None
+    if wish.topics is not UNSET:
+        topics = await check_topics(request, context, wish.topics, must_exist=token is None)
     call = PollCall(
         group, member_id, topics, token, (), wish.session_timeout_ms, wish.rebalance_timeout_ms, client_of(request)
     )
@@ -100,7 +102,11 @@ class _Poll:
                 grant = await self._with_starts(grant)
                 wanted = [self._wanted(one) for one in grant.assignment]
                 parts = await self._read(wanted, grant)
-                if parts is None or await self._has_moved(grant, parts):
+                if parts is None:
+                    await storing
+                    self._call = self._next_call(grant)
+                    continue
+                if await self._has_moved(grant, parts):
                     continue
                 await storing
                 if grant is not first:
@@ -112,6 +118,14 @@ class _Poll:
                 await self._budget.pause(error)
             finally:
                 storing.cancel()
+
+    def _next_call(self, grant: Grant) -> PollCall:
+        """Returns the call of a poll that holds no records and looks at its assignment again. It never joins again:
+
+        the member may have been removed meanwhile.
+        """
+        token = None if self._call.token is None else structs.replace(self._call.token, delivery=grant.delivery)
+        return structs.replace(self._call, topics=None, token=token)
 
     async def _grant(self, starts: Sequence[Position]) -> Grant:
         call = structs.replace(self._call, starts=tuple(starts)) if starts else self._call
@@ -261,7 +275,7 @@ class _Poll:
             end = part.next_offset if part.problem is None else read.offset
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))
-        return Token(self._call.member_id, grant.member_epoch, grant.resets, tuple(delivered))
+        return Token(self._call.member_id, grant.member_epoch, grant.resets, tuple(delivered), grant.delivery)
 
 
 def _start(offset: int, start: str, place: Positions) -> int:

@@ -70,6 +70,14 @@ class Topics:
         if self._finder is not None and (topic is None or topic.record.partitions < partitions):
             await self._finder.find(name)
 
+    async def confirm(self, name: str) -> None:
+        """Waits until this process has the topic as the cluster has it, which may be another of that name.
+
+        Raises Problem.
+        """
+        if self._finder is not None:
+            await self._finder.find(name)
+
     async def has_grown(self, name: str, partitions: int) -> bool:
         """Returns whether the topic now has more than `partitions` partitions, here or in the cluster."""
         await self.refresh(name, partitions + 1)

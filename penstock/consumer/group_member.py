@@ -66,7 +66,8 @@ class GroupMember:
                 answer = await self._attempts.send_with_retries(request, give_up_ms, wait_ms=wait_ms)
                 break
             except ProblemError as problem:
-                if problem.code not in _HAS_ENDED or not self._epoch:
+                was_removed = problem.code == "unknown_member"  # also by DELETE during the first poll
+                if problem.code not in _HAS_ENDED or not (self._epoch or was_removed):
                     raise
                 self.forget()
         try:

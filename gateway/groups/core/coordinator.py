@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from gateway.groups.core import membership, positions
 from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull, UnknownGroup
 from gateway.groups.core.membership import check_epoch, find_member, rebalance, release
-from gateway.groups.core.settings import CoordinatorLimits
+from gateway.groups.core.settings import CoordinatorLimits, group_settings
 from gateway.groups.core.state import Group, KnownTopic, Member, replay
 from gateway.groups.core.values import (
     CommitCall,
@@ -74,26 +74,28 @@ class Coordinator:
 
         Raises UnknownMember, MemberFenced, GroupsFull.
         """
-        group = self._group_of_member(call.group, is_join=call.member_epoch == 0 and call.topics is not None)
+        group = self._group_of_member(call.group, now, is_join=call.member_epoch == 0 and call.topics is not None)
         member = group.members.get(call.member_id)
+        timeouts_ms = (call.session_timeout_ms, call.rebalance_timeout_ms)
         if call.member_epoch == 0 and call.topics is not None and member is None:
-            timeouts_ms = (call.session_timeout_ms, call.rebalance_timeout_ms)
             member = self._join(group, call.member_id, call.topics, call, timeouts_ms, now, source)
         else:
             member = find_member(group, call.member_id)
             if call.member_epoch:
                 check_epoch(group, member, call.member_epoch)
+            else:
+                membership.rejoin(group, member, call.client, timeouts_ms)
             if call.topics is not None:
                 membership.subscribe(group, member, call.topics, now, source)
         if call.owned is not None:
-            kept, epoch = slots_of(call.owned), call.member_epoch or member.epoch
-            given_up = [slot for slot, since in member.revoking.items() if slot not in kept and since <= epoch]
-            release(group, member, given_up, now)
+            kept = slots_of(call.owned)  # a late repeat does not know yet what was revoked
+            known = [slot for slot in member.revoking if member.revoked[slot] <= call.member_epoch]
+            release(group, member, [slot for slot in known if slot not in kept], now)
         self._alive(member, now)
         session_ms = member.session_timeout_ms
         heartbeat_ms = min(group.settings.heartbeat_ms, session_ms // 2)
         read = positions.assignment(group, member, {})
-        return Membership(member.member_id, member.epoch, read, heartbeat_ms, session_ms)
+        return Membership(member.member_id, member.epoch, read, heartbeat_ms, session_ms, group.settings.start)
 
     def poll(self, call: PollCall, now: Now, source: TopicSource) -> Grant:
         """Commits the delivery of the token, takes what was revoked, and returns what the member may read.
@@ -103,27 +105,30 @@ class Coordinator:
         """
         if call.token is not None and call.group not in self.groups:
             raise positions.stale(f"group {call.group!r} was deleted")
-        group = self._group_of_member(call.group, is_join=call.topics is not None)
+        group = self._group_of_member(call.group, now, is_join=call.topics is not None)
         member = group.members.get(call.member_id)
+        timeouts_ms = (call.session_timeout_ms, call.rebalance_timeout_ms)
         read: dict[Slot, int] = {}
         if member is None:
             if call.token is not None:
                 raise positions.stale(f"member {call.member_id!r} of group {call.group!r} was removed")
             if call.topics is None:
                 find_member(group, call.member_id)
-            timeouts_ms = (call.session_timeout_ms, call.rebalance_timeout_ms)
             member = self._join(group, call.member_id, call.topics or (), call, timeouts_ms, now, source)
         else:
             if call.token is not None:
                 read = positions.commit_delivery(group, member, call.token, now)
-            if member.revoking:
+            elif call.topics is not None:
+                membership.rejoin(group, member, call.client, timeouts_ms)
+            if member.revoking and not positions.is_repeat(member, call.token):
                 release(group, member, list(member.revoking), now)
             if call.topics is not None:
                 membership.subscribe(group, member, call.topics, now, source)
         starts = [one for one in call.starts if one.slot in member.assigned and one.slot not in group.offsets]
-        positions.check_room(group, starts, self._limits)
+        positions.check_room(group, starts, self._limits, source)
         positions.commit(group, starts, now)
         self._alive(member, now)
+        member.delivery = 1 + max(member.delivery, 0 if call.token is None else call.token.delivery)
         return Grant(
             member.epoch,
             group.resets,
@@ -131,6 +136,7 @@ class Coordinator:
             positions.assignment(group, member, read),
             group.settings.start,
             group.settings.auto_commit,
+            delivery=member.delivery,
         )
 
     def leave(self, call: LeaveCall, now: Now, source: TopicSource) -> None:
@@ -144,15 +150,16 @@ class Coordinator:
 
         Raises GroupNotEmpty, UnknownMember, MemberFenced, GroupsFull, CoordinatorMoved.
         """
-        group = self._group_of_member(call.group, is_join=call.member_id is None)
+        group = self._group_of_member(call.group, now, is_join=call.member_id is None)
         _check_topics(call.positions, source)
-        positions.check_room(group, call.positions, self._limits)
-        if call.member_id is not None:
-            member = find_member(group, call.member_id)
+        member = None if call.member_id is None else find_member(group, call.member_id)
+        if member is not None:
             positions.check_member_commit(group, member, call.member_epoch, call.positions)
-            self._alive(member, now)
         elif not call.force:
             _check_empty(group, "commit with a member's member_id and member_epoch, or with force")
+        positions.check_room(group, call.positions, self._limits, source)
+        if member is not None:
+            self._alive(member, now)
         self._know(group, call.positions, now, source)
         positions.commit(group, call.positions, now)
         self._add(group)
@@ -168,7 +175,7 @@ class Coordinator:
         if not call.force:
             _check_empty(group, "stop its members first, or reset with force")
         _check_topics(call.positions, source)
-        positions.check_room(group, call.positions, self._limits)
+        positions.check_room(group, call.positions, self._limits, source)
         self._know(group, call.positions, now, source)
         positions.store(group, call.positions, now)
         group.resets += 1
@@ -180,7 +187,8 @@ class Coordinator:
     def configure(self, call: ConfigCall, now: Now, source: TopicSource) -> bool:
         """Creates a group or changes its settings. Returns whether it is new. Raises InvalidConfig, GroupsFull."""
         is_new = call.group not in self.groups
-        group = self._group_of_member(call.group, is_join=True)
+        group = self._group_of_member(call.group, now, is_join=True)
+        group_settings({name: value for name, value in call.config.items() if value is not None})
         config: dict[str, Setting] = {
             name: value for name, value in {**group.config, **call.config}.items() if value is not None
         }
@@ -268,8 +276,11 @@ class Coordinator:
             tuple(_offset_view(group, slot) for slot in slots),
         )
 
-    def _group_of_member(self, name: str, *, is_join: bool) -> Group:
-        """Returns the group, or a new one for a call that creates it. Raises UnknownGroup, GroupsFull."""
+    def _group_of_member(self, name: str, now: Now, *, is_join: bool) -> Group:
+        """Returns the group, or a new one for a call that creates it. Raises UnknownGroup, GroupsFull.
+
+        The count of resets begins with the time, so that no token of a deleted group of this name is of the new one.
+        """
         group = self.groups.get(name)
         if group is None:
             if not is_join:
@@ -277,7 +288,7 @@ class Coordinator:
             if len(self.groups) >= self._limits.groups_max:
                 text = f"this coordinator has {self._limits.groups_max} groups"
                 raise GroupsFull(text, limit=self._limits.groups_max)
-            group = Group(name)
+            group = Group(name, resets=now.wall_ms)
         return self._touch(group)
 
     def _join(

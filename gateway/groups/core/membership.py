@@ -79,6 +79,15 @@ def subscribe(group: Group, member: Member, topics: Iterable[str], now: Now, sou
         rebalance(group, now, source)
 
 
+def rejoin(group: Group, member: Member, client: Client, timeouts_ms: tuple[int | None, int | None]) -> None:
+    """Takes over what a member that joins again within its session says of itself."""
+    session_ms, rebalance_ms = timeouts_ms
+    wanted = (client, session_ms or member.session_timeout_ms, rebalance_ms or member.rebalance_timeout_ms)
+    if wanted != (member.client, member.session_timeout_ms, member.rebalance_timeout_ms):
+        member.client, member.session_timeout_ms, member.rebalance_timeout_ms = wanted
+        group.changed_members.add(member.member_id)
+
+
 def remove(group: Group, member_ids: Iterable[str], now: Now, source: TopicSource) -> None:
     """Removes members that left or are gone; their partitions are free at once."""
     for member_id in member_ids:
@@ -94,7 +103,8 @@ def release(group: Group, member: Member, slots: Iterable[Slot], now: Now) -> No
     released = [slot for slot in slots if slot in member.revoking]
     for slot in released:
         del member.revoking[slot]
-        del group.owners[slot]
+        member.revoked.pop(slot, None)
+        group.owners.pop(slot, None)
     if released:
         group.changed_members.add(member.member_id)
         reconcile(group, now)
@@ -139,6 +149,7 @@ def know(group: Group, topic: str, found: KnownTopic) -> None:
             member = group.members[member_id]
             member.assigned.pop(slot, None)
             member.revoking.pop(slot, None)
+            member.revoked.pop(slot, None)
             _changed(group, member)
 
 
@@ -161,6 +172,7 @@ def reconcile(group: Group, now: Now) -> None:
     for member in group.members.values():
         for slot in [slot for slot in member.assigned if group.target.get(slot) != member.member_id]:
             member.revoking[slot] = member.assigned.pop(slot)
+            member.revoked[slot] = group.epoch
             moved[member.member_id] = member
     for slot, member_id in group.target.items():
         owner = group.owners.get(slot)
@@ -171,6 +183,7 @@ def reconcile(group: Group, now: Now) -> None:
             moved[member_id] = member
         elif owner == member_id and slot in member.revoking:
             member.assigned[slot] = member.revoking.pop(slot)
+            member.revoked.pop(slot, None)
             moved[member_id] = member
     for member in moved.values():
         _changed(group, member)

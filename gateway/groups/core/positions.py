@@ -13,7 +13,7 @@ from gateway.groups.core.errors import GroupsFull, InvalidToken, MemberFenced, S
 from gateway.groups.core.membership import check_epoch
 from gateway.groups.core.settings import CoordinatorLimits
 from gateway.groups.core.state import Group, Member, Offset
-from gateway.groups.core.values import START_EARLIEST, START_POLICY, Now, Position, Slot, Token
+from gateway.groups.core.values import START_EARLIEST, START_POLICY, Now, Position, Slot, Token, TopicSource
 
 
 def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dict[Slot, int]:
@@ -41,6 +41,11 @@ def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dic
     if group.settings.auto_commit:
         store(group, delivered, now)
     return {position.slot: position.offset for position in delivered}
+
+
+def is_repeat(member: Member, token: Token | None) -> bool:
+    """Returns whether a poll is one that came before: the member may still work on the delivery after it."""
+    return token is not None and 0 < token.delivery < member.delivery
 
 
 def stale(reason: str) -> StaleToken:
@@ -75,12 +80,18 @@ def store(group: Group, positions: Iterable[Position], now: Now) -> None:
         group.changed_offsets.add(one.slot)
 
 
-def check_room(group: Group, positions: Iterable[Position], limits: CoordinatorLimits) -> None:
-    """Checks that a group can have these positions too. Raises GroupsFull."""
+def check_room(group: Group, positions: Iterable[Position], limits: CoordinatorLimits, source: TopicSource) -> None:
+    """Checks that a group can have these positions too, without those of deleted topics. Raises GroupsFull."""
     added = sum(one.slot not in group.offsets for one in positions)
-    if len(group.offsets) + added > limits.positions_max:
+    if len(group.offsets) + added <= limits.positions_max:
+        return
+    gone = [slot for slot in group.offsets if source.find(slot.topic) is None]
+    if len(group.offsets) + added - len(gone) > limits.positions_max:
         text = f"group {group.name!r} would have more than {limits.positions_max} positions"
         raise GroupsFull(text, limit=limits.positions_max)
+    for slot in gone:
+        del group.offsets[slot]
+        group.changed_offsets.add(slot)
 
 
 def assignment(group: Group, member: Member, read: Mapping[Slot, int]) -> tuple[Position, ...]:

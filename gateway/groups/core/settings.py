@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, setting
+from engine.errors import InvalidConfig
+from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, rules, setting
 
 STARTS = ("earliest", "latest", "error")
 ASSIGNORS = ("sticky", "range", "round_robin")
@@ -69,3 +71,12 @@ class CoordinatorLimits:
 def group_settings(overrides: Mapping[str, object]) -> GroupSettings:
     """Returns the settings of a group. Raises InvalidConfig."""
     return GroupSettings(**checked(GroupSettings, overrides))  # type: ignore[arg-type]
+
+
+def stored_settings(overrides: Mapping[str, object]) -> GroupSettings:
+    """Returns the settings of a stored group. Names and values that only a later version knows count as defaults."""
+    known: dict[str, object] = {}
+    for rule in rules(GroupSettings):
+        with contextlib.suppress(InvalidConfig, KeyError):
+            known[rule.name] = rule.check(overrides[rule.name])
+    return GroupSettings(**known)  # type: ignore[arg-type]

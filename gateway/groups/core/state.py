@@ -3,7 +3,8 @@
 Decides nothing: membership.py, positions.py and coordinator.py do. A record holds the present state of one thing, so
 that the last one of each key is all that a new coordinator needs, and the topic can be compacted.
 Invariants: (1) `owners` names for each partition the one member that has it in `assigned` or `revoking`; (2) what is
-not in a record (sessions, targets, versions) can be computed or begins with a new coordinator.
+not in a record (sessions, targets, versions) can be computed or begins with a new coordinator; (3) fields and settings
+of a record that a later version has written are kept.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from gateway.groups.core.settings import GroupSettings, group_settings
+from gateway.groups.core.settings import GroupSettings, stored_settings
 from gateway.groups.core.values import Client, Row, Setting, Slot, TopicSize
 
 _encode = msgspec.json.Encoder().encode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_Fields = dict[str, msgspec.Raw]  # of a record, by name
 _Epochs = dict[str, list[tuple[int, int]]]  # partitions of each topic, each with the epoch of its assignment
 
 
@@ -60,6 +63,8 @@ class Member:
     """A member. `assigned` and `revoking` have the epoch at which it got each partition.
 
     It may send any epoch from `joined_epoch` to `epoch`. `waiting` counts its open polls: they keep its session.
+    `revoked` has the epoch at which each of `revoking` was revoked, `delivery` counts deliveries; both begin with a
+    coordinator. `later` has the fields of its record that a later version has written.
     """
 
     member_id: str
@@ -75,6 +80,9 @@ class Member:
     rebalance_ends_ms: int | None = None
     waiting: int = 0
     version: int = 0
+    revoked: dict[Slot, int] = field(default_factory=dict)
+    delivery: int = 0
+    later: _Fields = field(default_factory=dict)
 
     def epoch_of(self, slot: Slot) -> int | None:
         """Returns the epoch at which the member got a partition; None if it does not own it."""
@@ -102,6 +110,7 @@ class Group:
     target: dict[Slot, str] = field(default_factory=dict)
     sizes: dict[str, TopicSize | None] = field(default_factory=dict)  # of subscribed topics, as of the last rebalance
     settings: GroupSettings = field(default_factory=GroupSettings)
+    later: _Fields = field(default_factory=dict)  # fields of its record that a later version has written
     is_deleted: bool = False
     is_changed: bool = False
     changed_members: set[str] = field(default_factory=set)
@@ -114,8 +123,8 @@ class Group:
         return "stable" if self.owners == self.target else "reconciling"
 
     def set_config(self, config: dict[str, Setting]) -> None:
-        """Replaces the settings. Raises InvalidConfig."""
-        self.settings = group_settings(config)
+        """Replaces the settings."""
+        self.settings = stored_settings(config)
         self.config = config
 
     def last_active_ms(self) -> int:
@@ -137,7 +146,8 @@ class Group:
         self.changed_offsets.clear()
 
     def _record(self) -> bytes:
-        return _encode(_GroupRecord(self.epoch, self.resets, self.config, self.topics, self.active_ms))
+        record = _GroupRecord(self.epoch, self.resets, self.config, self.topics, self.active_ms)
+        return _with_later(record, self.later)
 
 
 def replay(groups: dict[str, Group], row: Row) -> None:
@@ -158,6 +168,7 @@ def replay(groups: dict[str, Group], row: Row) -> None:
             found.active_ms,
         )
         group.set_config(found.config)
+        group.later = _later(row.value, _GroupRecord)
     elif kind == "member":
         _replay_member(group, rest[0], row.value)
     elif kind == "offset":
@@ -186,24 +197,34 @@ def _replay_member(group: Group, member_id: str, value: bytes | None) -> None:
         found.rebalance_timeout_ms,
         _flat(found.assigned),
         _flat(found.revoking),
+        later=_later(value, _MemberRecord),
     )
+    member.revoked = dict.fromkeys(member.revoking, member.epoch)
     group.members[member_id] = member
     group.owners |= dict.fromkeys((*member.assigned, *member.revoking), member_id)
 
 
 def _member_record(member: Member) -> bytes:
-    return _encode(
-        _MemberRecord(
-            member.joined_epoch,
-            member.epoch,
-            sorted(member.topics),
-            member.client,
-            member.session_timeout_ms,
-            member.rebalance_timeout_ms,
-            _nested(member.assigned.items()),
-            _nested(member.revoking.items()),
-        )
+    record = _MemberRecord(
+        member.joined_epoch,
+        member.epoch,
+        sorted(member.topics),
+        member.client,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        _nested(member.assigned.items()),
+        _nested(member.revoking.items()),
     )
+    return _with_later(record, member.later)
+
+
+def _later(value: bytes, kind: type[Struct]) -> _Fields:
+    """Returns the fields of a record that its kind does not have: they are of a later version."""
+    return {name: raw for name, raw in _decode_fields(value).items() if name not in kind.__struct_fields__}
+
+
+def _with_later(record: Struct, later: _Fields) -> bytes:
+    return _encode(structs.asdict(record) | later) if later else _encode(record)
 
 
 def _key(*parts: object) -> bytes:

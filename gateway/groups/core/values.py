@@ -91,26 +91,33 @@ class PollCall(Struct, frozen=True, array_like=True):
 
 
 class Token(Struct, frozen=True, array_like=True):
-    """One delivery: the member, its epoch and the group's count of resets at that time, and the next offsets."""
+    """One delivery: the member, its epoch and the group's count of resets at that time, and the next offsets.
+
+    `delivery` counts the member's deliveries; 0: the token is of a node that did not count them.
+    """
 
     member_id: str
     member_epoch: int
     resets: int
     positions: tuple[Position, ...]
+    delivery: int = 0
 
 
 class Membership(Struct, frozen=True, array_like=True):
-    """A member's state. Positions of `assignment` are committed ones, or a START_ value."""
+    """A member's state. Positions of `assignment` are committed ones, or a START_ value: `start` is the group's."""
 
     member_id: str
     member_epoch: int
     assignment: tuple[Position, ...]
     heartbeat_ms: int
     session_timeout_ms: int
+    start: str = "earliest"
 
 
 class Grant(Struct, frozen=True, array_like=True):
-    """The partitions that a poll may read now. `version` changes with the assignment; `resets` belongs into the token.
+    """The partitions that a poll may read now. `version` changes with the assignment.
+
+    `resets` and `delivery` belong into the token.
 
     The answer may leave once the coordinator `hosting` has stored its batch `sequence`; 0: nothing has to be stored.
     """
@@ -123,6 +130,7 @@ class Grant(Struct, frozen=True, array_like=True):
     auto_commit: bool
     hosting: int = 0
     sequence: int = 0
+    delivery: int = 0
 
 
 class LeaveCall(Struct, frozen=True, array_like=True):

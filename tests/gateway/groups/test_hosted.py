@@ -1,4 +1,4 @@
-"""A coordinator whose records cannot be stored."""
+"""A coordinator whose records cannot be stored, or are stored late."""
 
 import asyncio
 from types import SimpleNamespace
@@ -6,23 +6,107 @@ from typing import Any
 
 import pytest
 
+from engine.errors import AckTimeout
+from engine.format import batch as record_batch
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.errors import CoordinatorMoved
 from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import ConfigCall
-from gateway.groups.hosted import Hosted
+from gateway.groups.core.values import CommitCall, ConfigCall, Position, TopicSize
+from gateway.groups.hosted import BATCH_BYTES, Hosted
 from tests.gateway.groups.core.coordinators import GROUP, Topics
 
 
+class Log:
+    """A replica whose acknowledgements the test gives, one for each batch or failed wait."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.acknowledgements: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+    def append(self, batch: bytes, _: object) -> asyncio.Future[None]:
+        self.batches.append(bytes(batch))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    async def acknowledged(self, *_: object) -> None:
+        if error := await self.acknowledgements.get():
+            raise error
+
+
+def hosted_on(log: Any, leader: Any = None) -> Hosted:
+    partition: Any = SimpleNamespace(name="__groups/0", log=leader or SimpleNamespace(leader_epoch=1))
+    clock: Any = SimpleNamespace(steady_ms=lambda: 0, now_ms=lambda: 0)
+    topics = Topics({"t": TopicSize("id-t", 1000)})
+    return Hosted(1, partition, log, Coordinator(CoordinatorLimits()), topics, clock, 1000)
+
+
+def configure(hosted: Hosted, group: str = GROUP) -> int:
+    call = ConfigCall(group, {})
+    return hosted.decide(lambda core, now, source: core.configure(call, now, source))[1]
+
+
 async def test_a_defect_of_the_append_ends_all_waits():
-    async def produce(*_: object) -> None:
+    def append(*_: object) -> None:
         raise ValueError("a defect")
 
-    partition: Any = SimpleNamespace(name="__groups/0", log=SimpleNamespace(leader_epoch=1))
-    replica: Any = SimpleNamespace(produce=produce)
-    clock: Any = SimpleNamespace(steady_ms=lambda: 0, now_ms=lambda: 0)
-    hosted = Hosted(1, partition, replica, Coordinator(CoordinatorLimits()), Topics(), clock, 1000)
-    call = ConfigCall(GROUP, {})
-    _, sequence = hosted.decide(lambda core, now, source: core.configure(call, now, source))
+    hosted = hosted_on(SimpleNamespace(append=append))
+    sequence = configure(hosted)
     with pytest.raises(CoordinatorMoved):
-        await asyncio.wait_for(hosted.stored(sequence), 1)
+        await asyncio.wait_for(hosted.stored(sequence), 10)
+
+
+async def test_a_late_acknowledgement_ends_the_waits_and_not_the_coordinator():
+    log = Log()
+    hosted = hosted_on(log)
+    waiting = asyncio.ensure_future(hosted.stored(configure(hosted)))
+    await asyncio.sleep(0)  # the wait begins
+    log.acknowledgements.put_nowait(AckTimeout("late"))
+    with pytest.raises(CoordinatorMoved):
+        await asyncio.wait_for(waiting, 10)
+    assert hosted.error is None
+    sequence = configure(hosted, "another")
+    for _ in range(2):
+        log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(sequence), 10)
+    assert len(log.batches) == 2
+
+
+async def test_a_coordinator_appends_nothing_after_its_leadership():
+    log, leader = Log(), SimpleNamespace(leader_epoch=1)
+    hosted = hosted_on(log, leader)
+    sequence = configure(hosted)
+    leader.leader_epoch = 2
+    with pytest.raises(CoordinatorMoved):
+        await asyncio.wait_for(hosted.stored(sequence), 10)
+    assert log.batches == []
+
+
+async def test_a_batch_has_complete_calls_and_a_bounded_size():
+    log = Log()
+    hosted = hosted_on(log)
+    text = "m" * 4096
+    for group in ("g", "h", "i", "j"):
+        positions = tuple(Position("t", "id-t", number, 1, text) for number in range(500))
+        call = CommitCall(group, None, 0, positions)
+        _, sequence = hosted.decide(lambda core, now, source, call=call: core.commit(call, now, source))
+        log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(sequence), 10)
+    counts = [len(list(record_batch.decode(batch))) for batch in log.batches]
+    assert counts == [1002, 1002]
+    assert all(len(batch) < BATCH_BYTES for batch in log.batches)
+
+
+async def test_the_next_coordinator_can_wait_for_the_batch_under_way():
+    log = Log()
+    appended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    hosted = hosted_on(SimpleNamespace(append=lambda *_: appended, acknowledged=log.acknowledged))
+    configure(hosted)
+    await asyncio.sleep(0)
+    hosted.close(CoordinatorMoved("another leads"))
+    waiting = asyncio.ensure_future(hosted.written())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    appended.set_result(None)
+    await asyncio.wait_for(waiting, 10)
+    log.acknowledgements.put_nowait(None)

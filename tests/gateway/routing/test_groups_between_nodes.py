@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from engine.directory.topics import TopicRecord
 from engine.format.paths import GROUPS_TOPIC
+from engine.shard.served_topics import Topic
 from gateway.groups.calls import TOPIC_CONFIG
+from gateway.routing.topic_finder import TopicFinder
 from replication.cluster.values import TopicEntry
 from tests.gateway.several_nodes import Cluster, several_nodes
 from tests.scenarios.groups.group_client import GroupClient, problem, values
@@ -62,3 +65,25 @@ async def test_a_coordinator_that_was_replaced_answers_nothing_from_its_memory(t
         cluster.world.lead(0, 1)
         assert problem(await one.send("GET")) == (404, "unknown_group")
         assert problem(await waiting) == (404, "unknown_group")
+
+
+async def test_a_coordinator_with_an_old_list_of_topics_keeps_the_positions_of_a_new_one(tmp_path: Path) -> None:
+    """The topic was deleted and created again, and the next coordinator does not know it yet."""
+    async with several_nodes(tmp_path, groups_partitions=1) as cluster:
+        topics = await cluster.create("t", 1, leader=1)
+        await with_groups(cluster, leader=2)
+        await topics[1].post_lines("1")
+        group = GroupClient(cluster.members[1].gateway, "g")
+        first = await group.polled("a", topics=["t"])
+        await group.polled("a", token=first["token"])
+        node = cluster.members[2].node
+        newest = node.shard.topics["t"]
+        node.shard.topics.serve({"t": Topic(replace(newest.record, topic_id="of-the-deleted-one"), newest.settings)})
+
+        async def is_there(name: str) -> bool:
+            node.shard.topics.serve({name: newest})
+            return True
+
+        node.topics._finder = TopicFinder(is_there)
+        await node.shard.start_epoch(node.shard.partition(GROUPS_TOPIC, 0), 2)
+        assert await group.offsets() == {("t", 0): 1}

@@ -10,7 +10,7 @@ from tests.tokens import add_token, bearer
 async def test_members_that_fetch_by_themselves_hand_partitions_over(group, new_topic):
     topic = await new_topic(2)
     first = ok(await group.heartbeat(member_id="a", topics=[topic.name]))
-    assert [one["offset"] for one in first["assignment"]] == [None, None]
+    assert [(one["offset"], one["start"]) for one in first["assignment"]] == [(None, "earliest")] * 2
     second = ok(await group.heartbeat(member_id="b", topics=[topic.name]))
     assert second["assignment"] == []
     kept = ok(await group.heartbeat(member_id="a", member_epoch=first["member_epoch"]))

@@ -47,6 +47,8 @@ async def test_a_commit_beyond_the_log_is_refused_and_nothing_of_it_is_stored(gr
 async def test_commits_that_make_no_sense_are_refused(group, topic):
     for offsets in ([entry(topic, 7, 0)], [{"topic": "nope", "partition": 0, "offset": 0}]):
         assert (await group.send("PUT", "/offsets", {"offsets": offsets})).status == 404
+    large = [entry(topic, number, 0, metadata="m" * 4096) for number in range(1025)]
+    assert problem(await group.send("PUT", "/offsets", {"offsets": large})) == (400, "invalid_body")
     twice = [entry(topic, 0, 0), entry(topic, 0, 0)]
     assert problem(await group.send("PUT", "/offsets", {"offsets": twice})) == (400, "invalid_body")
     half = {"member_id": "a", "offsets": [entry(topic, 0, 0)]}

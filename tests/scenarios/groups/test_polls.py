@@ -9,7 +9,7 @@ from msgspec import structs
 
 from gateway.groups.core.token import decode_token, encode_token
 from tests.scenarios.gateways import in_process_only
-from tests.scenarios.groups.group_client import problem, values
+from tests.scenarios.groups.group_client import ok, problem, values
 
 
 async def test_a_token_commits_its_delivery_and_a_repeat_gives_the_same_records(group, new_topic):
@@ -126,6 +126,27 @@ async def test_an_unknown_topic_is_refused_and_nobody_joins(group):
     assert problem(await group.send("GET")) == (404, "unknown_group")
 
 
+async def test_a_member_goes_on_without_a_topic_that_was_deleted(group, new_topic):
+    kept, gone = await new_topic(1), await new_topic(1)
+    await kept.post_lines("1")
+    names = [kept.name, gone.name]
+    first = await group.polled("a", topics=names)
+    joined = ok(await group.heartbeat(member_id="b", topics=names))
+    assert (await group.gateway.send("DELETE", f"/v1/topics/{gone.name}")).status == 204
+    await group.polled("a", topics=names, token=first["token"])
+    ok(await group.heartbeat(member_id="b", member_epoch=joined["member_epoch"], topics=names))
+    assert problem(await group.poll("c", topics=names)) == (404, "unknown_topic")
+
+
+async def test_a_member_that_is_removed_during_its_first_poll_stays_away(group, topic):
+    waiting = asyncio.ensure_future(group.poll("a", topics=[topic.name], wait_ms=20_000))
+    while not (shown := await group.send("GET")).json.get("members"):
+        assert shown.status in (200, 404)
+    assert (await group.leave("a")).status == 204
+    assert problem(await waiting) == (404, "unknown_member")
+    assert (await group.describe())["state"] == "empty"
+
+
 async def test_a_group_begins_where_its_setting_says(group, topic):
     await topic.post_lines("1")
     assert (await group.send("PUT", "", {"config": {"start": "latest"}})).status == 201
@@ -172,6 +193,7 @@ async def test_the_groups_topic_is_hidden_and_nobody_writes_it(group, topic):
         ("DELETE", "", b""),
         ("PUT", "", b"{}"),
         ("PATCH", "", b'{"config":{"retention_ms":60000}}'),
+        ("POST", "/roll", b""),
         ("DELETE", "/partitions/0/records?before=1", b""),
         ("PUT", "/partitions/0/fence", b'{"token":"x"}'),
     ):

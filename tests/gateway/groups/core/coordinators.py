@@ -110,7 +110,7 @@ def at(position: Position, offset: int) -> Position:
 def delivery(member: str, grant: Grant, count: int = 1) -> Token:
     """Return the token of a delivery of `count` records of each partition."""
     moved = tuple(at(one, one.offset + count) for one in grant.assignment)
-    return Token(member, grant.member_epoch, grant.resets, moved)
+    return Token(member, grant.member_epoch, grant.resets, moved, grant.delivery)
 
 
 def numbers(grant: Grant | Membership) -> set[int]:

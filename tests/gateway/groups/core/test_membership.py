@@ -1,11 +1,14 @@
 """Membership: joins, revocation step by step, fencing, sessions."""
 
+import json
+
 import pytest
 
+from engine.errors import InvalidConfig
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.errors import GroupsFull, MemberFenced, UnknownMember
 from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import START_EARLIEST, ConfigCall, TopicSize
+from gateway.groups.core.values import START_EARLIEST, Client, ConfigCall, HeartbeatCall, PollCall, Row, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers, snapshot
 
 
@@ -61,6 +64,84 @@ def test_a_late_heartbeat_from_before_an_assignment_does_not_give_it_up():
     stage.heartbeat("c")
     stage.heartbeat("a", one.member_epoch, owned=set())  # sent before it learnt of the second partition
     assert numbers(stage.heartbeat("c", topics=None, epoch=stage.core.groups[GROUP].epoch)) <= {number}
+
+
+def test_a_late_repeat_of_a_heartbeat_from_before_a_revocation_gives_up_nothing():
+    """A member that had not begun to read a partition said so, and reads it by now."""
+    stage = Stage(t=2)
+    first = stage.heartbeat("a")
+    stage.heartbeat("a", first.member_epoch, owned=set())
+    stage.heartbeat("a", first.member_epoch, owned={0, 1})
+    stage.heartbeat("b")
+    stage.heartbeat("a", first.member_epoch, owned=set())
+    stage.heartbeat("a", owned=set())
+    assert stage.owned("b") == set()
+    known = stage.heartbeat("a", first.member_epoch, topics=None)
+    stage.heartbeat("a", known.member_epoch, owned=numbers(known))
+    assert len(stage.owned("b")) == 1
+
+
+def test_a_late_repeat_of_a_poll_gives_up_nothing_that_its_successor_delivered():
+    stage = Stage(t=2)
+    first = delivery("a", stage.poll("a"))
+    second = delivery("a", stage.poll("a", first))
+    stage.poll("b")
+    stage.poll("a", first)
+    assert stage.owned("b") == set()
+    stage.poll("a", delivery("a", stage.poll("a", second)))
+    assert len(stage.owned("b")) == 1
+    assert {stage.committed(0), stage.committed(1)} == {2, 3}
+
+
+def test_a_revocation_is_taken_up_by_a_new_coordinator():
+    stage = Stage(t=2)
+    first = stage.heartbeat("a")
+    stage.heartbeat("b")
+    stage.fail_over()
+    stage.heartbeat("a", first.member_epoch, owned=set())
+    assert stage.owned("b") == set()
+    known = stage.heartbeat("a", first.member_epoch, topics=None)
+    stage.heartbeat("a", known.member_epoch, owned=numbers(known))
+    assert len(stage.owned("b")) == 1
+
+
+def test_a_member_that_joins_again_within_its_session_brings_its_timeouts():
+    stage = Stage(t=1)
+    stage.poll("a")
+    stage.call(Coordinator.poll, PollCall(GROUP, "a", ("t",), session_timeout_ms=100_000))
+    stage.sweep(90_000)
+    assert stage.owned("a") == {0}
+    stage.call(Coordinator.heartbeat, HeartbeatCall(GROUP, "a", 0, ("t",), None, 5_000, None, Client("pod")))
+    stage.fail_over()
+    assert stage.core.groups[GROUP].members["a"].client == Client("pod")
+    stage.sweep(6_000)
+    assert stage.core.groups[GROUP].members == {}
+
+
+def test_what_a_later_version_has_stored_is_kept():
+    stage = Stage(t=1)
+    stage.poll("a")
+    stage.call(Coordinator.configure, ConfigCall(GROUP, {"start": "latest"}))
+    rows = dict(stage.rows)
+    for key, value in rows.items():
+        fields = json.loads(value) if value is not None else None
+        if isinstance(fields, dict):
+            fields |= {"later": {"x": 1}}
+            if "config" in fields:
+                fields["config"] |= {"start": "noon", "patience": 7}
+            rows[key] = json.dumps(fields).encode()
+    stage.rows = [Row(key, value) for key, value in rows.items()]
+    stage.fail_over()
+    assert stage.core.groups[GROUP].settings.start == "earliest"
+    stage.call(Coordinator.configure, ConfigCall(GROUP, {"heartbeat_ms": 1000}))
+    stage.poll("b")
+    stage.leave("b")
+    stage.poll("a", topics=("t", "u"))
+    stored = {json.loads(key)[0]: json.loads(value) for key, value in dict(stage.rows).items() if value is not None}
+    assert stored["group"]["config"] == {"start": "noon", "patience": 7, "heartbeat_ms": 1000}
+    assert stored["group"]["later"] == stored["member"]["later"] == {"x": 1}
+    with pytest.raises(InvalidConfig):
+        stage.call(Coordinator.configure, ConfigCall(GROUP, {"patience": 8}))
 
 
 def test_a_heartbeat_of_an_earlier_epoch_of_the_same_membership_is_accepted():

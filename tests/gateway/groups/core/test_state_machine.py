@@ -46,6 +46,7 @@ class Groups(RuleBasedStateMachine):
         self.committed: dict[Slot, int] = {}
         self.epochs: dict[str, int] = {}
         self.resets = 0
+        self.resets_of: dict[int, int] = {}  # the twin's own count at each token's delivery
 
     @rule(member=members, count=st.integers(0, 3), is_lost=st.booleans(), age=st.integers(0, 2))
     def poll(self, member: str, count: int, is_lost: bool, age: int) -> None:
@@ -61,7 +62,7 @@ class Groups(RuleBasedStateMachine):
             known.clear()
             return
         if token is not None:
-            assert token.resets == self.resets, "a token from before a reset was accepted"
+            assert self.resets_of[id(token)] == self.resets, "a token from before a reset was accepted"
             self._present(token)
             moved = {slot for slot, found in self.stage.core.groups[GROUP].offsets.items() if found != before.get(slot)}
             assert all(owners.get(slot, member) == member for slot in moved), "a member has committed what it lost"
@@ -113,6 +114,12 @@ class Groups(RuleBasedStateMachine):
         self.committed[slot] = offset
         self.resets += 1
         self.given |= {(slot, one) for one in range(offset)}
+
+    @rule(member=members, offset=st.integers(0, 30))
+    def reset_during_a_delivery(self, member: str, offset: int) -> None:
+        self.poll(member, 0, is_lost=False, age=0)
+        self.reset(offset)
+        self.poll(member, 0, is_lost=False, age=1)
 
     @rule()
     def grow(self) -> None:
@@ -177,6 +184,7 @@ class Groups(RuleBasedStateMachine):
 
     def _deliver(self, member: str, grant: Grant, count: int) -> None:
         token = delivery(member, grant, count)
+        self.resets_of[id(token)] = self.resets
         self.spans[id(token)] = [(one.slot, one.offset, one.offset + count) for one in grant.assignment]
         self.tokens[member].append(token)
 
@@ -194,7 +202,7 @@ def _lends(group: Group, member: Member, slots: Iterable[Slot], now: Now) -> Non
 
 def _forgets_resets(core: Coordinator, call: ResetCall, now: Now, source: TopicSource) -> None:
     ORIGINAL_RESET(core, call, now, source)
-    core.groups[call.group].resets = 0
+    core.groups[call.group].resets -= 1
 
 
 ORIGINAL_RESET = Coordinator.reset
