@@ -59,6 +59,8 @@ class IncomingSpans(NamedTuple):
     def values(self) -> list[bytes | None]:
         """Returns the values. Spans are pairs of begin and length; a negative length means null."""
         pairs, body = memoryview(self.spans).cast("i").tolist(), self.body
+        if len(pairs) == 2 and pairs[1] >= 0:
+            return [body[pairs[0] : sum(pairs)]]
         return [
             None if length < 0 else body[begin : begin + length]
             for begin, length in zip(pairs[::2], pairs[1::2], strict=True)
@@ -140,6 +142,8 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int, share_byte
             found = _grouped_objects(incoming, to)
             if found is not None:
                 return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
+    elif (rows := _plain_rows(incoming, to)) is not None:
+        return [_share(_common_partition(to), rows, to, share_bytes_max)]
     grouped, problems = group_by_partition(incoming, to)
     if problems:
         raise next(iter(problems.values()))
@@ -153,6 +157,17 @@ def _common_partition(to: Destination) -> int:
     if to.partition is not None:
         return to.partition
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
+
+
+def _plain_rows(incoming: Incoming, to: Destination) -> list[RowFields] | None:
+    """Returns records with a value alone, which all go to one partition; None for others."""
+    if isinstance(incoming, IncomingSpans):
+        return [(to.now_ms, to.key, value, []) for value in incoming.values()]
+    if isinstance(incoming, list) and len(incoming) == 1:
+        row = incoming[0]
+        if row.key is None and row.partition is None and row.timestamp is None:
+            return [(to.now_ms, to.key, row.value, row.headers)]
+    return None
 
 
 def _grouped_objects(incoming: IncomingObjects, to: Destination) -> dict[int, bytes] | None:
@@ -256,7 +271,7 @@ def encode_rows(rows: list[RowFields], settings: TopicSettings, now_ms: int) -> 
 def _share(partition: int, records: Records, to: Destination, share_bytes_max: int) -> Batch:
     """Returns the records as they are, or encoded: a key or a header may make them much larger than the body."""
     assert isinstance(records, list)
-    sizes = [row_bytes(row) for row in records]
+    sizes = list(map(row_bytes, records))
     size_bytes = sum(sizes) + RECORD_OVERHEAD_BYTES * len(sizes)
     if size_bytes > share_bytes_max:
         return encode(partition, records, to)

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from engine.runtime.tasks import start_task
+from engine.runtime.tasks import start_handler
 from gateway.wire.exchange import Exchange, Host
 from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
@@ -258,7 +258,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._steer_reading()
         elif kind is RequestBegan:
             self.has_asked = True
-            exchange = Exchange(self, event.stream_id, event.head, event.is_complete)  # type: ignore[union-attr]
+            _, head, is_complete, body = event  # type: ignore[misc]
+            exchange = Exchange(self, event.stream_id, head, is_complete, body)
             if not self.is_http2 and (self._exchanges or self._queued):
                 self._queue(exchange)
             else:
@@ -290,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange
         self._server.began()
-        exchange.task = start_task(self._run(exchange))
+        exchange.task = start_handler(self._loop, self._run(exchange))
 
     async def _run(self, exchange: Exchange) -> None:
         exchange.has_started = True

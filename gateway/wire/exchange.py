@@ -62,20 +62,21 @@ class Exchange:
     __slots__ = ("_is_answered", "_is_cut", "_pieces", "_waiter", "connection", "has_begun", "has_started", "head",
                  "is_body_complete", "is_read", "received_bytes", "stream_id", "task", "unread_bytes")  # fmt: skip
 
-    def __init__(self, connection: Carrier, stream_id: int, head: RequestHead, is_complete: bool) -> None:
+    def __init__(
+        self, connection: Carrier, stream_id: int, head: RequestHead, is_complete: bool, body: bytes = b""
+    ) -> None:
         self.connection = connection
         self.stream_id = stream_id
         self.head = head
         self.is_body_complete = is_complete
-        self.received_bytes = 0
-        self.unread_bytes = 0  # received, and not read by the application
+        self.received_bytes = self.unread_bytes = len(body)  # unread: received, and not read by the application
         self.is_read = False  # the application has asked for the body
         self.has_started = False  # the application
         self.has_begun = False  # the answer
         self.task: asyncio.Task[None] | None = None
         self._is_answered = False
         self._is_cut = False
-        self._pieces: deque[bytes] = deque()
+        self._pieces: deque[bytes] = deque((body,) if body else ())
         self._waiter: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:

@@ -17,7 +17,6 @@ import httptools
 from gateway.wire.frames import Buffer
 from gateway.wire.messages import (
     BodyCut,
-    BodyEnded,
     BodyPart,
     Event,
     Header,
@@ -26,12 +25,15 @@ from gateway.wire.messages import (
     RequestHead,
     StreamReset,
     WireLimits,
+    end_body,
     split_target,
 )
 
 HOP_HEADERS = ("upgrade", "connection", "http2-settings")
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
 SMALL_BYTES = 64 * 1024  # answers of up to this size are sent with their head, as one piece
+KNOWN_MAX = 4  # heads of a connection that are kept, of up to so many bytes
+KNOWN_BYTES = 1024
 
 
 class _Message:
@@ -57,7 +59,9 @@ class Http1:
         self.has_fault = False  # the client may still be sending, and its bytes are dropped
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
+        self._known: dict[bytes, RequestHead] = {}  # of requests that came in one piece and keep the connection
         self._ignores_input = False  # nothing more is parsed
+        self._is_between = True  # llhttp has seen nothing of the next message
         self._is_in_head = False
         self._head_bytes = 0  # of whole headers
         self._quiet_bytes = 0  # since something whole came: an unfinished header, a chunk's extension
@@ -93,19 +97,25 @@ class Http1:
             self._held_from += size
             if self._held_from >= len(self._held):
                 self._held, self._held_from = b"", 0
-        self._events = []
-        self._is_quiet = True
+        self._events, self._is_quiet, head_bytes = [], True, 0
+        if self._is_between and len(data) <= PORTION_BYTES:
+            data = bytes(data)
+            head_bytes = data.find(b"\r\n\r\n") + 4
+            if self._take_known(data, head_bytes):
+                return self._events
         try:
             self._feed(data)
             self._quiet_bytes = self._quiet_bytes + len(data) if self._is_quiet else 0
             self._check_head()
+            if head_bytes > 4:
+                self._learn(data, head_bytes)
         except _Rejected as refused:
-            self._reject(refused.status)
+            self._reject(refused.args[0])
         except httptools.HttpParserInvalidMethodError:
             self._reject(501)
         except httptools.HttpParserError as error:
             cause = error.__context__  # our own error is the context of the parser's
-            self._reject(cause.status if isinstance(cause, _Rejected) else 400)
+            self._reject(cause.args[0] if isinstance(cause, _Rejected) else 400)
         return self._events
 
     def end_of_input(self) -> list[Event]:
@@ -121,6 +131,28 @@ class Http1:
     def hold(self, data: Buffer) -> None:
         """Takes bytes that are parsed later."""
         self._held, self._held_from = self._held[self._held_from :] + data, 0
+
+    def _take_known(self, data: bytes, head_bytes: int) -> bool:
+        """Takes a request in one piece whose head has come before, byte by byte: llhttp need not see it."""
+        head = self._known.get(data[:head_bytes])
+        if head is None or len(data) - head_bytes != (head.content_length or 0):
+            return False
+        self._quiet_bytes = 0
+        self._last_id += 1
+        message = self._messages[self._last_id] = _Message(head.version, True, False)
+        message.has_ended_body = True
+        self._events.append(RequestBegan(self._last_id, head, True, data[head_bytes:]))
+        return True
+
+    def _learn(self, data: Buffer, head_bytes: int) -> None:
+        """Keeps the head if `data` was nothing but one request, which the length of its body proves."""
+        began = self._events[0] if len(self._events) == 1 and self._is_between else None
+        if type(began) is RequestBegan and self._messages[self._last_id].keeps_alive and head_bytes <= KNOWN_BYTES:
+            head, body_bytes = began.head, len(data) - head_bytes
+            if body_bytes == len(began.body) == (head.content_length or 0) and not head.expects_continue:
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
+                self._known[bytes(data[:head_bytes])] = head
 
     def _feed(self, data: Buffer) -> None:
         """Feeds llhttp, which stops at an `Upgrade`: a new parser gets what was read, without that header."""
@@ -143,7 +175,7 @@ class Http1:
 
     def on_message_begin(self) -> None:
         self._is_in_head = True
-        self._is_quiet = False
+        self._is_between = self._is_quiet = False
         self._is_upgrade = False
         self._head_bytes = 0
         self._target = b""
@@ -180,11 +212,10 @@ class Http1:
         # RFC 9112 6.1: what stands between may have read a chunked body of HTTP/1.0 otherwise. It goes no further.
         keeps_alive = parser.should_keep_alive() and not self._has_close and not (is_chunked and version == "1.0")
         self._has_close = False
-        self._messages[self._last_id] = _Message(version, keeps_alive, waits)
+        message = self._messages[self._last_id] = _Message(version, keeps_alive, waits)
         self._body_left = head.content_length or 0
         has_body = bool(self._body_left) or is_chunked
-        if not has_body:
-            self._messages[self._last_id].has_ended_body = True
+        message.has_ended_body = not has_body
         self._events.append(RequestBegan(self._last_id, head, not has_body))
 
     def on_body(self, data: bytes) -> None:
@@ -198,10 +229,11 @@ class Http1:
     def on_message_complete(self) -> None:
         if self._is_upgrade:
             return
+        self._is_between = True
         message = self._messages.get(self._last_id)
         if message is not None and not message.has_ended_body:
             message.has_ended_body = True
-            self._events.append(BodyEnded(self._last_id))
+            end_body(self._events, self._last_id)
             if message.is_answered:
                 self._end(self._last_id, message)
 
@@ -317,14 +349,10 @@ class Http1:
         if self._messages.pop(stream_id, None) is not None:
             self._ignores_input = self.is_closing = True
 
-    def consumed(self, stream_id: int, size_bytes: int) -> None:
-        """Does nothing: the shell pauses reading."""
-
-    def release(self, stream_id: int) -> None:
-        """Does nothing: HTTP/1.1 has no streams to count."""
-
-    def ping(self) -> None:
-        """Does nothing: HTTP/1.1 has no ping."""
+    # HTTP/1.1 has no windows, for which the shell pauses reading, no streams to count, and no ping.
+    def consumed(self, stream_id: int, size_bytes: int) -> None: ...
+    def release(self, stream_id: int) -> None: ...
+    def ping(self) -> None: ...
 
     def announce_leave(self) -> None:
         """Adds `connection: close` to the next answer behind which no request waits."""
@@ -344,8 +372,9 @@ class Http1:
             headers = [*headers, ("Connection", "close")]
         elif message.version == "1.0":
             headers = [*headers, ("Connection", "keep-alive")]
+        first = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"
         lines = "".join([f"{name.lower()}: {value}\r\n" for name, value in headers])
-        return f"{_status_line(status)}{lines}\r\n".encode("utf-8", "surrogateescape")
+        return f"{first}{lines}\r\n".encode("utf-8", "surrogateescape")
 
     def _send(self, data: bytes | memoryview) -> None:
         self._out.append(data)
@@ -365,19 +394,7 @@ class Http1:
 
 
 class _Rejected(ValueError):
-    """A well-formed head that is rejected."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
+    """A well-formed head that is rejected, with its status alone."""
 
 
-def _status_line(status: int) -> str:
-    line = _lines.get(status)
-    if line is None:
-        phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
-        line = _lines[status] = f"HTTP/1.1 {status} {phrase}\r\n"
-    return line
-
-
-_lines: dict[int, str] = {}
+_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}

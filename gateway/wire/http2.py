@@ -16,7 +16,6 @@ from gateway.wire.http2_head import HeadReader, Malformed, check_headers
 from gateway.wire.http2_sending import Piece, Sender
 from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW, ReceiveWindow, Stream, Streams
 from gateway.wire.messages import (
-    BodyEnded,
     BodyPart,
     Event,
     Header,
@@ -24,6 +23,7 @@ from gateway.wire.messages import (
     RequestBegan,
     StreamReset,
     WireLimits,
+    end_body,
 )
 
 EFFORT_MAX = 256  # frames of a portion: one takes 5 µs, so that others wait for a millisecond or two
@@ -130,14 +130,14 @@ class Http2:
         if len(data) < size:
             self.consumed(stream_id, size - len(data))
         stream.received += len(data)
-        if data:
-            if stream.announced is not None and stream.received > stream.announced:
-                raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
-            self._events.append(BodyPart(stream_id, data))
-        elif not flags & END_STREAM:
-            self._efforts.spend(self._now)
+        if data and stream.announced is not None and stream.received > stream.announced:
+            raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
         if flags & END_STREAM:
-            self._end_body(stream)
+            self._end_body(stream, data)
+        elif data:
+            self._events.append(BodyPart(stream_id, data))
+        else:
+            self._efforts.spend(self._now)
 
     def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         """Handles a whole header block. It is always decoded, so that the table stays in step."""
@@ -176,11 +176,12 @@ class Http2:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
         self._end_body(stream)
 
-    def _end_body(self, stream: Stream) -> None:
+    def _end_body(self, stream: Stream, data: bytes = b"") -> None:
         if stream.announced is not None and stream.received != stream.announced:
+            self.consumed(stream.stream_id, len(data))
             raise StreamFault(stream.stream_id, frames.PROTOCOL_ERROR)
         stream.is_remote_open = False
-        self._events.append(BodyEnded(stream.stream_id))
+        end_body(self._events, stream.stream_id, data)
         if not stream.is_local_open:
             self._forget(stream)
 
@@ -290,7 +291,8 @@ class Http2:
         if stream is not None and stream.is_remote_open:
             stream.is_stopped = True
             if not stream.is_local_open:
-                self._stop(stream)
+                self._reset(stream_id, frames.NO_ERROR)
+                self._forget(stream)
 
     def abandon(self, stream_id: int) -> None:
         """Resets the stream, because its answer has no end."""
@@ -362,14 +364,10 @@ class Http2:
 
     def _end_answer(self, stream: Stream) -> None:
         stream.is_local_open = False
-        if not stream.is_remote_open:
+        if stream.is_remote_open and stream.is_stopped:
+            self._reset(stream.stream_id, frames.NO_ERROR)
+        if not stream.is_remote_open or stream.is_stopped:
             self._forget(stream)
-        elif stream.is_stopped:
-            self._stop(stream)
-
-    def _stop(self, stream: Stream) -> None:
-        self._reset(stream.stream_id, frames.NO_ERROR)
-        self._forget(stream)
 
     def _reset(self, stream_id: int, code: int) -> None:
         self._send(frames.reset(stream_id, code))

@@ -1,7 +1,7 @@
 """The values that the protocol cores and their shells exchange: heads of requests, and events of a connection.
 
-Values only. A `RequestHead` may be shared by many requests (HTTP/2 clients repeat theirs byte by byte), so no reader
-changes one; `memo` is for what its reader derives from it.
+Values only. A `RequestHead` may be shared by many requests (clients repeat theirs byte by byte), so no reader changes
+one; `memo` is for what its reader derives from it.
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ class RequestHead:
 
 
 class RequestBegan(NamedTuple):
-    """A request's head is there. `is_complete`: no body follows."""
+    """A request's head is there, and its `body` if that has come with it. `is_complete`: no more follows."""
 
     stream_id: int
     head: RequestHead
     is_complete: bool
+    body: bytes = b""
 
 
 class BodyPart(NamedTuple):
@@ -106,6 +107,21 @@ class HeadRejected(NamedTuple):
 
 
 Event = RequestBegan | BodyPart | BodyEnded | BodyCut | StreamReset | HeadRejected
+
+
+def end_body(events: list[Event], stream_id: int, data: bytes = b"") -> None:
+    """Adds the end of a body, behind its last bytes: to the event of its request if all of it has come with that."""
+    last = events[-1] if events else None
+    if not data and type(last) is BodyPart and last.stream_id == stream_id:
+        data = last.data
+        events.pop()
+        last = events[-1] if events else None
+    if data and type(last) is RequestBegan and last.stream_id == stream_id:
+        events[-1] = RequestBegan(stream_id, last.head, True, data)
+        return
+    if data:
+        events.append(BodyPart(stream_id, data))
+    events.append(BodyEnded(stream_id))
 
 
 def split_target(target: str) -> tuple[str, str, str]:

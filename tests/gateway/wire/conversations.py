@@ -34,7 +34,7 @@ def summary(events: list) -> dict[int, tuple]:
         if isinstance(event, RequestBegan):
             head = event.head
             body_end = "whole" if event.is_complete else "open"
-            found[event.stream_id] = [head.method, head.path, head.query, head.headers, b"", body_end]
+            found[event.stream_id] = [head.method, head.path, head.query, head.headers, event.body, body_end]
         elif isinstance(event, BodyPart):
             found[event.stream_id][4] += event.data
         elif isinstance(event, BodyEnded):

@@ -1,5 +1,7 @@
 """HTTP/1.1 as bytes: the requests found in any pieces of input, and the bytes of answers."""
 
+from itertools import accumulate
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +28,33 @@ def test_requests_are_the_same_whatever_pieces_they_come_in(requests, cuts):
     assert summary(fed(Http1(LIMITS), data, cuts)) == complete
     assert len(complete) == 4
     assert all(one[5] == "whole" for one in complete.values())
+
+
+@given(st.lists(st.sampled_from([POST, POST.replace(b"abc", b"xyz"), CHUNKED, UPGRADE, GET]), max_size=12), CUTS)
+def test_repeated_requests_are_the_same_whatever_pieces_they_come_in(requests, cuts):
+    """Heads that were seen before are looked up where a request comes in one piece."""
+    data, ends = b"".join(requests), list(accumulate(map(len, requests)))
+    assert summary(fed(Http1(LIMITS), data, ends)) == summary(fed(Http1(LIMITS), data))
+    assert summary(fed(Http1(LIMITS), data, [*ends, *cuts])) == summary(fed(Http1(LIMITS), data))
+
+
+def test_requests_with_the_same_head_share_it():
+    core = Http1(LIMITS)
+    heads = [fed(core, one)[0].head for one in (POST, POST, GET, POST)]
+    assert heads[0] is heads[1] is heads[3]
+    longer = POST.replace(b"Length: 3", b"Length: 4")
+    assert fed(core, longer + b"d")[0].head.content_length == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "is_kept"),
+    [(POST, True), (POST[:-1], False), (POST + GET, False), (POST.replace(b"Host: h", b"Host: " + b"h" * 1024), False),
+     (POST.replace(b"Host: h", b"Host: h\r\nExpect: 100-continue"), False)],
+)  # fmt: skip
+def test_a_head_is_kept_only_if_its_request_came_alone_and_whole(data, is_kept):
+    core = Http1(LIMITS)
+    fed(core, data)
+    assert bool(core._known) is is_kept
 
 
 def test_paths_and_queries_come_as_they_were_sent():
