@@ -62,9 +62,9 @@ def start_task(work: Awaitable[T]) -> asyncio.Future[T]:
 
 
 def start_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task of which its creator keeps a reference, and whose work raises nothing.
+    """Start a task whose work raises nothing. Its creator keeps a reference.
 
-    One for each request: it costs half of `start_task`, which looks up the loop and retrieves an exception.
+    Each request has one. It costs half of `start_task`, which looks up the loop and retrieves an exception.
     """
     return loop.create_task(work)
 

@@ -93,10 +93,11 @@ class RequestBodies:
                 del self._by_connection[request.remote]
 
     async def _read_up_to(self, request: Request, limit: int) -> bytes:
-        first = await request.content.readany()
+        content = request.content
+        first = await content.readany()
         self.hold(request, len(first))
         size, chunks = len(first), [first]
-        while chunk := await request.content.readany():
+        while not content.is_eof() and (chunk := await content.readany()):
             self.hold(request, len(chunk))
             size += len(chunk)
             if size > limit:

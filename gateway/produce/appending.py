@@ -72,12 +72,15 @@ async def append(
 
     Raises Problem overloaded, body_too_large, key_required before anything is appended.
     """
+    size_bytes = record_count = 0
     for part in parts:
-        if part.topic is not None and part.topic.settings.cleanup_policy != "delete" and part.problem is None:
-            await _check_keys(context, part)
+        size_bytes += len(part.batch) if part.shared is None else part.shared.size_bytes
+        if part.problem is None:
+            record_count += part.record_count
+            if part.topic is not None and part.topic.settings.cleanup_policy != "delete":
+                await _check_keys(context, part)
     if slot is not None and not slot.is_next:
         await slot.wait()
-    size_bytes = sum([len(part.batch) if part.shared is None else part.shared.size_bytes for part in parts])
     waiting_bytes = context.queue.queued_bytes + context.accumulator.size_bytes
     if waiting_bytes + size_bytes > context.settings.append_queue_bytes_max:
         raise no_room(context, size_bytes)
@@ -85,7 +88,7 @@ async def append(
     if slot is not None:
         slot.end()
     metrics = context.metrics
-    metrics.produce_records.value += sum([part.record_count for part in parts if part.problem is None])
+    metrics.produce_records.value += record_count
     began = time.perf_counter()
     metrics.delayed_produces.value += 1
     try:

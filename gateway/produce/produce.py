@@ -160,6 +160,8 @@ async def _produce(
     received = await read_body(request, context, wanted.idempotency_key, slot)
     partitions = topic.record.partitions
     try:
+        if received.keyed is None:  # no frame for what most requests do not have
+            return await _store_one(request, context, wanted, received, topic, slot, None)
         return await _store(request, context, wanted, received, topic, slot)
     except Problem as problem:  # of a partition that a record names: no record is stored yet
         if problem.code != "unknown_partition" or not await context.topics.has_grown(wanted.topic, partitions):

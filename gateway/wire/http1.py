@@ -61,7 +61,7 @@ class Http1:
         self._parser = httptools.HttpRequestParser(self)
         self._known: dict[bytes, RequestHead] = {}  # of requests that came in one piece and keep the connection
         self._ignores_input = False  # nothing more is parsed
-        self._is_between = True  # llhttp has seen nothing of the next message
+        self._is_between = True  # llhttp has not seen the beginning of a message
         self._is_in_head = False
         self._head_bytes = 0  # of whole headers
         self._quiet_bytes = 0  # since something whole came: an unfinished header, a chunk's extension

@@ -51,6 +51,7 @@ class Http2:
         self._send, self._queue = self._sender.send, self._sender.queue
         self._cancels, self._efforts = FloodGuard("reset streams"), FloodGuard("frames without use")
         self._events: list[Event] = []
+        self._began: dict[int, int] = {}  # streams of this portion, and the places of their events
         values = {
             frames.MAX_CONCURRENT_STREAMS: limits.streams_max,
             frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
@@ -68,8 +69,7 @@ class Http2:
         """Returns the events of one portion of what has come, in their order. `now` is of a monotonic clock, in s."""
         if self.is_closing:
             return []
-        self._now = now
-        self._events = []
+        self._now, self._events, self._began = now, [], {}
         effort = EFFORT_MAX
         try:
             if data:
@@ -158,6 +158,7 @@ class Http2:
         stream = Stream(stream_id, self._queue.first_window, head.content_length)
         stream.is_remote_open = not is_last
         self._streams.begin(stream, head_bytes)
+        self._began[stream_id] = len(self._events)
         self._events.append(RequestBegan(stream_id, head, is_last))
 
     def _on_trailers(self, stream_id: int, fields: list[Header], is_last: bool) -> None:
@@ -181,7 +182,8 @@ class Http2:
             self.consumed(stream.stream_id, len(data))
             raise StreamFault(stream.stream_id, frames.PROTOCOL_ERROR)
         stream.is_remote_open = False
-        end_body(self._events, stream.stream_id, data)
+        at = self._began.get(stream.stream_id, -1) if stream.received == len(data) else -1
+        end_body(self._events, stream.stream_id, data, at)
         if not stream.is_local_open:
             self._forget(stream)
 

@@ -109,15 +109,18 @@ class HeadRejected(NamedTuple):
 Event = RequestBegan | BodyPart | BodyEnded | BodyCut | StreamReset | HeadRejected
 
 
-def end_body(events: list[Event], stream_id: int, data: bytes = b"") -> None:
-    """Adds the end of a body, behind its last bytes: to the event of its request if all of it has come with that."""
+def end_body(events: list[Event], stream_id: int, data: bytes = b"", at: int = -1) -> None:
+    """Adds the end of a body, behind its last bytes: to the event of its request if all of it has come with that.
+
+    `at` is the place of that event; by default the last one.
+    """
     last = events[-1] if events else None
     if not data and type(last) is BodyPart and last.stream_id == stream_id:
         data = last.data
         events.pop()
-        last = events[-1] if events else None
-    if data and type(last) is RequestBegan and last.stream_id == stream_id:
-        events[-1] = RequestBegan(stream_id, last.head, True, data)
+    began = events[at] if events else None
+    if data and type(began) is RequestBegan and began.stream_id == stream_id:
+        events[at] = RequestBegan(stream_id, began.head, True, data)
         return
     if data:
         events.append(BodyPart(stream_id, data))

@@ -44,6 +44,9 @@ class Request(dict):
         self.was_read += len(self._pieces[0])
         return self._pieces.pop(0)
 
+    def is_eof(self):
+        return not self._pieces
+
 
 def read(request, limit=10_000):
     return asyncio.run(RequestBodies(2**40, 2**40, InThisThread()).read(request, limit))
