@@ -29,7 +29,6 @@ from gateway.fetch import partition_reads
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.fetch import follower_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
-from gateway.fetch.table_reads import table_calls
 from gateway.groups.bounds import lag_calls
 from gateway.groups.calls import Coordinators, group_calls
 from gateway.groups.context import GroupContext
@@ -60,6 +59,7 @@ from gateway.routing.router import Router
 from gateway.routing.topic_finder import TopicFinder
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
+from gateway.tables.tables import table_calls
 from node.shard_events import NodeTier
 from replication.cluster.keys import partition_name
 from replication.cluster.producer_ids import ProducerIds

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from penstock.admin.admin import Admin
+from penstock.admin.table import AsyncTable
 from penstock.admin.topics import TopicPartitions
 from penstock.consumer.consumer import Consumer, decode_json, decode_verified
 from penstock.consumer.fetcher import Fetcher, FetchView
@@ -82,6 +83,9 @@ class Client(Admin[Awaitable[Json]]):
     def url(self) -> str:
         """The node that answered last."""
         return self._transport.nodes.current_url
+
+    def table(self, topic: str) -> AsyncTable:
+        return AsyncTable(topic, self._call)
 
     def statistics(self) -> ClientStatistics:
         return ClientStatistics(self.url, self._transport.requests, self._transport.nodes.changes)

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from penstock import aio
 from penstock.admin.admin import Admin
+from penstock.admin.table import SyncTable
 from penstock.consumer.consumer import Consumer as AsyncConsumer
 from penstock.consumer.start import Start
 from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
@@ -83,6 +84,9 @@ class Client(Admin[Json]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def table(self, topic: str) -> SyncTable:
+        return SyncTable(topic, self._call)
 
     def statistics(self) -> aio.ClientStatistics:
         return self._client.statistics()

@@ -40,6 +40,7 @@ NEEDS: dict[str, Right | Requirement] = {
     "fetch": Right.READ,
     "tail_topic": Right.READ,
     "find_offsets": Right.READ,
+    "read_table": Right.READ,
     "read_table_key": Right.READ,
     "fetch_many": Requirement.AUTHENTICATED,
     "list_topics": Requirement.AUTHENTICATED,
@@ -76,7 +77,6 @@ NEEDS: dict[str, Right | Requirement] = {
     "docs": Requirement.NONE,
     "root": Requirement.NONE,
     "links": Requirement.NONE,
-    "not_built_yet": Requirement.NONE,  # the answer is 501 and nothing else
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from aiohttp import web
@@ -79,7 +79,7 @@ async def tail_partition(request: web.Request) -> web.StreamResponse:
     given = None if query.offset is None else [query.offset]
     starts = await _starts(request, query, given, name, [number])
     wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
-    return await _Tail(context, wanted, query, names_partition=False).answer(request)
+    return await Tail(context, wanted, query, names_partition=False).answer(request)
 
 
 async def tail_topic(request: web.Request) -> web.StreamResponse:
@@ -103,7 +103,7 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     given = None if query.positions is None else _query_positions(query.positions, record.partitions)
     starts = await _starts(request, query, given, name, numbers)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
-    return await _Tail(context, wanted, query, names_partition=True).answer(request)
+    return await Tail(context, wanted, query, names_partition=True).answer(request)
 
 
 def resume_later(request: web.Request, problem: Problem) -> web.Response | None:
@@ -121,7 +121,7 @@ def resume_later(request: web.Request, problem: Problem) -> web.Response | None:
     return web.Response(body=b": %b\nretry: %d\n\n" % (problem.code.encode(), wait_ms), headers=HEADERS)
 
 
-class _Tail:
+class Tail:
     """One stream and its position in each of its partitions."""
 
     def __init__(
@@ -153,19 +153,14 @@ class _Tail:
             response = web.StreamResponse(headers=HEADERS | request[ANSWER_HEADERS])
             await response.prepare(request)
             context.metrics.answered("tail", response.status, time.perf_counter() - started)
-            context.metrics.event_streams.value += 1
-            try:
-                await self._write(response, event_stream.opening(self._positions))
-                await self._run(request, response)
-            except (ConnectionResetError, asyncio.CancelledError):
-                raise  # the client has left
-            except Exception as error:
-                await self._write(response, _closing_event(error, request))
-            finally:
-                context.metrics.event_streams.value -= 1
+            await stream(context, request, response, self._from_opening)
         return response
 
-    async def _run(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def _from_opening(self, request: web.Request, response: web.StreamResponse) -> None:
+        await self._write(response, event_stream.opening(self._positions))
+        await self.run(request, response)
+
+    async def run(self, request: web.Request, response: web.StreamResponse) -> None:
         """Runs until the node drains or a problem ends it; a client's leave cancels it. Raises the problem."""
         context, loop = self._context, asyncio.get_running_loop()
         heartbeat_s = context.settings.stream_heartbeat_ms / 1000
@@ -267,15 +262,37 @@ class _Tail:
         return events
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        """Writes in pieces. Raises ClientStalled when the client takes nothing for too long."""
-        stall_s = self._context.settings.stream_stall_ms / 1000
-        view = memoryview(data)
-        for start in range(0, len(data), WRITE_BYTES):
-            try:
-                async with asyncio.timeout(stall_s):
-                    await response.write(bytes(view[start : start + WRITE_BYTES]))
-            except TimeoutError:
-                raise ClientStalled(f"the client has read nothing for {stall_s:g} s") from None
+        await write(self._context, response, data)
+
+
+async def stream(
+    context: FetchContext,
+    request: web.Request,
+    response: web.StreamResponse,
+    run: Callable[[web.Request, web.StreamResponse], Awaitable[None]],
+) -> None:
+    """Runs an event stream that has begun. An error becomes its last event."""
+    context.metrics.event_streams.value += 1
+    try:
+        await run(request, response)
+    except (ConnectionResetError, asyncio.CancelledError):
+        raise  # the client has left
+    except Exception as error:
+        await write(context, response, _closing_event(error, request))
+    finally:
+        context.metrics.event_streams.value -= 1
+
+
+async def write(context: FetchContext, response: web.StreamResponse, data: bytes) -> None:
+    """Writes in pieces. Raises ClientStalled when the client takes nothing for too long."""
+    stall_s = context.settings.stream_stall_ms / 1000
+    view = memoryview(data)
+    for start in range(0, len(data), WRITE_BYTES):
+        try:
+            async with asyncio.timeout(stall_s):
+                await response.write(bytes(view[start : start + WRITE_BYTES]))
+        except TimeoutError:
+            raise ClientStalled(f"the client has read nothing for {stall_s:g} s") from None
 
 
 async def _starts(

@@ -10,22 +10,16 @@ from aiohttp import web
 
 from gateway.admin import cluster_operations, fencing, operations, producers, topics
 from gateway.admin.context import ADMIN
-from gateway.fetch import fetch, fetch_many, table, tail
+from gateway.fetch import fetch, fetch_many, tail
 from gateway.fetch.context import FETCH
 from gateway.groups import administration, membership, offsets, poll
 from gateway.groups.context import GROUPS
 from gateway.http.context import HTTP
-from gateway.http.problems import Problem
 from gateway.produce import produce, produce_many
 from gateway.produce.context import PRODUCE
 from gateway.server.context import ServerContext
 from gateway.server.middleware import MIDDLEWARE, Handler, Middleware
-
-
-async def not_built_yet(request: web.Request) -> web.Response:
-    """Rejects an operation of the contract that a later release will have. Raises Problem not_implemented (501)."""
-    raise Problem("not_implemented", f"{request.method} {request.path} is planned and not built yet")
-
+from gateway.tables import key_route, table_route
 
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 GROUP = "/v1/groups/{group}"
@@ -75,8 +69,8 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("PUT", GROUP, administration.configure_group),
     ("DELETE", GROUP, administration.delete_group),
     ("POST", GROUP + "/reset", offsets.reset_group),
-    ("GET", "/v1/topics/{topic}/table", not_built_yet),
-    ("GET", "/v1/topics/{topic}/table/{key}", table.read_table_key),
+    ("GET", "/v1/topics/{topic}/table", table_route.read_table),
+    ("GET", "/v1/topics/{topic}/table/{key}", key_route.read_table_key),
 ]
 
 

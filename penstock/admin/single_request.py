@@ -9,6 +9,7 @@ import http.client
 import ssl
 
 from penstock.admin.admin import Admin
+from penstock.admin.table import SyncTable
 from penstock.errors import ConnectionFailed
 from penstock.transport.exchange import Answer, Json, Request
 from penstock.transport.nodes import Address, parse_address, parse_addresses, reason_of
@@ -48,6 +49,9 @@ class SingleRequestClient(Admin[Json]):
             return self._exchange(connection, address, request)
         finally:
             connection.close()
+
+    def table(self, topic: str) -> SyncTable:
+        return SyncTable(topic, self._call)
 
     def _call(self, request: Request) -> Json:
         return self.send(request).json()

@@ -37,6 +37,7 @@ COMMANDS = {
     "topic": LazyCommand("penstock.cli.commands.topic", "Create, list, describe, alter, delete and roll topics."),
     "produce": LazyCommand("penstock.cli.commands.produce", "Send files or standard input to a topic."),
     "consume": LazyCommand("penstock.cli.commands.consume", "Print the records of a topic."),
+    "table": LazyCommand("penstock.cli.commands.table", "Read compacted topics by key."),
     "group": LazyCommand("penstock.cli.commands.group", "List, describe, reset and delete consumer groups."),
     "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show the contents of the object store."),

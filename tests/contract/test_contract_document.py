@@ -15,7 +15,7 @@ OPERATIONS = list(operations(CONTRACT))
 PROBLEMS: dict[str, dict[str, Any]] = CONTRACT["x-penstock-problems"]
 # These apply to paths outside the contract, or to the head of any request, so no operation lists them.
 CODES_OF_NO_OPERATION = {"not_found", "method_not_allowed", "host_not_allowed", "unsupported_transfer_coding",
-                         "malformed_request", "headers_too_large", "unknown_method",
+                         "malformed_request", "headers_too_large", "unknown_method", "not_implemented",
                          "unsupported_http_version"}  # fmt: skip
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.operation_id)

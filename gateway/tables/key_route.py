@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from gateway.fetch.context import FETCH
 from gateway.fetch.request import Offset, ValueForm
-from gateway.fetch.table_reads import READ_KEY, TableKey
 from gateway.http.caching import STATUS
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Word, read_query
 from gateway.produce.partitioner import kafka_hash, unknown_partition
 from gateway.routing.leader_headers import check_leadership, leader_headers, read_leader_epoch
+from gateway.tables.tables import READ_KEY, TableKey
 
 
 class KeyQuery(Struct, frozen=True):

@@ -1,16 +1,18 @@
-"""Reads one key of a compacted partition at its owner, by an index of the last offset of each key.
+"""Reads compacted partitions as tables at their owner, by an index of the last offset of each key.
 
 The index follows the log when it is asked: a read finds every record below the high watermark. Indexes are made at the
 first read of a partition, share `table_memory_bytes`, and the one that was read the longest ago goes first.
-Invariant: an answer is a record whose key is the requested one.
+Invariants: (1) a read of a key returns a record with this key; (2) the rows of all pieces of a read, of which the last
+one of each key counts, are the table at the end of the read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -21,16 +23,20 @@ from engine.errors import InvalidBatch
 from engine.format.batch import Record
 from engine.format.batch_header import is_compressed
 from engine.partition.partition import Partition
+from engine.partition.reader import Chunk
+from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import Answer, confirm_offset, read_chunk
-from gateway.fetch.record_json import encode_lines, records_out
+from gateway.fetch.record_json import Bounds, Decoded, RecordOut, decode_stored, encode_lines, records_out
 from gateway.fetch.request import JSON
 from gateway.http.caching import STATUS, is_not_modified
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.http.problems import Problem
 from gateway.routing.router import Answering, PartitionCall
+from gateway.tables.rows import rows_of
 
 _PIECE_BYTES = 256 * 1024  # of the log, added to an index at once: 2 ms of a core
+ROW_COST = 8  # times that of rendering stored records: each key is looked up
 LOADING_S = 10.0  # of a request; the index remains and the next request continues
 
 
@@ -45,7 +51,41 @@ class TableKey(Struct, frozen=True):
     leader_epoch: int = 0
 
 
+class TablePiece(Struct, frozen=True):
+    """A read of the rows from an offset on, up to `end`; None: the high watermark of now.
+
+    `at_least`: the partition must have this high watermark, which the read waits for. `with_deletes`: rows that have
+    been deleted are among them, for readers that may have them.
+    """
+
+    offset: int
+    end: int | None
+    max_bytes: int
+    value: str | None = None
+    with_deletes: bool = False
+    at_least: int = 0
+    wait_ms: int = 0
+    leader_epoch: int = 0
+
+
+class PieceRead(Struct, frozen=True, array_like=True):
+    """How far a read came, and the offset at which it ends. The rows are its body, one a line."""
+
+    next_offset: int
+    end: int
+    high_watermark: int
+    row_count: int
+
+
 READ_KEY: PartitionCall[TableKey, dict[str, str]] = PartitionCall("read_table_key", TableKey)
+READ_ROWS: PartitionCall[TablePiece, PieceRead] = PartitionCall("read_table_rows", TablePiece)
+
+
+class Span(NamedTuple):
+    """The part of a log that a piece reads."""
+
+    offset: int
+    end: int
 
 
 class Tables:
@@ -62,24 +102,63 @@ class Tables:
 
     async def read_key(self, partition: Partition, wanted: TableKey) -> Answer:
         """Return the last record of a key. Raises Problem (unknown_key, topic_not_compacted, ...), EngineError."""
+        self._check(partition, wanted.leader_epoch)
+        if wanted.at_least is not None:
+            await self._reach(partition, wanted.at_least, wanted.wait_ms)
+        index = await self._loaded(partition)
+        record = await self._record(partition, wanted.key, index.find(wanted.key))
+        return self._answer(partition, wanted, record)
+
+    async def read_rows(self, partition: Partition, wanted: TablePiece) -> tuple[PieceRead, bytes]:
+        """Return the rows of a part of the log. Raises Problem (topic_not_compacted, ...), EngineError."""
+        self._check(partition, wanted.leader_epoch)
+        for known in (wanted.at_least, wanted.end or 0, wanted.offset):
+            if known > partition.high_watermark:
+                await self._reach(partition, known - 1, wanted.wait_ms)
+        index = await self._loaded(partition)
+        end = partition.high_watermark if wanted.end is None else wanted.end
+        offset = max(wanted.offset, partition.log.log_start)
+        if offset >= end:
+            return PieceRead(offset, end, partition.high_watermark, 0), b""
+        async with self._context.local_budget.hold(wanted.max_bytes * RENDERED_COPIES):
+            chunk = await read_chunk(self._context, partition, offset, wanted.max_bytes)
+            if chunk is None:
+                return PieceRead(end, end, partition.high_watermark, 0), b""
+            read = partial(self._rows, partition, chunk, Span(offset, end), wanted, index)
+            size_bytes = OFF_LOOP_BYTES if is_compressed(chunk.data) else ROW_COST * len(chunk.data)
+            found = await self._context.offload.by_size(size_bytes, read)
+        partition.bytes_out += len(chunk.data)
+        self._context.metrics.fetch_bytes.value += len(chunk.data)
+        return PieceRead(found.next_offset, end, partition.high_watermark, len(found.outs)), encode_lines(found.outs)
+
+    def _rows(
+        self, partition: Partition, chunk: Chunk, span: Span, wanted: TablePiece, index: KeyIndex
+    ) -> Decoded[RecordOut]:
+        def show(records: Sequence[Record]) -> list[RecordOut]:
+            rows = rows_of(records, index.find, span.end, with_deletes=wanted.with_deletes)
+            return records_out(rows, wanted.value)
+
+        bounds = Bounds(None, partition.settings.batch_decoded_bytes_max, self._context.settings.fetch_bytes_max)
+        return decode_stored(chunk.data, span.offset, chunk.next_offset, bounds, show)
+
+    def _check(self, partition: Partition, leader_epoch: int) -> None:
         if partition.offline is not None:
             raise partition.offline
         if not partition.settings.is_compacted:
             text = f"topic {partition.topic!r} has cleanup_policy=delete"
             raise Problem("topic_not_compacted", text)
         leader = self._context.partitions.replica(partition)
-        leader.check_serves_reads(wanted.leader_epoch)
+        leader.check_serves_reads(leader_epoch)
         leader.check_latest()
-        if wanted.at_least is not None:
-            await self._reach(partition, wanted.at_least, wanted.wait_ms)
+
+    async def _loaded(self, partition: Partition) -> KeyIndex:
+        """Returns the index of a partition up to its high watermark. Raises Problem table_loading."""
         try:
             async with asyncio.timeout(LOADING_S):
-                index = await self._followed(partition)
+                return await self._followed(partition)
         except TimeoutError:
             text = f"the index of {partition.name} is read from the log"
             raise Problem("table_loading", text) from None
-        record = await self._record(partition, wanted.key, index.find(wanted.key))
-        return self._answer(partition, wanted, record)
 
     async def _reach(self, partition: Partition, offset: int, wait_ms: int) -> None:
         """Waits until the record at an offset is committed. Raises Problem offset_above_high_watermark."""
@@ -157,4 +236,5 @@ class Tables:
 
 def table_calls(context: ReadContext, random_bytes: Callable[[int], bytes]) -> list[Answering]:
     """Returns the tables' calls to partitions of this process."""
-    return [READ_KEY.by(Tables(context, random_bytes).read_key)]
+    tables = Tables(context, random_bytes)
+    return [READ_KEY.by(tables.read_key), READ_ROWS.by(tables.read_rows)]

@@ -1,0 +1,207 @@
+"""A compacted topic as a table over HTTP: GET /v1/topics/{topic}/table, as pages of JSON or as an event stream.
+
+Reads piece by piece at the owners of the partitions, one partition after the other, so a read holds one piece, however
+large the table. `positions` of a read that is not complete begin with `s`. The event stream goes on as that of the
+topic (gateway/fetch/tail.py) once the table is complete.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, NamedTuple
+
+import orjson
+from aiohttp import web
+from msgspec import Struct, convert
+
+from gateway.fetch import event_stream
+from gateway.fetch.context import FETCH, FetchContext
+from gateway.fetch.multi_partition_read import Wanted
+from gateway.fetch.request import JSON, ValueForm
+from gateway.fetch.tail import HEADERS, PIECE_BYTES, StartQuery, Tail, stream, write
+from gateway.http.context import ANSWER_HEADERS
+from gateway.http.messages import HttpResponse, for_aiohttp
+from gateway.http.negotiation import choose_media_type, prefers_events
+from gateway.http.problems import Problem
+from gateway.http.query import Number, Text, Word, read_query
+from gateway.http.response_compression import packed
+from gateway.routing.leader_headers import check_leadership
+from gateway.tables.tables import READ_ROWS, PieceRead, TablePiece
+
+_UNFINISHED = "s"
+_POSITIONS = re.compile(r"s?[0-9]{1,19}(-[0-9]{1,19})*")
+
+
+class TableQuery(Struct, frozen=True):
+    """The query of a read of a table."""
+
+    as_of: Annotated[str | None, Text()] = None
+    positions: Annotated[str | None, Text()] = None
+    wait_ms: Annotated[int, Number(0, 60_000)] = 0
+    max_bytes: Annotated[int | None, Number(1, 2**31 - 1)] = None
+    follow: Annotated[str, Word(("true", "false"))] = "true"
+    value: ValueForm = None
+
+
+class Start(NamedTuple):
+    """The first offset of each partition, and whether they are those of a reader that has earlier rows."""
+
+    offsets: list[int]
+    is_resumed: bool
+
+
+async def read_table(request: web.Request) -> web.StreamResponse:
+    """GET /v1/topics/{topic}/table. Raises Problem, EngineError."""
+    context, name = request.app[FETCH], request.match_info["topic"]
+    query = read_query(request, TableQuery)
+    accept = request.headers.get("Accept", "")
+    is_stream = prefers_events(accept, (JSON,))
+    if not is_stream:
+        choose_media_type(accept, (JSON,))
+    start = await _start(request, context, name, query, is_stream=is_stream)
+    await check_leadership(request, context.router, [(name, number) for number in range(len(start.offsets))])
+    read = _TableRead(context, name, query, start)
+    return await (_as_events(request, context, read) if is_stream else _as_page(request, context, read))
+
+
+class _TableRead:
+    """One read: its partitions from the first to the last, each up to its high watermark."""
+
+    def __init__(self, context: FetchContext, topic: str, query: TableQuery, start: Start) -> None:
+        self.topic = topic
+        self.query = query
+        self.positions = start.offsets
+        self.is_complete = False
+        self._context = context
+        self._start = start
+        self._as_of = [0] * len(start.offsets) if query.as_of is None else _offsets(query.as_of, len(start.offsets))
+        self._number = 0
+        self._end: int | None = None
+        self._is_last_round = False
+
+    @property
+    def text(self) -> str:
+        """The positions for a reader that continues."""
+        return ("" if self.is_complete else _UNFINISHED) + "-".join(map(str, self.positions))
+
+    async def next(self, max_bytes: int) -> tuple[int, bytes]:
+        """Returns the partition and the rows of the next piece, one a line. Raises Problem, EngineError."""
+        number, end = self._number, self._end
+        piece = TablePiece(
+            self.positions[number],
+            end,
+            max_bytes,
+            self.query.value,
+            self._start.is_resumed or self._is_last_round,
+            self._as_of[number],
+            self.query.wait_ms,
+        )
+        found, rows = await self._context.router.call(READ_ROWS, self.topic, number, piece, wait_ms=self.query.wait_ms)
+        self._advance(found if isinstance(found, PieceRead) else convert(found, PieceRead))
+        return number, bytes(rows)
+
+    def _advance(self, found: PieceRead) -> None:
+        self.positions[self._number] = found.next_offset
+        self._end = found.end
+        if found.next_offset < found.end:
+            return
+        if not self._is_last_round and found.high_watermark > found.end:
+            # compaction may have removed rows below the end for later records, which one more round reads
+            self._is_last_round, self._end = True, None
+            return
+        self._number, self._end, self._is_last_round = self._number + 1, None, False
+        self.is_complete = self._number == len(self.positions)
+
+
+async def _as_page(request: web.Request, context: FetchContext, read: _TableRead) -> web.StreamResponse:
+    settings = context.settings
+    left = min(read.query.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+    rows: list[bytes] = []
+    while left > 0 and not read.is_complete:
+        before = list(read.positions)
+        number, lines = await read.next(max(1, min(left, PIECE_BYTES)))
+        extra = b'{"partition":%d,' % number
+        rows += [extra + line[1:] for line in lines.split(b"\n")[:-1]]
+        if read.positions != before:
+            left -= max(len(lines), PIECE_BYTES // 4)  # a part of the log without rows takes time too
+    head = orjson.dumps({"topic": read.topic, "positions": read.text, "complete": read.is_complete})
+    body = b"".join((head[:-1], b',"rows":[', b",".join(rows), b"]}"))
+    headers = {"Content-Type": JSON, "Cache-Control": "no-store"}
+    return for_aiohttp(await packed(request, HttpResponse(body, headers)))
+
+
+async def _as_events(request: web.Request, context: FetchContext, read: _TableRead) -> web.StreamResponse:
+    with context.long_polls.waiting(len(read.positions)):
+        number, rows = await read.next(PIECE_BYTES)  # its problem is an answer of its own
+        if context.lifecycle.is_refusing:
+            raise Problem("draining", "the node is stopping")
+        if request.method == "HEAD":
+            return web.Response(headers=HEADERS)
+        response = web.StreamResponse(headers=HEADERS | request[ANSWER_HEADERS])
+        await response.prepare(request)
+
+        async def run(request: web.Request, response: web.StreamResponse) -> None:
+            nonlocal number, rows
+            await write(context, response, event_stream.FAREWELL)
+            while True:
+                with context.stream_budget.hold(2 * len(rows)):
+                    events, rows = _events(number, rows, read.text), b""
+                    await write(context, response, events)
+                if read.is_complete:
+                    break
+                if context.lifecycle.is_draining:
+                    return
+                number, rows = await read.next(PIECE_BYTES)
+            document = {"topic": read.topic, "positions": read.text}
+            await write(context, response, b"event: table\ndata: %b\n\n" % orjson.dumps(document))
+            if read.query.follow == "true":
+                await _tail(context, read).run(request, response)
+
+        await stream(context, request, response, run)
+    return response
+
+
+def _tail(context: FetchContext, read: _TableRead) -> Tail:
+    record = context.topics.topic(read.topic).record
+    wanted = [Wanted(read.topic, record.topic_id, number, offset) for number, offset in enumerate(read.positions)]
+    return Tail(context, wanted, StartQuery(value=read.query.value), names_partition=True)
+
+
+def _events(number: int, rows: bytes, position: str) -> bytes:
+    """Returns an event for each row, and then the position: a row of a piece that is cut off comes again."""
+    start = b'data: {"partition":%d,' % number
+    events = [start + line[1:] + b"\n\n" for line in rows.split(b"\n")[:-1]]
+    return b"".join([*events, f"id: {position}\n\n".encode()])
+
+
+async def _start(
+    request: web.Request, context: FetchContext, name: str, query: TableQuery, *, is_stream: bool
+) -> Start:
+    """Returns where to begin: at the positions of the reader, else at the first records."""
+    event_id = request.headers.get("Last-Event-ID") if is_stream else None
+    text = event_id or query.positions
+    if text is not None and not _POSITIONS.fullmatch(text):
+        detail = "the positions are not those of an answer or an event of this table"
+        if event_id:
+            raise Problem("invalid_header", detail)
+        raise Problem("invalid_query", detail, parameter="positions")
+    known = context.topics.topic(name).record.partitions
+    wanted = [one for one in (text, query.as_of) if one is not None]
+    if (count := max(map(event_stream.count_of_id, wanted), default=1)) > known:
+        await context.topics.refresh(name, count)
+    count = context.topics.topic(name).record.partitions
+    if count > context.settings.fetch_partitions_max:
+        text = f"the topic has {count} partitions, too many for one read"
+        raise Problem("not_acceptable", text, limit=context.settings.fetch_partitions_max)
+    if text is None:
+        return Start([0] * count, is_resumed=False)
+    return Start(_offsets(text.removeprefix(_UNFINISHED), count), is_resumed=True)
+
+
+def _offsets(text: str, count: int) -> list[int]:
+    """Returns the offset of each partition; 0 for those that the topic has gained. Raises Problem invalid_query."""
+    try:
+        found = event_stream.parse_id(text, count)
+    except Problem as problem:
+        raise Problem("invalid_query", problem.detail, parameter="positions") from None
+    return found + [0] * (count - len(found))
