@@ -137,6 +137,7 @@ class Tail:
         self._parts: list[Part] = []  # read and not rendered yet; no other reference may exist
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Returns the stream once it has ended. Raises Problem before it begins."""
         started = time.perf_counter()
         context = self._context
         with context.long_polls.waiting(len(self._positions)):

@@ -2,8 +2,8 @@
 
 The index follows the log when it is asked: a read finds every record below the high watermark. Indexes are made at the
 first read of a partition, share `table_memory_bytes`, and the one that was read the longest ago goes first.
-Invariants: (1) a read of a key returns a record with this key; (2) the rows of all pieces of a read, of which the last
-one of each key counts, are the table at the end of the read.
+Invariants: (1) a read of a key returns a record with this key; (2) the last rows of each key in all
+pieces of a read are the table at the end of the read.
 """
 
 from __future__ import annotations
