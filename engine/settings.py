@@ -262,6 +262,24 @@ class TopicSettings:
             " client's retry time."
         ),
     )
+    sources_max: int = setting(
+        10_000,
+        minimum=1,
+        maximum=1_000_000,
+        why=(
+            "The most recently used sources (`Penstock-Source`) whose positions a partition remembers, at about 500 "
+            "bytes each. A retry of a forgotten source is stored again."
+        ),
+    )
+    source_expiry_ms: int = setting(
+        7 * DAY_MS,
+        minimum=MINUTE_MS,
+        maximum=365 * DAY_MS,
+        why=(
+            "The position of a source that sends nothing to a partition for this long is forgotten. A week outlives a "
+            "long weekend: use more than any pause of a worker."
+        ),
+    )
     min_insync_replicas: int = setting(
         2,
         minimum=1,

@@ -18,6 +18,7 @@ from engine.compaction.plan import CompactionPlan, LogFiles, SegmentFile, Unclea
 from engine.compaction.progress import Progress
 from engine.errors import Draining, EngineError
 from engine.format.batch import KEYED_PRODUCER, Header
+from engine.format.keyed_batch import SourceEntry, read_entry
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import keep_running, log_failure
 from engine.runtime.throttled_thread import Stopped, ThrottledThread
@@ -151,11 +152,16 @@ class _ProducersInUse:
     def __repr__(self) -> str:
         return f"_ProducersInUse({self._now_ms})"
 
-    def __call__(self, segment: SegmentFile, header: Header) -> bool:
-        settings = self._settings
-        is_keyed = header.producer_id == KEYED_PRODUCER
-        kept_ms = settings.idempotency_window_ms if is_keyed else settings.producer_expiry_ms
-        return self._now_ms - segment.last_append_ms < kept_ms
+    def __call__(self, segment: SegmentFile, header: Header, batch: memoryview) -> bool:
+        settings, age_ms = self._settings, self._now_ms - segment.last_append_ms
+        if header.producer_id != KEYED_PRODUCER:
+            return age_ms < settings.producer_expiry_ms
+        if age_ms < min(settings.idempotency_window_ms, settings.source_expiry_ms):
+            return True
+        if age_ms >= max(settings.idempotency_window_ms, settings.source_expiry_ms):
+            return False
+        is_source = isinstance(read_entry(batch), SourceEntry)
+        return age_ms < (settings.source_expiry_ms if is_source else settings.idempotency_window_ms)
 
 
 def _end(plan: CompactionPlan) -> int:

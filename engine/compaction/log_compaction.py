@@ -82,7 +82,7 @@ class SegmentCopier:
         directory: str,
         latest: LatestOffsets,
         tombstones_expired_below: int,
-        keeps_producers: Callable[[SegmentFile, Header], bool],
+        keeps_producers: Callable[[SegmentFile, Header, memoryview], bool],
         pace: Pace,
     ) -> None:
         self._disk = disk
@@ -120,7 +120,7 @@ class SegmentCopier:
     def _copy_segment(self, segment: SegmentFile, output: _Output) -> int:
         removed = 0
         for batch, header in _batches(self._disk, segment, self._pace):
-            keeps = self._keeps_producers(segment, header)
+            keeps = self._keeps_producers(segment, header, batch)
             compacted = compact_batch(
                 batch, header, self._latest, self._tombstones_expired_below, keeps_producers=keeps
             )

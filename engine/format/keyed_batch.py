@@ -1,10 +1,11 @@
-"""A keyed batch: its request carried an Idempotency-Key; its header has producer id -2.
+"""A keyed batch: its request carried an Idempotency-Key or source positions; its header has producer id -2.
 
 Its first record has one header after the client's own: an entry of 40 bytes with a hash of the key and of the request,
-the time, and the number of partitions. Records and key are therefore one batch: both survive, or neither does. Layout:
-engine/format/FORMAT.md.
+the time, and the number of partitions; or with a hash of the source's name and the range of its positions. Records and
+entry are therefore one batch: both survive, or neither does. Layout: engine/format/FORMAT.md.
 
-engine/producers/key_window.py remembers keys, engine/producers/append_validator.py decides about duplicates.
+engine/producers/key_window.py remembers keys, engine/producers/sources.py positions, and
+engine/producers/append_validator.py decides about duplicates.
 Invariants: consumers of records never get the entry (engine/format/batch.py leaves it out); consumers of stored batches
 get the same records re-encoded (`shown`). An unreadable entry is ignored: it recognises no duplicate.
 """
@@ -22,7 +23,10 @@ HASH_BYTES = 16
 ENTRY_BYTES = 40
 NAME = RESERVED_PREFIX + "-idempotency"
 
+SOURCE_MARK = 0xFFFF  # in place of a partition count, which is 10,000 at most
+
 _ENTRY = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sH6s")
+_RANGE = struct.Struct(">qq")  # in place of the request's hash
 _STORED_NAME = bytes([2 * len(NAME)]) + NAME.encode() + bytes([2 * ENTRY_BYTES])  # with both lengths, as varints
 _STORED_BYTES = len(_STORED_NAME) + ENTRY_BYTES
 _NULL = b"\x01"  # a length of -1, as a varint
@@ -45,12 +49,24 @@ class KeyEntry(NamedTuple):
     time_ms: int
 
 
-def stored_entry(entry: KeyEntry) -> StoredHeader:
+class SourceEntry(NamedTuple):
+    """The entry of a batch with the outputs of the positions `first` to `last` of a source."""
+
+    source_hash: bytes
+    first: int
+    last: int
+    time_ms: int
+
+
+def stored_entry(entry: KeyEntry | SourceEntry) -> StoredHeader:
     """Return the header for the first record (`encode` and `encode_values` of engine/format/batch.py)."""
-    return NAME, _ENTRY.pack(entry.key_hash, entry.request_hash, entry.partitions, entry.time_ms.to_bytes(6, "big"))
+    time_ms = entry.time_ms.to_bytes(6, "big")
+    if isinstance(entry, SourceEntry):
+        return NAME, _ENTRY.pack(entry.source_hash, _RANGE.pack(entry.first, entry.last), SOURCE_MARK, time_ms)
+    return NAME, _ENTRY.pack(entry.key_hash, entry.request_hash, entry.partitions, time_ms)
 
 
-def read_entry(batch: Buffer) -> KeyEntry | None:
+def read_entry(batch: Buffer) -> KeyEntry | SourceEntry | None:
     """Return the entry of a whole keyed batch; None without a readable one."""
     try:
         whole = record_batch.unpacked(batch)
@@ -67,11 +83,14 @@ def first_record_end(start: Buffer) -> int:
     return position + length
 
 
-def entry_in(end: bytes) -> KeyEntry | None:
+def entry_in(end: bytes) -> KeyEntry | SourceEntry | None:
     """Return the entry at the end of a record's last `TAIL_BYTES` bytes; None without one."""
     if len(end) < _STORED_BYTES or end[-_STORED_BYTES:-ENTRY_BYTES] != _STORED_NAME:
         return None
     key_hash, request_hash, partitions, time_ms = _ENTRY.unpack(end[-ENTRY_BYTES:])
+    if partitions == SOURCE_MARK:
+        first, last = _RANGE.unpack(request_hash)
+        return SourceEntry(key_hash, first, last, int.from_bytes(time_ms, "big"))
     return KeyEntry(key_hash, request_hash, partitions, int.from_bytes(time_ms, "big"))
 
 

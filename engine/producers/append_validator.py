@@ -6,9 +6,9 @@ so the state then holds all earlier writes; the changes of the plan itself are t
 by `failed`. Rejections and duplicates are reported when the plan is written, never before, so that a duplicate of an
 append in the same plan shares its outcome.
 
-The order of the checks: (1) duplicate: returns its first positions, writes nothing; (2) the fencing token of the
-partition; (3) the expected log end of the append; (4) its own sequence. So a retry of a conditional append that has
-succeeded is a duplicate, not a mismatch.
+The order of the checks: (1) duplicate, also by source positions: returns its first positions, writes nothing; (2) the
+fencing token of the partition; (3) the expected log end of the append; (4) its own sequence. So a retry of a
+conditional append that has succeeded is a duplicate, not a mismatch.
 
 To add a condition: a field of AppendConditions, which crosses links as it is; its state in AppendValidator, with a line
 in Partition.has_conditions if appends without that field can be rejected too, a case in `_validate`, and its tentative
@@ -36,11 +36,12 @@ from engine.errors import (
 )
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER, Buffer, Header
-from engine.format.keyed_batch import KeyEntry, read_entry
+from engine.format.keyed_batch import KeyEntry, SourceEntry, read_entry
 from engine.producers.fencing import Fencing
 from engine.producers.partition_keys import PartitionKeys
 from engine.producers.sequences import First, Producer, Producers
 from engine.producers.snapshots import State
+from engine.producers.sources import Sources
 from engine.settings import TopicSettings
 
 
@@ -50,6 +51,7 @@ class AppendConditions(NamedTuple):
     expected_end: int | None = None
     fencing_token: str | None = None
     key: KeyEntry | None = None  # the same as in the batch
+    source: SourceEntry | None = None  # the same as in the batch
 
 
 def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
@@ -60,14 +62,23 @@ def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
     if any(unknown is not None for unknown in fields[known:]):
         raise Invalid("the append has a condition that this version does not support", hint="upgrade the leader's node")
     conditions = AppendConditions(*fields[:known])
-    return conditions if conditions.key is None else conditions._replace(key=KeyEntry(*conditions.key))
+    key, source = conditions.key, conditions.source
+    return conditions._replace(
+        key=None if key is None else KeyEntry(*key), source=None if source is None else SourceEntry(*source)
+    )
+
+
+def fields_of(conditions: AppendConditions | None) -> tuple[Any, ...] | None:
+    """Encode conditions for a link: without a `source` they are those of versions that do not know it."""
+    return conditions if conditions is None or conditions.source is not None else conditions[:-1]
 
 
 class Appended(NamedTuple):
     """Where the records of an append are stored: now, or at its first arrival.
 
     `timestamp_ms` is set for a duplicate only: the latest time of the stored records, or, by key, the time of the first
-    request. `key_kept_ms`: for how long its key is remembered, if it has one.
+    request. `key_kept_ms`: for how long its key is remembered, if it has one. `source_position`: nothing was stored,
+    because the positions of the append up to this one are; where their latest batch is stored.
     """
 
     base_offset: int
@@ -75,6 +86,7 @@ class Appended(NamedTuple):
     timestamp_ms: int | None = None
     is_duplicate: bool = False
     key_kept_ms: int | None = None
+    source_position: int | None = None
 
     @property
     def end(self) -> int:
@@ -117,6 +129,7 @@ class AppendCounts:
     token_mismatches: int = 0
     key_duplicates: int = 0
     keys_reused: int = 0
+    source_repeats: int = 0
 
 
 class AppendValidator:
@@ -126,6 +139,7 @@ class AppendValidator:
         self.producers = Producers()
         self.fencing = Fencing()
         self.keys = PartitionKeys()
+        self.sources = Sources()
         self.counts = AppendCounts()
         self.has_state = False  # the log may hold state, or has since the start
         self._name = name
@@ -134,7 +148,8 @@ class AppendValidator:
         self._states: list[State] = []
 
     def __repr__(self) -> str:
-        return f"AppendValidator({self._name}, {self.producers}, {self.fencing}, {self.keys}, {self.counts})"
+        parts = (self.producers, self.fencing, self.keys, self.sources, self.counts)
+        return f"AppendValidator({self._name}, {', '.join(map(repr, parts))})"
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Return the appends to write, in order; the others get a verdict. `log_end` is where the plan begins.
@@ -151,10 +166,12 @@ class AppendValidator:
                 self._stage(header, end, now_ms)
                 if header.is_control:
                     self.fencing.stage(append.batch, end)
+                count = header.last_offset_delta + 1
                 if append.conditions is not None and append.conditions.key is not None:
-                    count = header.last_offset_delta + 1
                     append.key_kept_ms = self.keys.stage(append.conditions.key, end, count, now_ms)
-                end += header.last_offset_delta + 1
+                if append.conditions is not None and append.conditions.source is not None:
+                    self.sources.stage(append.conditions.source, end, count, now_ms)
+                end += count
         return admitted
 
     def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
@@ -169,12 +186,14 @@ class AppendValidator:
             self._commit(settings, offset)
             self.fencing.commit(offset)
             self.keys.commit(settings, offset)
+            self.sources.commit(settings.sources_max, offset)
             self._states.append(self.state(offset))
         if self._staged or rolled_at:  # changes before the last roll are committed already, but still noted below
             self._commit(settings, None)
             self.producers.discard_staged()
         self.fencing.commit()
         self.keys.commit(settings, None)
+        self.sources.commit(settings.sources_max)
 
     def failed(self) -> None:
         """Drop the tentative changes: the last judged plan is not in the log."""
@@ -183,11 +202,12 @@ class AppendValidator:
         self.producers.discard_staged()
         self.fencing.discard_staged()
         self.keys.discard_staged()
+        self.sources.discard_staged()
 
     def state(self, log_end: int) -> State:
         """Return the applied state; costs a reference for each item."""
         rows, files = self.keys.to_save(log_end)
-        return State(log_end, self.producers.items(), self.fencing.present, rows, files)
+        return State(log_end, self.producers.items(), self.fencing.present, rows, files, self.sources.items())
 
     def take_states(self) -> list[State]:
         """Return the states of the rolls since the last call, to be saved."""
@@ -195,19 +215,35 @@ class AppendValidator:
         return taken
 
     def restore(self, state: State, settings: TopicSettings, now_ms: int) -> None:
-        """Begin with a saved state, perhaps by another clock: its producers count as used now."""
+        """Begin with a saved state, perhaps by another clock: its producers and sources count as used now."""
         self.has_state = True
         for producer_id, producer in state.producers:
             self.producers.commit(producer_id, producer.used_at(now_ms), settings.producers_max)
         self.fencing.restore(state.fence)
+        self.sources.restore(state.sources, settings.sources_max, now_ms)
 
     def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
         """Apply a batch of the log. It counts as used now, since the actual time is unknown.
 
-        `keys.replay` handles keyed ones: their entry is not in the header.
+        `replay_entry` handles keyed ones: their entry is not in the header.
         """
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms, settings.producers_max)
+
+    def replay_entry(
+        self,
+        header: Header,
+        entry: KeyEntry | SourceEntry,
+        settings: TopicSettings,
+        now_ms: int,
+        since_ms: int | None = None,
+    ) -> None:
+        """Apply the entry of a keyed batch of the log, appended at `since_ms` or later."""
+        count = header.last_offset_delta + 1
+        if isinstance(entry, SourceEntry):
+            self.sources.replay(entry, header.base_offset, count, now_ms, settings.sources_max)
+        else:
+            self.keys.replay(entry, header.base_offset, count, now_ms, since_ms)
 
     def copied(
         self,
@@ -229,14 +265,15 @@ class AppendValidator:
             if header.is_control:
                 self.fencing.replay(batch, header.base_offset)
             if header.producer_id == KEYED_PRODUCER and (entry := read_entry(batch)) is not None:
-                self.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms)
+                self.replay_entry(header, entry, settings, now_ms)
         self._states += [self.state(offset) for offset in rolls]
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
-        """Drop producers and keys that were unused for the time of the settings."""
+        """Drop producers, keys and sources that were unused for the time of the settings."""
         self.producers.expire(now_ms - settings.producer_expiry_ms)
         self.keys.use(settings)
         self.keys.expire(now_ms)
+        self.sources.expire(now_ms - settings.source_expiry_ms)
 
     def _validate(
         self, header: Header, conditions: AppendConditions, end: int, now_ms: int
@@ -251,6 +288,8 @@ class AppendValidator:
                 return by_sequence
         if conditions.key is not None and (by_key := self._validate_key(conditions.key, now_ms)) is not None:
             return by_key
+        if conditions.source is not None and (stored := self._validate_source(conditions.source)) is not None:
+            return stored
         refused = self.fencing.validate(self._name, header, conditions.fencing_token)
         if refused is not None:
             self.counts.token_mismatches += 1
@@ -270,6 +309,14 @@ class AppendValidator:
         self.counts.key_duplicates += 1
         first, kept_ms = verdict
         return Appended(first.base_offset, first.record_count, first.time_ms, is_duplicate=True, key_kept_ms=kept_ms)
+
+    def _validate_source(self, entry: SourceEntry) -> Appended | None:
+        stored = self.sources.validate(entry)
+        if stored is None:
+            return None
+        self.counts.source_repeats += 1
+        batch, position = stored
+        return Appended(batch.base_offset, batch.record_count, batch.time_ms, True, source_position=position)
 
     def _stage(self, header: Header, end: int, now_ms: int) -> None:
         """Note the changes of a batch of the plan, from offset `end` on."""

@@ -33,6 +33,7 @@ from crc32c import crc32c
 from engine.format import paths
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.sequences import Producer, decode_producers, encode_producers
+from engine.producers.sources import Source, decode_sources, encode_sources
 from engine.runtime.disk import Disk, read_file, write_atomically
 
 VERSION = 1
@@ -52,6 +53,7 @@ class Section(IntEnum):
     PRODUCERS = 1
     FENCE = 2
     KEYS = 3
+    SOURCES = 4
 
 
 class State(NamedTuple):
@@ -62,6 +64,7 @@ class State(NamedTuple):
     fence: Fence = NO_FENCE
     keys: bytes | bytearray = b""  # since the state before: rows of engine/producers/key_window.py
     key_files: Sequence[int] = ()  # the states that have earlier ones, oldest first
+    sources: Sequence[tuple[bytes, Source]] = ()
 
 
 def encode_state(state: State) -> bytes:
@@ -69,6 +72,7 @@ def encode_state(state: State) -> bytes:
     if state.keys or state.key_files:
         sections[Section.KEYS] = struct.pack(f">I{len(state.key_files)}q", len(state.key_files), *state.key_files)
         sections[Section.KEYS] += state.keys
+    sections[Section.SOURCES] = encode_sources(state.sources)
     encoded = [_SECTION.pack(kind, len(data)) + data for kind, data in sections.items() if data]
     body = b"".join((_HEAD.pack(0, VERSION, state.offset), *encoded))[_CRC_BYTES:]
     return struct.pack(">I", crc32c(body)) + body
@@ -93,6 +97,8 @@ def decode_state(data: bytes | None, offset: int) -> State | None:
         elif kind == Section.KEYS:
             files = struct.unpack_from(f">{_U32.unpack_from(body)[0]}q", body, _U32.size)
             state = state._replace(keys=body[_U32.size + len(files) * _OFFSET.size :], key_files=files)
+        elif kind == Section.SOURCES:
+            state = state._replace(sources=list(decode_sources(body)))
         else:
             return None
     return state

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from engine.errors import Corrupt
 from engine.format import keyed_batch
 from engine.format.batch import HEADER_BYTES, KEYED_PRODUCER, Codec, Header, has_valid_crc
-from engine.format.keyed_batch import KeyEntry
+from engine.format.keyed_batch import KeyEntry, SourceEntry
 from engine.log.log import Log
 from engine.log.segment import Segment, headers
 from engine.producers.append_validator import AppendValidator
@@ -28,6 +29,14 @@ from engine.settings import TopicSettings
 _START_BYTES = HEADER_BYTES + 10  # the length of the first record is a varint
 
 log = logging.getLogger("penstock.engine")
+
+
+class _Begins(NamedTuple):
+    """The offsets from which a walk applies the batches to each part of the state."""
+
+    producers: int
+    keys: int
+    sources: int
 
 
 def loaded_validator(
@@ -57,10 +66,13 @@ def loaded_validator(
         else:  # the only copy of keys whose records are deleted: the walk does not find them
             validator.keys.restore_in_part(one.keys, now_ms, since_ms)
     keys_begin = begin if has_all_keys else _first_of_use(of, _last_write_ms(of) - settings.idempotency_window_ms)
+    sources_begin = begin if state is not None else _first_of_use(of, _last_write_ms(of) - settings.source_expiry_ms)
+    begins = _Begins(begin, keys_begin, sources_begin)
     for segment in of.segments:
-        if segment.next_offset > min(begin, keys_begin):
-            _replay(validator, segment, begin, keys_begin, settings, now_ms, since_ms)
-    validator.has_state |= bool(len(validator.producers) or len(validator.keys) or validator.fencing.has_been_used)
+        if segment.next_offset > min(begins):
+            _replay(validator, segment, begins, settings, now_ms, since_ms)
+    known = len(validator.producers) + len(validator.keys) + len(validator.sources)
+    validator.has_state |= bool(known or validator.fencing.has_been_used)
     return validator
 
 
@@ -71,7 +83,7 @@ def _headers_from(segment: Segment, begin: int) -> Iterator[tuple[int, Header]]:
     return headers(segment, position, expected)
 
 
-def _entry_of(segment: Segment, position: int, header: Header) -> KeyEntry | None:
+def _entry_of(segment: Segment, position: int, header: Header) -> KeyEntry | SourceEntry | None:
     """For an uncompressed batch of any size, two small reads are enough."""
     if header.codec != Codec.NONE:
         return keyed_batch.read_entry(segment.pread(header.size_bytes, position))
@@ -103,23 +115,23 @@ def _first_of_use(of: Log, since_ms: int) -> int:
 def _replay(
     validator: AppendValidator,
     segment: Segment,
-    begin: int,
-    keys_begin: int,
+    begins: _Begins,
     settings: TopicSettings,
     now_ms: int,
     since_ms: int | None,
 ) -> None:
     try:
-        for position, header in _headers_from(segment, min(begin, keys_begin)):
-            if header.base_offset >= begin:
+        for position, header in _headers_from(segment, min(begins)):
+            if header.base_offset >= begins.producers:
                 validator.replay(header, settings, now_ms)
                 if header.is_control:
                     batch = segment.pread(header.size_bytes, position)
                     if has_valid_crc(batch, 0, header):
                         validator.fencing.replay(batch, header.base_offset)
-            if header.producer_id == KEYED_PRODUCER and header.base_offset >= keys_begin:
+            if header.producer_id == KEYED_PRODUCER and header.base_offset >= min(begins.keys, begins.sources):
                 entry = _entry_of(segment, position, header)
-                if entry is not None:
-                    validator.keys.replay(entry, header.base_offset, header.last_offset_delta + 1, now_ms, since_ms)
+                since = begins.sources if isinstance(entry, SourceEntry) else begins.keys
+                if entry is not None and header.base_offset >= since:
+                    validator.replay_entry(header, entry, settings, now_ms, since_ms)
     except Corrupt as error:  # a damaged sealed segment: its state is not claimed
         log.warning("producer state was rebuilt without the damaged records", extra={"reason": str(error)})

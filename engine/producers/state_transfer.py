@@ -1,4 +1,4 @@
-"""Transfers producers, keys and the fence to a replica that begins in the middle of a log.
+"""Transfers producers, keys, sources and the fence to a replica that begins in the middle of a log.
 
 A follower fetches from the leader's first local record on; earlier batches are in the store, and it never sees them.
 Without this a retry of an old batch would be stored again once that follower leads, and a fencing token lost.
@@ -7,7 +7,8 @@ snapshot of that offset (`import_state`) and rebuilds as after any start. The fo
 (engine/producers/snapshots.py).
 
 Exact, except for a producer with more than 16 batches behind the offset: its earlier batches are not transferred, and a
-retry of one, which would have been a duplicate, is then rejected as a gap.
+retry of one, which would have been a duplicate, is then rejected as a gap; and for a source with more than 4 batches
+behind the offset: it is unknown until the replica has fetched the first of them.
 Invariant: nothing in it is of a record at or behind the offset, so that fetched batches never count as duplicates.
 """
 
@@ -25,6 +26,7 @@ from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.key_window import rows_before
 from engine.producers.sequences import Producer
 from engine.producers.snapshots import State, decode_state, encode_state, snapshot_offsets
+from engine.producers.sources import Source
 from engine.runtime.disk import Disk, write_atomically
 
 
@@ -35,6 +37,7 @@ class StateSnapshot(NamedTuple):
     producers: Sequence[tuple[int, Producer]]
     fence: Fence
     keys: Sequence[dict[bytes, bytes]]
+    sources: Sequence[tuple[bytes, Source]] = ()
 
 
 def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
@@ -45,11 +48,12 @@ def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
         validator.producers.items(),
         fence if fence.offset < offset else NO_FENCE,  # a later one is among the fetched batches
         validator.keys.window.copies(),
+        validator.sources.items(),
     )
 
 
 def encoded(of: StateSnapshot) -> bytes:
-    """Encode the state, in a thread: visits every producer and every key."""
+    """Encode the state, in a thread: visits every producer, key and source."""
     return encode_state(state_of(of))
 
 
@@ -57,7 +61,8 @@ def state_of(of: StateSnapshot) -> State:
     """Return the state as saved beside a log: complete, without references to other files."""
     producers = [(producer_id, before) for producer_id, one in of.producers if (before := one.before(of.offset))]
     rows = b"".join(row for keys in of.keys for row in rows_before(keys, of.offset))
-    return State(of.offset, producers, of.fence, rows)
+    sources = [(source_hash, known) for source_hash, one in of.sources if (known := one.before(of.offset))]
+    return State(of.offset, producers, of.fence, rows, (), sources)
 
 
 def import_state(disk: Disk, directory: str, offset: int, data: bytes) -> None:

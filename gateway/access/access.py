@@ -52,6 +52,7 @@ NEEDS: dict[str, Right | Requirement] = {
     "delete_records": Right.ADMIN,
     "describe_fence": Right.WRITE,  # a client that knows the fencing token can write with it
     "set_fence": Right.WRITE,
+    "describe_source": Right.WRITE,
     "tier_status": Requirement.SEES,
     "describe_cluster": Requirement.AUTHENTICATED,
     "list_reassignments": Requirement.AUTHENTICATED,

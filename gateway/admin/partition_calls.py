@@ -1,19 +1,22 @@
-"""Administers one partition at its owner: describes it, rolls its segment, deletes its oldest records, sets its fence.
+"""Administers one partition at its owner: describes it, rolls its segment, deletes its oldest records, sets its fence,
+finds a source.
 
 Any process can make these calls over a link.
 """
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import NamedTuple
 
 from engine.format.control_batch import encode_fence
 from engine.partition.partition import Partition
-from engine.producers.append_validator import AppendConditions
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.producers.fencing import Fence
 from gateway.admin.cluster_rows import PartitionRow
 from gateway.admin.context import OwnerContext
+from gateway.http.problems import Problem
 from gateway.routing.router import Answering, PartitionCall
 from replication.replica.acks import Acks
 
@@ -33,6 +36,7 @@ ROLL: PartitionCall[None, dict[str, int]] = PartitionCall("roll", None, is_batch
 DELETE_BEFORE: PartitionCall[int, Document] = PartitionCall("delete_before", int)
 FENCE: PartitionCall[None, Document] = PartitionCall("fence", None)
 SET_FENCE: PartitionCall[SetFence, Document] = PartitionCall("set_fence", SetFence, is_change=True)
+SOURCE: PartitionCall[bytes, Document] = PartitionCall("source", bytes)
 
 
 async def describe(context: OwnerContext, partition: Partition, _: None) -> tuple[PartitionRow, bytes]:
@@ -119,6 +123,31 @@ async def set_fence(context: OwnerContext, partition: Partition, wanted: SetFenc
     return _fence_fields(partition, present), b""
 
 
+async def source(context: OwnerContext, partition: Partition, source_hash: bytes) -> tuple[Document, bytes]:
+    """Returns the last position of a source whose outputs are committed.
+
+    Raises Problem unknown_source, AckTimeout, NotLeader, and the partition's error if it is offline.
+    """
+    if partition.offline is not None:
+        raise partition.offline
+    leader = context.partitions.replica(partition)
+    await leader.confirm_leading()
+    found = partition.validator.sources.find(source_hash)
+    if found is None:
+        raise Problem("unknown_source", f"{partition.name} remembers no position of this source")
+    latest, written = found.latest, asyncio.get_running_loop().create_future()
+    written.set_result(Appended(latest.base_offset, latest.record_count))
+    await leader.acknowledged(written, Acks.ALL, context.settings.produce_timeout_ms)
+    return {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "source_position": latest.last,
+        "base_offset": latest.base_offset,
+        "count": latest.record_count,
+        "timestamp": latest.time_ms,
+    }, b""
+
+
 def _fence_fields(partition: Partition, fence: Fence) -> dict[str, object]:
     return {
         "topic": partition.topic,
@@ -137,4 +166,5 @@ def partition_calls(context: OwnerContext) -> list[Answering]:
         DELETE_BEFORE.by(partial(delete_before, context)),
         FENCE.by(partial(fence, context)),
         SET_FENCE.by(partial(set_fence, context)),
+        SOURCE.by(partial(source, context)),
     ]

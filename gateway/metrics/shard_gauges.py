@@ -81,3 +81,6 @@ def _key_gauges(shard: Shard, partitions: list[Partition]) -> Iterator[tuple[str
     duplicates = sum(one.counts.key_duplicates for one in admissions)
     text = "Batches that were duplicates of a stored batch, by Idempotency-Key"
     yield "penstock_idempotency_duplicates_total", text, duplicates
+    yield "penstock_sources", "Sources whose positions are in memory", sum(len(one.sources) for one in admissions)
+    text = "Batches that were not stored, because positions of their source were stored before"
+    yield "penstock_source_repeats_total", text, sum(one.counts.source_repeats for one in admissions)

@@ -280,9 +280,15 @@ async def _acknowledge(queued: Awaitable[Appended | None] | Problem | None) -> O
     if queued is None or isinstance(queued, Problem):
         return queued
     try:
-        return await queued
+        appended = await queued
     except EngineError as error:
         return problems.from_engine(error)
+    if appended is not None and appended.source_position is not None:
+        text = (
+            f"the outputs up to position {appended.source_position} of the source are stored; send those of later ones"
+        )
+        return Problem("source_position_stored", text, source_position=appended.source_position)
+    return appended
 
 
 def _result(part: Part, outcome: Outcome, acks: Acks, now_ms: int, status: int | None, *, names_topic: bool) -> Result:

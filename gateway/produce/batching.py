@@ -17,7 +17,7 @@ import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import compiled_batch
 from engine.format.batch import Codec, RowFields, StoredHeader
-from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
@@ -121,7 +121,7 @@ class Destination(NamedTuple):
     partition: int | None = None
     key: bytes | None = None  # of records that have none
     sequenced: ProducerSequence | None = None  # then all records go to `partition`
-    key_entry: KeyEntry | None = None  # of the request's Idempotency-Key, for the first record of each batch
+    entry: KeyEntry | SourceEntry | None = None  # of the request's Idempotency-Key or Penstock-Source, for each batch
 
 
 Records = list[RowFields] | IncomingValues | IncomingSpans
@@ -244,7 +244,7 @@ def _encode_rows(partition: int, incoming: IncomingObjects, rows: bytes, to: Des
 
 
 def _entry(to: Destination) -> StoredHeader | None:
-    return None if to.key_entry is None else stored_entry(to.key_entry)
+    return None if to.entry is None else stored_entry(to.entry)
 
 
 def _batch(partition: int, data: bytearray, count: int, to: Destination) -> Batch:

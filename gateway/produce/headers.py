@@ -1,7 +1,7 @@
-"""The headers that only some produce requests have: conditions, sequences, idempotency keys, attributes of CloudEvents.
+"""The headers that only some produce requests have: conditions, sequences, keys, sources, attributes of CloudEvents.
 
-engine/producers/append_validator.py judges conditions and sequences. They refer to the state of one partition, so a
-request with one of them names its partition.
+engine/producers/append_validator.py judges conditions, sequences and sources. They refer to the state of one
+partition, so a request with one of them names its partition.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.format.keyed_batch import SourceEntry
 from engine.producers.append_validator import AppendConditions
 from engine.producers.sequences import SEQUENCE_MAX
+from engine.producers.sources import NAME, source_hash
 from gateway.http.messages import Request
 from gateway.http.problems import Problem
 from gateway.produce.batching import ProducerSequence
@@ -22,7 +24,8 @@ EXPECTED_END = "Penstock-Expected-End"
 FENCING_TOKEN = "Penstock-Fencing-Token"  # noqa: S105 - a header's name
 PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ = "Producer-Id", "Producer-Epoch", "Producer-Seq"
 SEQUENCE_HEADERS = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ)
-ONE_PARTITION_HEADERS = (EXPECTED_END, FENCING_TOKEN, *SEQUENCE_HEADERS)
+SOURCE, SOURCE_POSITIONS = "Penstock-Source", "Penstock-Source-Positions"
+ONE_PARTITION_HEADERS = (EXPECTED_END, FENCING_TOKEN, SOURCE, SOURCE_POSITIONS, *SEQUENCE_HEADERS)
 IDEMPOTENCY_KEY = "Idempotency-Key"
 RECORD_KEY = "Penstock-Key"
 BEGINNINGS = frozenset({"ce-", "ide", "pen", "pro"})  # of the names of all headers that are read here
@@ -33,6 +36,7 @@ UNSTORED = ("acks", "timeout_ms")  # names of the query that do not change what 
 _DIGITS_MAX = 19  # of 2^63 - 1
 _KEY = re.compile(r"[!-~]{1,255}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,255}")
+_RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 
 
 class IdempotencyKey(NamedTuple):
@@ -40,6 +44,17 @@ class IdempotencyKey(NamedTuple):
 
     key: bytes
     decides: str
+
+
+class SourcePositions(NamedTuple):
+    """A source, by the hash of its name, and the first and last of the positions whose outputs a request has."""
+
+    source_hash: bytes
+    first: int
+    last: int
+
+    def entry(self, now_ms: int) -> SourceEntry:
+        return SourceEntry(*self, now_ms)
 
 
 class ProduceHeaders(NamedTuple):
@@ -54,6 +69,7 @@ class ProduceHeaders(NamedTuple):
     idempotency_key: IdempotencyKey | None = None
     attributes: dict[str, str] | None = None
     is_forwarding_forbidden: bool = False
+    source: SourcePositions | None = None
 
 
 NO_HEADERS = ProduceHeaders()
@@ -72,6 +88,7 @@ def read_headers(request: Request, partition: int | None, *, is_structured: bool
         _idempotency_key(request),
         None if is_structured else binary_attributes(headers),
         FORWARD in headers,
+        _source(request, partition),
     )
 
 
@@ -135,6 +152,26 @@ def _conditions(request: Request, partition: int | None) -> AppendConditions | N
     _check_one_partition(EXPECTED_END if has_end else FENCING_TOKEN, partition)
     expected_end = _number(EXPECTED_END, request.headers.getall(EXPECTED_END), OFFSET_MAX) if has_end else None
     return AppendConditions(expected_end, _token_in(request) if has_token else None)
+
+
+def _source(request: Request, partition: int | None) -> SourcePositions | None:
+    """Returns None for a request without a source. Raises Problem invalid_header."""
+    headers = request.headers
+    if SOURCE not in headers and SOURCE_POSITIONS not in headers:
+        return None
+    names, ranges = headers.getall(SOURCE, []), headers.getall(SOURCE_POSITIONS, [])
+    if len(names) != 1 or len(ranges) != 1 or not NAME.fullmatch(names[0]):
+        text = f"give {SOURCE}, 1 to 255 visible ASCII characters, and {SOURCE_POSITIONS}, each once"
+        raise Problem("invalid_header", text)
+    if any(header in headers for header in (IDEMPOTENCY_KEY, *SEQUENCE_HEADERS)):
+        raise Problem("invalid_header", f"a request has a {SOURCE}, an {IDEMPOTENCY_KEY} or a Producer-Id, not two")
+    _check_one_partition(SOURCE, partition)
+    found = _RANGE.fullmatch(ranges[0])
+    first, last = (int(text) for text in found.groups()) if found else (1, 0)
+    if not first <= last <= OFFSET_MAX:
+        text = f"{SOURCE_POSITIONS} is {ranges[0]!r}; give FIRST-LAST, whole numbers from 0 to {OFFSET_MAX}"
+        raise Problem("invalid_header", text)
+    return SourcePositions(source_hash(names[0]), first, last)
 
 
 def _sequence(request: Request, partition: int | None) -> ProducerSequence | None:

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from engine.errors import Draining
 from engine.format import batch as record_batch
-from engine.format.keyed_batch import KeyEntry
-from engine.producers.append_validator import AppendConditions
+from engine.format.keyed_batch import KeyEntry, SourceEntry
+from engine.producers.append_validator import NO_CONDITIONS, AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
 from gateway.http.json_limits import JsonLimits
@@ -36,8 +36,10 @@ from gateway.produce.context import PRODUCE, ProduceContext
 from gateway.produce.headers import (
     BEGINNINGS,
     NO_HEADERS,
+    SOURCE,
     IdempotencyKey,
     ProduceHeaders,
+    SourcePositions,
     parse_key,
     parse_sequence,
     read_headers,
@@ -94,6 +96,7 @@ class ProduceRequest(NamedTuple):
     sequenced: ProducerSequence | None
     idempotency_key: IdempotencyKey | None
     is_forwarding_forbidden: bool
+    source: SourcePositions | None = None
 
 
 class ReceivedBody(NamedTuple):
@@ -206,6 +209,8 @@ async def _store_one(
     began = time.perf_counter()
     body, decode = received.body, wanted.decode
     to = _destination(context, wanted, topic, len(body), received.now_ms, entry)
+    if wanted.source is not None:
+        to = to._replace(entry=wanted.source.entry(received.now_ms))
     if decode is None:
         batches = [await stored_batch(body, to, context)]
     else:
@@ -216,8 +221,10 @@ async def _store_one(
             batches = await context.offload.in_thread(lambda: to_batches(decode(body), to, records_max))
     context.stages.decode.observe(time.perf_counter() - began)
     conditions, name = wanted.conditions, topic.record.name
-    if entry is not None:
-        conditions = AppendConditions(key=entry) if conditions is None else conditions._replace(key=entry)
+    if isinstance(to.entry, SourceEntry):
+        conditions = (conditions or NO_CONDITIONS)._replace(source=to.entry)
+    elif to.entry is not None:
+        conditions = (conditions or NO_CONDITIONS)._replace(key=to.entry)
     parts = [Part(name, one.partition, one.record_count, topic, one.data, one.shared, conditions) for one in batches]
     if wanted.is_forwarding_forbidden:
         await check_leadership(request, context.router, [(name, one.partition) for one in batches])
@@ -235,7 +242,7 @@ async def _store_one(
 
 def _share_bytes_max(wanted: ProduceRequest, topic: Topic, body_bytes: int, entry: KeyEntry | None) -> int:
     """Returns 0 for a request that has more than records: it shares no batch."""
-    is_plain = entry is None and wanted.conditions is None and wanted.sequenced is None
+    is_plain = entry is None and wanted.conditions is None and wanted.sequenced is None and wanted.source is None
     return share_bytes_max(topic, body_bytes) if is_plain else 0
 
 
@@ -257,11 +264,14 @@ def parse(request: Request) -> ProduceRequest:
     headers = NO_HEADERS
     if has_own:
         headers = read_headers(request, partition, is_structured=content_type in EVENT_DECODERS)
+    if headers.source is not None and ACKS_BY_WORD[query.acks] is not Acks.ALL:
+        text = f"{SOURCE} goes with acks=all: a position that is remembered and then lost would skip its inputs"
+        raise Problem("invalid_query", text, parameter="acks")
     key = query.key if query.key is not None else headers.record_key
     return ProduceRequest(
         request.match_info["topic"],
         partition,
-        is_only or headers.conditions is not None or headers.sequenced is not None,
+        is_only or any((headers.conditions, headers.sequenced, headers.source)),
         ACKS_BY_WORD[query.acks],
         query.timeout_ms or context.settings.produce_timeout_ms,
         _decoder(request, content_type, query, headers, context.json_limits),
@@ -270,6 +280,7 @@ def parse(request: Request) -> ProduceRequest:
         headers.sequenced,
         headers.idempotency_key,
         headers.is_forwarding_forbidden,
+        headers.source,
     )
 
 
@@ -324,6 +335,8 @@ def _check_stored_batch(query: PartitionQuery, headers: ProduceHeaders) -> None:
         raise Problem("invalid_query", "a stored batch has its keys in its records", parameter="key")
     if headers.idempotency_key is not None:
         raise Problem("invalid_header", "a stored batch takes Producer-Id, -Epoch and -Seq in place of a key")
+    if headers.source is not None:
+        raise Problem("invalid_header", f"a stored batch takes no {SOURCE}: send its records as JSON or NDJSON")
 
 
 def check_charset(request: Request) -> None:

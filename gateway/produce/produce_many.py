@@ -17,6 +17,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from engine.errors import EngineError
+from engine.format.keyed_batch import KeyEntry
 from engine.producers.append_validator import AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.access.access import Caller, caller_of, forbidden
@@ -194,7 +195,7 @@ async def _target(
         entry = await keys.enter_async_context(KeyInFlight(context, topic, keyed, now_ms))
         partitioner = context.partitioners.among(topic, entry.partitions)
         sticky = partitioner.for_request(entry.key_hash)
-        return _Target(topic, Destination(partitioner, topic.settings, now_ms, sticky, key_entry=entry), rows)
+        return _Target(topic, Destination(partitioner, topic.settings, now_ms, sticky, entry=entry), rows)
     partitioner = context.partitioners.of(topic)
     sticky = partitioner.sticky(sum(len(row.value or b"") for row in rows.rows), context.clock.monotonic())
     return _Target(topic, Destination(partitioner, topic.settings, now_ms, sticky), rows)
@@ -204,7 +205,7 @@ def _parts(target: _Target) -> list[Part]:
     """Returns a part for each partition of a topic, with its batch or its problem."""
     topic, to, rows = target
     name, parts = topic.record.name, []
-    conditions = None if to.key_entry is None else AppendConditions(key=to.key_entry)
+    conditions = AppendConditions(key=to.entry) if isinstance(to.entry, KeyEntry) else None
     grouped, problems = group_by_partition(rows.rows, to, rows.positions)
     for partition, records in grouped.items():
         problem, batch = problems.get(partition), None

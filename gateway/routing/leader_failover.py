@@ -3,9 +3,9 @@
 Only in a cluster; a standalone node appends without this file (gateway/produce/appending.py). So a failover is a pause
 for producers, not an error. Invariants: (1) the batches that wait here for a partition are handed over in the order of
 their arrival, so those of one connection keep their order, and no later batch overtakes them; (2) a batch that may be
-stored already is retried only if the leader would recognise it, by a sequence or a key; (3) the answer to such a batch
-is never a later error that claims that nothing was stored; (4) while no leader accepts batches, one call for each
-partition asks for it, however many batches wait.
+stored already is retried only if the leader would recognise it, by a sequence, a key or its source; (3) the answer to
+such a batch is never a later error that claims that nothing was stored; (4) while no leader accepts batches, one call
+for each partition asks for it, however many batches wait.
 Not guaranteed: the order of two batches under way, if the leader rejected the first and accepted the second, having
 become leader in between, or if their acks differ. A batch with a sequence is rejected there, and retried behind it.
 """
@@ -74,8 +74,9 @@ class PendingProduce:
     @property
     def is_idempotent(self) -> bool:
         """True if a leader that has the batch already recognises it. An expected end does not help: it has moved."""
-        has_key = self.conditions is not None and self.conditions.key is not None
-        return has_key or record_batch.read_header(self.batch).producer_id >= 0
+        conditions = self.conditions
+        has_entry = conditions is not None and (conditions.key is not None or conditions.source is not None)
+        return has_entry or record_batch.read_header(self.batch).producer_id >= 0
 
 
 class _Entry(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.directory.placement import shard_of
 from engine.errors import AckTimeout
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.append_validator import AppendConditions, Appended, fields_of
 from engine.runtime.loop_waits import loop_waits
 from gateway.links.link import Link
 from gateway.links.process_links import ProcessLinks
@@ -202,7 +202,7 @@ class RemoteLeader:
             self._known_epoch,
             acks,
             timeout_ms,
-            conditions,
+            fields_of(conditions),
         )
         return link.begin("append", arguments, batch)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from gateway.admin import cluster_operations, fencing, operations, producers, topics
+from gateway.admin import cluster_operations, fencing, operations, producers, sources, topics
 from gateway.admin.context import ADMIN
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.fetch.context import FETCH
@@ -43,6 +43,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("DELETE", PARTITION + "/records", topics.delete_records),
     ("GET", PARTITION + "/fence", fencing.describe_fence),
     ("PUT", PARTITION + "/fence", fencing.set_fence),
+    ("GET", PARTITION + "/source", sources.describe_source),
     ("GET", "/v1/topics/{topic}/tier", topics.tier_status),
     ("GET", "/v1/cluster", operations.describe_cluster),
     ("GET", "/v1/cluster/reassignments", cluster_operations.list_reassignments),

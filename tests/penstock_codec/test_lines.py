@@ -83,7 +83,7 @@ def test_every_form_of_a_batch_is_that_of_the_twin(
 ) -> None:
     entry = KeyEntry(b"k" * 16, b"r" * 16, 7, 1_700_000_000_000) if is_keyed else None
     settings = TopicSettings(compression=codec.name.lower())
-    to = TO._replace(settings=settings, key=key, key_entry=entry)
+    to = TO._replace(settings=settings, key=key, entry=entry)
     with mock.patch("time.time", return_value=0.0):  # a gzip member has the time in it
         compiled = outcome(body, to=to)
         assert compiled == plainly(outcome, body, to=to)

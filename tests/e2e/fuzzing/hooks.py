@@ -40,6 +40,7 @@ JSON, RECORD_BATCH, NDJSON = "application/json", "application/vnd.penstock.recor
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 TOPIC, TOPIC_PARTITIONS = "fuzzed", 8  # created before the run, for requests that name topics in their body
 PRODUCER_ID = 0  # assigned before the run
+SOURCE = ("Penstock-Source", "Penstock-Source-Positions")
 SEQUENCE = ("Producer-Id", "Producer-Epoch", "Producer-Seq")
 
 
@@ -115,6 +116,11 @@ def _mend_terms(case: Any) -> None:
     excludes a key.
     """
     names_partition = "partition" in case.query or "partition" in (case.path_parameters or {})
+    sourced = [case.headers.pop(name, None) for name in SOURCE]
+    if all(sourced) and names_partition and case.media_type != RECORD_BATCH and case.query.get("acks") in (None, "all"):
+        case.headers |= {SOURCE[0]: sourced[0], SOURCE[1]: "3-9"}
+        for name in ("Idempotency-Key", *SEQUENCE):
+            case.headers.pop(name, None)
     has_sequence = all(name in case.headers for name in SEQUENCE) and names_partition
     for name in SEQUENCE if not has_sequence else ("Idempotency-Key",):
         case.headers.pop(name, None)

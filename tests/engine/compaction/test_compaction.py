@@ -147,6 +147,25 @@ async def test_a_power_loss_at_any_operation_leaves_the_old_log_or_the_compacted
     await check_story(CompactedStory, every=1, limit=4)
 
 
+async def test_the_position_of_a_source_is_kept_as_long_as_the_source(disk, clock):
+    table = Table()
+    day_ms = 86_400_000
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        partition = node.shard.partition("t", 0)
+        entry = keyed_batch.stored_entry(keyed_batch.SourceEntry(b"s" * 16, 3, 7, 5))
+        batch = record_batch.encode([(5, b"a", b"1", []), (5, b"b", b"1", [])], entry=entry)
+        await node.acknowledged(partition, node.append(partition, batch, Acks.ALL), Acks.ALL)
+        found = []
+        for days in (1, 5, 2):
+            await table.send(node, [(b"a", b"2")])
+            await table.seal(node)
+            clock.pass_ms(days * day_ms)
+            await table.compact(node, disk)
+            found.append(keyed_batch.read_entry((await node.shard.reader.read(partition, 0, 1000)).data))
+        assert [one and one.last for one in found] == [7, 7, None]
+
+
 @pytest.mark.parametrize("value", [b"1", b""])
 async def test_a_deleted_key_does_not_return_with_the_record_that_holds_an_idempotency_key(value, disk, clock):
     table = Table()

@@ -31,6 +31,7 @@ from engine.producers.fence_file import load_fence
 from engine.producers.fencing import Fence
 from engine.producers.sequences import Producer
 from engine.producers.snapshots import State, decode_state, encode_state
+from engine.producers.sources import Source, source_hash
 from engine.runtime.disk import RealDisk
 from replication.cluster.registration_state import RegistrationState, load_registration_state, save_registration_state
 
@@ -84,7 +85,9 @@ def values_of(rows: list[Row], field: str) -> Iterator[int]:
     return (int(row.value) for row in rows if row.field == field)
 
 
-@pytest.mark.parametrize("name", ["batch", "entry", "keys", "control", "index", "timeindex", "snapshot"])
+@pytest.mark.parametrize(
+    "name", ["batch", "entry", "keys", "control", "index", "timeindex", "snapshot", "source", "sources"]
+)
 def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
     position = 0
     for row in rows_of(name):
@@ -103,6 +106,27 @@ def test_the_entry_of_the_example_is_read_from_a_batch_that_carries_it() -> None
     encoded = batch.encode_values([b"1"], int(time_ms.value), entry=(name, value))
     assert batch.read_header(encoded).producer_id == -2
     assert keyed_batch.read_entry(encoded) == entry
+
+
+def test_the_entry_of_a_source_is_read_from_a_batch_that_carries_it() -> None:
+    source, first, last, _, time_ms = rows_of("source")
+    entry = keyed_batch.SourceEntry(source.data, int(first.value), int(last.value), int(time_ms.value))
+    stored = keyed_batch.stored_entry(entry)
+    assert stored[1] == bytes_of(rows_of("source"))
+    assert source.data == source_hash("etl/orders/3")
+    assert keyed_batch.read_entry(batch.encode_values([b"1"], 5, entry=stored)) == entry
+
+
+def test_the_engine_reads_and_writes_sources_of_snapshots_as_shown() -> None:
+    rows = rows_of("sources")
+    fields = array("q", [int(row.value) for row in rows[3:]])
+    state = State(118, sources=[(rows[0].data, Source(int(rows[1].value), fields))])
+    data = encode_state(state)
+    assert data.endswith(bytes_of(rows))
+    found = decode_state(data, 118)
+    assert found is not None
+    assert encode_state(found) == data
+    assert encode_state(State(118)) == encode_state(State(118, sources=[])), "none: as before sources"
 
 
 def test_lengths_of_the_example_agree_with_its_bytes() -> None:

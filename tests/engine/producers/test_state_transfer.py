@@ -10,7 +10,7 @@ import pytest
 from engine.errors import Corrupt
 from engine.format import batch as record_batch
 from engine.format.control_batch import encode_fence
-from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
 from engine.producers.append_validator import AppendConditions, AppendValidator
 from engine.producers.fence_file import load_fence
 from engine.producers.fencing import NO_FENCE, Fence
@@ -22,6 +22,7 @@ from tests.engine.conftest import HandClock, running_node
 
 OLD, BOTH, NEW, REBORN = 1, 2, 3, 4  # a producer that wrote early; throughout; late; early, and late with a new epoch
 KEYS = [b"early".ljust(16), b"late".ljust(16)]
+SOURCE = b"source".ljust(16)
 RECORDS = 2  # per batch
 
 
@@ -41,11 +42,13 @@ class Whole:
             for producer in (OLD, BOTH, REBORN):
                 await self._sequenced(producer, n)
         await self._keyed(KEYS[0])
+        await self._sourced(0, 4)
         await self._fence("first")
         for n in range(14):
             await self._sequenced(BOTH, 4 + n)
         await self._fence("second")
         await self._keyed(KEYS[1])
+        await self._sourced(5, 9)
         for n in range(3):
             await self._sequenced(NEW, n)
             await self._sequenced(REBORN, n, epoch=1)
@@ -61,8 +64,9 @@ class Whole:
         assert begin == offset
         return data
 
-    async def _append(self, data: bytearray, key: KeyEntry | None = None) -> None:
-        await self._leader.produce(data, Acks.ALL, 5000, AppendConditions(key=key, fencing_token=self._token))
+    async def _append(self, data: bytearray, key: KeyEntry | None = None, source: SourceEntry | None = None) -> None:
+        conditions = AppendConditions(key=key, fencing_token=self._token, source=source)
+        await self._leader.produce(data, Acks.ALL, 5000, conditions)
 
     async def _sequenced(self, producer: int, n: int, epoch: int = 0) -> None:
         data = record_batch.encode_values([b"value"] * RECORDS, self._now_ms)
@@ -74,6 +78,10 @@ class Whole:
         data = record_batch.encode_values([b"a", b"b"], 5, record_batch.Codec.NONE, entry=stored_entry(entry))
         await self._append(data, entry)
 
+    async def _sourced(self, first: int, last: int) -> None:
+        entry = SourceEntry(SOURCE, first, last, self._now_ms)
+        await self._append(record_batch.encode_values([b"a"], 5, entry=stored_entry(entry)), source=entry)
+
     async def _fence(self, token: str) -> None:
         await self._append(encode_fence(token, self._now_ms))
         self._token = token
@@ -83,7 +91,8 @@ def knowledge(of: AppendValidator) -> tuple[object, ...]:
     """Return the state without how many records each producer stored before its last 16 batches, which may be lower."""
     producers = {known: (one.epoch, list(one.batches)) for known, one in of.producers.items()}
     known = [of.keys.window.find(key) for key in KEYS]
-    return producers, of.fencing.present, [one and one._replace(since_ms=None) for one in known]
+    sources = {known: list(one.batches) for known, one in of.sources.items()}
+    return producers, of.fencing.present, [one and one._replace(since_ms=None) for one in known], sources
 
 
 @pytest.fixture

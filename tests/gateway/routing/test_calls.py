@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from engine.format.keyed_batch import KeyEntry
-from engine.producers.append_validator import AppendConditions, conditions_of
+from engine.format.keyed_batch import KeyEntry, SourceEntry
+from engine.producers.append_validator import AppendConditions, conditions_of, fields_of
 from gateway.admin.operation_calls import Balance, Operation, Reassign
 from gateway.admin.partition_calls import SetFence
 from gateway.fetch.multi_fetch import ReadArguments, WaitArguments
@@ -27,6 +27,7 @@ from replication.replica.acks import Acks
 from tests.scenarios.gateways import in_process
 
 CONDITIONS = AppendConditions(5, "token", KeyEntry(b"kk", b"rr", 4, 99))
+WITH_SOURCE = AppendConditions(None, None, None, SourceEntry(b"ss", 3, 7, 99))
 FETCH = FetchRequest(
     5, None, None, None, None, 1, 500, None, "records", "application/json", None, 7, from_follower=True, rack="a"
 )
@@ -47,8 +48,13 @@ KEPT: list[tuple[str, object]] = [
     ("92a6617070656e6497a26964a1740307a3616c6ccd7530c0", AppendArguments("id", "t", 3, 7, Acks.ALL, 30000, None)),
     (
         "92a6617070656e6497a26964a1740307a131cd75309305a5746f6b656e94c4026b6bc40272720463",
-        AppendArguments("id", "t", 3, 7, Acks.LEADER, 30000, CONDITIONS),
+        AppendArguments("id", "t", 3, 7, Acks.LEADER, 30000, fields_of(CONDITIONS)),
     ),
+    (
+        "92a6617070656e6497a26964a1740307a3616c6ccd753094c0c0c094c40273730307" + "63",
+        AppendArguments("id", "t", 3, 7, Acks.ALL, 30000, fields_of(WITH_SOURCE)),
+    ),
+    ("92a6736f7572636595a26964a1740307c4026868", of_partition(b"hh")),
     ("92ac636865636b5f617070656e6495a26964a1740307a130", CheckAppendArguments("id", "t", 3, 7, Acks.NONE)),
     (
         "92a866696e645f6b657996a174a26964920002c4016bc40172cd04d2",
@@ -90,7 +96,7 @@ async def test_calls_keep_their_bytes(tmp_path):
         assert msgspec.msgpack.encode((name, arguments)).hex() == kept, name
         decoded = msgspec.convert(received, found[name])
         if isinstance(decoded, AppendArguments):  # a condition that this version does not know is an error
-            assert conditions_of(decoded.conditions) == arguments.conditions
+            assert fields_of(conditions_of(decoded.conditions)) == arguments.conditions
             decoded = msgspec.structs.replace(decoded, conditions=arguments.conditions)
         assert decoded == arguments, name
 
