@@ -60,6 +60,10 @@ class Write:
     buffers: list[Buffer] = field(default_factory=list)
     headers: list[Header] = field(default_factory=list)
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.buffers))
+
 
 @dataclass(slots=True)
 class Roll:

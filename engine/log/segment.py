@@ -73,6 +73,11 @@ class Segment:
             self.disk.close(surplus)
         return handle
 
+    @property
+    def is_open(self) -> bool:
+        """True if a call needs to open no file."""
+        return self._handle is not None and self.disk.is_open(self._handle)
+
     def pread(self, length: int, position: int) -> bytes:
         return self.disk.pread(self.handle, length, position)
 

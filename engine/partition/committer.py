@@ -1,6 +1,6 @@
 """Group commit: collects the pending writes of a shard's partitions and submits them to the writer, group by group.
 
-Runs on the event loop and never waits for a disk. While one group is being written, the next one gathers. A group has
+Runs on the event loop and never waits for a sync. While one group is being written, the next one gathers. A group has
 GROUP_PARTITIONS_MAX partitions at most, and topics alternate (`CommitQueue`): first records in thousands of partitions
 of one topic must not delay the others. A partition's bytes are synced with the group if (1) an append in it asks for
 it, (2) a produce or a poll waits for the partition's high watermark and that means fsynced bytes, or (3) its oldest
@@ -290,6 +290,9 @@ class Committer:
         is_early = any(share.work.sync and share.work.wants_early_ack for share in self._in_progress)
         on_written = self._in_loop(self._written) if is_early else None
         group = Group([share.work for share in self._in_progress], on_written, self._clock.monotonic)
+        if self._writer.write_now(group):
+            self._done(group)
+            return
         self._writer.submit(group, self._in_loop(self._done))
 
     def _in_loop(self, callback: Callable[[Group], object]) -> Callable[[Group], object]:

@@ -1,5 +1,7 @@
 """The one thread of a shard that writes: it carries out groups of planned writes, one group at a time.
 
+The event loop itself writes a small group whose appends wait for the page cache only, while the disk is quick: a write
+into the page cache takes microseconds, and a hop to the thread and back tens of them (docs/decisions/0026).
 Decides nothing: the group has the writes, and the files to sync. `carry_out` is plain and synchronous, so the
 simulation runs it without the thread. The syncs of a group of many partitions are done by several threads; the group
 ends when all have ended.
@@ -34,6 +36,10 @@ from engine.log.segment import Segment
 from engine.runtime.disk import Disk
 
 SYNC_THREADS = 8  # a disk does several syncs in the time of one: four times as many a second with eight threads
+IN_LOOP_BYTES_MAX, IN_LOOP_PARTITIONS_MAX = 64 * 1024, 16  # of a group that the event loop writes: less than 1 ms
+QUICK_WRITE_S, QUICK_SYNC_S = 0.01, 0.1  # of a group; the thread may wait 5 ms of it for the interpreter lock
+QUICK_GROUPS_MIN = 64  # in a row, before the event loop writes
+QUICK_FOR_S = 1.0  # the disk may have changed since a group that ended longer ago
 PARALLEL_SYNCS_MIN = 16  # starting threads for fewer takes time that other groups need
 
 log = logging.getLogger("penstock.engine")
@@ -56,6 +62,7 @@ class PartitionWork:
     sync: list[Segment] = field(default_factory=list)
     sync_directory: bool = False
     sync_directory_first: bool = False  # before a roll: no later segment may outlive the entry of an earlier one
+    is_written: bool = False  # by the event loop
     write_error: EngineError | None = None
     sync_error: EngineError | None = None
     is_sync_put_off: bool = False  # it could not begin: the bytes are still unsynced
@@ -88,9 +95,10 @@ def carry_out(disk: Disk, group: Group, in_parallel: Parallel | None = None) -> 
     """Do all writes, call back, then do all syncs. Stores errors of any kind in the work that they belong to."""
     began = group.now()
     for work in group.work:
-        work.write_error = _write(disk, work)
+        if not work.is_written:
+            work.write_error = _write(disk, work)
     written = group.now()
-    group.write_s = written - began
+    group.write_s += written - began
     if group.on_written is not None:
         _notify_loop(group.on_written, group)
     syncs = [work for work in group.work if work.write_error is None and (work.sync or work.sync_directory)]
@@ -115,7 +123,7 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
                 disk.truncate(handle, 0)
                 continue
             done.append(step)
-            expected = sum(map(len, step.buffers))
+            expected = step.size_bytes
             try:
                 written = disk.pwritev(step.segment.handle, step.buffers, step.position)
             except OSError as error:
@@ -192,15 +200,71 @@ def _notify_loop(callback: Callable[[Group], object], group: Group) -> None:
         log.exception("completing a group commit failed")
 
 
+class DiskPace:
+    """The last groups: whether each was quick, and came soon after the one before."""
+
+    def __init__(self) -> None:
+        self._quick_groups = 0
+        self._last_end = 0.0
+
+    def __repr__(self) -> str:
+        return f"DiskPace({self._quick_groups} quick groups)"
+
+    def observe(self, group: Group, now: float) -> None:
+        is_quick = group.write_s <= QUICK_WRITE_S and group.sync_s <= QUICK_SYNC_S
+        self._quick_groups = self._quick_groups + 1 if is_quick and now - self._last_end <= QUICK_FOR_S else 0
+        self._last_end = now
+
+    def is_quick(self, now: float) -> bool:
+        return self._quick_groups >= QUICK_GROUPS_MIN and now - self._last_end <= QUICK_FOR_S
+
+
+def _is_for_loop(group: Group) -> bool:
+    """Returns whether the group is small, opens no file, and is not to be synced."""
+    size_bytes = 0
+    for work in group.work:
+        if work.notes or work.sync or work.sync_directory:
+            return False
+        for step in work.steps:
+            if isinstance(step, Roll) or not step.segment.is_open:
+                return False
+            size_bytes += step.size_bytes
+    return 0 < size_bytes <= IN_LOOP_BYTES_MAX and len(group.work) <= IN_LOOP_PARTITIONS_MAX
+
+
 class WriterThread:
     """Carries out one group after another in a thread of its own."""
 
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
+        self._pace = DiskPace()
         self._queue: SimpleQueue[tuple[Group, Callable[[Group], object]] | None] = SimpleQueue()
         self._syncing = ThreadPoolExecutor(SYNC_THREADS, f"{name}-sync")  # starts its threads at first need
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def write_now(self, group: Group) -> bool:
+        """Carry out a small group without syncs on the event loop, if the disk is quick. Returns whether it is done.
+
+        `submit` repeats a write that has failed here, with the same bytes at the same place. Call it while no group is
+        in progress.
+        """
+        began = group.now()
+        if not self._pace.is_quick(began) or not _is_for_loop(group):
+            return False
+        try:
+            for work in group.work:
+                for write in work.steps:
+                    assert isinstance(write, Write)
+                    if self._disk.pwritev(write.segment.handle, write.buffers, write.position) != write.size_bytes:
+                        return False
+                work.is_written = work.are_noted = True
+        except Exception:  # the thread meets it too, and answers the group with it
+            return False
+        ended = group.now()
+        group.write_s = ended - began
+        self._pace.observe(group, ended)
+        return True
 
     def submit(self, group: Group, on_done: Callable[[Group], object]) -> None:
         """Carry out a group; calls `on_done` in the writer thread."""
@@ -220,6 +284,7 @@ class WriterThread:
             except Exception as error:
                 log.exception("the writer failed")
                 _fail_group(group, error)
+            self._pace.observe(group, group.now())
             _notify_loop(on_done, group)
 
 

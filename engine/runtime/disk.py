@@ -41,6 +41,9 @@ class Disk(Protocol):
 
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> int: ...
     def close(self, handle: int) -> None: ...
+    def is_open(self, handle: int) -> bool:
+        """Returns whether a call with the handle needs to open no file."""
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         """Write all buffers at a position; returns the bytes written, which may be fewer."""
 
@@ -130,6 +133,9 @@ class RealDisk:
 
     def close(self, handle: int) -> None:
         os.close(handle)
+
+    def is_open(self, handle: int) -> bool:
+        return True
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         written = 0

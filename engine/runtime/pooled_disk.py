@@ -100,6 +100,9 @@ class PooledDisk:
         if real is not None:
             self._disk.close(real)
 
+    def is_open(self, handle: int) -> bool:
+        return (file := self._files.get(handle)) is not None and file.real is not None
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         file, real = self._pinned(handle)
         try:
@@ -217,8 +220,6 @@ class PooledDisk:
 
     def free_bytes(self, path: str) -> int:
         return self._disk.free_bytes(path)
-
-    # Pins.
 
     def _pinned(self, handle: int) -> tuple[_File, int]:
         """Returns the file of a handle, open until `_release`."""
@@ -356,8 +357,6 @@ class PooledDisk:
 
     def _idle(self) -> list[_File]:
         return [file for file in self._open if not file.pins and not file.is_kept_open]
-
-    # Names.
 
     def _keep_open(self, path: str) -> list[_File]:
         """Open the files of a name that is about to be removed, for the life of their handles."""

@@ -108,6 +108,9 @@ class FaultyDisk:
         self.disk.close(handle)
         self._meet("close", path)
 
+    def is_open(self, handle: int) -> bool:
+        return self.disk.is_open(handle)
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         """Write through the rules and the remaining room. Raises OSError."""
         fault = self._meet("pwritev", self._path(handle))

@@ -114,6 +114,9 @@ class RecordingDisk:
                 raise os_error(errno.EBADF, str(handle))
 
     @_guarded
+    def is_open(self, handle: int) -> bool:
+        return handle in self._handles
+
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         """Write the buffers at a position. Returns the bytes written. Raises OSError (EBADF)."""
         found = self._handle(handle)

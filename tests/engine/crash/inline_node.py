@@ -31,6 +31,9 @@ class InlineWriter:
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
 
+    def write_now(self, group: Group) -> bool:
+        return False
+
     def submit(self, group: Group, on_done: Callable[[Group], None]) -> None:
         carry_out(self._disk, group)
         on_done(group)

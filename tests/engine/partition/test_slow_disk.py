@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
 import time
 from contextlib import asynccontextmanager
 
+import pytest
+
+from engine.errors import StorageFull
 from engine.format import batch
+from engine.partition.writer import QUICK_FOR_S, QUICK_GROUPS_MIN, QUICK_SYNC_S, QUICK_WRITE_S, DiskPace, Group
 from engine.producers.append_validator import Appended
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
@@ -15,6 +21,38 @@ from tests.engine.conftest import running_node
 
 STALL_S = 0.6
 LAG_S_MAX = 0.3  # half a stall: a busy machine delays less than the disk does
+
+
+class Writes(FaultyDisk):
+    """Notes the thread of each write of a log."""
+
+    def __init__(self) -> None:
+        super().__init__(RealDisk())
+        self.threads: list[str] = []
+
+    def pwritev(self, handle, buffers, position):
+        if self._path(handle).endswith(".log"):
+            self.threads.append(threading.current_thread().name)
+        return super().pwritev(handle, buffers, position)
+
+
+async def append(node, count: int = 1, acks: Acks = Acks.LEADER, value: bytes = b"1") -> None:
+    for _ in range(count):
+        await node.leaders["t", 0].produce(batch.encode_values([value], 5), acks, 20_000)
+
+
+@pytest.fixture
+async def quick(tmp_path, clock):
+    """Run a node whose disk has been quick for long enough, by a clock that does not move."""
+    disk = Writes()
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        await node.shard.create_topic("t", 1, 1, {})
+        await append(node, QUICK_GROUPS_MIN + 1)  # nothing came before the first
+        disk.threads.clear()
+        yield node, disk
+
+
+LOOP, THREAD = threading.main_thread().name, "penstock-writer"
 
 
 @asynccontextmanager
@@ -77,3 +115,68 @@ async def test_other_replicas_copy_what_is_written_while_it_is_synced(tmp_path, 
             assert (partition.log_end, partition.durable_end) == (1, 0 if is_replicated else 1)
             await node.shard.committer.drained()
             assert partition.durable_end == 1
+
+
+def test_a_disk_is_quick_after_many_quick_groups_that_came_soon_after_each_other():
+    def pace_after(*groups: Group, pause_s: float = 0.0) -> bool:
+        pace, now = DiskPace(), 0.0
+        for group in groups:
+            now += pause_s
+            pace.observe(group, now)
+        return pace.is_quick(now)
+
+    quick = Group([], write_s=QUICK_WRITE_S, sync_s=QUICK_SYNC_S)
+    slow_write, slow_sync = Group([], write_s=2 * QUICK_WRITE_S), Group([], sync_s=2 * QUICK_SYNC_S)
+    many = [quick] * QUICK_GROUPS_MIN
+    assert pace_after(*many)
+    assert not pace_after(*many[1:])
+    assert not pace_after(*many, slow_write)
+    assert not pace_after(*many, slow_sync, *many[1:])
+    assert pace_after(*many, slow_sync, *many)
+    assert not pace_after(*many, pause_s=2 * QUICK_FOR_S)
+
+
+def test_a_disk_is_not_quick_any_more_after_a_pause():
+    pace = DiskPace()
+    for _ in range(QUICK_GROUPS_MIN):
+        pace.observe(Group([]), 0.0)
+    assert pace.is_quick(QUICK_FOR_S)
+    assert not pace.is_quick(1.1 * QUICK_FOR_S)
+
+
+async def test_the_loop_writes_small_groups_of_a_quick_disk_and_the_thread_all_others(quick):
+    node, disk = quick
+    await append(node, 5)
+    assert disk.threads == [LOOP] * 5
+    disk.threads.clear()
+    await append(node, acks=Acks.ALL)
+    await append(node, value=b"x" * 100_000)
+    assert disk.threads == [THREAD, THREAD]
+
+
+async def test_after_a_slow_write_the_thread_writes(quick, clock):
+    node, disk = quick
+    disk.rules = [Rule("pwritev", ".log", act=lambda _: clock.pass_ms(round(5000 * QUICK_WRITE_S)))]
+    await append(node)
+    disk.threads.clear()
+    await append(node, 5)
+    assert disk.threads == [THREAD] * 5
+
+
+async def test_a_write_that_fails_in_the_loop_is_undone_by_the_thread(quick):
+    node, disk = quick
+    partition = node.shard.partition("t", 0)
+    before = partition.log_end, partition.log.size_bytes
+    disk.rules = [
+        Rule("pwritev", ".log", times=1, write_bytes=10),
+        Rule("pwritev", ".log", times=2, error=errno.ENOSPC),
+    ]
+    with pytest.raises(StorageFull):
+        await append(node)
+    assert (partition.log_end, partition.log.size_bytes) == before
+    assert disk.threads == [LOOP, THREAD]
+    await append(node)
+    assert partition.log_end == before[0] + 1
+    await node.shard.committer.sync_all(lambda: [partition])
+    chunk = await node.shard.reader.read(partition, before[0], 1000)
+    assert [record.value for record in batch.decode(chunk.data)] == [b"1"]
