@@ -32,7 +32,10 @@ from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.groups.bounds import lag_calls
 from gateway.groups.calls import Coordinators, group_calls
 from gateway.groups.context import GroupContext
+from gateway.groups.dead_letters import copy_dead_letter
 from gateway.groups.hosting import GroupHost
+from gateway.groups.share.values import DeadLetter
+from gateway.groups.share_reads import share_read_calls
 from gateway.http.context import HttpContext
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
@@ -131,13 +134,14 @@ class Node:
             self.metrics,
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
-        self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock)
+        self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter)
         calls = [
             *partition_reads.partition_calls(self.reads),
             *table_calls(self.reads, random.randbytes),
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),
             *lag_calls(self.reads, clock),
+            *share_read_calls(self.reads),
         ]
         self.router = Router(self.partitions, peers, budgets, calls)
         fetch = self._fetch(budgets)
@@ -237,6 +241,9 @@ class Node:
             self.offload,
             self.metrics,
         )
+
+    async def _copy_dead_letter(self, letter: DeadLetter) -> int:
+        return await copy_dead_letter(self.server.produce, letter)
 
     def _groups(self, fetch: FetchContext, budgets: RetryBudgets, random: Random) -> GroupContext:
         settings = self.settings

@@ -64,7 +64,10 @@ NEEDS: dict[str, Right | Requirement] = {
     "list_groups": Requirement.AUTHENTICATED,
     "describe_group": Right.GROUP,
     "configure_group": Right.GROUP,
+    "alter_group": Right.GROUP,
     "delete_group": Right.GROUP,
+    "acquire_records": Right.GROUP,  # the handler checks the right read to each topic
+    "acknowledge_records": Right.GROUP,
     "group_heartbeat": Right.GROUP,
     "group_poll": Right.GROUP,  # the handlers check the right read to each topic
     "leave_group": Right.GROUP,

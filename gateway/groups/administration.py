@@ -14,7 +14,8 @@ from gateway.groups.context import GROUPS, GroupContext
 from gateway.groups.core.settings import GroupSettings, group_settings, stored_settings
 from gateway.groups.core.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.membership import answer
-from gateway.groups.names import group_name
+from gateway.groups.names import check_writable, group_name
+from gateway.groups.share.values import ShareView
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
 
@@ -29,7 +30,10 @@ async def list_groups(request: web.Request) -> web.Response:
     read_query(request, NoQuery)
     caller = caller_of(request)
     rows = [row for row in await context.coordinators.list() if caller.allows(Right.GROUP, row.group)]
-    groups = [{"group": row.group, "state": row.state, "members": row.members} for row in sorted(rows, key=_name)]
+    groups = [
+        {"group": row.group, "kind": row.kind, "state": row.state, "members": row.members}
+        for row in sorted(rows, key=_name)
+    ]
     return answer({"groups": groups})
 
 
@@ -47,10 +51,20 @@ async def configure_group(request: web.Request) -> web.Response:
     context.lifecycle.check_accepting()
     group = group_name(request)
     wish = await read_json(request, _Configure, _Configure())
-    group_settings({name: value for name, value in wish.config.items() if value is not None})
+    settings = group_settings({name: value for name, value in wish.config.items() if value is not None})
+    if settings.dead_letter_topic is not None:
+        await check_writable(request, context, settings.dead_letter_topic)
     call = ConfigCall(group, wish.config)
     is_new = await context.coordinators.call(CONFIGURE, bool, group, call, creates=True)
     return await _described(context, group, 201 if is_new else 200)
+
+
+async def alter_group(request: web.Request) -> web.Response:
+    """PATCH /v1/groups/{group}"""
+    context = request.app[GROUPS]
+    group = group_name(request)
+    await context.coordinators.call(DESCRIBE, GroupView, group, group)
+    return await configure_group(request)
 
 
 async def delete_group(request: web.Request) -> web.Response:
@@ -69,14 +83,24 @@ async def _described(context: GroupContext, group: str, status: int) -> web.Resp
     found = await lags(context.router, [(one.topic, one.partition, one.offset or 0) for one in known])
     behind = {(one.topic, one.partition): lag for one, lag in zip(known, found, strict=True)}
     settings = stored_settings(view.config)
+    shares = {(one.topic, one.partition): one for one in view.shares}
     document = {
         "group": group,
+        "kind": settings.kind,
         "state": view.state,
         "epoch": view.epoch,
         "config": {rule.name: getattr(settings, rule.name) for rule in rules(GroupSettings)},
         "members": [_member(one) for one in view.members],
-        "partitions": [_partition(one, behind.get((one.topic, one.partition))) for one in view.offsets],
+        "partitions": [
+            _partition(one, behind.get((one.topic, one.partition)), shares.get((one.topic, one.partition)))
+            for one in view.offsets
+        ],
     }
+    if settings.kind == "share":
+        document["callers"] = [
+            {"member_id": one.member_id or None, "in_flight": one.in_flight, "lock_left_ms": one.lock_left_ms}
+            for one in view.holders
+        ]
     return answer(document, status)
 
 
@@ -93,18 +117,29 @@ def _member(one: MemberView) -> dict[str, object]:
     }
 
 
-def _partition(one: OffsetView, lag: Lag | None) -> dict[str, object]:
-    return {
+def _partition(one: OffsetView, lag: Lag | None, share: ShareView | None) -> dict[str, object]:
+    done = 0 if share is None else share.done
+    row: dict[str, object] = {
         "topic": one.topic,
         "partition": one.partition,
         "member_id": one.member_id or None,
         "offset": one.offset,
         "metadata": one.metadata or None,
         "high_watermark": None if lag is None else lag.high_watermark,
-        "lag": None if lag is None else lag.records,
+        "lag": None if lag is None else max(0, lag.records - done),
         "lag_bytes": None if lag is None else lag.size_bytes,
         "lag_ms": None if lag is None else lag.age_ms,
     }
+    if share is not None:
+        row |= {
+            "in_flight": share.in_flight,
+            "available": share.available,
+            "delayed": share.delayed,
+            "dead_letters_pending": share.dead_letters_pending,
+            "dead_letters": share.dead_letters,
+            "dropped": share.dropped,
+        }
+    return row
 
 
 def _name(row: GroupRow) -> str:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from engine.errors import EngineError
 from engine.format.paths import GROUPS_TOPIC
 from engine.partition.partition import Partition
+from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.errors import CoordinatorMoved, UnknownGroup
 from gateway.groups.core.values import (
@@ -33,6 +34,7 @@ from gateway.groups.core.values import (
     TopicSource,
 )
 from gateway.groups.hosting import GroupHost
+from gateway.groups.share.values import AcquireCall, Acquired, SettleCall, Settled, ShortenCall
 from gateway.routing.leader_failover import is_transient
 from gateway.routing.partitions import Topics
 from gateway.routing.retry_budget import RetryBudgets
@@ -73,6 +75,10 @@ RESET: PartitionCall[ResetCall, None] = PartitionCall("group_reset", ResetCall)
 CONFIGURE: PartitionCall[ConfigCall, bool] = PartitionCall("group_configure", ConfigCall)
 DESCRIBE: PartitionCall[str, GroupView] = PartitionCall("group_describe", str)
 DELETE: PartitionCall[str, None] = PartitionCall("group_delete", str)
+SHARE_TOPICS: PartitionCall[str, list[str]] = PartitionCall("share_topics", str)
+ACQUIRE: PartitionCall[AcquireCall, Acquired] = PartitionCall("share_acquire", AcquireCall)
+SETTLE: PartitionCall[SettleCall, Settled] = PartitionCall("share_settle", SettleCall)
+SHORTEN: PartitionCall[ShortenCall, None] = PartitionCall("share_shorten", ShortenCall)
 LIST: PartitionCall[None, list[GroupRow]] = PartitionCall("group_list", None)
 
 
@@ -92,6 +98,12 @@ def group_calls(host: GroupHost) -> list[Answering]:
         hosted = await host.at(partition)
         grant, sequence = hosted.decide(lambda core, now, source: core.poll(call, now, source))
         return msgspec.structs.replace(grant, hosting=hosted.hosting, sequence=sequence), b""
+
+    async def acquire(partition: Partition, call: AcquireCall) -> tuple[Acquired, bytes]:
+        """Does not wait for the disk: locks are not durable."""
+        hosted = await host.at(partition)
+        found, _ = hosted.decide(lambda core, now, source: sharing.acquire(core, call, now, source))
+        return msgspec.structs.replace(found, hosting=hosted.hosting), b""
 
     async def stored(partition: Partition, call: StoredCall) -> tuple[None, bytes]:
         await host.at_once(partition, call.hosting).stored(call.sequence)
@@ -115,6 +127,10 @@ def group_calls(host: GroupHost) -> list[Answering]:
         CONFIGURE.by(deciding(Coordinator.configure)),
         DESCRIBE.by(deciding(Coordinator.describe)),
         DELETE.by(deciding(Coordinator.delete)),
+        SHARE_TOPICS.by(deciding(sharing.topics)),
+        ACQUIRE.by(acquire),
+        SETTLE.by(deciding(sharing.settle)),
+        SHORTEN.by(deciding(sharing.shorten)),
         LIST.by(rows),
     ]
 

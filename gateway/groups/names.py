@@ -67,3 +67,14 @@ def check_readable(request: web.Request, topic: str) -> None:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic: no group reads it")
     if not caller.allows(Right.READ, topic):
         raise forbidden(caller, Right.READ, topic)
+
+
+async def check_writable(request: web.Request, context: GroupContext, topic: str) -> None:
+    """Checks that a client may write to the topic that it names. Raises Problem, UnknownTopic."""
+    caller = caller_of(request)
+    if topic in INTERNAL_TOPICS:
+        raise Problem("invalid_topic_name", f"{topic!r} is an internal topic")
+    if not caller.allows(Right.WRITE, topic):
+        raise forbidden(caller, Right.WRITE, topic)
+    await context.topics.refresh(topic)
+    context.topics.topic(topic)

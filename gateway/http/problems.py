@@ -69,6 +69,8 @@ KINDS: dict[str, Kind] = {
     "stale_token": Kind(409, "The delivery cannot be committed any more"),
     "group_not_empty": Kind(409, "The group has members"),
     "too_many_members": Kind(409, "The group or the coordinator has its maximum"),
+    "wrong_group_kind": Kind(409, "The group is of the other kind"),
+    "lock_expired": Kind(409, "The lock does not hold the records"),
     "no_committed_offset": Kind(409, "The group has no position to begin at"),
     "topic_not_compacted": Kind(409, "The topic is not a table"),
     "no_other_node": Kind(409, "There is no other node to take over"),

@@ -12,7 +12,7 @@ from gateway.admin import cluster_operations, fencing, operations, producers, so
 from gateway.admin.context import ADMIN
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.fetch.context import FETCH
-from gateway.groups import administration, membership, offsets, poll
+from gateway.groups import acknowledge, acquire, administration, membership, offsets, poll
 from gateway.groups.context import GROUPS
 from gateway.http.context import HTTP
 from gateway.produce import produce, produce_many
@@ -61,6 +61,8 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/v1", operations.links),
     ("POST", "/v1/producers", producers.create_producer),
     ("POST", MEMBER + "/poll", poll.group_poll),
+    ("POST", GROUP + "/acquire", acquire.acquire_records),
+    ("POST", GROUP + "/acknowledge", acknowledge.acknowledge_records),
     ("POST", GROUP + "/heartbeat", membership.group_heartbeat),
     ("DELETE", MEMBER, membership.leave_group),
     ("PUT", GROUP + "/offsets", offsets.commit_group_offsets),
@@ -68,6 +70,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/v1/groups", administration.list_groups),
     ("GET", GROUP, administration.describe_group),
     ("PUT", GROUP, administration.configure_group),
+    ("PATCH", GROUP, administration.alter_group),
     ("DELETE", GROUP, administration.delete_group),
     ("POST", GROUP + "/reset", offsets.reset_group),
     ("GET", "/v1/topics/{topic}/table", table_route.read_table),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.groups.core import membership, positions
-from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull, UnknownGroup
+from gateway.groups.core import membership, positions, sharing
+from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty
+from gateway.groups.core.group_table import CONSUMER, SHARE, GroupTable
 from gateway.groups.core.membership import check_epoch, find_member, rebalance, release
 from gateway.groups.core.settings import CoordinatorLimits, group_settings
 from gateway.groups.core.state import Group, KnownTopic, Member, replay
@@ -24,9 +25,7 @@ from gateway.groups.core.values import (
     HeartbeatCall,
     LeaveCall,
     Membership,
-    MemberView,
     Now,
-    OffsetView,
     PollCall,
     Position,
     ResetCall,
@@ -37,18 +36,16 @@ from gateway.groups.core.values import (
     TopicSource,
     slots_of,
 )
+from gateway.groups.core.views import member_view, offset_view
 
 IDLE_LOOK_MS = 60_000  # between two looks for groups to forget: their retention is a minute at least
 
 
-class Coordinator:
-    """`woken` has the members whose open polls should look at their assignment again, as (group, member)."""
+class Coordinator(GroupTable):
+    """The calls on groups, over their table."""
 
     def __init__(self, limits: CoordinatorLimits) -> None:
-        self.groups: dict[str, Group] = {}
-        self.woken: set[tuple[str, str]] = set()
-        self._limits = limits
-        self._touched: dict[str, Group] = {}
+        super().__init__(limits)
         self._idle_look_ms = 0
 
     def __repr__(self) -> str:
@@ -63,10 +60,12 @@ class Coordinator:
     def begin(self, now: Now, source: TopicSource) -> None:
         """Begins to coordinate after the replay: each member gets a full session, and a reconciliation goes on."""
         for group in self.groups.values():
+            if group.share is not None:
+                sharing.begin(group)
             for member in group.members.values():
                 member.session_ends_ms = now.steady_ms + member.session_timeout_ms
             if group.members:
-                membership.aim(self._touch(group), source)
+                membership.aim(self.note_change(group), source)
                 membership.reconcile(group, now)
 
     def heartbeat(self, call: HeartbeatCall, now: Now, source: TopicSource) -> Membership:
@@ -143,7 +142,7 @@ class Coordinator:
         """Removes a member; one that is not there has left already."""
         group = self.groups.get(call.group)
         if group is not None and call.member_id in group.members:
-            membership.remove(self._touch(group), [call.member_id], now, source)
+            membership.remove(self.note_change(group), [call.member_id], now, source)
 
     def commit(self, call: CommitCall, now: Now, source: TopicSource) -> None:
         """Commits positions; without a member it creates the group.
@@ -162,22 +161,26 @@ class Coordinator:
             self._alive(member, now)
         self._know(group, call.positions, now, source)
         positions.commit(group, call.positions, now)
-        self._add(group)
+        self.add(group)
 
     def reset(self, call: ResetCall, now: Now, source: TopicSource) -> None:
         """Sets positions in any direction, and ends all tokens; commits of earlier epochs are fenced.
 
         Raises GroupNotEmpty, UnknownGroup, GroupsFull, CoordinatorMoved.
         """
-        group = self._touch(self.find(call.group))
+        group = self.note_change(self.find(call.group))
         if call.resets is not None and call.resets != group.resets:
             return
         if not call.force:
             _check_empty(group, "stop its members first, or reset with force")
+            sharing.check_idle(group, call.positions)
         _check_topics(call.positions, source)
         positions.check_room(group, call.positions, self._limits, source)
         self._know(group, call.positions, now, source)
-        positions.store(group, call.positions, now)
+        if group.settings.kind == SHARE:
+            sharing.reset(self, group, call.positions)
+        else:
+            positions.store(group, call.positions, now)
         group.resets += 1
         membership.fence(group, [one.slot for one in call.positions])
         for member in group.members.values():
@@ -186,16 +189,17 @@ class Coordinator:
 
     def configure(self, call: ConfigCall, now: Now, source: TopicSource) -> bool:
         """Creates a group or changes its settings. Returns whether it is new. Raises InvalidConfig, GroupsFull."""
-        is_new = call.group not in self.groups
-        group = self._group_of_member(call.group, now, is_join=True)
+        group, is_new = self.find_or_new(call.group, None, now)
         group_settings({name: value for name, value in call.config.items() if value is not None})
         config: dict[str, Setting] = {
             name: value for name, value in {**group.config, **call.config}.items() if value is not None
         }
+        sharing.check_change_of_kind(group, config)
         group.set_config(config)
+        self.note_change(group)
         group.is_changed = True
         group.active_ms = now.wall_ms
-        self._add(group)
+        self.add(group)
         if group.members:
             rebalance(group, now, source)
         return is_new
@@ -208,7 +212,7 @@ class Coordinator:
 
     def forget(self, name: str, slots: Iterable[Slot]) -> None:
         """Deletes committed positions. Raises UnknownGroup, GroupNotEmpty."""
-        group = self._touch(self.find(name))
+        group = self.note_change(self.find(name))
         _check_empty(group, "stop its members first")
         for slot in slots:
             if group.offsets.pop(slot, None) is not None:
@@ -221,22 +225,29 @@ class Coordinator:
         if looks_for_idle:
             self._idle_look_ms = now.steady_ms + IDLE_LOOK_MS
         for group in list(self.groups.values()):
+            if group.settings.kind == SHARE:
+                sharing.sweep(self, group, now)
             if not group.members:
                 if looks_for_idle and self._is_idle(group, now):
                     self._delete(group)
                 continue
             if gone := membership.expired(group, now):
-                membership.remove(self._touch(group), gone, now, source)
+                membership.remove(self.note_change(group), gone, now, source)
             for topic, size in group.sizes.items():
                 if topic not in sizes:
                     sizes[topic] = source.find(topic)
                 if sizes[topic] != size:
-                    rebalance(self._touch(group), now, source)
+                    rebalance(self.note_change(group), now, source)
                     break
 
     def wait(self, name: str, member_id: str, now: Now, change: int) -> int | None:
-        """Counts an open poll (`change` 1) or its end (-1). Returns the member's version; None: it is not a member."""
+        """Counts an open poll (`change` 1) or its end (-1). Returns the member's version; None: it is not a member.
+
+        Without a member id it returns the version of what a share group may hand out.
+        """
         group = self.groups.get(name)
+        if group is not None and group.share is not None and not member_id:
+            return group.share.version
         member = None if group is None else group.members.get(member_id)
         if member is None:
             return None
@@ -244,24 +255,10 @@ class Coordinator:
         self._alive(member, now)
         return member.version
 
-    def take_rows(self) -> list[Row]:
-        """Returns the records of all changes since the last call, and notes which members to wake."""
-        rows: list[Row] = []
-        for group in self._touched.values():
-            self.woken.update((group.name, member_id) for member_id in group.changed_members)
-            rows += group.take_rows()
-        self._touched.clear()
-        return rows
-
     def rows(self) -> list[GroupRow]:
-        return [GroupRow(group.name, group.state, len(group.members)) for group in self.groups.values()]
-
-    def find(self, name: str) -> Group:
-        """Returns a group. Raises UnknownGroup."""
-        group = self.groups.get(name)
-        if group is None:
-            raise UnknownGroup(f"there is no group {name!r}", hint="its first member or its first commit creates it")
-        return group
+        return [
+            GroupRow(group.name, group.state, len(group.members), group.settings.kind) for group in self.groups.values()
+        ]
 
     def describe(self, name: str, now: Now, source: TopicSource) -> GroupView:
         """Describes a group for people. Raises UnknownGroup."""
@@ -272,24 +269,20 @@ class Coordinator:
             group.state,
             group.epoch,
             group.config,
-            tuple(_member_view(member, now) for _, member in sorted(group.members.items())),
-            tuple(_offset_view(group, slot) for slot in slots),
+            tuple(member_view(member, now) for _, member in sorted(group.members.items())),
+            tuple(offset_view(group, slot) for slot in slots) or sharing.offsets(group),
+            *sharing.views(group, now),
         )
 
     def _group_of_member(self, name: str, now: Now, *, is_join: bool) -> Group:
-        """Returns the group, or a new one for a call that creates it. Raises UnknownGroup, GroupsFull.
+        """Returns the group, or a new one for a call that creates it.
 
-        The count of resets begins with the time, so that no token of a deleted group of this name is of the new one.
+        Raises UnknownGroup, GroupsFull, WrongGroupKind.
         """
-        group = self.groups.get(name)
-        if group is None:
-            if not is_join:
-                return self.find(name)
-            if len(self.groups) >= self._limits.groups_max:
-                text = f"this coordinator has {self._limits.groups_max} groups"
-                raise GroupsFull(text, limit=self._limits.groups_max)
-            group = Group(name, resets=now.wall_ms)
-        return self._touch(group)
+        if not is_join:
+            self.find(name)
+        group, _ = self.find_or_new(name, CONSUMER, now)
+        return self.note_change(group)
 
     def _join(
         self,
@@ -302,21 +295,13 @@ class Coordinator:
         source: TopicSource,
     ) -> Member:
         member = membership.join(group, member_id, topics, call.client, timeouts_ms, self._limits, now, source)
-        self._add(group)
+        self.add(group)
         return member
-
-    def _add(self, group: Group) -> None:
-        if group.name not in self.groups:
-            self.groups[group.name] = group
-            group.is_changed = True
-
-    def _touch(self, group: Group) -> Group:
-        self._touched[group.name] = group
-        return group
 
     def _delete(self, group: Group) -> None:
         del self.groups[group.name]
-        self._touch(group).is_deleted = group.is_changed = True
+        self.note_change(group).is_deleted = group.is_changed = True
+        sharing.delete(group)
         group.changed_offsets.update(group.offsets)
         group.offsets.clear()
 
@@ -352,29 +337,3 @@ def _check_empty(group: Group, hint: str) -> None:
     """Raises GroupNotEmpty."""
     if group.members:
         raise GroupNotEmpty(f"group {group.name!r} has {len(group.members)} members", hint=hint)
-
-
-def _member_view(member: Member, now: Now) -> MemberView:
-    return MemberView(
-        member.member_id,
-        member.epoch,
-        member.client.client_id,
-        member.client.address,
-        tuple(sorted(member.topics)),
-        tuple(sorted(member.assigned)),
-        tuple(sorted(member.revoking)),
-        max(0, member.session_ends_ms - now.steady_ms),
-    )
-
-
-def _offset_view(group: Group, slot: Slot) -> OffsetView:
-    committed = group.offsets.get(slot)
-    return OffsetView(
-        slot.topic,
-        group.topics[slot.topic].topic_id,
-        slot.partition,
-        None if committed is None else committed.offset,
-        "" if committed is None else committed.metadata,
-        0 if committed is None else committed.committed_ms,
-        group.owners.get(slot, ""),
-    )

@@ -45,6 +45,24 @@ class GroupNotEmpty(GroupError):
     code = "group_not_empty"
 
 
+class WrongGroupKind(GroupError):
+    """The call is of the other kind of groups. Use the calls of the group's kind, or another group."""
+
+    code = "wrong_group_kind"
+
+
+class NoPosition(GroupError):
+    """A partition has no position, and the group's setting `start` is error. Reset the group."""
+
+    code = "no_committed_offset"
+
+
+class LockExpired(GroupError):
+    """The lock does not hold the records any more. They are delivered again, or were."""
+
+    code = "lock_expired"
+
+
 class GroupsFull(GroupError):
     """A limit of groups or members is reached."""
 

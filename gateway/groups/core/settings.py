@@ -8,15 +8,23 @@ from dataclasses import dataclass
 
 from engine.errors import InvalidConfig
 from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, rules, setting
+from gateway.groups.share.partition import Rules
 
 STARTS = ("earliest", "latest", "error")
 ASSIGNORS = ("sticky", "range", "round_robin")
+KINDS = ("consumer", "share")
+ORDERS = ("none", "key")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """The settings of one group. A group stores only the values that differ from these defaults."""
 
+    kind: str = setting(
+        "consumer",
+        choices=KINDS,
+        why="consumer: each partition has one member. share: any caller acquires single records and acknowledges them.",
+    )
     start: str = setting(
         "earliest",
         choices=STARTS,
@@ -56,6 +64,59 @@ class GroupSettings:
         maximum=3650 * DAY_MS,
         why="A group without members and commits for this long is deleted with its positions.",
     )
+    lock_ms: int = setting(
+        30 * SECOND_MS,
+        minimum=100,
+        maximum=12 * HOUR_MS,
+        why="Share groups: a record that is not acknowledged after this time is delivered again. Longer than the work.",
+    )
+    deliveries_max: int = setting(
+        5,
+        minimum=1,
+        maximum=1000,
+        why="Share groups: a record that fails this often becomes a dead letter, so that it cannot block the others.",
+    )
+    redelivery_delay_ms: int = setting(
+        0,
+        minimum=0,
+        maximum=12 * HOUR_MS,
+        why="Share groups: a record that failed waits this long, and twice as long after each further failure.",
+    )
+    redelivery_delay_ms_max: int = setting(
+        10 * MINUTE_MS,
+        minimum=0,
+        maximum=12 * HOUR_MS,
+        why="Share groups: the longest of these delays.",
+    )
+    in_flight_max: int = setting(
+        10_000,
+        minimum=1,
+        maximum=100_000,
+        why="Share groups: offsets of a partition from the first unfinished record to the last delivered one. It "
+        "bounds the state: some 100 bytes a record at worst.",
+    )
+    order: str = setting(
+        "none",
+        choices=ORDERS,
+        why="Share groups: key delivers a record only after all earlier ones of its key are finished.",
+    )
+    dead_letter_topic: str | None = setting(
+        None,
+        optional=True,
+        why="Share groups: the topic that gets rejected records and those that failed deliveries_max times. Null: they "
+        "are dropped and counted.",
+    )
+
+    def rules(self) -> Rules:
+        """Returns what decides over the records of a share group."""
+        return Rules(
+            self.in_flight_max,
+            self.deliveries_max,
+            self.redelivery_delay_ms,
+            max(self.redelivery_delay_ms, self.redelivery_delay_ms_max),
+            self.order == "key",
+            self.dead_letter_topic is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

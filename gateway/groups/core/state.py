@@ -17,6 +17,9 @@ from msgspec import Struct, structs
 
 from gateway.groups.core.settings import GroupSettings, stored_settings
 from gateway.groups.core.values import Client, Row, Setting, Slot, TopicSize
+from gateway.groups.share.partition import SharePartition
+from gateway.groups.share.state import ShareState
+from gateway.groups.share.stored import decode_block, decode_head
 
 _encode = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -115,6 +118,7 @@ class Group:
     is_changed: bool = False
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
+    share: ShareState | None = None  # of a share group, from its first call on
 
     @property
     def state(self) -> str:
@@ -129,7 +133,9 @@ class Group:
 
     def last_active_ms(self) -> int:
         """Returns the wall time of the last member or commit."""
-        return max([self.active_ms, *(one.committed_ms for one in self.offsets.values())])
+        shared = () if self.share is None else self.share.partitions.values()
+        times = [*(one.committed_ms for one in self.offsets.values()), *(one.active_ms for one in shared)]
+        return max([self.active_ms, *times])
 
     def take_rows(self) -> Iterator[Row]:
         """Yields the records of what has changed since the last call."""
@@ -141,9 +147,22 @@ class Group:
         for slot in sorted(self.changed_offsets):
             offset = self.offsets.get(slot)
             yield Row(_key("offset", self.name, *slot), None if offset is None else _encode(offset))
+        if self.share is not None:
+            yield from self._share_rows(self.share)
         self.is_changed = False
         self.changed_members.clear()
         self.changed_offsets.clear()
+
+    def _share_rows(self, share: ShareState) -> Iterator[Row]:
+        for slot, blocks in share.removed:
+            yield from (Row(self._share_key(slot, block), None) for block in blocks)
+        share.removed.clear()
+        for slot, partition in share.partitions.items():
+            if partition.has_changes:
+                yield from (Row(self._share_key(slot, block), value) for block, value in partition.take_rows())
+
+    def _share_key(self, slot: tuple[str, int], block: int | None) -> bytes:
+        return _key("share", self.name, *slot) if block is None else _key("share", self.name, *slot, block)
 
     def _record(self) -> bytes:
         record = _GroupRecord(self.epoch, self.resets, self.config, self.topics, self.active_ms)
@@ -177,6 +196,21 @@ def replay(groups: dict[str, Group], row: Row) -> None:
             group.offsets.pop(slot, None)
         else:
             group.offsets[slot] = msgspec.json.decode(row.value, type=Offset)
+    elif kind == "share":
+        _replay_share(group, Slot(rest[0], rest[1]), rest[2] if len(rest) > 2 else None, row.value)
+
+
+def _replay_share(group: Group, slot: Slot, block: int | None, value: bytes | None) -> None:
+    share = group.share = group.share or ShareState()
+    if block is None and value is None:
+        share.partitions.pop(slot, None)
+    elif block is None and value is not None:
+        head = decode_head(value)
+        share.partitions.setdefault(slot, SharePartition.of(head)).set_head(head)
+    elif slot in share.partitions or value is not None:
+        partition = share.partitions.setdefault(slot, SharePartition("", 0))
+        assert block is not None
+        partition.replay(block, None if value is None else decode_block(value))
 
 
 def _replay_member(group: Group, member_id: str, value: bytes | None) -> None:

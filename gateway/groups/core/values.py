@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from gateway.groups.share.values import HolderView, ShareView
+
 Setting = str | int | bool | None
 
 START_POLICY = -1  # in place of a position: by the group's setting `start`
@@ -201,6 +203,8 @@ class GroupView(Struct, frozen=True, array_like=True):
     config: dict[str, Setting]
     members: tuple[MemberView, ...]
     offsets: tuple[OffsetView, ...]
+    shares: tuple[ShareView, ...] = ()
+    holders: tuple[HolderView, ...] = ()
 
 
 class GroupRow(Struct, frozen=True, array_like=True):
@@ -209,6 +213,7 @@ class GroupRow(Struct, frozen=True, array_like=True):
     group: str
     state: str
     members: int
+    kind: str = "consumer"
 
 
 class Row(NamedTuple):

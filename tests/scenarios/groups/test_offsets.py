@@ -67,7 +67,7 @@ async def test_a_group_shows_its_members_and_its_lag(group, topic):
     assert partition["lag_bytes"] > 0
     assert partition["member_id"] == "a"
     listed = (await group.gateway.send("GET", "/v1/groups")).json["groups"]
-    assert {"group": group.name, "state": "stable", "members": 1} in listed
+    assert {"group": group.name, "kind": "consumer", "state": "stable", "members": 1} in listed
 
 
 async def test_a_group_is_reset_in_every_way(group, topic):

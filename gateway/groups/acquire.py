@@ -1,0 +1,245 @@
+"""Records of a share group over HTTP: POST /v1/groups/{group}/acquire.
+
+Steps: (1) the leaders of the partitions report where their logs begin and end; (2) the coordinator locks records; (3)
+the leaders read them; (4) what turned out to have no record, or did not fit, is settled at the coordinator. Without
+records the call waits for new ones, and for locks and delays that end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+import orjson
+from aiohttp import web
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from engine.errors import EngineError
+from engine.runtime.tasks import start_task
+from gateway.fetch.multi_fetch import MultiFetch
+from gateway.fetch.multi_partition_read import Wanted
+from gateway.groups.calls import ACQUIRE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall, has_moved
+from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.names import TopicNames, check_readable, check_topics, group_name, member_name
+from gateway.groups.share.values import (
+    AcquireCall,
+    Acquired,
+    Bound,
+    Granted,
+    KeyRun,
+    Outcome,
+    Place,
+    SettleCall,
+    Settled,
+    Settlement,
+    ShortenCall,
+)
+from gateway.groups.share_reads import (
+    SHARE_BOUNDS,
+    SHARE_KEYS,
+    SHARE_READ,
+    KeysFound,
+    KeysRead,
+    RangesFound,
+    RangesRead,
+)
+from gateway.http.json_body import read_json
+from gateway.http.messages import HttpResponse, for_aiohttp
+from gateway.http.query import NoQuery, read_query
+from gateway.http.response_compression import packed
+from gateway.routing.leader_failover import is_transient
+
+BOUNDS_S = 5.0  # for a process to report its partitions; those of a silent one are left out
+KEY_READS_MAX = 20  # rounds of 1000 records each in one look for a record whose key is free
+PAUSE_S_MAX = 0.05  # between looks that found nothing though something had changed
+
+_Milliseconds = Annotated[int, Meta(ge=100, le=43_200_000)]
+_Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class AcquireRequest(Struct, forbid_unknown_fields=True):
+    """The body of an acquire."""
+
+    topics: TopicNames | UnsetType = UNSET
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
+    max_records: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    max_bytes: _Size | UnsetType = UNSET
+    lock_ms: _Milliseconds | None = None
+    member_id: str | UnsetType = UNSET
+    value: Literal["json", "text", "base64"] | UnsetType = UNSET
+
+
+async def acquire_records(request: web.Request) -> web.Response:
+    """POST /v1/groups/{group}/acquire. Raises Problem, EngineError."""
+    context = request.app[GROUPS]
+    read_query(request, NoQuery)
+    context.lifecycle.check_accepting()
+    group = group_name(request)
+    wish = await read_json(request, AcquireRequest, AcquireRequest())
+    member_id = "" if wish.member_id is UNSET else member_name(wish.member_id)
+    if wish.topics is UNSET:
+        names: list[str] = await context.coordinators.call(SHARE_TOPICS, None, group, group)
+        topics = tuple(names)
+        for topic in topics:
+            check_readable(request, topic)
+            await context.topics.refresh(topic)
+    else:
+        topics = await check_topics(request, context, wish.topics, must_exist=True)
+    response = await _Acquire(context, group, member_id, topics, wish).answer()
+    return for_aiohttp(await packed(request, response))
+
+
+class _Acquire:
+    """One request. `_places`: how far the group had looked at each partition before the present look."""
+
+    def __init__(
+        self, context: GroupContext, group: str, member_id: str, topics: tuple[str, ...], wish: AcquireRequest
+    ) -> None:
+        self._context = context
+        self._group = group
+        self._member_id = member_id
+        self._topics = topics
+        self._wish = wish
+        self._budget = context.budgets.begin(wish.wait_ms)
+        self._places: tuple[Place, ...] = ()
+        self._resets = 0
+        self._pause_s = 0.0
+
+    async def answer(self) -> HttpResponse:
+        """Returns the answer. Raises Problem, EngineError."""
+        while True:
+            try:
+                bounds = await self._bounds()
+                lock = self._context.new_id()
+                found = await self._acquire(lock, bounds)
+                if not found.granted:
+                    self._places, self._resets = found.places, found.resets
+                    if await self._wait(found):
+                        continue
+                    return self._response(None, found, [])
+                texts = await self._read(lock, found)
+            except EngineError as error:
+                if not has_moved(error) and not is_transient(error):
+                    raise
+                await self._budget.pause(error)
+                continue
+            if texts:
+                return self._response(lock, found, texts)
+
+    async def _bounds(self) -> tuple[Bound, ...]:
+        """Returns the bounds of the partitions whose leaders report, and reports logs that have become shorter."""
+        records = [topic.record for name in self._topics if (topic := self._context.topics.get(name)) is not None]
+        rows = await asyncio.gather(*(self._context.router.rows(SHARE_BOUNDS, one, BOUNDS_S) for one in records))
+        bounds = tuple(
+            Bound(record.name, record.topic_id, number, *bound)
+            for record, found in zip(records, rows, strict=True)
+            for number, bound in sorted(found.items())
+            if bound is not None
+        )
+        ends = {(one.topic_id, one.partition): one.high_watermark for one in bounds}
+        for place in self._places:
+            end = ends.get((place.topic_id, place.partition), place.offset)
+            if end < place.offset:  # read after the place was: an unclean election has cut the log
+                call = ShortenCall(self._group, place.topic, place.partition, end, self._resets)
+                await self._context.coordinators.call(SHORTEN, None, self._group, call)
+        return bounds
+
+    async def _acquire(self, lock: str, bounds: tuple[Bound, ...]) -> Acquired:
+        """Locks records. With order by key it reads keys until some are free."""
+        call = AcquireCall(
+            self._group, lock, self._topics, bounds, self._wish.max_records, self._wish.lock_ms, self._member_id
+        )
+        for _ in range(KEY_READS_MAX):
+            found = await self._context.coordinators.call(ACQUIRE, Acquired, self._group, call, creates=True)
+            if not found.keys_wanted:
+                break
+            keys = [run for run in await asyncio.gather(*map(self._keys, found.keys_wanted)) if run.end > run.first]
+            if not keys:
+                break
+            call = msgspec.structs.replace(call, keys=tuple(keys))
+        return found
+
+    async def _keys(self, place: Place) -> KeyRun:
+        call = KeysRead(place.offset, place.limit)
+        reply, _ = await self._context.router.call(SHARE_KEYS, place.topic, place.partition, call)
+        found = KeysFound(*reply)
+        return KeyRun(place.topic, place.partition, place.offset, found.end, found.offsets, found.hashes)
+
+    async def _read(self, lock: str, found: Acquired) -> list[bytes]:
+        """Returns the records, one text for each partition. Gives back what cannot be read."""
+        by_partition: defaultdict[tuple[str, int], list[Granted]] = defaultdict(list)
+        for one in found.granted:
+            by_partition[one.topic, one.partition].append(one)
+        settings, wish = self._context.settings, self._wish
+        max_bytes = settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
+        share_bytes = max(1, min(max_bytes, settings.fetch_bytes_max) // len(by_partition))
+        value = None if wish.value is UNSET else wish.value
+        reads = [self._read_partition(slot, ranges, share_bytes, value) for slot, ranges in by_partition.items()]
+        texts: list[bytes] = []
+        settlements: list[Settlement] = []
+        problems: list[EngineError] = []
+        for slot, part in zip(by_partition, await asyncio.gather(*reads), strict=True):
+            if isinstance(part, EngineError):
+                problems.append(part)
+                settlements += [Settlement(*slot, one.first, one.last, Outcome.RETURN) for one in by_partition[slot]]
+                continue
+            ranges, text = part
+            settlements += [Settlement(*slot, first, last, Outcome.ABSENT) for first, last in ranges.absent]
+            settlements += [Settlement(*slot, first, last, Outcome.RETURN) for first, last in ranges.unread]
+            if ranges.record_count:
+                texts.append(text)
+        if settlements:
+            call = SettleCall(self._group, lock, tuple(settlements))
+            await self._context.coordinators.call(SETTLE, Settled, self._group, call)
+        if problems and not texts:
+            raise problems[0]
+        return texts
+
+    async def _read_partition(
+        self, slot: tuple[str, int], ranges: Sequence[Granted], max_bytes: int, value: str | None
+    ) -> tuple[RangesFound, bytes] | EngineError:
+        call = RangesRead(sorted((one.first, one.last, one.deliveries) for one in ranges), max_bytes, value)
+        try:
+            found, text = await self._context.router.call(SHARE_READ, *slot, call)
+        except EngineError as error:
+            return error
+        return RangesFound(*found), bytes(text)
+
+    async def _wait(self, found: Acquired) -> bool:
+        """Waits until something may be available. False: the time is over, or the node stops."""
+        left_ms = self._budget.wait_left_ms
+        lifecycle = self._context.lifecycle
+        if left_ms <= 0 or lifecycle.is_draining:
+            return False
+        wait_ms = left_ms if found.due_ms is None else min(left_ms, found.due_ms + 1)
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s + 0.001, PAUSE_S_MAX)
+        wanted = [
+            Wanted(one.topic, one.topic_id, one.partition, one.offset) for one in found.places if one.offset < one.limit
+        ]
+        changed = ChangedCall(self._group, "", found.version, found.hosting, wait_ms)
+        with self._context.fetch.long_polls.waiting(max(1, len(wanted))):
+            tasks: list[asyncio.Task[object]] = [start_task(self._context.coordinators.changed(self._group, changed))]
+            if wanted:
+                tasks.append(start_task(MultiFetch(self._context.fetch, wanted).wait(1, wait_ms / 1000)))
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+        return not lifecycle.is_draining
+
+    def _response(self, lock: str | None, found: Acquired, texts: Sequence[bytes]) -> HttpResponse:
+        head = {
+            "group": self._group,
+            "lock": lock,
+            "lock_ms": found.lock_ms,
+            "lock_until": self._context.clock.now_ms() + found.lock_ms,
+        }
+        body = b"".join((orjson.dumps(head)[:-1], b',"records":[', b",".join(texts), b"]}"))
+        return HttpResponse(body, {"Content-Type": "application/json"})

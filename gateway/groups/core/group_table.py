@@ -1,0 +1,73 @@
+"""The groups of one coordinator, and which of them have changed."""
+
+from __future__ import annotations
+
+from gateway.groups.core.errors import GroupsFull, UnknownGroup, WrongGroupKind
+from gateway.groups.core.settings import CoordinatorLimits
+from gateway.groups.core.state import Group
+from gateway.groups.core.values import Now, Row
+
+SHARE, CONSUMER = "share", "consumer"
+
+
+class GroupTable:
+    """`woken` has the members whose open polls should look at their assignment again, as (group, member).
+
+    A member of "" means the callers that wait for records of a share group.
+    """
+
+    def __init__(self, limits: CoordinatorLimits) -> None:
+        self.groups: dict[str, Group] = {}
+        self.woken: set[tuple[str, str]] = set()
+        self._limits = limits
+        self._touched: dict[str, Group] = {}
+
+    def find(self, name: str) -> Group:
+        """Returns a group. Raises UnknownGroup."""
+        group = self.groups.get(name)
+        if group is None:
+            raise UnknownGroup(f"there is no group {name!r}", hint="its first member or its first commit creates it")
+        return group
+
+    def find_or_new(self, name: str, kind: str | None, now: Now) -> tuple[Group, bool]:
+        """Returns the group of a call that may create it, and whether it is new. A kind of None: of any kind.
+
+        The count of resets begins with the time, so that no token of a deleted group of this name is of the new one.
+        Raises GroupsFull, WrongGroupKind.
+        """
+        group = self.groups.get(name)
+        if group is not None:
+            if kind is not None:
+                check_kind(group, kind)
+            return group, False
+        if len(self.groups) >= self._limits.groups_max:
+            raise GroupsFull(f"this coordinator has {self._limits.groups_max} groups", limit=self._limits.groups_max)
+        group = Group(name, resets=now.wall_ms)
+        if kind == SHARE:
+            group.set_config({"kind": kind})
+        return group, True
+
+    def add(self, group: Group) -> None:
+        if group.name not in self.groups:
+            self.groups[group.name] = group
+            group.is_changed = True
+
+    def note_change(self, group: Group) -> Group:
+        self._touched[group.name] = group
+        return group
+
+    def take_rows(self) -> list[Row]:
+        """Returns the records of all changes since the last call, and notes which members to wake."""
+        rows: list[Row] = []
+        for group in self._touched.values():
+            self.woken.update((group.name, member_id) for member_id in group.changed_members)
+            rows += group.take_rows()
+        self._touched.clear()
+        return rows
+
+
+def check_kind(group: Group, kind: str) -> None:
+    """Checks that a call is of the group's kind. Raises WrongGroupKind."""
+    if group.settings.kind != kind:
+        hint = "acquire and acknowledge its records" if group.settings.kind == SHARE else "poll it as a member"
+        raise WrongGroupKind(f"group {group.name!r} is of kind {group.settings.kind}", hint=hint)

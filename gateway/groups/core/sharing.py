@@ -1,0 +1,316 @@
+"""The calls on share groups, as decisions of their coordinator: acquire, settle, dead letters, sweep.
+
+A share group has no members: any caller acquires records. The state of the records is in gateway/groups/share.
+Acquisitions are stored with the next outcome or sweep, because locks end with the coordinator; outcomes are stored
+before they are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gateway.groups.core import membership
+from gateway.groups.core.errors import GroupNotEmpty, LockExpired, NoPosition, WrongGroupKind
+from gateway.groups.core.group_table import CONSUMER, SHARE, GroupTable, check_kind
+from gateway.groups.core.state import Group, KnownTopic
+from gateway.groups.core.values import Now, OffsetView, Position, Setting, Slot, TopicSource
+from gateway.groups.share.partition import SharePartition, Span
+from gateway.groups.share.state import ShareState
+from gateway.groups.share.values import (
+    AcquireCall,
+    Acquired,
+    Bound,
+    DeadLetter,
+    HolderView,
+    Outcome,
+    Place,
+    SettleCall,
+    Settled,
+    Settlement,
+    ShareView,
+    ShortenCall,
+)
+
+DEAD_LETTERS_AT_ONCE = 100
+
+
+def topics(core: GroupTable, name: str, now: Now, source: TopicSource) -> list[str]:
+    """Returns the topics of a share group that exist. Raises UnknownGroup, WrongGroupKind."""
+    group = core.find(name)
+    check_kind(group, SHARE)
+    return sorted(topic for topic in group.topics if source.find(topic) is not None)
+
+
+def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) -> Acquired:
+    """Fills a lock with records, and creates the group if it is new.
+
+    Raises WrongGroupKind, GroupsFull, NoPosition, CoordinatorMoved.
+    """
+    group, is_new = core.find_or_new(call.group, SHARE, now)
+    bounds = [one for one in call.bounds if _is_known(source, one)]
+    share = group.share or ShareState()
+    if group.settings.start == "error":
+        _check_positions(share, group, bounds)
+    group.share = share
+    rules = group.settings.rules()
+    if is_new:
+        core.add(group)
+    _note_activity(core, group, now)
+    share.expire(now.steady_ms, now.wall_ms, rules)
+    for bound in bounds:
+        _follow(core, group, share, bound, source)
+    for run in call.keys:
+        if (known := share.partitions.get((run.topic, run.partition))) is not None:
+            known.learn(run, rules)
+    lock_ms = group.settings.lock_ms if call.lock_ms is None else call.lock_ms
+    lock = share.lock(call.lock, call.member_id, lock_ms, now.steady_ms)
+    ends = [((one.topic, one.partition), one.high_watermark) for one in bounds]
+    share.acquire(lock, ends, call.max_records, now.wall_ms, rules)
+    if not lock.granted:
+        share.drop(lock)
+    wanted: list[Place] = []
+    if rules.is_ordered and lock.count < call.max_records:
+        for one in bounds:
+            span = share.partitions[one.topic, one.partition].keys_wanted(one.high_watermark, rules)
+            if span is not None:
+                wanted.append(Place(one.topic, one.topic_id, one.partition, span.first, span.last + 1))
+    _wake(core, group, share)
+    left_ms = max(0, lock.until_ms - now.steady_ms)
+    if granted := share.holds(lock):
+        return Acquired(granted, left_ms, keys_wanted=tuple(wanted), version=share.version, resets=group.resets)
+    slots = [slot for slot, _ in ends]
+    return Acquired(
+        (),
+        left_ms,
+        tuple(_place(share.partitions[one.topic, one.partition], one, rules.in_flight_max) for one in bounds),
+        tuple(wanted),
+        share.due_ms(slots, now.steady_ms, now.wall_ms),
+        share.version,
+        group.resets,
+    )
+
+
+def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) -> Settled:
+    """Gives records of a lock their outcome. Raises UnknownGroup, WrongGroupKind, LockExpired."""
+    group = core.find(call.group)
+    check_kind(group, SHARE)
+    share = _share(group)
+    if call.outcome is not None and call.lock not in share.locks:
+        text = f"group {group.name!r} has no such lock: it was over a while ago, or the coordinator was replaced"
+        raise LockExpired(text, hint="acquire records again; those without an outcome are delivered again")
+    rules = group.settings.rules()
+    core.note_change(group)
+    share.expire(now.steady_ms, now.wall_ms, rules)
+    wishes: Iterable[Settlement] = call.settlements
+    if call.outcome is not None:
+        wishes = share.all_of(call.lock, Settlement("", 0, 0, 0, call.outcome, call.time_ms, call.error))
+    wishes = [_with_lock_time(one, group.settings.lock_ms) for one in wishes]
+    count, refused = share.settle(call.lock, wishes, now.steady_ms, now.wall_ms, rules)
+    _wake(core, group, share)
+    return Settled(count, tuple(refused))
+
+
+def shorten(core: GroupTable, call: ShortenCall, now: Now, source: TopicSource) -> None:
+    """Forgets what a shorter log has no more. A second report of the same changes nothing."""
+    group = core.groups.get(call.group)
+    if group is None or group.share is None or group.resets != call.resets:
+        return
+    partition = group.share.partitions.get((call.topic, call.partition))
+    if partition is not None and call.high_watermark < partition.window.end:
+        partition.shorten(call.high_watermark)
+        group.resets += 1
+        group.is_changed = True
+        core.note_change(group)
+
+
+def dead_letters(core: GroupTable, now: Now) -> list[DeadLetter]:
+    """Returns records that wait to be copied to a dead-letter topic."""
+    found, left = list[DeadLetter](), DEAD_LETTERS_AT_ONCE
+    for group in core.groups.values():
+        topic = group.settings.dead_letter_topic
+        if group.share is None or topic is None:
+            continue
+        for slot, partition in group.share.partitions.items():
+            for run in partition.dead():
+                last = min(run.last, run.first + left - 1)
+                reason = "rejected" if run.ready_ms else "deliveries_max"
+                found.append(
+                    DeadLetter(
+                        group.name,
+                        topic,
+                        slot[0],
+                        partition.topic_id,
+                        slot[1],
+                        run.first,
+                        last,
+                        run.deliveries,
+                        reason,
+                        run.error,
+                    )
+                )
+                left -= last - run.first + 1
+                if left <= 0:
+                    return found
+    return found
+
+
+def bury(core: GroupTable, letter: DeadLetter, now: Now, *, is_copied: bool) -> None:
+    """Ends dead letters that are copied, or whose records are gone."""
+    group = core.groups.get(letter.group)
+    if group is None or group.share is None:
+        return
+    partition = group.share.partitions.get((letter.topic, letter.partition))
+    if partition is not None and partition.topic_id == letter.topic_id:
+        partition.bury(Span(letter.first, letter.last), is_copied=is_copied)
+        core.note_change(group)
+        group.share.note_freed()
+        _wake(core, group, group.share)
+
+
+def sweep(core: GroupTable, group: Group, now: Now) -> None:
+    """Ends locks, drops dead letters without a topic, and stores what was acquired."""
+    share = _share(group)
+    share.expire(now.steady_ms, now.wall_ms, group.settings.rules())
+    if group.settings.dead_letter_topic is None:
+        for partition in share.partitions.values():
+            for run in partition.dead():
+                partition.bury(Span(run.first, run.last), is_copied=False)
+        share.note_freed()
+    if any(partition.has_changes for partition in share.partitions.values()):
+        core.note_change(group)
+    _wake(core, group, share)
+
+
+def begin(group: Group) -> None:
+    """Makes the state of a share group from its stored records."""
+    share = _share(group)
+    for slot, partition in list(share.partitions.items()):
+        if partition.topic_id:
+            partition.begin()
+        else:
+            del share.partitions[slot]
+
+
+def check_idle(group: Group, positions: Iterable[Position]) -> None:
+    """Checks that no caller holds records of these partitions. Raises GroupNotEmpty."""
+    slots = {(one.topic, one.partition) for one in positions}
+    share = group.share or ShareState()
+    if any((held.topic, held.partition) in slots for lock in share.locks.values() for held in share.holds(lock)):
+        hint = "wait for its workers, or reset with force"
+        raise GroupNotEmpty(f"group {group.name!r} has records in flight", hint=hint)
+
+
+def reset(core: GroupTable, group: Group, positions: Iterable[Position]) -> None:
+    """Moves a share group to other positions."""
+    share = _share(group)
+    for one in positions:
+        partition = share.partitions.get((one.topic, one.partition))
+        if partition is not None and partition.topic_id == one.topic_id:
+            partition.reset(one.offset)
+            continue
+        if partition is not None:
+            share.remove((one.topic, one.partition))
+        share.partitions[one.topic, one.partition] = SharePartition(one.topic_id, one.offset)
+    share.version += 1
+    _wake(core, group, share)
+
+
+def check_change_of_kind(group: Group, config: Mapping[str, Setting]) -> None:
+    """Checks that a group which has read something keeps its kind. Raises WrongGroupKind."""
+    has_state = bool(group.members or group.offsets or (group.share is not None and group.share.partitions))
+    if has_state and config.get("kind", CONSUMER) != group.settings.kind:
+        text = f"group {group.name!r} is of kind {group.settings.kind} and has positions"
+        raise WrongGroupKind(text, hint="delete the group first")
+
+
+def delete(group: Group) -> None:
+    """Removes the records of a share group."""
+    if group.share is not None:
+        for slot in list(group.share.partitions):
+            group.share.remove(slot)
+
+
+def offsets(group: Group) -> tuple[OffsetView, ...]:
+    """Returns the start offsets of a share group, as committed positions."""
+    partitions = {} if group.share is None else group.share.partitions
+    return tuple(
+        OffsetView(topic, one.topic_id, number, one.window.start, "", one.active_ms, "")
+        for (topic, number), one in sorted(partitions.items())
+    )
+
+
+def views(group: Group, now: Now) -> tuple[tuple[ShareView, ...], tuple[HolderView, ...]]:
+    """Returns the partitions of a share group, and the callers that hold records."""
+    if group.share is None:
+        return (), ()
+    return group.share.views(now.wall_ms), group.share.holders(now.steady_ms)
+
+
+def _share(group: Group) -> ShareState:
+    if group.share is None:
+        group.share = ShareState()
+    return group.share
+
+
+def _is_known(source: TopicSource, bound: Bound) -> bool:
+    size = source.find(bound.topic)
+    return size is not None and size.topic_id == bound.topic_id
+
+
+def _check_positions(share: ShareState, group: Group, bounds: Iterable[Bound]) -> None:
+    """Raises NoPosition."""
+    for one in bounds:
+        known = group.topics.get(one.topic)
+        is_later = known is not None and one.partition >= known.first_partitions
+        if (one.topic, one.partition) not in share.partitions and not is_later:
+            raise NoPosition(
+                f"group {group.name!r} has no position of partition {one.partition} of topic {one.topic!r}, and its "
+                "setting start is error",
+                hint="reset its positions",
+            )
+
+
+def _follow(core: GroupTable, group: Group, share: ShareState, bound: Bound, source: TopicSource) -> None:
+    """Begins a partition that is new to the group, and skips what its log has no more."""
+    size = source.find(bound.topic)
+    assert size is not None
+    known = group.topics.get(bound.topic)
+    if known is None or known.topic_id != size.topic_id:
+        membership.know(group, bound.topic, KnownTopic(size.topic_id, size.partitions))
+        for slot in [slot for slot in share.partitions if slot[0] == bound.topic]:
+            share.remove(slot)
+        core.note_change(group)
+    slot = Slot(bound.topic, bound.partition)
+    partition = share.partitions.get(slot)
+    if partition is None:
+        is_first = bound.partition < group.topics[bound.topic].first_partitions
+        is_latest = is_first and group.settings.start == "latest"
+        start = bound.high_watermark if is_latest else bound.log_start
+        share.partitions[slot] = SharePartition(bound.topic_id, start)
+        core.note_change(group)
+    else:
+        partition.follow(bound.log_start)
+
+
+def _place(partition: SharePartition, bound: Bound, in_flight_max: int) -> Place:
+    window = partition.window
+    return Place(bound.topic, bound.topic_id, bound.partition, window.end, window.start + in_flight_max)
+
+
+def _with_lock_time(wish: Settlement, lock_ms: int) -> Settlement:
+    is_without = wish.outcome == Outcome.EXTEND and wish.time_ms is None
+    return wish._replace(time_ms=lock_ms) if is_without else wish
+
+
+def _note_activity(core: GroupTable, group: Group, now: Now) -> None:
+    """Keeps a group from being forgotten, also by a later coordinator."""
+    if now.wall_ms - group.active_ms > group.settings.offsets_retention_ms // 4:
+        group.active_ms = now.wall_ms
+        group.is_changed = True
+        core.note_change(group)
+
+
+def _wake(core: GroupTable, group: Group, share: ShareState) -> None:
+    if share.version != share.woken:
+        share.woken = share.version
+        core.woken.add((group.name, ""))

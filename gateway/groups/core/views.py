@@ -1,0 +1,34 @@
+"""Members and committed positions, as `describe` shows them."""
+
+from __future__ import annotations
+
+from gateway.groups.core.state import Group, Member
+from gateway.groups.core.values import MemberView, Now, OffsetView, Slot
+
+
+def member_view(member: Member, now: Now) -> MemberView:
+    """Describes a member for people."""
+    return MemberView(
+        member.member_id,
+        member.epoch,
+        member.client.client_id,
+        member.client.address,
+        tuple(sorted(member.topics)),
+        tuple(sorted(member.assigned)),
+        tuple(sorted(member.revoking)),
+        max(0, member.session_ends_ms - now.steady_ms),
+    )
+
+
+def offset_view(group: Group, slot: Slot) -> OffsetView:
+    """Describes a committed position for people."""
+    committed = group.offsets.get(slot)
+    return OffsetView(
+        slot.topic,
+        group.topics[slot.topic].topic_id,
+        slot.partition,
+        None if committed is None else committed.offset,
+        "" if committed is None else committed.metadata,
+        0 if committed is None else committed.committed_ms,
+        group.owners.get(slot, ""),
+    )
