@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-ATTACH_S = 20.0
+ATTACH_S = 60.0
 
 
 class CannotAttach(Exception):
@@ -48,7 +48,7 @@ def injected(
     finally:
         tracer.send_signal(signal.SIGINT)
         try:
-            tracer.wait(10)
+            tracer.wait(60)
         except subprocess.TimeoutExpired:
             tracer.kill()
             tracer.wait()
@@ -94,7 +94,7 @@ def small_file_system(mounted: Path, size_mib: int, make: Callable[[Path, int], 
     try:
         yield mounted
     finally:
-        subprocess.run(["umount", "-l", str(mounted)], check=True, timeout=30)
+        subprocess.run(["umount", "-l", str(mounted)], check=True, timeout=60)
 
 
 def fill(mounted: Path) -> Path:

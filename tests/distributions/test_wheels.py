@@ -63,7 +63,7 @@ def serving(commands: Path, directory: Path, *flags: str) -> Iterator[str]:
                 time.sleep(0.05)
             yield ready[1]
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             process.wait()

@@ -80,7 +80,7 @@ class Load:
     @asynccontextmanager
     async def under_way(self) -> AsyncIterator[Ledger]:
         """Run the clients until the context or their node ends."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
             tasks = [asyncio.create_task(self._send_on(session, client)) for client in self._clients]
             try:
                 yield self.ledger

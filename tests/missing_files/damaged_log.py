@@ -99,7 +99,7 @@ class DamagedLog:
 
     async def tiered(self) -> None:
         """Wait until all sealed segments are in the store."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await self.gateway.node.tier.statistics(self.partition)).tiered_end < END - PER_SEGMENT:
                 await asyncio.sleep(0.01)
 

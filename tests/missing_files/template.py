@@ -69,7 +69,7 @@ async def _fill(gateway: InProcess, template: Template) -> None:
     assert answer.status == 200, answer.body
     template.log_starts["trimmed", 0] = RECORDS + 2
     shard = gateway.node.shard
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len([*Path(shard.partition("tiered", 0).log.directory).glob("*.log")]) > 1:
             await asyncio.sleep(0.02)
         while any(shard.tiered_end(one) != one.log.sealed_end for one in shard.partitions()):

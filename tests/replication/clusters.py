@@ -24,7 +24,7 @@ from replication.coordination.interface import Session
 from replication.cores.partition_state import Member, PartitionState, sorted_members
 from tests.replication.coordinations import Coordination, embedded
 
-WAIT_S = 30.0  # allows for a busy machine
+WAIT_S = 60.0  # allows for a busy machine
 _ids = (f"{n:032x}" for n in itertools.count(1))
 
 

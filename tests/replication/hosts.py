@@ -254,7 +254,7 @@ def batch_of(*values: bytes) -> bytearray:
     return encode_values(values, 1_700_000_000_000)
 
 
-async def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.005)

@@ -15,7 +15,7 @@ import h2.exceptions
 import httpx
 import orjson
 
-PROMPT_S = 10.0
+PROMPT_S = 45.0
 
 
 @dataclass

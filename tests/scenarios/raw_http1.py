@@ -22,7 +22,7 @@ def exchange(port: int, *parts: bytes, ends_sending: bool = False, answer_s: flo
 
 def send_and_leave(port: int, *parts: bytes) -> None:
     """Send the parts and close at once, without waiting for an answer."""
-    with socket.create_connection((HOST, port), timeout=10) as connection:
+    with socket.create_connection((HOST, port), timeout=60) as connection:
         for part in parts:
             connection.sendall(part)
 

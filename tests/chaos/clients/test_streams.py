@@ -60,7 +60,7 @@ async def streamed(server: tuple[Server, str], *answers: int | list[bytes]) -> t
     of_topic, one = streams.streamed
     del streams._streams[0]
     assert of_topic.events == 0
-    async with asyncio.timeout(20), streams.running():
+    async with asyncio.timeout(60), streams.running():
         while not one.ended and not made.silent.is_set():
             await asyncio.sleep(0.01)
     return one, history

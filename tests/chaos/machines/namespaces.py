@@ -123,6 +123,6 @@ def every_pair(hosts: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _run(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert not check or ended.returncode == 0, f"{' '.join(command)}: {ended.stderr.strip()}"
     return ended

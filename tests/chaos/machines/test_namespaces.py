@@ -120,7 +120,7 @@ def test_what_a_dead_harness_has_left_is_removed(ending, tmp_path):
             assert remove_of_the_dead(tmp_path) == [], "a harness that lives is left alone"
             assert namespace in namespaces()
             harness.send_signal(ending)
-            harness.wait(30)
+            harness.wait(60)
         finally:
             harness.kill()
     if ending == signal.SIGKILL:

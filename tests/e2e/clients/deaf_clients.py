@@ -72,7 +72,7 @@ def statuses(client: socket.socket, connection: H2Connection, count: int) -> lis
     return found
 
 
-def is_hung_up_on(client: socket.socket, within_s: float = 30) -> bool:
+def is_hung_up_on(client: socket.socket, within_s: float = 60) -> bool:
     """Read what has arrived, until the node closes the connection."""
     client.settimeout(within_s)
     try:

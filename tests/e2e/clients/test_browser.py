@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
 ]
-DONE_S = 30
+DONE_S = 60
 # The picture arrives when the page is done; the browser prints the page when everything has loaded.
 PAGE = """<!doctype html><title>page</title><pre id=out>waiting</pre><img src=/held><script>
 const node = NODE, topic = node + "/v1/topics/seen-from-afar", found = {};

@@ -74,14 +74,13 @@ async def test_a_failed_fsync_takes_its_partition_offline_until_a_restart(tmp_pa
 
 
 async def test_a_stalled_fsync_stalls_its_acknowledgement_and_nothing_else(tmp_path):
-    stall_s = 2.0
+    stall_s = 90.0  # or until the injection ends
     async with aiohttp.ClientSession() as session:
         with running_process(tmp_path) as node:
             await create(node.url, "t", 1)
             assert (await produce(session, node.url, 0))[0] == 200
             delay = f"delay_enter={int(stall_s * 1e6)}:when=1"
             with injected(node, log_file(tmp_path, 0), delay, tmp_path / "strace"):
-                started = time.monotonic()
                 stalled = asyncio.ensure_future(produce(session, node.url, 0))
                 await asyncio.sleep(0.1)
                 for _ in range(5):
@@ -89,5 +88,4 @@ async def test_a_stalled_fsync_stalls_its_acknowledgement_and_nothing_else(tmp_p
                     assert await values(session, node.url, 0) == [0]
                     assert time.monotonic() - sent_at < stall_s / 2
                 assert not stalled.done()
-                assert (await stalled)[0] == 200
-                assert time.monotonic() - started >= stall_s
+            assert (await stalled)[0] == 200

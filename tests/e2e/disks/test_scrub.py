@@ -11,7 +11,7 @@ import aiohttp
 
 from tests.e2e.node_process import running_process
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 def flip(path: Path, at: int) -> None:

@@ -23,7 +23,7 @@ CONFIG = {"cleanup_policy": "compact", "segment_bytes": 65536, "min_cleanable_di
 
 def call(node: NodeProcess, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"):
     request = Request(node.url + path, body, {"Content-Type": content_type}, method=method)
-    with urlopen(request, timeout=30) as answer:
+    with urlopen(request, timeout=60) as answer:
         return json.loads(answer.read() or b"{}")
 
 

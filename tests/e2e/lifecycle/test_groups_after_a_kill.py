@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 def call(url: str, path: str, body: object | None = None, method: str = "POST") -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return json.loads(response.read() or b"null")
 
 

@@ -47,7 +47,7 @@ def test_the_search_finds_what_is_planted():
 
 
 def send(node: NodeProcess, method: str, path: str, body: bytes = b"", **headers: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=60)
     try:
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
         return connection.getresponse().status
@@ -143,7 +143,7 @@ def hang_up(node: NodeProcess, target: str, token: str) -> None:
 
 
 def wait_for(node: NodeProcess, words: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while words not in node.errors:
         assert time.monotonic() < deadline, words
         time.sleep(0.05)

@@ -29,7 +29,7 @@ TIMEOUT_S = 60.0
 def call(url: str, method: str = "GET", body: object = None) -> Any:
     data = None if body is None else orjson.dumps(body)
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return orjson.loads(response.read() or b"null")
 
 

@@ -34,7 +34,7 @@ def certificate(tmp_path_factory):
     ]
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     files = ["-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem")]
-    subprocess.run([*command, *names, *files], check=True, capture_output=True, timeout=30)
+    subprocess.run([*command, *names, *files], check=True, capture_output=True, timeout=60)
     return directory / "cert.pem", directory / "key.pem"
 
 
@@ -50,7 +50,7 @@ def curl(certificate, *arguments):
     """Return version, status and body; the certificate is checked."""
     marker = ["--write-out", "\n%{http_version} %{http_code}"]
     command = ["curl", "--silent", "--max-time", "20", "--cacert", str(certificate[0]), *marker, *arguments]
-    ended = subprocess.run(command, capture_output=True, timeout=30)
+    ended = subprocess.run(command, capture_output=True, timeout=60)
     assert ended.returncode == 0, (ended.returncode, ended.stderr)
     body, _, written = ended.stdout.decode().rpartition("\n")
     return *written.split(), body
@@ -75,7 +75,7 @@ def test_alpn_chooses_the_protocol_and_a_record_makes_the_round_trip(node, certi
 
 def test_who_offers_nothing_by_alpn_gets_http_1(node, certificate):
     context = ssl.create_default_context(cafile=str(certificate[0]))
-    plain = socket.create_connection(("127.0.0.1", node.port), timeout=10)
+    plain = socket.create_connection(("127.0.0.1", node.port), timeout=60)
     with context.wrap_socket(plain, server_hostname="localhost") as connection:
         assert connection.selected_alpn_protocol() is None
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -103,7 +103,7 @@ def test_a_handshake_that_does_not_end_is_cut_off(certificate, tmp_path):
     cert, key = certificate
     with running_process(tmp_path, tls_cert=cert, tls_key=key, header_read_timeout_ms=300) as process:
         for said in (b"", b"\x16\x03\x01\x02\x00"):
-            with socket.create_connection(("127.0.0.1", process.port), timeout=10) as connection:
+            with socket.create_connection(("127.0.0.1", process.port), timeout=60) as connection:
                 connection.sendall(said)
                 assert connection.recv(1) == b""
         assert process.stop() == 0

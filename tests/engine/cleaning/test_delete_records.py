@@ -141,7 +141,7 @@ async def test_a_read_of_a_deleted_segment_gets_the_log_start(tmp_path, clock):
 
     def stay(_: str) -> None:
         is_opening.set()
-        assert may_open.wait(30)
+        assert may_open.wait(60)
 
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:

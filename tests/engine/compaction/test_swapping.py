@@ -82,7 +82,7 @@ async def test_a_swap_ends_although_its_caller_gives_up(operation, path):
 
     def hold(_: str) -> None:
         begun.set()
-        assert goes_on.wait(10)
+        assert goes_on.wait(60)
 
     disk = FaultyDisk(RecordingDisk(clock))
     async with inline_node(disk, clock) as node:

@@ -354,4 +354,4 @@ async def test_a_real_file_system_that_is_shut_down_while_the_node_runs(tmp_path
 
 
 def remount(path: Path, option: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{option}", path], check=True, capture_output=True, timeout=30)
+    subprocess.run(["mount", "-o", f"remount,{option}", path], check=True, capture_output=True, timeout=60)

@@ -177,7 +177,7 @@ async def test_a_copy_counts_as_queued_until_it_is_written_though_its_wait_is_ca
 
     def slow(*args):
         is_in.set()
-        assert may_go_on.wait(30)
+        assert may_go_on.wait(60)
         return pwritev(*args)
 
     monkeypatch.setattr(node.shard.disk, "pwritev", slow)

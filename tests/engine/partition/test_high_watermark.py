@@ -100,7 +100,7 @@ async def test_places_of_an_earlier_life_are_found(new_node, monkeypatch, is_col
         for count, end in enumerate(ends(), 1):
             waiting = partition.watermark.acks.wait_for(end)
             partition.watermark.advance(end)
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, 60)
             assert await committed(node) == b"".join(made[:count])
 
 
@@ -137,7 +137,7 @@ async def test_a_batch_position_that_the_disk_returns_late_is_found_without_anot
             monkeypatch.setattr("engine.partition.reader.boundary_below", fail_at_first(boundary_below))
         waiting = partition.watermark.acks.wait_for(4)
         partition.watermark.advance(4)
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 60)
         assert (partition.high_watermark, failures) == (4, 0)
         assert node.shard.reader.failed_reads == (0 if failing == "looking" else 3)
         assert len([line for line in caplog.records if line.message == "high watermark not found yet"]) <= 1
@@ -149,7 +149,7 @@ async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
 
         def place_found_slowly(log, position, read):
             looked_up.append(position)
-            assert may_answer.wait(30)
+            assert may_answer.wait(60)
             return boundary_below(log, position, read)
 
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
@@ -158,12 +158,12 @@ async def test_the_disk_is_asked_once_for_many_positions(new_node, monkeypatch):
             partition.watermark.advance(end)
         waiting = partition.watermark.acks.wait_for(ends()[-2])
         may_answer.set()
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 60)
         assert looked_up == [ends()[-2]]
 
 
 async def test_a_stop_does_not_wait_for_a_disk_that_never_returns(new_node, monkeypatch):
-    async with asyncio.timeout(30), begun_again(new_node, batches()) as node:
+    async with asyncio.timeout(60), begun_again(new_node, batches()) as node:
         partition = followed(node)
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
         monkeypatch.setattr("engine.partition.reader.boundary_below", broken)
@@ -182,7 +182,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
         def place_found_slowly(*args):
             place = boundary_below(*args)
             found.set()
-            assert may_answer.wait(30)
+            assert may_answer.wait(60)
             return place
 
         monkeypatch.setattr(node.shard.disk, "pread_nowait", would_block)
@@ -201,7 +201,7 @@ async def test_a_place_that_was_looked_for_before_a_cut_is_void(new_node, monkey
         assert partition.high_watermark == 0
         waiting = partition.watermark.acks.wait_for(ends()[1])
         partition.watermark.advance(ends()[1])
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 60)
 
 
 def broken(*_):
@@ -244,7 +244,7 @@ async def test_where_batches_end_is_forgotten_when_too_many_are_not_committed(no
     for count, end in enumerate(ends(), 1):
         waiting = partition.watermark.acks.wait_for(end)
         partition.watermark.advance(end)
-        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(waiting, 60)
         assert await committed(node) == b"".join(made[:count])
     await copied(node, *([bytes(one)] for one in stamped_behind(made, partition.log_end)))
     assert len(partition.watermark.boundaries) == 3, "those that were committed do not count"

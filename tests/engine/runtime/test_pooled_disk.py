@@ -144,14 +144,14 @@ def test_a_file_in_use_is_not_closed(inner):
 
     def stay(_: str) -> None:
         in_read.set()
-        assert may_end.wait(30)
+        assert may_end.wait(60)
 
     slow = FaultyDisk(inner.disk, [Rule("pread", times=None, act=stay)])
     pool = PooledDisk(slow, 1)
     handle = made(pool, "one")
     with ThreadPoolExecutor(1) as executor:
         read = executor.submit(pool.pread, handle, 4, 0)
-        assert in_read.wait(30)
+        assert in_read.wait(60)
         made(pool, "other")
         pool.close(handle)
         assert slow.count("close", "/d/one") == 0

@@ -194,7 +194,7 @@ async def test_partitions_leave_a_shard_that_never_rests(lives):
                 await asyncio.sleep(0)
 
         working = asyncio.ensure_future(busy())
-        await asyncio.wait_for(node.shard.close_partitions("t", [1]), 20)
+        await asyncio.wait_for(node.shard.close_partitions("t", [1]), 60)
         working.cancel()
         assert partition.log_end > 0
 

@@ -43,7 +43,7 @@ async def values_from(node, partition, offset=0) -> list[bytes]:
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -85,7 +85,7 @@ class Replica:
 
     async def is_shipped(self, end: int) -> None:
         """True if its own node knows that the store has everything below."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while self.tier.tiered_end(self.partition) < end:
                 await asyncio.sleep(0.005)
 
@@ -198,7 +198,7 @@ async def test_a_zombie_that_uploads_in_parallel_is_refused_and_leaves_no_trace(
     await b.is_shipped(24)
     await a.produce(6)
     await a.roll()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while "leader epoch 1 is over" not in ((await a.statistics()).last_error or ""):
             await asyncio.sleep(0.005)
     manifest = check_history(file_store, b, [(1, 0), (2, 12)])
@@ -264,7 +264,7 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     await a.shard.deletion.expire(a.partition)
     await a.shard.raise_log_start(a.partition, 12)
     a.tier.sealed(a.partition)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while load_newest(file_store, prefix_of(a)).log_start < 12:  # type: ignore[union-attr]
             await asyncio.sleep(0.005)
     a.follow()
@@ -274,7 +274,7 @@ async def test_a_new_leader_takes_over_the_log_start_that_the_store_has(pair, fi
     await b.is_shipped(27)
     await b.shard.deletion.expire(b.partition)
     b.tier.sealed(b.partition)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while b.partition.log.log_start < 12:
             await asyncio.sleep(0.005)
     assert await read_all(b) == [(at, b"%d" % at) for at in range(12, 27)]

@@ -79,7 +79,7 @@ async def test_a_failure_of_any_kind_is_reported_and_tried_again(
     source.local_log = fails_at_first  # type: ignore[method-assign]
     shipper = make(file_store, source)
     shipping = asyncio.ensure_future(shipper.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while shipper.statistics().shipped_segments < 2:
             await asyncio.sleep(0.001)
     shipping.cancel()
@@ -227,7 +227,7 @@ async def test_a_process_that_starts_or_stops_logs_nothing_for_each_partition(
     source.local_log = fails_once  # type: ignore[method-assign]
     shipper = make(file_store, source)
     shipping = asyncio.ensure_future(shipper.run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while shipper.statistics().shipped_segments < 1:
             await asyncio.sleep(0.001)
     shipping.cancel()

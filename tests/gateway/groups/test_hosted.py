@@ -53,7 +53,7 @@ async def test_a_defect_of_the_append_ends_all_waits():
     hosted = hosted_on(SimpleNamespace(append=append))
     sequence = configure(hosted)
     with pytest.raises(CoordinatorMoved):
-        await asyncio.wait_for(hosted.stored(sequence), 10)
+        await asyncio.wait_for(hosted.stored(sequence), 60)
 
 
 async def test_a_late_acknowledgement_ends_the_waits_and_not_the_coordinator():
@@ -63,12 +63,12 @@ async def test_a_late_acknowledgement_ends_the_waits_and_not_the_coordinator():
     await asyncio.sleep(0)  # the wait begins
     log.acknowledgements.put_nowait(AckTimeout("late"))
     with pytest.raises(CoordinatorMoved):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
     assert hosted.error is None
     sequence = configure(hosted, "another")
     for _ in range(2):
         log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(sequence), 10)
+    await asyncio.wait_for(hosted.stored(sequence), 60)
     assert len(log.batches) == 2
 
 
@@ -78,7 +78,7 @@ async def test_a_coordinator_appends_nothing_after_its_leadership():
     sequence = configure(hosted)
     leader.leader_epoch = 2
     with pytest.raises(CoordinatorMoved):
-        await asyncio.wait_for(hosted.stored(sequence), 10)
+        await asyncio.wait_for(hosted.stored(sequence), 60)
     assert log.batches == []
 
 
@@ -91,7 +91,7 @@ async def test_a_batch_has_complete_calls_and_a_bounded_size():
         call = CommitCall(group, None, 0, positions)
         _, sequence = hosted.decide(lambda core, now, source, call=call: core.commit(call, now, source))
         log.acknowledgements.put_nowait(None)
-    await asyncio.wait_for(hosted.stored(sequence), 10)
+    await asyncio.wait_for(hosted.stored(sequence), 60)
     counts = [len(list(record_batch.decode(batch))) for batch in log.batches]
     assert counts == [1002, 1002]
     assert all(len(batch) < BATCH_BYTES for batch in log.batches)
@@ -108,5 +108,5 @@ async def test_the_next_coordinator_can_wait_for_the_batch_under_way():
     await asyncio.sleep(0)
     assert not waiting.done()
     appended.set_result(None)
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
     log.acknowledgements.put_nowait(None)

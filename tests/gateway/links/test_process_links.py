@@ -69,7 +69,7 @@ def node(node_id: int, broker_epoch: int, *shards: OtherNode) -> NodeInfo:
 
 
 async def up(links: ProcessLinks, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(links.links()) != count:
             await asyncio.sleep(0.01)
 

@@ -55,7 +55,7 @@ async def test_one_connection_takes_answers_of_every_size(node: Node) -> None:
         assert connection.is_idle
         waiting = connection.send(request_for(number))
         assert not connection.is_idle
-        answer = await asyncio.wait_for(waiting, 10)
+        answer = await asyncio.wait_for(waiting, 60)
         assert answer.status == (200 if number else 401)
         assert answer.body == node.bodies[number]
     connection.close()
@@ -87,7 +87,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\n\r\n"
 async def test_an_answer_may_come_in_pieces(cut: int) -> None:
     answer = HEAD + b"hello"
     connection = await connected_to([answer[:cut], answer[cut:]], is_closed=False)
-    assert await asyncio.wait_for(connection.send(b"ask"), 10) == (200, b"hello")
+    assert await asyncio.wait_for(connection.send(b"ask"), 60) == (200, b"hello")
     connection.close()
 
 
@@ -107,13 +107,13 @@ async def test_an_answer_may_come_in_pieces(cut: int) -> None:
 async def test_what_is_no_whole_answer_ends_the_connection_with_an_error(sent: list[bytes]) -> None:
     connection = await connected_to(sent)
     with pytest.raises(OSError, match=r"no node writes|closed the connection|reset"):
-        await asyncio.wait_for(connection.send(b"ask"), 10)
+        await asyncio.wait_for(connection.send(b"ask"), 60)
     assert not connection.is_idle
 
 
 async def test_what_nobody_has_asked_for_ends_the_connection() -> None:
     connection = await connected_to([HEAD + b"hello"], is_closed=False, has_request=False)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while connection.is_idle:
             await asyncio.sleep(0.002)
 
@@ -121,8 +121,8 @@ async def test_what_nobody_has_asked_for_ends_the_connection() -> None:
 async def test_an_answer_that_nobody_waits_for_any_more_does_no_harm(node: Node) -> None:
     connection = await connected(node.port)
     connection.send(request_for(2)).cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not connection.is_idle:
             await asyncio.sleep(0.002)
-    assert (await asyncio.wait_for(connection.send(request_for(3)), 10)).body == node.bodies[3]
+    assert (await asyncio.wait_for(connection.send(request_for(3)), 60)).body == node.bodies[3]
     connection.close()

@@ -67,7 +67,7 @@ async def received(listener: InternalListener, *sent: bytes) -> bytes:
     for one in sent:
         writer.write(one)
         await asyncio.sleep(0.001)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         data = await reader.read()
     writer.close()
     return data
@@ -137,7 +137,7 @@ async def test_what_nobody_waits_for_any_more_is_given_up(listener: InternalList
     stays.write(request(b"b"))
     await asyncio.sleep(0.05)
     gone.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while answers.given_up < 1:
             await asyncio.sleep(0.005)
         await listener.close()

@@ -137,7 +137,7 @@ async def test_an_event_stream_outlasts_a_leader_that_was_replaced(topics, host,
         seen = b""
         while b'"value":3' not in seen:
             assert not stream.content.at_eof(), seen
-            seen += await asyncio.wait_for(stream.content.readany(), 20)
+            seen += await asyncio.wait_for(stream.content.readany(), 60)
         assert b"problem" not in seen
         assert b'"value":2' not in seen
         await cluster.members[1].node.drain()

@@ -137,7 +137,7 @@ async def exchange(place: tuple[str, int], request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*place)
     try:
         writer.write(request)
-        return await asyncio.wait_for(reader.read(), 20)
+        return await asyncio.wait_for(reader.read(), 60)
     finally:
         writer.close()
 
@@ -204,7 +204,7 @@ BARRIER = (
 async def until_committed(node: Node, topic: str) -> None:
     """Waits until readers see what is stored: an answer with acks=1 does not wait for that."""
     partition = node.shard.topics[topic].partitions[0]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while partition.high_watermark < partition.log_end:
             await asyncio.sleep(0.001)
 

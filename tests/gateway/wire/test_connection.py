@@ -66,7 +66,7 @@ class Served:
 
 
 async def until(is_so):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not is_so():
             await asyncio.sleep(0.001)
 
@@ -299,7 +299,7 @@ async def test_a_pipeline_in_pieces_of_any_size_is_answered_in_order(seed):
 
     sending = asyncio.ensure_future(send())
     got = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(got) < len(answers):
             head = await reader.readuntil(b"\r\n\r\n")
             got += await reader.readexactly(int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]))

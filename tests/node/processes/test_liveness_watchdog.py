@@ -17,7 +17,7 @@ from node.processes.liveness_watchdog import CHECKS, heartbeat, kill_if_silent
 
 SILENT_MS = 1000
 Answering = Callable[[Any, bytes], Awaitable[Answer]]
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 async def never(_: object, __: bytes) -> tuple[None, bytes]:

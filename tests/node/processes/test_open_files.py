@@ -38,7 +38,7 @@ def is_refused(answer) -> bool:
 
 async def until_tiered(gateway, end: int) -> None:
     partition = gateway.node.shard.partition("t", 0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await gateway.node.tier.statistics(partition)).tiered_end < end:
             await asyncio.sleep(0.02)
 

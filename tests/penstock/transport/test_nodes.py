@@ -123,7 +123,7 @@ async def test_producing_and_consuming_continue_at_another_node() -> None:
                 await server.close()
                 await producer.send_many("t", range(100, 200))
             got: list[int] = []
-            async with asyncio.timeout(10), consumer:
+            async with asyncio.timeout(60), consumer:
                 while len(got) < 200:
                     got += [record.json() for record in await consumer.poll()]
         assert got == list(range(200))

@@ -12,7 +12,7 @@ from replication.cluster.store_calls import StoreTimeout, with_store_timeout
 from replication.coordination.interface import CommitUnknown, Session, SessionLost, State
 
 SILENT_S = 0.05
-LONG_S = 30.0
+LONG_S = 60.0
 
 
 class ScriptedSession:

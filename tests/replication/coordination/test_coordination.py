@@ -22,7 +22,7 @@ from replication.coordination.interface import (
 from replication.coordination.latch import Latch
 from tests.replication.coordinations import Coordination, lost
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

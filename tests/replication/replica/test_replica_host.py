@@ -157,7 +157,7 @@ async def test_what_was_queued_when_leadership_ended_is_refused_for_certain(thre
 async def test_long_polls_are_woken_when_the_leader_changes(three: Hosts) -> None:
     poll = three[1].partition().watermark.polls.wait_for(1)
     three.elect(2)
-    assert await asyncio.wait_for(poll, 30) == 0
+    assert await asyncio.wait_for(poll, 60) == 0
 
 
 async def test_a_lost_session_ends_leading_before_anything_else(three: Hosts) -> None:

@@ -45,7 +45,7 @@ async def test_what_is_without_a_key_finds_the_new_partitions_too(new_topic):
     await topic.post_lines("1")
     await patch(topic, partitions=4)  # two for each of two shards: a shard prefers its own partitions
     used = set()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(used) < 2:
             answer = await topic.post_lines("2")
             used.add(answer.json["results"][0]["partition"])
@@ -58,7 +58,7 @@ async def test_records_of_a_new_partition_reach_the_store(new_topic):
     for number in range(3):
         await topic.post_lines("1", "2", to=number)
     await topic.roll()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             status = (await topic.gateway.send("GET", f"{topic.path}/tier")).json
             if [one["tiered_end"] for one in status["partitions"]] == [2, 2, 2]:

@@ -93,7 +93,7 @@ async def test_an_offset_below_the_log_start_is_410_with_the_bounds(new_topic):
     for _ in range(39):
         await topic.post(b"x" * 60_000, "text/plain", acks="1")
     await topic.post(b"x" * 60_000, "text/plain")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await topic.positions())["log_start"] == 0:
             await asyncio.sleep(0.1)
     positions = await topic.positions()

@@ -8,10 +8,11 @@ import pytest
 
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import in_process_only
+from tests.scenarios.long_polls import long_poll, until_long_polls
 
 JSON = {"Content-Type": "application/json"}
-LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
-PROMPT_S = 15.0
+LONG_MS = 60_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
+PROMPT_S = 45.0
 
 
 async def fetch_many(gateway, *wanted, **more):
@@ -24,26 +25,8 @@ def values(answer):
     return [[record["value"] for record in entry.get("records", ())] for entry in answer.json["partitions"]]
 
 
-async def until_waiting(gateway, polls=1):
-    async with asyncio.timeout(10):
-        while await gateway.metric("penstock_long_polls") < polls:
-            await asyncio.sleep(0.01)
-
-
 async def waiting(gateway, *wanted, **more):
-    before = await gateway.metric("penstock_long_polls")
-    poll = asyncio.create_task(fetch_many(gateway, *wanted, **{"wait_ms": LONG_MS, **more}))
-    async with asyncio.timeout(10):
-        while await gateway.metric("penstock_long_polls") <= before:
-            assert not poll.done(), poll.result()
-            await asyncio.sleep(0.01)
-    return poll
-
-
-async def long_polls_are(gateway, expected):
-    async with asyncio.timeout(10):
-        while await gateway.metric("penstock_long_polls") != expected:
-            await asyncio.sleep(0.02)
+    return await long_poll(gateway, fetch_many(gateway, *wanted, **{"wait_ms": LONG_MS, **more}))
 
 
 async def test_partitions_of_several_topics_are_read_in_the_order_asked_for(new_topic):
@@ -196,8 +179,7 @@ async def test_it_counts_as_one_long_poll(start_gateway):
     gateway = await start_gateway(long_polls_max=2)
     topic = await gateway.create("many", 20)
     everything = [(topic.name, number, 0) for number in range(20)]
-    polls = [asyncio.create_task(fetch_many(gateway, *everything, wait_ms=LONG_MS)) for _ in range(2)]
-    await until_waiting(gateway, 2)
+    polls = [await waiting(gateway, *everything) for _ in range(2)]
     refused = await fetch_many(gateway, *everything, wait_ms=LONG_MS)
     assert_problem(refused, "too_many_long_polls", limit=2)
     await topic.post_lines("1", to=13)
@@ -212,7 +194,7 @@ async def test_a_poll_whose_client_leaves_leaves_nothing_behind(start_gateway):
     polls = [await waiting(gateway, *((topic.name, number, 0) for number in range(10))) for _ in range(3)]
     for poll in polls:
         poll.cancel()
-    await long_polls_are(gateway, 0)
+    await until_long_polls(gateway, 0)
     await topic.post_lines("1", to=3)
     assert values(await fetch_many(gateway, (topic.name, 3, 0))) == [[1]]
 
@@ -224,8 +206,7 @@ async def test_partitions_that_are_waited_on_are_bounded_too(start_gateway):
     everything = [(topic.name, number, 0) for number in range(10)]
     poll = await waiting(gateway, *everything)
     assert_problem(await fetch_many(gateway, *everything, wait_ms=LONG_MS), "too_many_long_polls", limit=12)
-    narrow = asyncio.create_task(topic.fetch(offset=0, wait_ms=LONG_MS))
-    await until_waiting(gateway, 2)
+    narrow = await long_poll(gateway, topic.fetch(offset=0, wait_ms=LONG_MS))
     await topic.post_lines("1", to=0)
     assert (await poll).status == (await narrow).status == 200
 

@@ -68,12 +68,12 @@ async def test_max_records_counts_the_records_that_pass(orders):
 
 
 async def test_a_long_poll_waits_for_a_record_that_passes(orders):
-    poll = asyncio.create_task(orders.fetch(filter="value/n=99", offset=3, wait_ms=30_000))
+    poll = asyncio.create_task(orders.fetch(filter="value/n=99", offset=3, wait_ms=60_000))
     await asyncio.sleep(0.05)
     await orders.post_records({"value": {"n": 98}})
     assert not poll.done()
     await orders.post_records({"value": {"n": 99}})
-    answer = await asyncio.wait_for(poll, 15)
+    answer = await asyncio.wait_for(poll, 45)
     assert (numbers(answer.json["records"]), answer.json["next_offset"]) == ([99], 32)
 
 
@@ -107,10 +107,10 @@ async def test_a_fetch_of_many_partitions_filters_each(new_topic):
     assert [entry["next_offset"] for entry in answer.json["partitions"]] == [10, 10]
     none = await fetch(filter=["key=none"], wait_ms=50)
     assert [entry["next_offset"] for entry in none.json["partitions"]] == [10, 10]
-    poll = asyncio.create_task(fetch(filter=["key=new"], wait_ms=30_000))
+    poll = asyncio.create_task(fetch(filter=["key=new"], wait_ms=60_000))
     await asyncio.sleep(0.05)
     await two.post_records({"key": "old", "value": {"n": 1}}, {"key": "new", "value": {"n": 2}})
-    found = await asyncio.wait_for(poll, 15)
+    found = await asyncio.wait_for(poll, 45)
     assert [numbers(entry.get("records", [])) for entry in found.json["partitions"]] == [[], [2]]
 
 

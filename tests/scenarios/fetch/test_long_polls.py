@@ -7,26 +7,19 @@ import pytest
 
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import in_process_only, sharded_only
+from tests.scenarios.long_polls import long_poll, until_long_polls
 
-LONG_MS = 30_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
-PROMPT_S = 15.0
+LONG_MS = 60_000  # far longer than any wait here: a missed wakeup fails by seconds, not by milliseconds
+PROMPT_S = 45.0
 
 
 async def waiting(topic, **query):
     """Start a long poll at the end; returns once the node has it."""
-    before = await topic.gateway.metric("penstock_long_polls")
-    poll = asyncio.create_task(topic.fetch(**{"from": "latest", "wait_ms": LONG_MS, **query}))
-    async with asyncio.timeout(10):
-        while await topic.gateway.metric("penstock_long_polls") <= before:
-            assert not poll.done(), poll.result()
-            await asyncio.sleep(0.01)
-    return poll
+    return await long_poll(topic.gateway, topic.fetch(**{"from": "latest", "wait_ms": LONG_MS, **query}))
 
 
 async def long_polls_are(topic, expected):
-    async with asyncio.timeout(10):
-        while await topic.gateway.metric("penstock_long_polls") != expected:
-            await asyncio.sleep(0.02)
+    await until_long_polls(topic.gateway, expected)
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
@@ -138,7 +131,7 @@ async def test_long_polls_beyond_the_limit_get_retry_after(start_gateway):
 async def test_hundreds_of_long_polls_share_one_connection(topic):
     """HTTP/2: each is a stream, and the other streams continue."""
     polls = [asyncio.create_task(topic.fetch(**{"from": "latest", "wait_ms": LONG_MS})) for _ in range(300)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PROMPT_S):
         while await topic.gateway.metric("penstock_long_polls") < 300:
             await asyncio.sleep(0.05)
         await topic.post_lines('"news"')

@@ -56,8 +56,8 @@ async def topic_path(shared_process, new_name):
 def curl(url, protocol, *arguments):
     """Return exit code, version and status as curl reports them, and the body."""
     marker = "\n%{http_version} %{http_code}"
-    command = ["curl", "--silent", "--max-time", "30", protocol, "--write-out", marker, *arguments, url]
-    ended = subprocess.run(command, capture_output=True, timeout=40)
+    command = ["curl", "--silent", "--max-time", "60", protocol, "--write-out", marker, *arguments, url]
+    ended = subprocess.run(command, capture_output=True, timeout=70)
     body, _, written = ended.stdout.rpartition(b"\n")
     version, status = written.decode().split()
     return ended.returncode, version, int(status), body
@@ -137,7 +137,7 @@ def test_who_waits_for_100_continue_is_refused_before_it_has_sent_anything(share
     ]
     command += ["--header", "Expect: 100-continue", "--data-binary", f"@{larger_body}"]
     command += ["--write-out", "%{http_code} %{size_upload}", f"{shared_process.url}{topic_path}/records"]
-    assert subprocess.run(command, capture_output=True, timeout=40).stdout == b"413 0"
+    assert subprocess.run(command, capture_output=True, timeout=70).stdout == b"413 0"
 
 
 HUGE_BYTES = 200 * 2**20  # more than lingering_close_bytes_max
@@ -161,7 +161,7 @@ def test_a_body_larger_than_what_is_drained_is_answered_413(
 
 def test_a_body_announced_too_large_is_answered_before_any_of_it_is_sent(small_process):
     """The node reads nothing first: this client never sends a byte of its body."""
-    with socket.create_connection(("127.0.0.1", small_process.port), timeout=8) as connection:
+    with socket.create_connection(("127.0.0.1", small_process.port), timeout=60) as connection:
         head = f"POST /v1/topics/t/records HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {HUGE_BYTES}\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
@@ -170,7 +170,7 @@ def test_a_body_announced_too_large_is_answered_before_any_of_it_is_sent(small_p
 @pytest.mark.parametrize("size", [500_000, 4_000_000])
 def test_a_slow_sender_reads_its_refusal_and_keeps_the_connection(shared_process, size):
     """It reads nothing before it has sent everything, as many HTTP/1.1 libraries do."""
-    client = http.client.HTTPConnection("127.0.0.1", shared_process.port, timeout=10)
+    client = http.client.HTTPConnection("127.0.0.1", shared_process.port, timeout=60)
     client.putrequest("POST", "/v1/topics/no-such-topic/records")
     client.putheader("Content-Length", str(size))
     client.endheaders()

@@ -145,7 +145,7 @@ async def test_headers_over_http1_are_bounded_in_bytes_and_number(start_gateway)
 async def test_headers_over_http2_are_bounded(start_gateway):
     gateway = await start_gateway(header_bytes_max=16 * 1024)
     client = await Http2Client.open("127.0.0.1", gateway.port)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         try:
             status, _, _ = await client.request("GET", "/healthz", {"x": "x" * 8_000}, b"")
             assert status == 200
@@ -162,11 +162,11 @@ async def test_streams_of_a_connection_are_limited_and_further_ones_are_retryabl
     gateway = await start_gateway(http2_streams_max=3)
     topic = await gateway.create("streams")
     client = await Http2Client.open("127.0.0.1", gateway.port)
-    path = f"{topic.path}/partitions/0/records?offset=0&wait_ms=20000"
+    path = f"{topic.path}/partitions/0/records?offset=0&wait_ms=60000"
     try:
         waiting = [client.begin("GET", path, {}, is_whole=True)[1] for _ in range(3)]
         refused = client.begin("GET", path, {}, is_whole=True)[1]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             with pytest.raises(ConnectionResetError, match=ErrorCodes.REFUSED_STREAM.name):
                 await refused.answered
             assert (await topic.post(b"x")).status == 200
@@ -186,7 +186,7 @@ async def test_connections_past_the_bound_wait_until_one_leaves(start_gateway):
     assert not late, "sixteen are open, with the one of this test"
     for _, writer in held[:2]:
         writer.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await answer).startswith(b"HTTP/1.1 200 ")
     for _, writer in held[2:]:
         writer.close()
@@ -205,7 +205,7 @@ async def test_bodies_under_way_are_bounded_in_total_and_reads_continue(start_ga
     gateway = await start_gateway(request_bytes_in_flight_max=4 * MIB, **settings)
     topic = await gateway.create("held")
     clients = [await hold(gateway, topic, 1_300_000) for _ in range(3)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await gateway.metric("penstock_request_bytes_in_flight") < 3 * 1_300_000:
             await asyncio.sleep(0.02)
     refused = await topic.post(b"x" * 900_000, "text/plain")
@@ -235,7 +235,7 @@ async def test_bodies_under_way_are_bounded_on_one_connection(start_gateway):
         for number in range(3):
             client.send_part(1 + 2 * number, b"x" * 16_384)
         await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         done, _ = await asyncio.wait([s.answered for s in streams], return_when=asyncio.FIRST_COMPLETED)
     assert len(done) == 1
     assert [(":status", "429") in stream.headers for stream in streams].count(True) == 1
@@ -254,7 +254,7 @@ async def hold(gateway, topic, size):
 
 async def until(request, status):
     """Poll until this is the answer; a node that never gives it fails the test."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (answer := await request()).status != status:
             await asyncio.sleep(0.02)
     return answer

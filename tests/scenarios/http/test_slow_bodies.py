@@ -58,7 +58,7 @@ async def test_a_stream_without_its_body_gets_408_and_its_connection_stays_open(
     headers = {} if announced is None else {"content-length": str(announced)}
     stream_id, stream = gateway.client.begin("POST", f"{topic.path}/records", headers, is_whole=False)
     gateway.client.send_part(stream_id, b"12345")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await stream.answered
     assert (":status", "408") in stream.headers
     assert (await topic.post(b"whole", "text/plain")).status == 200
@@ -71,7 +71,7 @@ async def test_a_trickle_does_not_extend_the_timeout(topic):
     writer.write(request_head("POST", f"{topic.path}/records", "Transfer-Encoding: chunked"))
     trickling = asyncio.create_task(trickle(writer))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answer = await reader.read()
     finally:
         trickling.cancel()
@@ -96,7 +96,7 @@ async def test_a_large_body_that_arrives_steadily_may_take_longer(start_gateway)
     for _ in range(15):
         writer.write(b"x" * 100_000)
         await asyncio.sleep(2 * TIMEOUT_MS / 1000 / 15)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     assert answer.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 413 ")), answer
@@ -104,12 +104,14 @@ async def test_a_large_body_that_arrives_steadily_may_take_longer(start_gateway)
 
 @http2_only
 async def test_an_incomplete_request_head_is_disconnected(start_gateway):
-    gateway = await start_gateway(header_read_timeout_ms=300)
+    gateway = await start_gateway(header_read_timeout_ms=1500)
     assert (await gateway.send("GET", "/healthz")).status == 200
+    clients = []
     for head in (b"POST / HT", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"GET / HTTP/1.1\r\nA: "):
-        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-        writer.write(head)
-        async with asyncio.timeout(20):
-            assert await reader.read() == b"", head
+        clients.append(await asyncio.open_connection("127.0.0.1", gateway.port))
+        clients[-1][1].write(head)
+    for reader, writer in clients:
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
         writer.close()
     assert (await gateway.send("GET", "/healthz")).status == 200, "a connection that has had a request stays open"

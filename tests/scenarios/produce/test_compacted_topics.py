@@ -65,7 +65,7 @@ async def test_the_last_record_of_each_key_is_left_for_every_reader(table):
         await table.post_records(*({"key": f"k{at}", "value": number} for at in range(4)))
     await table.roll()
     await table.post_records({"key": "k0", "value": None})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await table.describe())["partitions"][0]["size_bytes"] > 1000:
             await asyncio.sleep(0.05)
     expected = [("k0", 29, 116), ("k1", 29, 117), ("k2", 29, 118), ("k3", 29, 119)]

@@ -99,7 +99,7 @@ def test_follow_prints_what_comes_and_stops_at_the_count(on_node: Run, node_url:
     time.sleep(0.2)
     on_node("produce", "followed", lines_file)
     on_node("produce", "followed", lines_file)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, b"")
     assert out == (lines_file.read_bytes() * 2)[: len(out)]
     assert out.count(b"\n") == 1500
@@ -115,8 +115,8 @@ def test_slow_input_is_passed_on_at_once(on_node: Run, node_url: str) -> None:
         writer.stdin.write(b"%d\n" % n)
         writer.stdin.flush()
         assert reader.stdout.readline() == b"%d\n" % n
-    writer.communicate(timeout=20)
-    reader.communicate(timeout=20)
+    writer.communicate(timeout=60)
+    reader.communicate(timeout=60)
     assert (writer.returncode, reader.returncode) == (0, 0)
 
 
