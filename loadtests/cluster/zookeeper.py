@@ -13,7 +13,7 @@ import weakref
 from pathlib import Path
 
 JAR = Path("/usr/share/java/zookeeper.jar")
-START_S = 60  # generous, for a busy machine
+START_S = 120  # generous, for a busy machine
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 
 
@@ -82,7 +82,7 @@ class Zookeeper:
 
     def send_command(self, word: bytes) -> bytes:
         """Send a four-letter word; `dump` lists the ephemeral nodes. Raises OSError."""
-        with socket.create_connection((self._host, self.port), 1) as connection:
+        with socket.create_connection((self._host, self.port), 5) as connection:
             connection.sendall(word)
             pieces = []
             while piece := connection.recv(65536):

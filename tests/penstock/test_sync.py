@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ClientClosed, ConnectionFailed, ProblemError
 from penstock.sync import Client
-from tests.penstock.conftest import QUICK
+from tests.penstock.conftest import NOBODY, QUICK
 from tests.penstock.fake_node import FakeNode
 
 
@@ -114,11 +114,11 @@ def test_many_threads_may_send(url: str, fake: FakeNode) -> None:
         assert mine == [b"[%d,%d]" % (name, n) for n in range(500)]
 
 
-def test_a_closed_client_says_so(url: str, unused_tcp_port: int) -> None:
+def test_a_closed_client_says_so(url: str) -> None:
     client = Client(url)
     client.close()
     client.close()
     with pytest.raises(ClientClosed):
         client.list_topics()
-    with Client(f"http://127.0.0.1:{unused_tcp_port}") as client, pytest.raises(ConnectionFailed):
+    with Client(NOBODY) as client, pytest.raises(ConnectionFailed):
         client.cluster()

@@ -7,11 +7,12 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
 from engine.runtime.disk import RealDisk
 from loadtests.cluster.zookeeper import START_S
@@ -58,14 +59,22 @@ class Zookeeper(Coordination):
         return session
 
     async def expire(self, session: Session) -> None:
-        """Have ZooKeeper expire it: a second client takes over the session and closes it."""
+        """Have ZooKeeper expire it: a second client takes over the session and closes it.
+
+        The first one reconnects at once. On a busy machine it may have its session back before the close: then again.
+        """
         assert isinstance(session, ZookeeperSession)
-        await asyncio.to_thread(self._take_over, session._client.client_id)
-        await asyncio.wait_for(lost(session), START_S)
+        client_id = session._client.client_id
+        async with asyncio.timeout(START_S):
+            while session.state is not State.LOST:
+                await asyncio.to_thread(self._take_over, client_id)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(lost(session), 1)
 
     def _take_over(self, client_id: tuple[int, bytes]) -> None:
         usurper = KazooClient(self._address.hosts, client_id=client_id, timeout=SESSION_TIMEOUT_MS / 1000)
-        usurper.start(START_S)
+        with suppress(KazooTimeoutError):  # `start` raises it too if the connection is lost as soon as it is there
+            usurper.start(START_S)
         usurper.stop()
         usurper.close()
 

@@ -101,7 +101,7 @@ def test_the_health_check_of_a_container_works_under_tls(node, variables):
 
 def test_a_handshake_that_does_not_end_is_cut_off(certificate, tmp_path):
     cert, key = certificate
-    with running_process(tmp_path, tls_cert=cert, tls_key=key, header_read_timeout_ms=300) as process:
+    with running_process(tmp_path, tls_cert=cert, tls_key=key, header_read_timeout_ms=1000) as process:
         for said in (b"", b"\x16\x03\x01\x02\x00"):
             with socket.create_connection(("127.0.0.1", process.port), timeout=60) as connection:
                 connection.sendall(said)

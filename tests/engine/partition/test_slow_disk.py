@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-import time
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 
@@ -18,9 +17,9 @@ from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
+from tests.waiting import LIMIT_S, until
 
-STALL_S = 0.6
-LAG_S_MAX = 0.3  # half a stall: a busy machine delays less than the disk does
+TURNS = 20
 
 
 class Writes(FaultyDisk):
@@ -55,37 +54,32 @@ async def quick(tmp_path, clock):
 LOOP, THREAD = threading.main_thread().name, "penstock-writer"
 
 
-@asynccontextmanager
-async def loop_lag():
-    """Return the longest delay of a task that sleeps for 5 ms at a time."""
-    lags: list[float] = [0.0]
-
-    async def watch() -> None:
-        while True:
-            before = time.perf_counter()
-            await asyncio.sleep(0.005)
-            lags.append(time.perf_counter() - before - 0.005)
-
-    watching = asyncio.create_task(watch())
-    try:
-        yield lags
-    finally:
-        watching.cancel()
-
-
 async def test_a_stalled_fsync_or_write_does_not_stop_the_loop(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         await node.shard.create_topic("t", 2, 1, {})
+        leader = node.leaders["t", 0]
         for operation in ("fdatasync", "pwritev"):
-            disk.rules = [Rule(operation, ".log", delay_s=STALL_S)]
-            async with loop_lag() as lags:
-                started = time.perf_counter()
-                leader = node.leaders["t", 0]
-                await leader.produce(batch.encode_values([b"1"], 5), Acks.ALL, 20_000)
-                assert time.perf_counter() - started >= STALL_S, "the disk was waited for"
-            assert len(lags) > 20
-            assert max(lags) < LAG_S_MAX
+            goes_on = threading.Event()
+            disk.rules = [Rule(operation, ".log", act=held_by(goes_on))]
+            stalled = asyncio.ensure_future(leader.produce(batch.encode_values([b"1"], 5), Acks.ALL, 60_000))
+            await until(lambda: disk.rules[0].matched)
+            for _ in range(TURNS):
+                await asyncio.sleep(0.001)
+            assert not stalled.done(), "the disk is waited for"
+            goes_on.set()
+            await stalled
+
+
+def held_by(goes_on: threading.Event) -> Callable[[str], None]:
+    """Stall a call of the disk until then. In the thread of the loop it would stall the loop too."""
+    main = threading.get_ident()
+
+    def act(_: str) -> None:
+        assert threading.get_ident() != main
+        goes_on.wait(LIMIT_S)
+
+    return act
 
 
 async def test_reads_from_memory_continue_while_the_disk_stalls(tmp_path, clock):
@@ -94,12 +88,14 @@ async def test_reads_from_memory_continue_while_the_disk_stalls(tmp_path, clock)
         await node.shard.create_topic("t", 1, 1, {})
         leader, partition = node.leaders["t", 0], node.shard.partition("t", 0)
         await leader.produce(batch.encode_values([b"1"], 5), Acks.ALL, 20_000)
-        disk.rules = [Rule("fdatasync", ".log", delay_s=STALL_S)]
-        stalled = asyncio.ensure_future(leader.produce(batch.encode_values([b"2"], 5), Acks.ALL, 20_000))
-        await asyncio.sleep(0.05)
+        goes_on = threading.Event()
+        disk.rules = [Rule("fdatasync", ".log", act=held_by(goes_on))]
+        stalled = asyncio.ensure_future(leader.produce(batch.encode_values([b"2"], 5), Acks.ALL, 60_000))
+        await until(lambda: disk.rules[0].matched)
         chunk = await node.shard.reader.read(partition, 0, 1000)
         assert [record.value for record in batch.decode(chunk.data)] == [b"1"]
         assert not stalled.done()
+        goes_on.set()
         assert await stalled == Appended(1, 1)
 
 
@@ -107,12 +103,14 @@ async def test_other_replicas_copy_what_is_written_while_it_is_synced(tmp_path, 
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         await node.shard.create_topic("t", 2, 1, {})
-        disk.rules = [Rule("fdatasync", ".log", delay_s=STALL_S)]
+        goes_on = threading.Event()
+        disk.rules = [Rule("fdatasync", ".log", act=held_by(goes_on))]
         for number, is_replicated in enumerate((True, False)):
             partition = node.shard.partition("t", number)
             partition.is_replicated = is_replicated
             await node.shard.committer.append(partition, batch.encode_values([b"1"], 5), wants_sync=True)
             assert (partition.log_end, partition.durable_end) == (1, 0 if is_replicated else 1)
+            goes_on.set()
             await node.shard.committer.drained()
             assert partition.durable_end == 1
 

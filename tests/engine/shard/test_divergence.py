@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.engine.conftest import running_node
 from tests.engine.crash.inline_node import inline_node
 from tests.engine.crash.power_loss import check_story
 from tests.engine.crash.teller import HandClock
+from tests.waiting import LIMIT_S, until
 
 LETTERS = "abcdefghij"  # one batch of two records for each letter
 
@@ -177,7 +179,11 @@ async def test_a_cut_waits_for_the_group_under_way_refuses_what_is_queued_and_ho
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await grown(node)
-        disk.rules = [Rule("pwritev", ".log", delay_s=0.1), Rule("truncate", ".log", delay_s=0.1)]
+        written, cut_off = threading.Event(), threading.Event()
+        disk.rules = [
+            Rule("pwritev", ".log", act=lambda _: written.wait(LIMIT_S)),
+            Rule("truncate", ".log", act=lambda _: cut_off.wait(LIMIT_S)),
+        ]
         under_way = asyncio.ensure_future(copy(node.shard, "k", 20))
         await until(lambda: disk.rules[0].matched)
         cut = asyncio.ensure_future(node.shard.truncate(partition, 20))
@@ -185,6 +191,8 @@ async def test_a_cut_waits_for_the_group_under_way_refuses_what_is_queued_and_ho
             asyncio.ensure_future(copy(node.shard, "l", 22)),
             node.leaders["t", 0].append(batch("l"), Acks.LEADER),
         ]
+        await asyncio.sleep(0.01)
+        written.set()
         assert await under_way == 22
         assert [type(error) for error in await asyncio.gather(*refused, return_exceptions=True)] == [
             LogTruncated,
@@ -192,15 +200,12 @@ async def test_a_cut_waits_for_the_group_under_way_refuses_what_is_queued_and_ho
         ]
         await until(lambda: disk.rules[1].matched)
         later = asyncio.ensure_future(copy(node.shard, "z", 20, 5))
+        await asyncio.sleep(0.01)
+        cut_off.set()
         await cut
         assert await later == 22
         assert values(partition) == "".join(2 * letter for letter in LETTERS) + "zz"
     assert node.shard.committer.queued_bytes == 0
-
-
-async def until(condition) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
 
 
 async def test_a_cancel_gives_up_the_wait_and_not_the_cut(tmp_path, clock):
@@ -220,7 +225,11 @@ async def test_reads_of_what_is_committed_continue_while_the_log_is_cut(tmp_path
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await grown(node)
         await node.shard.reader.read_uncommitted(partition, 0, 1 << 20)
-        disk.rules = [Rule("truncate", ".log", delay_s=0.05), Rule("unlink", ".log", delay_s=0.05)]
+        read_twice = threading.Event()
+        disk.rules = [
+            Rule("truncate", ".log", act=lambda _: read_twice.wait(LIMIT_S)),
+            Rule("unlink", ".log", delay_s=0.05),
+        ]
         cut = asyncio.ensure_future(node.shard.truncate(partition, 10))
         reads = 0
         while not cut.done():
@@ -228,6 +237,8 @@ async def test_reads_of_what_is_committed_continue_while_the_log_is_cut(tmp_path
                 chunk = await node.shard.reader.read(partition, offset, 1)
                 assert record_batch.read_header(chunk.data).base_offset == offset - offset % 2
             reads += 1
+            if reads > 1:
+                read_twice.set()
             await asyncio.sleep(0)
         await cut
         assert reads > 1

@@ -68,16 +68,16 @@ async def node() -> AsyncIterator[Node]:
 @pytest.mark.parametrize("size", [0, 70_000, 3_000_000])
 async def test_arguments_and_payload_come_back_as_they_went(node: Node, size: int) -> None:
     caller = node.caller()
-    link = await caller.connected(5)
-    assert await link.call("echo", [1, "a"], b"x" * size, timeout_s=5) == ([1, "a"], b"x" * size)
+    link = await caller.connected(60)
+    assert await link.call("echo", [1, "a"], b"x" * size, timeout_s=60) == ([1, "a"], b"x" * size)
     with pytest.raises(RemoteFailure, match="there is no topic"):
-        await link.call("refuse", None, timeout_s=5)
+        await link.call("refuse", None, timeout_s=60)
     caller.close()
 
 
 async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(node: Node) -> None:
     caller = node.caller()
-    link = await caller.connected(5)
+    link = await caller.connected(60)
     replies = await asyncio.gather(*[link.begin("echo", n, b"x" * (n % 7) * 1000) for n in range(100)])
     assert [number for number, _ in replies] == list(range(100))
     caller.close()
@@ -140,14 +140,14 @@ async def test_what_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_a_listener_that_closes_ends_its_calls_and_the_link_is_made_again_with_the_next(node: Node) -> None:
     caller = node.caller()
-    call = (await caller.connected(5)).begin("stay", None)
-    await (await caller.connected(5)).call("echo", 1, timeout_s=5)
+    call = (await caller.connected(60)).begin("stay", None)
+    await (await caller.connected(60)).call("echo", 1, timeout_s=60)
     await node.listener.close()
     with pytest.raises(LinkLost):
         await call
     again = Node(node.port)
     await again.listener.open("127.0.0.1", again.port)
-    assert await (await caller.connected(10)).call("echo", 2, timeout_s=5) == (2, b"")
+    assert await (await caller.connected(60)).call("echo", 2, timeout_s=60) == (2, b"")
     caller.close()
     await again.listener.close()
 

@@ -65,7 +65,7 @@ async def caller(other: Peer, tmp_path: Path) -> AsyncIterator[LinkClient]:
     server = await listen(path, {**handlers, "typed": handler(Typed, other.echo)})
     caller = LinkClient(path)
     caller.connect()
-    await caller.connected(5)
+    await caller.connected(60)
     yield caller
     caller.close()
     server.close()
@@ -74,7 +74,7 @@ async def caller(other: Peer, tmp_path: Path) -> AsyncIterator[LinkClient]:
 @pytest.mark.parametrize("size", [0, 1, 70_000, 3_000_000])
 async def test_arguments_and_payload_come_back_as_they_went(caller: LinkClient, size: int) -> None:
     payload = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-    reply = await caller.link().call("echo", ["a", 1, None, {"b": 2}], payload, timeout_s=5)
+    reply = await caller.link().call("echo", ["a", 1, None, {"b": 2}], payload, timeout_s=60)
     assert reply == (["a", 1, None, {"b": 2}], payload)
 
 
@@ -88,27 +88,27 @@ async def test_calls_reach_the_other_side_in_the_order_in_which_they_were_begun(
 
 async def test_a_slow_reply_delays_no_other(caller: LinkClient, other: Peer) -> None:
     slow = caller.link().begin("wait", None)
-    assert await caller.link().call("echo", 1, timeout_s=5) == (1, b"")
+    assert await caller.link().call("echo", 1, timeout_s=60) == (1, b"")
     other.released.set()
     assert await slow == ("done", b"")
 
 
 async def test_an_error_keeps_its_code_its_members_and_what_it_says_of_side_effects(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure) as failure:
-        await caller.link().call("refuse", None, timeout_s=5)
+        await caller.link().call("refuse", None, timeout_s=60)
     problem = from_engine(failure.value)
     assert (problem.code, problem.status, problem.members["topic"]) == ("unknown_topic", 404, "t")
 
 
 async def test_a_problem_comes_back_as_one(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure) as failure:
-        await caller.link().call("object", None, timeout_s=5)
+        await caller.link().call("object", None, timeout_s=60)
     assert (failure.value.code, failure.value.retryable) == ("overloaded", True)
 
 
 async def test_a_bug_of_the_other_process_is_reported_without_its_message(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure) as failure:
-        await caller.link().call("break_down", None, timeout_s=5)
+        await caller.link().call("break_down", None, timeout_s=60)
     assert failure.value.code == "internal"
     assert "ZeroDivision" not in str(failure.value)
 
@@ -117,23 +117,23 @@ async def test_malformed_arguments_are_an_error_of_the_link_and_reach_no_handler
     caller: LinkClient, other: Peer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(RemoteFailure, match=r"the arguments of the call typed are malformed: .*\$\[1\]") as failure:
-        await caller.link().call("typed", ["a", "b"], timeout_s=5)
+        await caller.link().call("typed", ["a", "b"], timeout_s=60)
     assert (failure.value.code, failure.value.no_side_effects) == ("internal", True)
     assert [(record.message, record.exc_info) for record in caplog.records] == [
         ("a call of another process was rejected", None)
     ]
     assert other.received == []
-    assert await caller.link().call("typed", ["a", 1], timeout_s=5) == (["a", 1], b"")
+    assert await caller.link().call("typed", ["a", 1], timeout_s=60) == (["a", 1], b"")
 
 
 async def test_a_call_that_this_version_does_not_know_is_an_error_of_the_link(caller: LinkClient) -> None:
     with pytest.raises(RemoteFailure, match="does not know the call of_a_newer_version"):
-        await caller.link().call("of_a_newer_version", None, timeout_s=5)
+        await caller.link().call("of_a_newer_version", None, timeout_s=60)
 
 
 async def test_a_caller_that_leaves_ends_the_work(caller: LinkClient, other: Peer) -> None:
     call = caller.link().begin("wait", None)
-    await caller.link().call("echo", None, timeout_s=5)
+    await caller.link().call("echo", None, timeout_s=60)
     call.cancel()
     await asyncio.wait_for(other.cancelled.wait(), 60)
 
@@ -150,7 +150,7 @@ async def test_a_lost_link_ends_its_calls_and_is_made_again(caller: LinkClient) 
     link.close()
     with pytest.raises(LinkLost):
         await call
-    assert await (await caller.connected(5)).call("echo", 1, timeout_s=5) == (1, b"")
+    assert await (await caller.connected(60)).call("echo", 1, timeout_s=60) == (1, b"")
 
 
 async def test_bytes_under_way_are_bounded(caller: LinkClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ async def test_bytes_under_way_are_bounded(caller: LinkClient, monkeypatch: pyte
         link.begin("echo", None, b"x" * 200)
     await first
     assert link.bytes_in_flight == 0
-    await link.call("echo", None, b"x" * 200, timeout_s=5)
+    await link.call("echo", None, b"x" * 200, timeout_s=60)
 
 
 async def test_a_link_that_is_down_refuses_at_once(tmp_path: Path) -> None:

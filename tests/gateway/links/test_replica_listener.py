@@ -17,6 +17,7 @@ from gateway.links.internal_link import FETCH_PATH, Credentials
 from gateway.links.internal_listener import InternalListener
 from gateway.links.replica_exchange import ReplicaExchanges
 from replication.replica.fetcher import PeerUnreachable
+from tests.waiting import until
 
 OURS = Credentials("cluster-1", "a secret")
 HEADERS = "".join(f"{name}: {value}\r\n" for name, value in OURS.headers().items())
@@ -27,9 +28,10 @@ class Answers:
 
     def __init__(self) -> None:
         self.hold: asyncio.Event | None = None
-        self.given_up = 0
+        self.begun = self.given_up = 0
 
     async def __call__(self, body: bytes) -> list[bytes | memoryview]:
+        self.begun += 1
         if body == b"nonsense":
             raise Invalid("this is not a fetch")
         if body == b"bug":
@@ -135,7 +137,7 @@ async def test_what_nobody_waits_for_any_more_is_given_up(listener: InternalList
     gone.write(request(b"a"))
     _, stays = await asyncio.open_connection("127.0.0.1", listener.port)
     stays.write(request(b"b"))
-    await asyncio.sleep(0.05)
+    await until(lambda: answers.begun == 2)
     gone.close()
     async with asyncio.timeout(60):
         while answers.given_up < 1:

@@ -102,8 +102,8 @@ async def test_a_produce_whose_link_is_lost_is_in_doubt_unless_the_leader_would_
     topics = await cluster.create("t", leader=2)
     partition = cluster.members[2].partition("t")
     leader = cluster.members[2].leader("t")
-    plain = lambda: topics[1].post_lines("1", timeout_ms=5000)  # noqa: E731
-    keyed = lambda: topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=5000)  # noqa: E731
+    plain = lambda: topics[1].post_lines("1", timeout_ms=60000)  # noqa: E731
+    keyed = lambda: topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=60000)  # noqa: E731
     real = leader.acknowledged
     outcomes = []
     for send in (plain, keyed):
@@ -136,7 +136,7 @@ async def test_a_doubt_is_not_answered_with_a_refusal(cluster):
         await asyncio.Event().wait()
 
     leader.acknowledged = never
-    sent = asyncio.ensure_future(topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=1500))
+    sent = asyncio.ensure_future(topics[1].post(b"1\n", NDJSON, {"Idempotency-Key": "k"}, timeout_ms=4000))
     await reached.wait()
     cluster.world.lead(0, None)
     cluster.members[1].callers[2].link().close()

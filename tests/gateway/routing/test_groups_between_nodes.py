@@ -43,14 +43,19 @@ async def test_any_node_takes_the_polls_of_a_group(tmp_path: Path) -> None:
 
 async def test_a_poll_that_waits_at_another_node_takes_over_an_assignment(tmp_path: Path) -> None:
     async with several_nodes(tmp_path, groups_partitions=1) as cluster:
-        await cluster.create("t", 2, leader=1)
+        topics = await cluster.create("t", 2, leader=1)
         await with_groups(cluster, leader=2)
         one, two = (GroupClient(cluster.members[number].gateway, "g") for number in (1, 2))
         await one.polled("a", topics=["t"])
-        waiting = asyncio.ensure_future(one.polled("a", wait_ms=500))
+        waiting = asyncio.ensure_future(one.polled("a", wait_ms=60_000))
         await asyncio.sleep(0.05)
-        assert (await two.polled("b", topics=["t"], wait_ms=300))["assigned"] == 1
-        assert (await waiting)["assigned"] == 1
+        joining = asyncio.ensure_future(two.polled("b", topics=["t"], wait_ms=60_000))
+        async with asyncio.timeout(45):
+            while {one["member_id"] for one in (await two.describe())["partitions"]} != {"a", "b"}:
+                await asyncio.sleep(0.01)
+            for partition in range(2):
+                await topics[1].post_lines("1", partition=partition)
+            assert [one["assigned"] for one in await asyncio.gather(waiting, joining)] == [1, 1]
 
 
 async def test_a_coordinator_that_was_replaced_answers_nothing_from_its_memory(tmp_path: Path) -> None:
@@ -60,7 +65,7 @@ async def test_a_coordinator_that_was_replaced_answers_nothing_from_its_memory(t
         await with_groups(cluster, leader=2)
         one = GroupClient(cluster.members[1].gateway, "g")
         await one.polled("a", topics=["t"])
-        waiting = asyncio.ensure_future(one.poll("a", wait_ms=5_000))
+        waiting = asyncio.ensure_future(one.poll("a", wait_ms=60_000))
         await asyncio.sleep(0.05)
         cluster.world.lead(0, 1)
         assert problem(await one.send("GET")) == (404, "unknown_group")

@@ -40,7 +40,7 @@ async def supervised(tmp_path: Path, agent: ClusterAgent, shards: int = 1) -> As
         member._agent, member._processes = agent, NoProcesses()
         server = await listen(str(tmp_path / "supervisor"), member.handlers())
         supervisor = LinkClient(str(tmp_path / "supervisor"))
-        yield member, await supervisor.connected(10.0)
+        yield member, await supervisor.connected(60)
         supervisor.close()
         server.close()
 

@@ -8,10 +8,8 @@ from typing import Any
 
 from penstock.admin.topics import TopicPartitions
 from penstock.aio import Client
-from tests.penstock.conftest import QUICK
+from tests.penstock.conftest import NOBODY, QUICK
 from tests.penstock.fake_node import FakeNode, FakePartition, Stored
-
-NOBODY = "http://127.0.0.1:1"
 
 
 async def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> None:

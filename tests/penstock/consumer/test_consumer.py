@@ -10,6 +10,7 @@ from aiohttp import web
 
 from penstock import Client, ClientClosed, ClientError, ConnectionFailed, ProblemError, Record, UndecodableBatch
 from penstock.records import decode_records
+from tests.penstock.conftest import NOBODY
 from tests.penstock.fake_node import FakeNode, FakePartition, Stored, answering, problem, reset
 from tests.waiting import until
 
@@ -155,8 +156,8 @@ async def test_retryable_failures_are_retried(client: Client, fake: FakeNode) ->
     assert len(await read_all(client)) == 3
 
 
-async def test_gives_up_when_the_node_stays_away(unused_tcp_port: int) -> None:
-    async with Client(f"http://127.0.0.1:{unused_tcp_port}") as client:
+async def test_gives_up_when_the_node_stays_away() -> None:
+    async with Client(NOBODY) as client:
         with pytest.raises(ConnectionFailed):
             await client.consume("t", unreachable_timeout_ms=0).poll()
 

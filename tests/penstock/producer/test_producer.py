@@ -18,6 +18,7 @@ from penstock import (
     RecordPosition,
 )
 from penstock.producer.partitioners import partition_of_key
+from tests.penstock.conftest import NOBODY
 from tests.penstock.fake_node import NOW_MS, FakeNode, answering, problem, reset
 from tests.waiting import pass_time, until
 
@@ -287,8 +288,8 @@ async def test_abort_fails_what_is_not_acknowledged(client: Client, fake: FakeNo
         await producer.send("t", 3)
 
 
-async def test_a_node_that_is_not_there_is_no_side_effect(unused_tcp_port: int) -> None:
-    async with Client(f"http://127.0.0.1:{unused_tcp_port}") as client:
+async def test_a_node_that_is_not_there_is_no_side_effect() -> None:
+    async with Client(NOBODY) as client:
         with pytest.raises(ConnectionFailed) as caught:
             await client.list_topics()
     assert caught.value.no_side_effects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -14,8 +15,8 @@ from replication.replica.acks import Acks
 from replication.replica.standalone import StandaloneReplicas
 from tests.engine.conftest import HandClock, running_node
 from tests.replication.hosts import batch_of
+from tests.waiting import LIMIT_S
 
-STALL_S = 0.5  # of a sync
 WAIT_MS = 20_000
 
 
@@ -25,11 +26,13 @@ async def test_with_durability_group_the_sync_commits(tmp_path):
     async with running_node(tmp_path / "data", HandClock(), disk) as node:
         await node.shard.create_topic("t", 1, 1, {})
         partition, leader = node.shard.partition("t", 0), node.leaders["t", 0]
-        disk.rules = [Rule("fdatasync", ".log", delay_s=STALL_S)]
+        goes_on = threading.Event()
+        disk.rules = [Rule("fdatasync", ".log", act=lambda _: goes_on.wait(LIMIT_S))]
         synced = asyncio.ensure_future(leader.produce(batch_of(b"a"), Acks.ALL, WAIT_MS))
         assert (await leader.produce(batch_of(b"b"), Acks.LEADER, WAIT_MS)).base_offset in (0, 1)
         assert (partition.log_end, partition.durable_end, partition.high_watermark) == (2, 0, 0)
         assert not synced.done()
+        goes_on.set()
         await synced
         assert (partition.durable_end, partition.high_watermark) == (2, 2)
 
@@ -47,11 +50,13 @@ async def test_an_acknowledgement_that_takes_too_long_ends_with_an_error_and_the
     async with running_node(tmp_path / "data", HandClock(), disk) as node:
         await node.shard.create_topic("t", 1, 1, {})
         partition, leader = node.shard.partition("t", 0), node.leaders["t", 0]
-        disk.rules = [Rule("fdatasync", ".log", delay_s=STALL_S)]
+        goes_on = threading.Event()
+        disk.rules = [Rule("fdatasync", ".log", act=lambda _: goes_on.wait(LIMIT_S))]
         others = leader.append(batch_of(b"a"), Acks.LEADER)  # the group is answered early
         with pytest.raises(AckTimeout):
             await leader.produce(batch_of(b"b"), Acks.ALL, 50)
         assert (await others).base_offset == 0
+        goes_on.set()
         await node.shard.committer.drained()
         assert partition.high_watermark == 2
 
