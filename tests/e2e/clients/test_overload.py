@@ -72,17 +72,17 @@ async def test_a_burst_of_bodies_is_shed_and_is_over_after_retry_after(tmp_path)
 
 
 async def test_a_full_append_queue_is_shed_and_is_over_after_retry_after(tmp_path):
-    """The disk stalls for a while, so that requests pile up."""
+    """The disk stalls until a request is refused, so that requests pile up."""
     settings = {"append_queue_bytes_max": 2 * MIB, "request_body_bytes_max": MIB}
     with running_process(tmp_path, **settings) as process:
         async with over_http2(process.port) as gateway:
             topic = await gateway.create("t")
             assert (await topic.post(line(0), NDJSON)).status == 200
-            with injected(process, log_file(tmp_path, 0), "delay_enter=2000000:when=1", tmp_path / "strace"):
+            with injected(process, log_file(tmp_path, 0), "delay_enter=90000000:when=1", tmp_path / "strace"):
                 posts = [asyncio.create_task(topic.post(line(n), NDJSON)) for n in range(1, BODIES)]
                 await asyncio.wait(posts, return_when=asyncio.FIRST_COMPLETED)
                 assert (await topic.fetch(0, max_records=1)).status == 200, "reads go on"
-                answers = await asyncio.gather(*posts)
+            answers = await asyncio.gather(*posts)
             refused = [n for n, answer in enumerate(answers, 1) if answer.status != 200]
             assert refused, "20 MB are ten times what may wait"
             assert len(refused) < BODIES - 1, "what fits is taken"

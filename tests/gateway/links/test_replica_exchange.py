@@ -91,6 +91,7 @@ async def test_a_leader_that_falls_silent_is_out_of_reach(
     with pytest.raises(PeerUnreachable, match="no byte arrived"):
         await exchange(b"a")
     leader.released.set()
+    monkeypatch.setattr(exchanges, "_silence_s", 60)
     assert await exchange(b"b") == b"bb", "over another connection"
     assert len(leader.connections) == 2
 

@@ -52,7 +52,7 @@ async def test_a_follower_that_was_left_behind_is_left_out_and_taken_in_again(tm
         await until(lambda: cluster[1].replica().is_leading)
         await cluster.stop(3)
         assert await cluster[1].produce(b"a") == 0, "once 3 has missed its time"
-        assert cluster[1].replica().in_sync == [1, 2]
+        await until(lambda: cluster[1].replica().in_sync == [1, 2])
         await cluster.start(3)
         await until(lambda: cluster[1].replica().in_sync == [1, 2, 3])
         assert cluster[3].values() == [b"a"]
