@@ -84,5 +84,5 @@ def run(bin_directory: Path, *arguments: object, **options: object) -> subproces
     command = [str(bin_directory / str(arguments[0])), *map(str, arguments[1:])]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK", "PYTHON"))}
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False, **options
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False, **options
     )

@@ -31,7 +31,7 @@ def steps_of(session: str) -> list[Step]:
 
 def run_step(step: Step, directory: Path, environment: dict[str, str]) -> None:
     ended = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", step.command], cwd=directory, env=environment, capture_output=True, timeout=60
+        ["bash", "-o", "pipefail", "-c", step.command], cwd=directory, env=environment, capture_output=True, timeout=300
     )
     shown = ended.stdout.decode() + ended.stderr.decode()
     assert ended.returncode == 0, f"$ {step.command}\n{shown}"

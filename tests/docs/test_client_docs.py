@@ -76,7 +76,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
                 env=environment,
                 capture_output=True,
                 check=True,
-                timeout=60,
+                timeout=300,
             ).stdout.decode()
             for example in examples
         ]

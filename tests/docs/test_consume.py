@@ -34,7 +34,7 @@ def test_the_sessions_and_programs_run_as_shown(tmp_path: Path) -> None:
 
 def printed_by(program: str, directory: Path, environment: dict[str, str]) -> list[str]:
     command = [sys.executable, "-W", "error", "-c", program]
-    ended = subprocess.run(command, cwd=directory, env=environment, capture_output=True, check=True, timeout=60)
+    ended = subprocess.run(command, cwd=directory, env=environment, capture_output=True, check=True, timeout=300)
     return ended.stdout.decode().splitlines()
 
 

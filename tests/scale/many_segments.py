@@ -115,8 +115,10 @@ async def main(directory: Path, segments: int) -> dict[str, Any]:
         from_store = await read_all(node, segments)
         offline = [str(one.offline) for one in node.shard.partitions() if one.offline is not None]
         await node.topics.delete("t")
-        await asyncio.sleep(0.1)
-        left = look()
+        for _ in range(200):  # a reader closes its files a moment later
+            if (left := look()) <= at_rest + 4:
+                break
+            await asyncio.sleep(0.05)
     watching.cancel()
     return {
         "log_files": settings.log_files_max,

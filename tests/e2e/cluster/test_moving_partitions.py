@@ -170,6 +170,6 @@ async def all_progress(loads: list[Load]) -> None:
 def penstock(*arguments: str, url: str) -> Any:
     """Return the output of `penstock cluster`."""
     command = [sys.executable, "-m", "penstock.cli.main", "cluster", *arguments, "--json", "--url", url]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     return orjson.loads(done.stdout)

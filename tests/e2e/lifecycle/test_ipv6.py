@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.e2e, needs_ipv6]
 def penstock(url: str, *arguments: str, given: str = "") -> str:
     """Return the output of the command."""
     command = [sys.executable, "-m", "penstock.cli.main", *arguments, "--url", url]
-    ended = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    ended = subprocess.run(command, input=given, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -88,7 +88,7 @@ def sent_by(recorder: Recorder) -> SentBy:
         codes = {one.name: found[language] for one in EXAMPLES if language in (found := snippets(one, url))}
         recorder.sent.clear()
         given = json.dumps([*codes.values()])
-        ran = subprocess.run(RUNNERS[language], input=given, capture_output=True, text=True, timeout=100)
+        ran = subprocess.run(RUNNERS[language], input=given, capture_output=True, text=True, timeout=300)
         assert (ran.returncode, len(recorder.sent)) == (0, len(codes)), ran.stderr
         return dict(zip(codes, recorder.sent, strict=True))
 

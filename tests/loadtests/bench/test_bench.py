@@ -14,7 +14,7 @@ def bench(tmp_path, *options):
     data = tmp_path / "data with blank"
     data.mkdir()
     command = [sys.executable, "-m", "loadtests.bench.__main__", "--quick", "--directory", str(data), *files, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(data.iterdir()), "temporary data are left"
     return done.stdout, json.loads((tmp_path / "bench.json").read_text())

@@ -73,7 +73,7 @@ async def test_records_that_nobody_meant_to_send_are_seen(place: Path) -> None:
 @pytest.mark.e2e
 def test_without_java_it_says_so_in_one_line_and_touches_nothing(place: Path) -> None:
     demo = start(place, JAVA_HOME=str(place))
-    _, output = demo.communicate(timeout=60)
+    _, output = demo.communicate(timeout=300)
     assert demo.returncode == 1
     assert output.startswith("demo: Spark needs Java")
     assert output.count("\n") == 1
@@ -90,7 +90,7 @@ def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: si
     started = psutil.Process(demo.pid).children(recursive=True)
     assert started
     demo.send_signal(number)
-    _, output = demo.communicate(timeout=60)
+    _, output = demo.communicate(timeout=300)
     assert demo.returncode == 130
     assert output.splitlines()[-1].startswith("demo: interrupted")
     assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]

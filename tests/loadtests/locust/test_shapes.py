@@ -20,7 +20,7 @@ print(json.dumps([shapes.stage_at(stages, at) for at in (0, 9.9, 10, 20)]))
 @pytest.fixture(scope="module")
 def printed():
     command = [sys.executable, "-c", PRINT_STAGES]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
