@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-START_S = 120.0  # generous, for a busy machine
+START_S = 300.0  # generous, for a busy machine
 STOP_S = 100.0
 RACKS = "abcdefghi"
 _READY = re.compile(r"is ready on (\S+)")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 READY = re.compile(r"penstock is ready on (?P<url>\S+?://(?:\[\S+?\]|[^:/]+):(?P<port>\d+))")
-START_S = 100  # generous: the machine may be busy with other tests
+START_S = 300  # generous: the machine may be busy with other tests
 STOP_S = 100
 
 

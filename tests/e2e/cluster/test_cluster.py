@@ -21,7 +21,7 @@ from tests.replication.zookeeper_process import WHY_NOT, is_installed, zookeeper
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 SESSION_TIMEOUT_MS = 2000
 Own = Mapping[int, Mapping[str, object]]
 NOTHING: Own = {}

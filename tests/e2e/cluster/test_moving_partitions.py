@@ -31,8 +31,9 @@ WATCHED_S, REPORTED_BYTES = 2.5, 600_000  # the move is cancelled after both, an
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster in which replicas copy slowly from node 1."""
-    with running_cluster(tmp_path, own={1: {"replica-catchup-bytes-per-second": THROTTLE}}) as cluster:
+    """A cluster in which replicas copy slowly from node 1, and no session ends because the machine is busy."""
+    own = {1: {"replica-catchup-bytes-per-second": THROTTLE}}
+    with running_cluster(tmp_path, own=own, **{"session-timeout-ms": 20_000}) as cluster:
         yield cluster
 
 

@@ -23,7 +23,7 @@ from tests.scenarios.event_source import EventSource, event_source
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 5
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 
 def call(url: str, method: str = "GET", body: object = None) -> Any:

@@ -21,7 +21,7 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "penstock-test",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-_START_SECONDS = 100
+_START_SECONDS = 300
 # moto checks for an object and writes it in two steps, so two writers with `If-None-Match: *` may both succeed. S3
 # allows one.
 _MOTO = """
