@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -17,9 +18,10 @@ from engine.tiering.store.store import StoreUnusable
 from spark_ingest.decode.event_time import path_of
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
-from spark_ingest.options import Pattern, job_option, json_option, output_option, store_option
+from spark_ingest.options import Pattern, TopicPercent, job_option, json_option, output_option, store_option
 from spark_ingest.output.stores import open_output_store, open_source_store
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, JSON, PAYLOADS, RECORD, Recipe
+from spark_ingest.protocol.failures import Limits
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import (
     EARLIEST,
@@ -35,6 +37,7 @@ from spark_ingest.report import Report, print_document, print_summary
 from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
 
+DEAD_LETTER_MAX_PERCENT = 0.1
 EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
 _USAGE_ERRORS = (IngestRefused, StoreUnusable)
 
@@ -68,11 +71,12 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
 )
 @click.option(
     "--dead-letter-max-percent",
-    "bad_percent_max",
-    type=click.FloatRange(0, 100),
-    default=0.1,
-    show_default=True,
-    help="Fail the commit if a larger share of records than this are dead letters.",
+    "bad_percents_max",
+    type=TopicPercent(),
+    multiple=True,
+    metavar="[TOPIC=]PERCENT",
+    help="Commit nothing of a topic if a larger share of its new records than this are dead letters. TOPIC=PERCENT "
+    f"sets the limit of one topic; may be repeated.  [default: {DEAD_LETTER_MAX_PERCENT}]",
 )
 @click.option(
     "--start",
@@ -120,10 +124,12 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
     )
     check_event_time(options["event_time"])
     recipe = Recipe(**{name: options[name] for name in ("payload", "event_time", "event_time_fallback")})
-    job = Job(job_name, selection, recipe, options["bad_percent_max"])
+    job = Job(job_name, selection, recipe, limits_of(options["bad_percents_max"]))
     report = Report(recipe, is_quiet=as_json and is_submitted())
-    document = run_on_spark(job, store, output, master, report)
+    document, failure = run_on_spark(job, store, output, master, report)
     print_document(document) if as_json else print_summary(document)
+    if failure:
+        raise failure
     if document["lost"]:
         click.get_current_context().exit(EXIT_LOST)
 
@@ -136,8 +142,16 @@ def check_event_time(field: str | None) -> None:
         raise IngestRefused(f"--event-time names the member {unusable[0]!r}", hint=hint)
 
 
-def run_on_spark(job: Job, store: str, output: str, master: str | None, report: Report) -> dict[str, Any]:
-    """Run a job; returns the JSON document of the run."""
+def limits_of(percents: Sequence[tuple[str | None, float]]) -> Limits:
+    """Returns the limits that PERCENT and TOPIC=PERCENT give; the last one of a topic counts."""
+    given = dict(percents)
+    return Limits(given.pop(None, DEAD_LETTER_MAX_PERCENT), {topic: one for topic, one in given.items() if topic})
+
+
+def run_on_spark(
+    job: Job, store: str, output: str, master: str | None, report: Report
+) -> tuple[dict[str, Any], EngineError | None]:
+    """Run a job; returns the JSON document, and the error of a run that has committed something. Raises any other."""
     target = open_output_store(output, is_written=True)
     executor = SparkExecutor(master, store, output, report.progress)
     parts = Components(
@@ -149,11 +163,16 @@ def run_on_spark(job: Job, store: str, output: str, master: str | None, report: 
         new_id=secrets.token_hex,
         now_ms=lambda: time.time_ns() // 1_000_000,
     )
+    failure = None
     try:
         run(job, parts)
+    except EngineError as error:
+        if not report.commits:
+            raise
+        failure = error
     finally:
         executor.close()
-    return report.document(job.name, output, History(target, job.name).head())
+    return report.document(job.name, output, History(target, job.name).head()), failure
 
 
 def main() -> int:

@@ -29,6 +29,12 @@ class NoEventTime(EngineError):
     code = "no_event_time"
 
 
+class TopicsFailed(EngineError):
+    """Several topics were not ingested, each for its own reason. The others were committed."""
+
+    code = "topics_failed"
+
+
 class OutputConflict(EngineError):
     """An output object exists with different rows. Nothing was overwritten; find out who wrote it."""
 

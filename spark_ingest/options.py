@@ -25,6 +25,16 @@ class Pattern(click.ParamType[re.Pattern[str]]):
             self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
 
 
+class TopicPercent(click.ParamType[tuple[str | None, float]]):
+    """PERCENT, or TOPIC=PERCENT for one topic."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, float]:
+        topic, _, percent = str(value).rpartition("=")
+        return topic or None, click.FloatRange(0, 100)(percent, param, ctx)
+
+
 class StoreUrl(click.ParamType[str]):
     """A store's URL; a path is converted to a `file://` URL."""
 

@@ -6,6 +6,7 @@ whatever options it is given. The limit for dead letters is not part of it: it m
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, TypeVar
 
 import msgspec
@@ -135,6 +136,18 @@ class TaskSpec(msgspec.Struct, frozen=True):
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
     return [TaskSpec(plan.number, plan.recipe, plan.schemas[task.topic], task) for task in plan.tasks]
+
+
+def plan_without(plan: Plan, topics: Container[str]) -> Plan:
+    """Returns the plan as if it did not have these topics."""
+    return msgspec.structs.replace(
+        plan,
+        positions={topic: one for topic, one in plan.positions.items() if topic not in topics},
+        schemas={topic: one for topic, one in plan.schemas.items() if topic not in topics},
+        tasks=tuple(task for task in plan.tasks if task.topic not in topics),
+        skipped={topic: one for topic, one in plan.skipped.items() if topic not in topics},
+        deleted=tuple(one for one in plan.deleted if one.topic not in topics),
+    )
 
 
 def positions_after(before: Positions, plan: Plan) -> Positions:

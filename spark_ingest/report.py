@@ -12,6 +12,7 @@ import msgspec
 
 from spark_ingest.plan import Plan, Recipe
 from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.failures import Failures
 from spark_ingest.protocol.lost import counted, lost_of, rows_of
 
 _PROGRESS_SECONDS = 10  # between progress lines without a terminal
@@ -28,6 +29,7 @@ class Report:
         self._plan: Plan | None = None
         self.commits: list[Commit] = []
         self.others: list[Commit] = []
+        self.failures: Failures = {}
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self._plan = plan
@@ -61,6 +63,9 @@ class Report:
         if not is_ours:
             self._note(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
 
+    def on_failures(self, failures: Failures) -> None:
+        self.failures = dict(failures)
+
     def _note(self, text: str) -> None:
         if not self._is_quiet:
             click.echo(text, err=True)
@@ -81,6 +86,7 @@ class Report:
             "commits_of_others": [commit.number for commit in self.others],
             "head": head.number if head else None,
             "topics": topics,
+            "failed": {topic: str(error) for topic, error in sorted(self.failures.items())},
             "lost_records": counted(lost),
             "lost": rows_of(lost),
         }

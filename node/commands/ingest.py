@@ -125,6 +125,7 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: b
         "leftovers": findings.leftovers,
         "is_deep": deep,
         "problems": findings.problems,
+        "held": findings.held,
         "lost_records": counted(lost),
         "lost": rows_of(lost),
     }
@@ -173,6 +174,7 @@ def _print_status(document: dict[str, Any]) -> None:
             ("to do", f"{document['lag_records']:,} records, {format_bytes(document['lag_bytes'])}"),
         ]
     )
+    _print_held(document)
     _print_lost(document)
     if document["skipped_records"]:
         click.echo(f"{document['skipped_records']:,} lost records were skipped by earlier runs")
@@ -208,6 +210,7 @@ def _print_findings(document: dict[str, Any]) -> None:
     )
     if document["leftovers"]:
         click.echo(f"{document['leftovers']:,} files of a plan that is not committed yet")
+    _print_held(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:
         click.echo(f"problem: {problem}")
     if len(document["problems"]) > _PROBLEMS_SHOWN:
@@ -215,6 +218,11 @@ def _print_findings(document: dict[str, Any]) -> None:
     _print_lost(document)
     if not document["problems"]:
         click.echo("what was ingested is sound" if document["lost"] else "sound")
+
+
+def _print_held(document: dict[str, Any]) -> None:
+    for topic, reason in sorted(document["held"].items()):
+        click.echo(f"held back: {reason if topic in reason else f'{topic}: {reason}'}")
 
 
 def _print_lost(document: dict[str, Any]) -> None:

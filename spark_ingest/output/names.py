@@ -97,3 +97,8 @@ def plan_number_of(key: str) -> int | None:
     """Returns the plan number in a data file's name; None for any other name."""
     match = _DATA_FILE.fullmatch(key.rpartition("/")[2])
     return int(match.group(5)) if match else None
+
+
+def topic_of(key: str) -> str:
+    """Returns the topic of a data file or a file of dead letters."""
+    return key.split("/", 2)[1].removeprefix("+")

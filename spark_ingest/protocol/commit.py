@@ -6,11 +6,14 @@ run reads only the newest one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from spark_ingest.decode.json_types import Members, merge_members
-from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, decode, positions_after
+from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, decode, plan_without, positions_after
 from spark_ingest.protocol.chunks import SEEN_MEMBERS_MAX
+from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.task import TaskResult
 from spark_ingest.source.slices import Range
@@ -20,7 +23,8 @@ class Commit(msgspec.Struct, frozen=True):
     """Commit `number` of a job. An abandoned commit ends its plan without files; positions do not change.
 
     `seen` are types of members without a column; the next plan may add columns. `skipped` and `deleted` as in the plan.
-    `lost_records` counts known lost records in all commits including this one; older releases wrote 0.
+    `lost_records` counts known lost records in all commits including this one; older releases wrote 0. `held` are
+    topics whose last plan failed: their positions, columns and results are those of the commit before.
     """
 
     job: str
@@ -35,6 +39,7 @@ class Commit(msgspec.Struct, frozen=True):
     skipped: dict[str, list[Range]] = {}
     deleted: tuple[Lost, ...] = ()
     lost_records: int = 0
+    held: dict[str, Held] = {}
     is_abandoned: bool = False
     format: int = FORMAT
 
@@ -42,6 +47,16 @@ class Commit(msgspec.Struct, frozen=True):
     def lost(self) -> list[Lost]:
         """Returns the ranges that this commit recorded as lost, by retention and by deletion."""
         return [*lost_of(self.skipped, self.positions), *self.deleted]
+
+    @property
+    def held_here(self) -> list[str]:
+        """Returns the topics of this commit's own plan that it holds back."""
+        return [topic for topic, one in self.held.items() if one.plan == self.number]
+
+    @property
+    def held_details(self) -> dict[str, str]:
+        """Returns the error of each held topic."""
+        return {topic: one.detail for topic, one in self.held.items()}
 
     @property
     def rows(self) -> int:
@@ -52,7 +67,11 @@ class Commit(msgspec.Struct, frozen=True):
         return sum(result.bad for result in self.results)
 
 
-def commit_of(plan: Plan, before: Commit | None, results: list[TaskResult], now_ms: int) -> Commit:
+def commit_of(
+    plan: Plan, before: Commit | None, results: Sequence[TaskResult], held: dict[str, Held], now_ms: int
+) -> Commit:
+    """Returns the commit of a plan without the held topics, of which `results` must have none."""
+    plan = plan_without(plan, held)
     seen = dict(before.seen) if before else {}
     for topic in plan.schemas:
         seen[topic] = []
@@ -69,6 +88,7 @@ def commit_of(plan: Plan, before: Commit | None, results: list[TaskResult], now_
         skipped=plan.skipped,
         deleted=plan.deleted,
         lost_records=ended.lost_records + counted(lost),
+        held={topic: one for topic, one in ended.held.items() if topic not in plan.positions} | held,
     )
 
 
@@ -90,6 +110,7 @@ def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         seen=before.seen if before else {},
         results=(),
         lost_records=before.lost_records if before else 0,
+        held=before.held if before else {},
     )
 
 

@@ -1,18 +1,20 @@
 """Makes the next plan of a job: the new records of the store as tasks, and the columns of every table.
 
 Reads manifests and a sample; writes nothing. The run stores the plan, and a resumed run changes nothing in it.
+An error of one topic leaves out that topic.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 
 import msgspec
 
+from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.json_types import Members, evolve, merge_members
 from spark_ingest.errors import IngestRefused, LostRecords
@@ -20,7 +22,7 @@ from spark_ingest.plan import JSON, Lost, Plan, Positions, Recipe, TableSchema, 
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics
 from spark_ingest.protocol.sample import sampled_members
-from spark_ingest.source.discovery import TieredPartition, discover, resolve_cluster, slices_of
+from spark_ingest.source.discovery import TieredPartition, partitions_of, resolve_cluster, slices_of, topics_of
 from spark_ingest.source.slices import Range, Slice, bounded, cut, target_group_bytes
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -49,12 +51,29 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """The next plan, None if nothing is new; and the errors of topics that it therefore leaves out."""
+
+    plan: Plan | None
+    failures: dict[str, EngineError]
+
+
+@dataclass(frozen=True, slots=True)
 class _Todo:
     """A partition's new records; empty if the job starts at its end."""
 
     partition: TieredPartition
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What is new of one topic, or lost."""
+
+    todos: list[_Todo]
+    slices: list[Slice]
+    deleted: list[Lost]
 
 
 def next_plan(
@@ -64,28 +83,43 @@ def next_plan(
     selection: Selection,
     recipe: Recipe,
     *,
+    left_out: Container[str],
+    claim: Callable[[str], None],
     parallelism: int,
     new_id: Callable[[], str],
     now_ms: int,
-) -> Plan | None:
-    """Returns the plan after `head`; None if nothing is new. Raises IngestRefused, LostRecords."""
+) -> Planned:
+    """Returns the plan after `head`, without the topics in `left_out`. `claim` raises if a table is another job's.
+
+    Raises IngestRefused, and retryable errors; an error of one topic is in the result.
+    """
     cluster = resolve_cluster(source, selection.cluster or (head.cluster if head else None))
     positions = head.positions if head else {}
-    found = discover(source, cluster, selection.wants)
+    found = topics_of(source, cluster, selection.wants)
     if not found and not selection.allow_no_topics and not any(map(selection.wants, positions)):
         hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
-    deleted = lost_with_deleted_topics(source, cluster, found, positions, selection.wants)
-    if selection.on_lost == FAIL_ON_LOSS:
-        check_no_loss([*lost_to_retention(found, positions), *deleted])
-    todos = [_todo(one, head, selection) for one in found]
-    todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
-    if not todos and not deleted:
-        return None
-    groups = _groups(source, todos, selection, parallelism)
-    taken = bounded([group for _, group in groups], selection.plan_bytes_max)
-    tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(groups[: len(taken)]))
-    return Plan(
+    failures: dict[str, EngineError] = {}
+    news: dict[str, _News] = {}
+    for topic in sorted({*found, *filter(selection.wants, positions)}):
+        if topic not in left_out:
+            with _failing_alone(topic, failures):
+                news[topic] = _news(source, cluster, head, selection, topic)
+    groups = _groups(news, selection, parallelism)
+    taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max))]
+    tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
+    schemas: dict[str, TableSchema] = {}
+    for topic in dict.fromkeys(task.topic for task in tasks):
+        with _failing_alone(topic, failures):
+            claim(topic)
+            schemas[topic] = _schema(source, head, recipe, topic, tasks)
+    news = {topic: one for topic, one in news.items() if topic not in failures and (one.todos or one.deleted)}
+    if not news:
+        return Planned(None, failures)
+    kept = [task for task in tasks if task.topic in news]
+    tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
+    todos = [todo for one in news.values() for todo in one.todos]
+    plan = Plan(
         job=job,
         number=head.number + 1 if head else 1,
         nonce=new_id(),
@@ -94,12 +128,37 @@ def next_plan(
         cluster=cluster,
         recipe=recipe,
         positions=_positions(todos, tasks),
-        schemas=_schemas(source, head, recipe, tasks),
+        schemas=schemas,
         tasks=tasks,
         skipped=_skipped(todos, head),
-        deleted=tuple(deleted),
+        deleted=tuple(lost for one in news.values() for lost in one.deleted),
         is_partial=len(taken) < len(groups),
     )
+    return Planned(plan, failures)
+
+
+@contextmanager
+def _failing_alone(topic: str, failures: dict[str, EngineError]) -> Iterator[None]:
+    """Adds an error to the failures of its topic, except one that a retry may cure."""
+    try:
+        yield
+    except EngineError as error:
+        if error.retryable:
+            raise
+        failures[topic] = error
+
+
+def _news(source: ObjectStore, cluster: str, head: Commit | None, selection: Selection, topic: str) -> _News:
+    """Raises LostRecords, Corrupt, UnsupportedFormat."""
+    positions = {topic: head.positions[topic]} if head and topic in head.positions else {}
+    found = partitions_of(source, cluster, topic)
+    deleted = lost_with_deleted_topics(source, cluster, found, positions, lambda _: True)
+    if selection.on_lost == FAIL_ON_LOSS:
+        check_no_loss([*lost_to_retention(found, positions), *deleted])
+    todos = [_todo(one, head, selection) for one in found]
+    todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
+    slices = [one for todo in todos for one in slices_of(source, todo.partition, todo.start, todo.end)]
+    return _News(todos, slices, deleted)
 
 
 def check_no_loss(lost: Sequence[Lost]) -> None:
@@ -139,17 +198,11 @@ def _todo(partition: TieredPartition, head: Commit | None, selection: Selection)
     return _Todo(partition, max(start, partition.log_start), end)
 
 
-def _groups(
-    source: ObjectStore, todos: Sequence[_Todo], selection: Selection, parallelism: int
-) -> list[tuple[str, tuple[Slice, ...]]]:
+def _groups(news: Mapping[str, _News], selection: Selection, parallelism: int) -> list[tuple[str, tuple[Slice, ...]]]:
     """Groups the slices of each topic into tasks."""
-    by_topic: dict[str, list[Slice]] = {}
-    for todo in todos:
-        slices = slices_of(source, todo.partition, todo.start, todo.end)
-        by_topic.setdefault(todo.partition.topic, []).extend(slices)
-    total = sum(one.weight_bytes for one in chain.from_iterable(by_topic.values()))
+    total = sum(one.weight_bytes for news_ in news.values() for one in news_.slices)
     target = target_group_bytes(total, selection.task_bytes, TASK_BYTES_LEAST, parallelism)
-    return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, target)]
+    return [(topic, group) for topic, one in news.items() for group in cut(one.slices, target)]
 
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
@@ -175,14 +228,11 @@ def _skipped(todos: Sequence[_Todo], head: Commit | None) -> dict[str, list[Rang
     return skipped
 
 
-def _schemas(source: ObjectStore, head: Commit | None, recipe: Recipe, tasks: Sequence[Task]) -> dict[str, TableSchema]:
-    """Returns the columns of each table: the published ones, and new ones from the sample and the last commit."""
-    schemas: dict[str, TableSchema] = {}
-    for topic in dict.fromkeys(task.topic for task in tasks):
-        published = head.schemas[topic].members if head and topic in head.schemas else []
-        if recipe.payload == JSON:
-            slices = [one for task in tasks if task.topic == topic for one in task.slices]
-            seen = merge_members(sampled_members(source, slices), head.seen.get(topic, []) if head else [])
-            published = evolve(published, seen)
-        schemas[topic] = schema_of(published, recipe.payload)
-    return schemas
+def _schema(source: ObjectStore, head: Commit | None, recipe: Recipe, topic: str, tasks: Sequence[Task]) -> TableSchema:
+    """Returns the columns of a table: the published ones, and new ones from the sample and the last commit."""
+    published = head.schemas[topic].members if head and topic in head.schemas else []
+    if recipe.payload == JSON:
+        slices = [one for task in tasks if task.topic == topic for one in task.slices]
+        seen = merge_members(sampled_members(source, slices), head.seen.get(topic, []) if head else [])
+        published = evolve(published, seen)
+    return schema_of(published, recipe.payload)

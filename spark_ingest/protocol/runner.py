@@ -9,44 +9,48 @@ After a kill:
     before 2 nothing is left; between 2 and 4 the next run resumes the plan and writes the same files;
     after 4 the next run starts at the new positions.
 Two concurrent drivers use the same plan and write the same files; one of their commits is stored.
+
+A topic that fails is left out of the commit (`held`), and its data files are removed; the others are committed. If all
+topics of a plan fail and no other one has news, nothing is committed and the next run resumes the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
+from engine.errors import EngineError
 from engine.tiering.store.store import ObjectExists, ObjectStore
-from spark_ingest.errors import IngestRefused, TooManyBadRecords
+from spark_ingest.errors import IngestRefused
 from spark_ingest.output import names
 from spark_ingest.output.schema_object import schema_document
-from spark_ingest.plan import GENERATION, Plan, Recipe, TaskSpec, task_specs
+from spark_ingest.plan import GENERATION, Plan, Recipe, TaskSpec, plan_without, task_specs
 from spark_ingest.protocol.commit import Commit, abandonment_of, commit_of
+from spark_ingest.protocol.failures import Failures, Limits, Outcome, check_no_failures, failures_of, held_topics
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.planner import Selection, next_plan
+from spark_ingest.protocol.planner import Planned, Selection, next_plan
 from spark_ingest.protocol.task import TaskResult
 
-Execute = Callable[[Sequence[TaskSpec]], list[TaskResult]]
+Execute = Callable[[Sequence[TaskSpec]], Sequence[Outcome]]
 
 
 class RunListener(Protocol):
-    """Is notified of plans and commits."""
+    """Is notified of plans, commits, and at the end of the topics that failed."""
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None: ...
     def on_commit(self, commit: Commit, *, is_ours: bool) -> None: ...
+    def on_failures(self, failures: Failures) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job and its options. `bad_percent_max` is not part of plans: it may differ between attempts."""
-
     name: str
     selection: Selection
     recipe: Recipe
-    bad_percent_max: float
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,52 +65,86 @@ class Components:
 
 
 def run(job: Job, parts: Components) -> None:
-    """Run the job for all records that the store has at the start. Raises the errors of errors.py."""
+    """Run the job for all records that the store has at the start. Raises the errors of errors.py.
+
+    Topics that fail are left out, and the error of this run comes after the others are committed.
+    """
     history = History(parts.output, job.name)
+    failures: dict[str, EngineError] = {}
+    _remove_held_files(parts.output, history.head())
     while True:
         head = history.head()
         found = history.plan(head.number + 1 if head else 1)
-        plan = found or _new_plan(job, parts, history, head)
+        plan = found or _new_plan(job, parts, history, head, failures)
         if plan is None:
-            return
+            break
         check_generation(plan)
         parts.listener.on_plan(plan, is_resumed=found is not None)
-        if history.commit(plan.number) is None:
-            _carry_out(job, parts, history, head, plan)
+        if history.commit(plan.number) is None and not _carry_out(job, parts, history, head, plan, failures):
+            break
         if found is None and not plan.is_partial:
-            return
+            break
+    parts.listener.on_failures(failures)
+    check_no_failures(failures)
 
 
-def _new_plan(job: Job, parts: Components, history: History, head: Commit | None) -> Plan | None:
-    plan = next_plan(
-        parts.source,
-        head,
-        job.name,
-        job.selection,
-        job.recipe,
-        parallelism=parts.parallelism(),
-        new_id=parts.new_id,
-        now_ms=parts.now_ms(),
-    )
+def _new_plan(
+    job: Job, parts: Components, history: History, head: Commit | None, failures: dict[str, EngineError]
+) -> Plan | None:
+    """Stores the next plan, without the topics that failed in this run; adds those that cannot be planned."""
+    planned = _next_plan(job, parts, head, failures)
+    failures |= planned.failures
+    plan = planned.plan
     if plan is None:
         return None
     for topic, schema in plan.schemas.items():
-        claim_table(parts.output, topic, job.name)
         key = names.schema_key(job.name, topic, schema.schema_id)
         _put_if_absent(parts.output, key, schema_document(topic, job.recipe.payload, schema))
     return history.put_plan(plan)
 
 
-def _carry_out(job: Job, parts: Components, history: History, head: Commit | None, plan: Plan) -> None:
-    results = parts.execute(task_specs(plan)) if plan.tasks else []
-    assert sorted(result.task for result in results) == [task.task for task in plan.tasks]
-    check_bad_records(results, job.bad_percent_max)
-    ours = commit_of(plan, head, results, parts.now_ms())
+def _next_plan(job: Job, parts: Components, head: Commit | None, failures: Container[str]) -> Planned:
+    return next_plan(
+        parts.source,
+        head,
+        job.name,
+        job.selection,
+        job.recipe,
+        left_out=failures,
+        claim=lambda topic: claim_table(parts.output, topic, job.name),
+        parallelism=parts.parallelism(),
+        new_id=parts.new_id,
+        now_ms=parts.now_ms(),
+    )
+
+
+def _carry_out(
+    job: Job, parts: Components, history: History, head: Commit | None, plan: Plan, failures: dict[str, EngineError]
+) -> bool:
+    """Executes and commits a plan. Returns False if every topic failed and there is nothing else to do."""
+    outcomes = parts.execute(task_specs(plan)) if plan.tasks else []
+    failed = failures_of(outcomes, job.limits)
+    failures |= failed
+    rest = plan_without(plan, failed)
+    is_useless = failed and not rest.positions and not rest.deleted
+    if is_useless and _next_plan(job, parts, head, failures).plan is None:
+        return False
+    results = [one for one in outcomes if isinstance(one, TaskResult) and one.topic not in failed]
+    assert sorted(result.task for result in results) == [task.task for task in rest.tasks]
+    ours = commit_of(plan, head, results, held_topics(plan.number, failed, outcomes), parts.now_ms())
     stored = history.put_commit(ours)
     assert stored.plan_nonce == plan.nonce
     if stored.is_abandoned:
         raise IngestRefused(f"plan {plan.number} of job {plan.job} was abandoned by another run", hint="run again")
+    remove_files(parts.output, plan.number, [names.table_prefix(topic) for topic in stored.held_here])
     parts.listener.on_commit(stored, is_ours=stored is ours)
+    return True
+
+
+def _remove_held_files(output: ObjectStore, head: Commit | None) -> None:
+    """Removes the files of topics that earlier plans held back: the next plan writes others."""
+    for topic, held in head.held.items() if head else ():
+        remove_files(output, held.plan, [names.table_prefix(topic), names.dead_letters_prefix(topic)])
 
 
 def check_generation(plan: Plan) -> None:
@@ -116,24 +154,6 @@ def check_generation(plan: Plan) -> None:
             f"plan {plan.number} of job {plan.job} is of generation {plan.generation}, this release has {GENERATION}",
             hint="finish it with the release that made it, or abandon it",
         )
-
-
-def check_bad_records(results: Sequence[TaskResult], percent_max: float) -> None:
-    """Raises TooManyBadRecords before the commit, so that a wrong option or a faulty producer is noticed."""
-    bad = sum(result.bad for result in results)
-    total = bad + sum(result.rows for result in results)
-    if not bad or bad * 100 <= percent_max * total:
-        return
-    reasons: dict[str, int] = {}
-    for result in results:
-        for reason, count in result.reasons.items():
-            reasons[reason] = reasons.get(reason, 0) + count
-    counted = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
-    where = next(result.dead_letters[0].key for result in results if result.dead_letters)
-    raise TooManyBadRecords(
-        f"{bad} of {total} records are dead letters ({counted}); the limit is {percent_max:g} %",
-        hint=f"see {where}; correct the producer or the options and abandon the plan, or raise the limit and run again",
-    )
 
 
 def claim_table(output: ObjectStore, topic: str, job: str) -> None:
@@ -159,14 +179,14 @@ def abandon(output: ObjectStore, job: str, now_ms: int) -> tuple[Plan, list[str]
         raise IngestRefused(
             f"plan {plan.number} of job {job} was committed by another run", hint="nothing was abandoned"
         )
-    return plan, remove_files(output, plan)
-
-
-def remove_files(output: ObjectStore, plan: Plan) -> list[str]:
-    """Removes the files of an abandoned plan, by the plan number in their names; returns their keys."""
     prefixes = [prefix(topic) for topic in plan.schemas for prefix in (names.table_prefix, names.dead_letters_prefix)]
+    return plan, remove_files(output, plan.number, prefixes)
+
+
+def remove_files(output: ObjectStore, plan: int, prefixes: Sequence[str]) -> list[str]:
+    """Removes the files of a plan, by the plan number in their names; returns their keys."""
     keys = [one.key for prefix in prefixes for one in output.list(prefix)]
-    mine = [key for key in keys if names.plan_number_of(key) == plan.number]
+    mine = [key for key in keys if names.plan_number_of(key) == plan]
     for key in mine:
         output.delete(key)
     return mine

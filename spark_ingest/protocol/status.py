@@ -17,8 +17,8 @@ def status(
 ) -> dict[str, Any]:
     """Returns the JSON document of `ingest status`. `lag_ms` spans the oldest to the newest record not ingested.
 
-    `lost` are ranges that the store no longer has and no commit has recorded. `skipped` are recorded ones, which
-    `skipped_records` counts.
+    `held` are the errors of topics whose last plan failed. `lost` are ranges that the store no longer has and no commit
+    has recorded. `skipped` are recorded ones, which `skipped_records` counts.
     """
     history = History(output, job)
     head = history.head()
@@ -40,6 +40,7 @@ def status(
         "lag_records": sum(one["lag_records"] for one in partitions),
         "lag_bytes": sum(one["lag_bytes"] for one in partitions),
         "partitions": partitions,
+        "held": head.held_details if head else {},
         "lost_records": counted(lost),
         "lost": rows_of(lost),
         "skipped_records": head.lost_records if head else 0,

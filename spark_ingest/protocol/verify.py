@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.output import names
-from spark_ingest.plan import Lost, Plan
+from spark_ingest.plan import Lost, Plan, plan_without
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.task import TaskResult
@@ -18,9 +18,10 @@ from spark_ingest.protocol.task import TaskResult
 
 @dataclass(slots=True)
 class Findings:
-    """Counts and problems. `leftovers` are files of an uncommitted plan.
+    """Counts and problems. `leftovers` are files of an uncommitted plan, or of topics that a commit held back.
 
-    `lost` are the ranges that commits recorded as lost; they are not problems of the output.
+    `held` are the errors of topics that the newest commit holds back. `lost` are the ranges that commits recorded as
+    lost; they are not problems of the output.
     """
 
     commits: int = 0
@@ -29,6 +30,7 @@ class Findings:
     dead_letters: int = 0
     leftovers: int = 0
     lost: list[Lost] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -39,6 +41,7 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
     findings.commits = len(commits)
     if [commit.number for commit in commits] != list(range(1, len(commits) + 1)):
         findings.problems.append(f"commits are missing: there are {[commit.number for commit in commits]}")
+    findings.held = commits[-1].held_details if commits else {}
     _check_ranges(commits, findings)
     for commit in commits:
         findings.lost += commit.lost
@@ -84,7 +87,7 @@ def _against_plan(commit: Commit, plan: Plan | None) -> list[str]:
         return ["its plan is missing"]
     if plan.nonce != commit.plan_nonce:
         return ["it belongs to another plan"]
-    planned = {task.task: tuple(task.ranges) for task in plan.tasks}
+    planned = {task.task: tuple(task.ranges) for task in plan_without(plan, commit.held_here).tasks}
     done = {result.task: tuple(result.ranges) for result in commit.results}
     return [] if commit.is_abandoned or planned == done else ["its tasks differ from those of the plan"]
 
@@ -107,7 +110,8 @@ def _check_listing(output: ObjectStore, commits: list[Commit], findings: Finding
     committed = {file.key: file.size_bytes for result in results for file in (*result.files, *result.dead_letters)}
     if len(committed) != findings.files:
         findings.problems.append("two commits name the same file")
-    topics = {topic for commit in commits for topic in commit.positions}
+    topics = {topic for commit in commits for topic in (*commit.positions, *commit.held)}
+    held = {(commit.number, topic) for commit in commits for topic in commit.held_here}
     prefixes = [prefix(topic) for topic in sorted(topics) for prefix in (names.table_prefix, names.dead_letters_prefix)]
     listed = {one.key: one.size_bytes for prefix in prefixes for one in output.list(prefix)}
     for key, size_bytes in committed.items():
@@ -117,7 +121,8 @@ def _check_listing(output: ObjectStore, commits: list[Commit], findings: Finding
             findings.problems.append(f"{key} has {listed[key]} bytes, {size_bytes} were committed")
     head = commits[-1].number if commits else 0
     for key in sorted(listed.keys() - committed.keys()):
-        if names.plan_number_of(key) == head + 1:
+        number = names.plan_number_of(key)
+        if number == head + 1 or (number, names.topic_of(key)) in held:
             findings.leftovers += 1
         else:
             findings.problems.append(f"{key} belongs to no commit")

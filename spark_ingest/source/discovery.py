@@ -52,11 +52,12 @@ def resolve_cluster(store: ObjectStore, wanted: str | None) -> str:
 
 def discover(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[TieredPartition]:
     """Returns every partition with a manifest of the wanted topics, by topic and number."""
-    found: list[TieredPartition] = []
-    for topic in _names(store, f"{cluster}/"):
-        if is_topic_name(topic) and is_wanted(topic):
-            found += _newest_topic_id(store, cluster, topic)
-    return found
+    return [one for topic in topics_of(store, cluster, is_wanted) for one in partitions_of(store, cluster, topic)]
+
+
+def topics_of(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[str]:
+    """Returns the wanted topics that have objects in the store; some may have no manifest yet."""
+    return [topic for topic in _names(store, f"{cluster}/") if is_topic_name(topic) and is_wanted(topic)]
 
 
 def slices_of(store: ObjectStore, partition: TieredPartition, start: int, end: int) -> Iterator[Slice]:
@@ -84,7 +85,8 @@ def unread_entries(store: ObjectStore, partition: TieredPartition, start: int) -
     return list(iter_entries(store, partition.manifest, start)) if start < partition.tiered_end else []
 
 
-def _newest_topic_id(store: ObjectStore, cluster: str, topic: str) -> list[TieredPartition]:
+def partitions_of(store: ObjectStore, cluster: str, topic: str) -> list[TieredPartition]:
+    """Returns the partitions with a manifest of a topic's newest id. Raises Corrupt, UnsupportedFormat."""
     by_id = [_partitions(store, cluster, topic, one) for one in _names(store, f"{cluster}/{topic}/")]
     by_id = [one for one in by_id if one]
     if len(by_id) < 2:

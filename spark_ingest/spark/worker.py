@@ -27,6 +27,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     code: str
     detail: str
     hint: str
+    retryable: bool = False
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -49,7 +50,7 @@ def run_with_retries(
             return Done(run_task(spec, source, output))
         except EngineError as error:
             if not error.retryable or attempt == ATTEMPTS_MAX:
-                return Failed(error.code, error.detail, error.hint)
+                return Failed(error.code, error.detail, error.hint, error.retryable)
         sleep(PAUSE_SECONDS * attempt)
     raise AssertionError("the last attempt returns")
 

@@ -10,14 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.output import names
 from spark_ingest.plan import Plan, Recipe, TaskSpec
 from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.failures import FailedTask, Failures, Limits, Outcome
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Selection
 from spark_ingest.protocol.runner import Components, Job, run
-from spark_ingest.protocol.task import TaskResult, run_task
+from spark_ingest.protocol.task import run_task
 
 NOW_MS = 1_700_000_000_000
 
@@ -29,12 +31,16 @@ class Remembering:
         self.plans: list[tuple[Plan, bool]] = []
         self.commits: list[Commit] = []
         self.others: list[Commit] = []
+        self.failures: Failures = {}
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self.plans.append((plan, is_resumed))
 
     def on_commit(self, commit: Commit, *, is_ours: bool) -> None:
         (self.commits if is_ours else self.others).append(commit)
+
+    def on_failures(self, failures: Failures) -> None:
+        self.failures = dict(failures)
 
     @property
     def rows(self) -> int:
@@ -48,14 +54,16 @@ def run_job(
     topics: str = ".*",
     name: str = "default",
     bad_percent_max: float = 0.1,
+    bad_percents_max: dict[str, float] | None = None,
+    listener: Remembering | None = None,
     recipe: Recipe | None = None,
-    execute: Callable[[Sequence[TaskSpec]], list[TaskResult]] | None = None,
+    execute: Callable[[Sequence[TaskSpec]], Sequence[Outcome]] | None = None,
     **selection: Any,
 ) -> Remembering:
-    listener, ids = Remembering(), count(1)
+    listener, ids = listener or Remembering(), count(1)
 
-    def execute_here(orders: Sequence[TaskSpec]) -> list[TaskResult]:
-        return [run_task(order, source, output, clock=lambda: 0.0, puts_at_once=1) for order in orders]
+    def execute_here(orders: Sequence[TaskSpec]) -> list[Outcome]:
+        return [_run_task(order, source, output) for order in orders]
 
     parts = Components(
         source,
@@ -67,8 +75,17 @@ def run_job(
         now_ms=lambda: NOW_MS,
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
-    run(Job(name, selected, recipe or Recipe(), bad_percent_max), parts)
+    run(Job(name, selected, recipe or Recipe(), Limits(bad_percent_max, bad_percents_max or {})), parts)
     return listener
+
+
+def _run_task(order: TaskSpec, source: ObjectStore, output: ObjectStore) -> Outcome:
+    try:
+        return run_task(order, source, output, clock=lambda: 0.0, puts_at_once=1)
+    except EngineError as error:
+        if error.retryable:
+            raise
+        return FailedTask(order.task.topic, error)
 
 
 def listed_files(output: ObjectStore, topic: str = "flights") -> list[str]:

@@ -1,0 +1,106 @@
+"""Failures of single topics: a topic that fails holds back its own records only, and the others are committed.
+
+Values and decisions; runner.py acts on them. A retryable error, as of a store that does not answer, is no failure of a
+topic: it ends the run, and the next one resumes the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.errors import EngineError
+from spark_ingest.errors import TooManyBadRecords, TopicsFailed
+from spark_ingest.output.table_files import StoredFile
+from spark_ingest.protocol.task import TaskResult
+
+Failures = Mapping[str, EngineError]  # by topic
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Why a commit has no records of a topic of its plan. `dead_letters` stay until the topic is planned again."""
+
+    plan: int
+    code: str
+    detail: str
+    dead_letters: tuple[StoredFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    """A task that failed for good."""
+
+    topic: str
+    error: EngineError
+
+
+Outcome = TaskResult | FailedTask
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a topic in one plan. They are not part of plans: they may differ between attempts."""
+
+    dead_letter_max_percent: float
+    dead_letter_max_percents: Mapping[str, float]  # of single topics
+
+    def percent_of(self, topic: str) -> float:
+        return self.dead_letter_max_percents.get(topic, self.dead_letter_max_percent)
+
+
+def failures_of(outcomes: Sequence[Outcome], limits: Limits) -> dict[str, EngineError]:
+    """Returns the error of each topic with a failed task or too many dead letters."""
+    failures: dict[str, EngineError] = {}
+    results: dict[str, list[TaskResult]] = {}
+    for one in outcomes:
+        if isinstance(one, FailedTask):
+            failures.setdefault(one.topic, one.error)
+        else:
+            results.setdefault(one.topic, []).append(one)
+    for topic, done in results.items():
+        if topic not in failures and (error := _bad_records(topic, done, limits.percent_of(topic))):
+            failures[topic] = error
+    return failures
+
+
+def held_topics(plan: int, failures: Failures, outcomes: Sequence[Outcome]) -> dict[str, Held]:
+    letters: dict[str, tuple[StoredFile, ...]] = {}
+    for one in outcomes:
+        if isinstance(one, TaskResult):
+            letters[one.topic] = letters.get(one.topic, ()) + one.dead_letters
+    return {
+        topic: Held(plan, error.code, error.detail, letters.get(topic, ())) for topic, error in sorted(failures.items())
+    }
+
+
+def check_no_failures(failures: Failures) -> None:
+    """Raises the error of the only failed topic, or TopicsFailed with all of them."""
+    if len(failures) == 1:
+        raise next(iter(failures.values()))
+    if failures:
+        text = "; ".join(_named(topic, error) for topic, error in sorted(failures.items()))
+        raise TopicsFailed(f"{len(failures)} topics were not ingested: {text}")
+
+
+def _named(topic: str, error: EngineError) -> str:
+    text = str(error)
+    return text if topic in text else f"{topic}: {text}"
+
+
+def _bad_records(topic: str, results: Sequence[TaskResult], percent_max: float) -> TooManyBadRecords | None:
+    bad = sum(result.bad for result in results)
+    total = bad + sum(result.rows for result in results)
+    if not bad or bad * 100 <= percent_max * total:
+        return None
+    reasons: dict[str, int] = {}
+    for result in results:
+        for reason, count in result.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    counted = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    where = next(result.dead_letters[0].key for result in results if result.dead_letters)
+    return TooManyBadRecords(
+        f"{topic}: {bad} of {total} records are dead letters ({counted}); the limit is {percent_max:g} %",
+        hint=f"see {where}; correct the producer or the options and abandon the plan, or raise the limit and run again",
+    )
