@@ -9,18 +9,20 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from engine.errors import EngineError
 from engine.tiering.store.store import StoreUnusable
+from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.decode.event_time import path_of
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
 from spark_ingest.options import Pattern, TopicPercent, job_option, json_option, output_option, store_option
 from spark_ingest.output.stores import open_output_store, open_source_store
-from spark_ingest.plan import EVENT_TIME_FALLBACKS, JSON, PAYLOADS, RECORD, Recipe
+from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD, Recipe
 from spark_ingest.protocol.failures import Limits
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import (
@@ -38,6 +40,7 @@ from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
 
 DEAD_LETTER_MAX_PERCENT = 0.1
+WIDEN, KEEP = "widen", "keep"
 EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
 _USAGE_ERRORS = (IngestRefused, StoreUnusable)
 
@@ -77,6 +80,27 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
     metavar="[TOPIC=]PERCENT",
     help="Commit nothing of a topic if a larger share of its new records than this are dead letters. TOPIC=PERCENT "
     f"sets the limit of one topic; may be repeated.  [default: {DEAD_LETTER_MAX_PERCENT}]",
+)
+@click.option(
+    "--on-misfit",
+    type=click.Choice((FAIL, WIDEN, KEEP)),
+    default=FAIL,
+    show_default=True,
+    help="For a column with too many values of another type, which are in _extra and in no sum. fail: commit nothing "
+    "of the topic. widen: a bigint column becomes decimal in new files; else fail. keep: commit.",
+)
+@click.option(
+    "--misfit-max-percent",
+    type=click.FloatRange(0, 100),
+    default=10.0,
+    show_default=True,
+    help="The largest share of a column's values that may have another type.",
+)
+@click.option(
+    "--schema",
+    "schema_file",
+    type=click.Path(path_type=Path),
+    help="A TOML file with the types of columns by topic and member.",
 )
 @click.option(
     "--start",
@@ -121,10 +145,13 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
     selection = Selection(
         **{name: options[name] for name in ("topics", "exclude", "cluster", "start", "on_lost")},
         **{name: options[name] for name in ("task_bytes", "plan_bytes_max", "allow_no_topics")},
+        widens=options["on_misfit"] == WIDEN,
+        declared=read_declared(options["schema_file"]) if options["schema_file"] else {},
     )
     check_event_time(options["event_time"])
     recipe = Recipe(**{name: options[name] for name in ("payload", "event_time", "event_time_fallback")})
-    job = Job(job_name, selection, recipe, limits_of(options["bad_percents_max"]))
+    limits = limits_of(options["bad_percents_max"], options["on_misfit"], options["misfit_max_percent"])
+    job = Job(job_name, selection, recipe, limits)
     report = Report(recipe, is_quiet=as_json and is_submitted())
     document, failure = run_on_spark(job, store, output, master, report)
     print_document(document) if as_json else print_summary(document)
@@ -142,10 +169,17 @@ def check_event_time(field: str | None) -> None:
         raise IngestRefused(f"--event-time names the member {unusable[0]!r}", hint=hint)
 
 
-def limits_of(percents: Sequence[tuple[str | None, float]]) -> Limits:
+def limits_of(
+    percents: Sequence[tuple[str | None, float]], on_misfit: str = KEEP, misfit_max_percent: float = 100
+) -> Limits:
     """Returns the limits that PERCENT and TOPIC=PERCENT give; the last one of a topic counts."""
     given = dict(percents)
-    return Limits(given.pop(None, DEAD_LETTER_MAX_PERCENT), {topic: one for topic, one in given.items() if topic})
+    return Limits(
+        given.pop(None, DEAD_LETTER_MAX_PERCENT),
+        {topic: one for topic, one in given.items() if topic},
+        100 if on_misfit == KEEP else misfit_max_percent,
+        on_misfit == WIDEN,
+    )
 
 
 def run_on_spark(

@@ -23,6 +23,18 @@ class TooManyBadRecords(EngineError):
     code = "too_many_bad_records"
 
 
+class TooManyMisfits(EngineError):
+    """A column has too many values of another type. Nothing of the topic was committed; declare the type or widen."""
+
+    code = "too_many_misfits"
+
+
+class ColumnsWidened(EngineError):
+    """A bigint column has fractions. The same run plans the topic again, with decimals."""
+
+    code = "columns_widened"
+
+
 class NoEventTime(EngineError):
     """A record has no readable event time and the fallback is `fail`. Nothing was committed; abandon the plan."""
 

@@ -96,7 +96,9 @@ def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
     totals: dict[str, dict[str, Any]] = {}
     for commit in commits:
         for result in commit.results:
-            one = totals.setdefault(result.topic, dict.fromkeys(_COUNTED, 0) | {"task_seconds": 0.0, "reasons": {}})
+            one = totals.setdefault(
+                result.topic, dict.fromkeys(_COUNTED, 0) | {"task_seconds": 0.0, "reasons": {}, "misfits": {}}
+            )
             one["rows"] += result.rows
             one["dead_letters"] += result.bad
             one["absent_offsets"] += result.absent
@@ -105,6 +107,8 @@ def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
             one["bytes"] += sum(file.size_bytes for file in result.files)
             one["read_bytes"] += result.read_bytes
             one["task_seconds"] = round(one["task_seconds"] + result.seconds, 3)
+            for name, misfits in result.misfits.items():
+                one["misfits"][name] = one["misfits"].get(name, 0) + misfits.count
             for reason, count in result.reasons.items():
                 one["reasons"][reason] = one["reasons"].get(reason, 0) + count
     return totals
@@ -143,9 +147,14 @@ def _notes_on(one: dict[str, Any]) -> list[str]:
     lines = [
         (one["dead_letters"], f"{one['dead_letters']:,} dead letters: {reasons}"),
         (one["event_time_fallbacks"], f"{one['event_time_fallbacks']:,} rows use the record's timestamp"),
+        (one["misfits"], f"values of another type than their column, in _extra: {format_misfits(one['misfits'])}"),
         (one["absent_offsets"], f"{one['absent_offsets']:,} offsets without a record"),
     ]
     return [line for count, line in lines if count]
+
+
+def format_misfits(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
 
 def format_bytes(size_bytes: int) -> str:

@@ -175,6 +175,9 @@ def _print_status(document: dict[str, Any]) -> None:
         ]
     )
     _print_held(document)
+    for topic, counts in sorted(document["misfits"].items()):
+        text = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+        click.echo(f"values of another type than their column, in _extra: {topic}: {text}")
     _print_lost(document)
     if document["skipped_records"]:
         click.echo(f"{document['skipped_records']:,} lost records were skipped by earlier runs")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from spark_ingest.decode.event_field import EventField
 from spark_ingest.decode.event_time import LATEST_US, parse_column
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
-from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members
+from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members, misfits
 from spark_ingest.decode.json_types import Members, columns
 from spark_ingest.decode.record_columns import HEADERS, RecordColumns
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE, StandardColumn
@@ -51,12 +51,16 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows in offset order, dead letters, types of members without a column, rows that use the record's timestamp."""
+    """Rows in offset order, dead letters, types of members without a column, rows that use the record's timestamp.
+
+    `misfits` counts values of another type than their column.
+    """
 
     rows: pa.RecordBatch
     dead: list[DeadLetter]
     seen: Members
     fallbacks: int
+    misfits: dict[str, int]
 
 
 def table_schema(order: TaskSpec) -> pa.Schema:
@@ -79,12 +83,13 @@ class BlockMaker:
         self._partition = partition
         self._schema = table_schema(order)
         self._json = JsonRows(order.schema.members) if order.recipe.payload == JSON else None
+        self._column_names = {name for name, _ in columns(order.schema.members)}
         self._event_field = EventField(order.recipe.event_time) if order.recipe.event_time else None
         self._event_at = _column_of(order.schema.members, self._event_field)
 
     def make(self, records: RecordColumns) -> Block:
         """Raises NoEventTime if the recipe's fallback is `fail`."""
-        records, payload, dead, seen = self._payload(records)
+        records, payload, dead, seen, wrong = self._payload(records)
         own = microseconds(records.timestamps)
         event_time, fallbacks = self._event_times(records, own, self._event_column(payload))
         arrays = [*self._standard_arrays(records, own, event_time), *payload]
@@ -92,18 +97,21 @@ class BlockMaker:
         if event_time.null_count:
             dead += self._timeless(records, event_time)
             rows = rows.filter(event_time.is_valid())
-        return Block(rows, dead, seen, fallbacks)
+        return Block(rows, dead, seen, fallbacks, wrong)
 
-    def _payload(self, records: RecordColumns) -> tuple[RecordColumns, list[pa.Array], list[DeadLetter], Members]:
-        """Returns the records with payload columns, these columns, dead letters, and members without a column."""
+    def _payload(
+        self, records: RecordColumns
+    ) -> tuple[RecordColumns, list[pa.Array], list[DeadLetter], Members, dict[str, int]]:
+        """Returns the records with payload columns, these columns, dead letters, members without a column, misfits."""
         if self._json is None:
-            return records, [records.values], [], []
+            return records, [records.values], [], [], {}
         rows = self._json.decode(records.values.to_pylist())
-        seen = leftover_members(rows, _SEEN_MEMBERS_MAX)
+        seen, wrong = leftover_members(rows, _SEEN_MEMBERS_MAX), misfits(rows, self._column_names)
         dead = [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]
         if dead:
             records, rows = _without_bad(records, rows)
-        return records, [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)], dead, seen
+        arrays = [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)]
+        return records, arrays, dead, seen, wrong
 
     def _event_column(self, payload: Sequence[pa.Array]) -> pa.Array | None:
         """Returns the payload column with the event time; None if there is none or `_extra` has a value."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from spark_ingest.decode.decimals import PRECISION, SCALE, decimal_of
 from spark_ingest.decode.json_rows import Rows, attribute_of, struct_of
 from spark_ingest.decode.json_types import Members, Type, columns
 
@@ -23,6 +24,7 @@ _ARROW = {
     "double": pa.float64(),
     "string": pa.string(),
     "json": pa.string(),
+    "decimal": pa.decimal128(PRECISION, SCALE),
 }
 
 
@@ -50,6 +52,8 @@ def payload_arrays(members: Members, structs: Sequence[Any]) -> list[pa.Array]:
 def column(kind: Type, values: list[Any]) -> pa.Array:
     if kind == "json":
         return pa.array([_text(raw) for raw in values], pa.string())
+    if kind == "decimal":
+        return pa.array(map(decimal_of, values), _ARROW[kind])
     if isinstance(kind, str):
         return pa.array(values, _ARROW[kind])
     if kind[0] == "array":

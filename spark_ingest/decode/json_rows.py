@@ -9,12 +9,14 @@ Invariant: both paths give the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
 
+from spark_ingest.decode.decimals import fits
 from spark_ingest.decode.json_types import (
     NAME_CHARS_MAX,
     Members,
@@ -33,6 +35,7 @@ _SCALARS: dict[str, Any] = {
     "double": float | None,
     "string": str | None,
     "json": msgspec.Raw,  # keeps null as text; json_columns.py converts it
+    "decimal": msgspec.Raw,
 }
 _ABSENT = msgspec.Raw()
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -69,6 +72,9 @@ class JsonRows:
         }
         self._tombstone = self.struct()
         self._keeps_raw = _has_json(members)
+        decimals = [attribute_of(at) for at, (_, kind) in enumerate(members) if kind == "decimal"]
+        self._decimals = [attrgetter(attribute) for attribute in decimals]
+        self._decimal_names = {name for name, kind in members if kind == "decimal"}
 
     def decode(self, values: Sequence[bytes | None]) -> Rows:
         """Decodes values. A null value is a tombstone: a row without members."""
@@ -76,9 +82,14 @@ class JsonRows:
         try:
             if self._keeps_raw:
                 _check_utf8(values)
-            return Rows([tombstone if value is None else row_of(value) for value in values])
+            rows = [tombstone if value is None else row_of(value) for value in values]
         except _UNFIT:
             return self._one_by_one(values)
+        return Rows(rows) if all(map(self._has_decimals, rows)) else self._one_by_one(values)
+
+    def _has_decimals(self, row: Any) -> bool:
+        """True if the raw values of all decimal columns fit."""
+        return all(fits(decimal(row)) for decimal in self._decimals)
 
     def _one_by_one(self, values: Sequence[bytes | None]) -> Rows:
         rows = Rows([])
@@ -99,7 +110,9 @@ class JsonRows:
         if self._keeps_raw:
             value.decode()
         try:
-            return self._row_of.decode(value), {}
+            row = self._row_of.decode(value)
+            if self._has_decimals(row):
+                return row, {}
         except msgspec.ValidationError:
             pass
         value.decode()
@@ -108,12 +121,22 @@ class JsonRows:
         for name, raw in self._members_of.decode(value).items():
             attribute, decoder = self._member_of.get(name, (None, None))
             try:
-                if decoder is None or attribute is None:
+                if decoder is None or attribute is None or (name in self._decimal_names and not fits(raw)):
                     raise msgspec.ValidationError(name)
                 fitting[attribute] = decoder.decode(raw)
             except msgspec.ValidationError:
                 leftovers[name] = raw.copy()
         return self.struct(**fitting), leftovers
+
+
+def misfits(rows: Rows, columns: Container[str]) -> dict[str, int]:
+    """Returns how many values of each column are of another type, and so in `_extra`."""
+    counts: dict[str, int] = {}
+    for leftovers in rows.leftovers.values():
+        for name in leftovers:
+            if name in columns:
+                counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 def leftover_members(rows: Rows, limit: int) -> Members:
@@ -139,7 +162,7 @@ def struct_of(members: Members) -> type[msgspec.Struct]:
     any column's instead, so a value with such a member is decoded one member at a time.
     """
     fields = [
-        (attribute_of(at), _annotation(kind), _ABSENT if kind == "json" else None)
+        (attribute_of(at), _annotation(kind), _ABSENT if kind in ("json", "decimal") else None)
         for at, (_, kind) in enumerate(members)
     ]
     names = {

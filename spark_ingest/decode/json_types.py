@@ -2,13 +2,14 @@
 
 A type is a JSON value itself, because plans and commits carry it:
 
-    "null" "boolean" "bigint" "double" "string" "json" ["array", type] ["struct", [[name, type], ...]]
+    "null" "boolean" "bigint" "double" "decimal" "string" "json" ["array", type] ["struct", [[name, type], ...]]
 
-`json` is a value's JSON text; conflicting types become `json`. Members are pairs in the order of first occurrence.
+`json` is a value's JSON text; conflicting types become `json`. `decimal` is declared, or a widened bigint of a table.
+Members are pairs in the order of first occurrence.
 
 Invariants: merging is commutative except for the order of members, and never narrows. A merged type has a bounded
 size. A published type other than null only gains struct members, because files are never rewritten and Spark cannot
-read a bigint as a double.
+read a bigint as a double; a bigint may become a decimal.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from spark_ingest.decode.decimals import DDL
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 
 Type = Any  # the grammar above; mypy knows no recursive alias that msgspec would take
@@ -32,7 +34,7 @@ MEMBERS_MAX = 2 * COLUMNS_MAX  # of a schema; it forgets further members without
 NAME_CHARS_MAX = 255  # of a column
 _NOT_IN_A_NAME = re.compile('["\\\\\x00-\x1f]')  # msgspec cannot look up such a member
 _INT64 = range(-(2**63), 2**63)
-_RESERVED = frozenset((*STANDARD_COLUMNS, "dt", "hr"))
+RESERVED = frozenset((*STANDARD_COLUMNS, "dt", "hr"))
 
 
 def infer(value: object, depth: int = 0) -> Type:
@@ -119,19 +121,21 @@ def add_members(known: dict[str, Type], more: Iterable[Sequence[Any]], limit: in
             known[name] = kind
 
 
-def evolve(published: Members, seen: Members) -> Members:
+def evolve(published: Members, seen: Members, *, widens: bool = False) -> Members:
     """Returns the table's next members: the published ones, which only gain inner members, then new ones.
 
     A member of type null has no column; it may get one later. A member stays null, and its values go to `_extra`, in
     these cases: its values are only null, {} and []; its name is a standard column's; its name differs from another
     column's only by case, which Spark ignores. A name that no column can have is left out, and so are null members
-    beyond MEMBERS_MAX.
+    beyond MEMBERS_MAX. With `widens`, a bigint of which fractions were seen becomes a decimal.
     """
-    taken = {name.lower() for name, kind in published if kind != "null"} | _RESERVED
+    taken = {name.lower() for name, kind in published if kind != "null"} | RESERVED
     before = dict(published)
     members: Members = []
     for name, kind in merge_names(published, _with_columns(seen)):
         now = grow(before.get(name, "null"), kind)
+        if widens and is_widened(now, kind):
+            now = "decimal"
         if before.get(name, "null") == "null" and now != "null":
             is_free = name and name.lower() not in taken and len(taken) < COLUMNS_MAX
             now = now if is_free else "null"
@@ -139,6 +143,11 @@ def evolve(published: Members, seen: Members) -> Members:
         if now != "null" or len(members) < MEMBERS_MAX:
             members.append([name, now])
     return members
+
+
+def is_widened(published: Type, seen: Type) -> bool:
+    """True if a column of the published type can hold what was seen, or a part of it, once it is a decimal."""
+    return bool(published == "bigint" and seen in ("double", "json"))
 
 
 def merge_names(published: Members, seen: Members) -> Members:
@@ -202,7 +211,7 @@ def spark_ddl(members: Members) -> str:
 
 def _ddl_of(kind: Type) -> str:
     if isinstance(kind, str):
-        return {"json": "STRING"}.get(kind, kind.upper())
+        return {"json": "STRING", "decimal": DDL}.get(kind, kind.upper())
     if kind[0] == "array":
         return f"ARRAY<{_ddl_of(kind[1])}>"
     return "STRUCT<" + ", ".join(f"{_quoted(name)}: {_ddl_of(one)}" for name, one in columns(kind[1])) + ">"

@@ -6,6 +6,7 @@ bytes alone, so every attempt of a task has the same chunks. Each chunk has its 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -35,6 +36,7 @@ class Chunk:
     dead: list[DeadLetter] = field(default_factory=list)
     seen: Members = field(default_factory=list)
     fallbacks: int = 0
+    misfits: Counter[str] = field(default_factory=Counter)
     read_bytes: int = 0
 
 
@@ -96,6 +98,7 @@ class _ChunkBuilder:
             chunk.dead += made.dead
             chunk.seen = merge_members(chunk.seen, made.seen)[:SEEN_MEMBERS_MAX]
             chunk.fallbacks += made.fallbacks
+            chunk.misfits.update(made.misfits)
         self._block, self._block_records, self._block_bytes = [], 0, 0
 
 

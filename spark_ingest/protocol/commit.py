@@ -6,6 +6,7 @@ run reads only the newest one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -24,7 +25,8 @@ class Commit(msgspec.Struct, frozen=True):
 
     `seen` are types of members without a column; the next plan may add columns. `skipped` and `deleted` as in the plan.
     `lost_records` counts known lost records in all commits including this one; older releases wrote 0. `held` are
-    topics whose last plan failed: their positions, columns and results are those of the commit before.
+    topics whose last plan failed: their positions, columns and results are those of the commit before. `misfits`
+    counts, by topic and column, values of another type than their column, in all commits including this one.
     """
 
     job: str
@@ -40,6 +42,7 @@ class Commit(msgspec.Struct, frozen=True):
     deleted: tuple[Lost, ...] = ()
     lost_records: int = 0
     held: dict[str, Held] = {}
+    misfits: dict[str, dict[str, int]] = {}
     is_abandoned: bool = False
     format: int = FORMAT
 
@@ -70,13 +73,14 @@ class Commit(msgspec.Struct, frozen=True):
 def commit_of(
     plan: Plan, before: Commit | None, results: Sequence[TaskResult], held: dict[str, Held], now_ms: int
 ) -> Commit:
-    """Returns the commit of a plan without the held topics, of which `results` must have none."""
+    """Returns the commit of a plan without the held topics; of their results, it keeps what members they have seen."""
     plan = plan_without(plan, held)
     seen = dict(before.seen) if before else {}
     for topic in plan.schemas:
         seen[topic] = []
     for result in results:
-        seen[result.topic] = merge_members(seen[result.topic], result.seen)[:SEEN_MEMBERS_MAX]
+        seen[result.topic] = merge_members(seen.get(result.topic, []), result.seen)[:SEEN_MEMBERS_MAX]
+    done = [result for result in results if result.topic not in held]
     lost = [*lost_of(plan.skipped, plan.positions), *plan.deleted]
     ended = _ended(plan, before, now_ms)
     return msgspec.structs.replace(
@@ -84,11 +88,12 @@ def commit_of(
         positions=positions_after(ended.positions, plan),
         schemas=ended.schemas | plan.schemas,
         seen={topic: members for topic, members in seen.items() if members},
-        results=tuple(msgspec.structs.replace(result, seen=[]) for result in sorted(results, key=lambda one: one.task)),
+        results=tuple(msgspec.structs.replace(result, seen=[]) for result in sorted(done, key=lambda one: one.task)),
         skipped=plan.skipped,
         deleted=plan.deleted,
         lost_records=ended.lost_records + counted(lost),
         held={topic: one for topic, one in ended.held.items() if topic not in plan.positions} | held,
+        misfits=_added(ended.misfits, done),
     )
 
 
@@ -111,7 +116,16 @@ def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         results=(),
         lost_records=before.lost_records if before else 0,
         held=before.held if before else {},
+        misfits=before.misfits if before else {},
     )
+
+
+def _added(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:
+    counts = {topic: Counter(columns) for topic, columns in before.items()}
+    for result in results:
+        for name, one in result.misfits.items():
+            counts.setdefault(result.topic, Counter())[name] += one.count
+    return {topic: dict(columns) for topic, columns in counts.items()}
 
 
 def decode_commit(data: bytes, key: str) -> Commit:

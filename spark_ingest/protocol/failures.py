@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.errors import EngineError
-from spark_ingest.errors import TooManyBadRecords, TopicsFailed
+from spark_ingest.decode.json_types import Members, is_widened, merge_members
+from spark_ingest.errors import ColumnsWidened, TooManyBadRecords, TooManyMisfits, TopicsFailed
 from spark_ingest.output.table_files import StoredFile
-from spark_ingest.protocol.task import TaskResult
+from spark_ingest.plan import TableSchema
+from spark_ingest.protocol.task import Misfits, TaskResult, add_misfits
 
 Failures = Mapping[str, EngineError]  # by topic
 
@@ -45,13 +47,17 @@ class Limits:
 
     dead_letter_max_percent: float
     dead_letter_max_percents: Mapping[str, float]  # of single topics
+    misfit_max_percent: float = 100
+    widens: bool = False
 
     def percent_of(self, topic: str) -> float:
         return self.dead_letter_max_percents.get(topic, self.dead_letter_max_percent)
 
 
-def failures_of(outcomes: Sequence[Outcome], limits: Limits) -> dict[str, EngineError]:
-    """Returns the error of each topic with a failed task or too many dead letters."""
+def failures_of(
+    outcomes: Sequence[Outcome], schemas: Mapping[str, TableSchema], limits: Limits
+) -> dict[str, EngineError]:
+    """Returns the error of each topic with a failed task, too many dead letters, or a column with too many misfits."""
     failures: dict[str, EngineError] = {}
     results: dict[str, list[TaskResult]] = {}
     for one in outcomes:
@@ -60,7 +66,8 @@ def failures_of(outcomes: Sequence[Outcome], limits: Limits) -> dict[str, Engine
         else:
             results.setdefault(one.topic, []).append(one)
     for topic, done in results.items():
-        if topic not in failures and (error := _bad_records(topic, done, limits.percent_of(topic))):
+        error = _bad_records(topic, done, limits.percent_of(topic)) or _misfits(topic, done, schemas[topic], limits)
+        if topic not in failures and error:
             failures[topic] = error
     return failures
 
@@ -104,3 +111,24 @@ def _bad_records(topic: str, results: Sequence[TaskResult], percent_max: float) 
         f"{topic}: {bad} of {total} records are dead letters ({counted}); the limit is {percent_max:g} %",
         hint=f"see {where}; correct the producer or the options and abandon the plan, or raise the limit and run again",
     )
+
+
+def _misfits(
+    topic: str, results: Sequence[TaskResult], schema: TableSchema, limits: Limits
+) -> TooManyMisfits | ColumnsWidened | None:
+    counts: dict[str, Misfits] = {}
+    seen: Members = []
+    for result in results:
+        counts = add_misfits(counts, result.misfits)
+        seen = merge_members(seen, result.seen)
+    most = limits.misfit_max_percent
+    wrong = {name: one for name, one in counts.items() if one.count * 100 > most * one.values}
+    if not wrong:
+        return None
+    published, found = dict(schema.members), dict(seen)
+    texts = [f"{name} ({published[name]}): {one.count} of {one.values}" for name, one in sorted(wrong.items())]
+    what = f"{topic}: values of other types than their column: {', '.join(texts)}; the limit is {most:g} %"
+    if limits.widens and any(is_widened(published[name], found.get(name)) for name in wrong):
+        return ColumnsWidened(what)
+    hint = "--on-misfit widen makes a bigint column decimal, --schema declares types, --on-misfit keep commits as it is"
+    return TooManyMisfits(what, hint=hint)

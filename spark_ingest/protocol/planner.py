@@ -10,12 +10,13 @@ import hashlib
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
+from spark_ingest.decode.declared_columns import Declared, with_declared
 from spark_ingest.decode.json_types import Members, evolve, merge_members
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.plan import JSON, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
@@ -45,6 +46,8 @@ class Selection:
     task_bytes: int = TASK_BYTES
     plan_bytes_max: int = PLAN_BYTES_MAX
     allow_no_topics: bool = False
+    widens: bool = False  # a bigint column with fractions becomes a decimal
+    declared: Declared = field(default_factory=dict)
 
     def wants(self, topic: str) -> bool:
         return bool(self.topics.fullmatch(topic)) and not (self.exclude and self.exclude.fullmatch(topic))
@@ -112,7 +115,7 @@ def next_plan(
     for topic in dict.fromkeys(task.topic for task in tasks):
         with _failing_alone(topic, failures):
             claim(topic)
-            schemas[topic] = _schema(source, head, recipe, topic, tasks)
+            schemas[topic] = _schema(source, head, selection, recipe, topic, tasks)
     news = {topic: one for topic, one in news.items() if topic not in failures and (one.todos or one.deleted)}
     if not news:
         return Planned(None, failures)
@@ -228,11 +231,17 @@ def _skipped(todos: Sequence[_Todo], head: Commit | None) -> dict[str, list[Rang
     return skipped
 
 
-def _schema(source: ObjectStore, head: Commit | None, recipe: Recipe, topic: str, tasks: Sequence[Task]) -> TableSchema:
-    """Returns the columns of a table: the published ones, and new ones from the sample and the last commit."""
+def _schema(
+    source: ObjectStore, head: Commit | None, selection: Selection, recipe: Recipe, topic: str, tasks: Sequence[Task]
+) -> TableSchema:
+    """Returns the columns of a table: published ones, declared ones, and new ones of the sample and the last commit.
+
+    Raises IngestRefused if a declared type contradicts a published one, Corrupt.
+    """
     published = head.schemas[topic].members if head and topic in head.schemas else []
     if recipe.payload == JSON:
+        published = with_declared(topic, published, selection.declared.get(topic, {}))
         slices = [one for task in tasks if task.topic == topic for one in task.slices]
         seen = merge_members(sampled_members(source, slices), head.seen.get(topic, []) if head else [])
-        published = evolve(published, seen)
+        published = evolve(published, seen, widens=selection.widens)
     return schema_of(published, recipe.payload)

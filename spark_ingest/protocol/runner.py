@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Protocol
 
 import msgspec
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectExists, ObjectStore
-from spark_ingest.errors import IngestRefused
+from spark_ingest.errors import ColumnsWidened, IngestRefused
 from spark_ingest.output import names
 from spark_ingest.output.schema_object import schema_document
 from spark_ingest.plan import GENERATION, Plan, Recipe, TaskSpec, plan_without, task_specs
@@ -64,6 +65,14 @@ class Components:
     now_ms: Callable[[], int]
 
 
+class _Next(Enum):
+    """What follows a plan. STOP: every topic failed and no other one has news, so the plan stays without a commit."""
+
+    STOP = auto()
+    GO_ON = auto()
+    PLAN_AGAIN = auto()  # with widened columns
+
+
 def run(job: Job, parts: Components) -> None:
     """Run the job for all records that the store has at the start. Raises the errors of errors.py.
 
@@ -80,9 +89,11 @@ def run(job: Job, parts: Components) -> None:
             break
         check_generation(plan)
         parts.listener.on_plan(plan, is_resumed=found is not None)
-        if history.commit(plan.number) is None and not _carry_out(job, parts, history, head, plan, failures):
-            break
-        if found is None and not plan.is_partial:
+        is_again = found is not None or plan.is_partial
+        if history.commit(plan.number) is None:
+            outcome = _carry_out(job, parts, history, head, plan, failures)
+            is_again = outcome is _Next.PLAN_AGAIN or (is_again and outcome is _Next.GO_ON)
+        if not is_again:
             break
     parts.listener.on_failures(failures)
     check_no_failures(failures)
@@ -120,17 +131,19 @@ def _next_plan(job: Job, parts: Components, head: Commit | None, failures: Conta
 
 def _carry_out(
     job: Job, parts: Components, history: History, head: Commit | None, plan: Plan, failures: dict[str, EngineError]
-) -> bool:
-    """Executes and commits a plan. Returns False if every topic failed and there is nothing else to do."""
+) -> _Next:
+    """Executes and commits a plan."""
     outcomes = parts.execute(task_specs(plan)) if plan.tasks else []
-    failed = failures_of(outcomes, job.limits)
-    failures |= failed
+    failed = failures_of(outcomes, plan.schemas, job.limits)
+    widened = {topic for topic, error in failed.items() if isinstance(error, ColumnsWidened)}
+    failures |= {topic: error for topic, error in failed.items() if topic not in widened}
     rest = plan_without(plan, failed)
-    is_useless = failed and not rest.positions and not rest.deleted
+    is_useless = failed and not widened and not rest.positions and not rest.deleted
     if is_useless and _next_plan(job, parts, head, failures).plan is None:
-        return False
-    results = [one for one in outcomes if isinstance(one, TaskResult) and one.topic not in failed]
-    assert sorted(result.task for result in results) == [task.task for task in rest.tasks]
+        return _Next.STOP
+    results = [one for one in outcomes if isinstance(one, TaskResult)]
+    done = sorted(result.task for result in results if result.topic not in failed)
+    assert done == [task.task for task in rest.tasks]
     ours = commit_of(plan, head, results, held_topics(plan.number, failed, outcomes), parts.now_ms())
     stored = history.put_commit(ours)
     assert stored.plan_nonce == plan.nonce
@@ -138,7 +151,7 @@ def _carry_out(
         raise IngestRefused(f"plan {plan.number} of job {plan.job} was abandoned by another run", hint="run again")
     remove_files(parts.output, plan.number, [names.table_prefix(topic) for topic in stored.held_here])
     parts.listener.on_commit(stored, is_ours=stored is ours)
-    return True
+    return _Next.PLAN_AGAIN if widened else _Next.GO_ON
 
 
 def _remove_held_files(output: ObjectStore, head: Commit | None) -> None:

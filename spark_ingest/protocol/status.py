@@ -17,8 +17,9 @@ def status(
 ) -> dict[str, Any]:
     """Returns the JSON document of `ingest status`. `lag_ms` spans the oldest to the newest record not ingested.
 
-    `held` are the errors of topics whose last plan failed. `lost` are ranges that the store no longer has and no commit
-    has recorded. `skipped` are recorded ones, which `skipped_records` counts.
+    `held` are the errors of topics whose last plan failed. `misfits` counts values of another type than their column.
+    `lost` are ranges that the store no longer has and no commit has recorded. `skipped` are recorded ones, which
+    `skipped_records` counts.
     """
     history = History(output, job)
     head = history.head()
@@ -41,6 +42,7 @@ def status(
         "lag_bytes": sum(one["lag_bytes"] for one in partitions),
         "partitions": partitions,
         "held": head.held_details if head else {},
+        "misfits": head.misfits if head else {},
         "lost_records": counted(lost),
         "lost": rows_of(lost),
         "skipped_records": head.lost_records if head else 0,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
@@ -36,11 +36,18 @@ from spark_ingest.source.slices import Range
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
 
 
+class Misfits(msgspec.Struct, frozen=True, array_like=True):
+    """Values of a column that are in `_extra` because they have another type, and all values of the column."""
+
+    count: int
+    values: int
+
+
 class TaskResult(msgspec.Struct, frozen=True):
     """The result of a task. rows + bad + absent is the number of offsets in its ranges.
 
     `bad` counts records in dead letters; `absent` counts offsets without a record (control batches); `seen` has the
-    types of members without a column.
+    types of members without a column. `misfits` has the columns with any, counted in the chunks that have any.
     """
 
     task: int
@@ -56,6 +63,7 @@ class TaskResult(msgspec.Struct, frozen=True):
     dead_letters: tuple[StoredFile, ...]
     read_bytes: int
     seconds: float
+    misfits: dict[str, Misfits] = {}
 
 
 class _File(NamedTuple):
@@ -111,7 +119,20 @@ def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_onc
         dead_letters=tuple(_store_all(output, _dead_letter_files(order, chunk.dead, name), puts_at_once)),
         read_bytes=chunk.read_bytes,
         seconds=0.0,
+        misfits={name: _misfits(table, name, count) for name, count in chunk.misfits.items()},
     )
+
+
+def _misfits(table: pa.Table, name: str, count: int) -> Misfits:
+    return Misfits(count, count + table.num_rows - table[name].null_count)
+
+
+def add_misfits(one: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:
+    total = dict(one)
+    for name, more in other.items():
+        known = total.get(name, Misfits(0, 0))
+        total[name] = Misfits(known.count + more.count, known.values + more.values)
+    return total
 
 
 def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
@@ -126,6 +147,7 @@ def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
         files=one.files + other.files,
         dead_letters=one.dead_letters + other.dead_letters,
         read_bytes=one.read_bytes + other.read_bytes,
+        misfits=add_misfits(one.misfits, other.misfits),
     )
 
 

@@ -55,6 +55,7 @@ def run_job(
     name: str = "default",
     bad_percent_max: float = 0.1,
     bad_percents_max: dict[str, float] | None = None,
+    misfit_max_percent: float = 100,
     listener: Remembering | None = None,
     recipe: Recipe | None = None,
     execute: Callable[[Sequence[TaskSpec]], Sequence[Outcome]] | None = None,
@@ -75,7 +76,8 @@ def run_job(
         now_ms=lambda: NOW_MS,
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
-    run(Job(name, selected, recipe or Recipe(), Limits(bad_percent_max, bad_percents_max or {})), parts)
+    limits = Limits(bad_percent_max, bad_percents_max or {}, misfit_max_percent, selected.widens)
+    run(Job(name, selected, recipe or Recipe(), limits), parts)
     return listener
 
 

@@ -52,7 +52,7 @@ def test_every_option_of_the_other_commands_is_documented(name: str) -> None:
 def test_defaults_are_those_of_the_command() -> None:
     rows = re.findall(r"^\| `(--[a-z-]+)` \| (.*?) \|", section("Options of `penstock ingest run`"), re.MULTILINE)
     defaults = {one.opts[0]: one.default for one in run_command.params}
-    units = {"128 MiB": 128 << 20, "16 GiB": 16 << 30, "0.1": 0.1}
+    units = {"128 MiB": 128 << 20, "16 GiB": 16 << 30, "0.1": 0.1, "10.0": 10.0}
     for option, documented in rows:
         if defaults[option] in (None, False) or type(defaults[option]).__name__ == "Sentinel":
             continue

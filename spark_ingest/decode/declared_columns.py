@@ -1,0 +1,60 @@
+"""Columns that the operator declares in a file, before any record decides their types.
+
+    [flights]
+    amt = "double"
+    id = "bigint"
+
+Pure but for reading the file. A declared type holds for members without a column; a published column keeps its type,
+except that a bigint may become a decimal.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from spark_ingest.decode.json_types import RESERVED, Members, can_be_column
+from spark_ingest.errors import IngestRefused
+
+TYPES = ("boolean", "bigint", "double", "decimal", "string", "json")
+
+Declared = Mapping[str, Mapping[str, str]]  # types by topic and member
+
+
+def read_declared(path: Path) -> Declared:
+    """Returns the columns of a TOML file. Raises IngestRefused."""
+    try:
+        found = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise IngestRefused(f"--schema {path} cannot be read: {error}") from error
+    for topic, columns in found.items():
+        if not isinstance(columns, dict):
+            raise IngestRefused(
+                f"--schema {path}: {topic} is not a table of members", hint=f'write [{topic}], a = "bigint"'
+            )
+        lower = [name.lower() for name in columns]
+        for name, kind in columns.items():
+            place = f"--schema {path}: {topic}: {name!r}"
+            if kind not in TYPES:
+                raise IngestRefused(f"{place} has the type {kind!r}", hint=f"there are: {', '.join(TYPES)}")
+            if not name or not can_be_column(name) or name.lower() in RESERVED or lower.count(name.lower()) > 1:
+                raise IngestRefused(
+                    f"{place} cannot be a column", hint="names of standard columns are taken, in any case"
+                )
+    return found
+
+
+def with_declared(topic: str, published: Members, declared: Mapping[str, str]) -> Members:
+    """Returns the published members with the declared ones. Raises IngestRefused if a published type is another."""
+    members = dict(published)
+    spelt = {name.lower(): name for name, kind in published if kind != "null"}
+    for name, kind in declared.items():
+        known = members.get(name, "null")
+        if spelt.get(name.lower(), name) != name:
+            raise IngestRefused(f"{topic}: the column {name!r} is published as {spelt[name.lower()]!r}")
+        if known not in ("null", kind) and (known, kind) != ("bigint", "decimal"):
+            hint = "declare that type, or ingest into another --output"
+            raise IngestRefused(f"{topic}: the column {name!r} is declared {kind}, and published as {known}", hint=hint)
+        members[name] = kind
+    return [[name, kind] for name, kind in members.items()]
