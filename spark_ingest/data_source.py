@@ -5,15 +5,20 @@
 
 Adapts direct_read.py to Spark's data source API. docs/ingest.md lists options and columns.
 Spark calls these methods in separate Python processes, so no state is kept between calls.
+
+Spark 4 gives the options of CREATE TABLE to `schema`, and none to `reader` when the table is read. The metadata of the
+first column, which Spark keeps in the catalog, therefore holds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from spark_ingest.output.stores import open_source_store
 from spark_ingest.source.slices import Slice
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_OPTIONS = "penstock.options"
+
+
 class PenstockDataSource(DataSource):  # type: ignore[misc]
     """The batch data source `penstock`."""
 
@@ -31,11 +39,16 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> str:
-        return parse_options(self.options).ddl
+    def schema(self) -> str | StructType:
+        wanted = parse_options(self.options)
+        if "provider" not in self.options:  # not a table
+            return wanted.ddl
+        first, *rest = from_arrow_schema(wanted.schema)
+        return StructType([StructField(first.name, first.dataType, metadata={_OPTIONS: dict(self.options)}), *rest])
 
-    def reader(self, schema: Any) -> DataSourceReader:
-        return PenstockReader(parse_options(self.options))
+    def reader(self, schema: StructType) -> DataSourceReader:
+        kept = [one.metadata.get(_OPTIONS, {}) for one in schema]
+        return PenstockReader(parse_options({**(kept[0] if kept else {}), **self.options}))
 
 
 @dataclass

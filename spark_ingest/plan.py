@@ -15,7 +15,8 @@ from engine.errors import EngineError
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 1  # of the conversion code; increment it when the same plan would give different rows
+GENERATION = 2  # of the conversion code; increment it when the same plan would give different rows
+GENERATIONS = (1, GENERATION)  # that this release executes; files of generation 1 have no _topic_id
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
@@ -126,16 +127,24 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class TaskSpec(msgspec.Struct, frozen=True):
-    """The input of one task, small enough to send to a Spark worker."""
+    """The input of one task, small enough to send to a Spark worker. Without a topic id, rows have no `_topic_id`."""
 
     number: int
     recipe: Recipe
     schema: TableSchema
     task: Task
+    topic_id: str = ""
 
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
-    return [TaskSpec(plan.number, plan.recipe, plan.schemas[task.topic], task) for task in plan.tasks]
+    return [
+        TaskSpec(plan.number, plan.recipe, plan.schemas[task.topic], task, _topic_id(plan, task.topic))
+        for task in plan.tasks
+    ]
+
+
+def _topic_id(plan: Plan, topic: str) -> str:
+    return plan.positions[topic].topic_id if plan.generation > 1 else ""
 
 
 def plan_without(plan: Plan, topics: Container[str]) -> Plan:

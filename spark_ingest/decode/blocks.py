@@ -17,7 +17,7 @@ from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_
 from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members, misfits
 from spark_ingest.decode.json_types import Members, columns
 from spark_ingest.decode.record_columns import HEADERS, RecordColumns
-from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE, StandardColumn
+from spark_ingest.decode.standard_columns import EXTRA, LEADING, TOPIC_ID, VALUE, StandardColumn
 from spark_ingest.errors import NoEventTime
 from spark_ingest.plan import FAIL, JSON, RECORD, TaskSpec
 
@@ -65,7 +65,7 @@ class Block:
 
 def table_schema(order: TaskSpec) -> pa.Schema:
     """Returns the Arrow schema, which depends on the plan only: all files of a schema id have the same one."""
-    leading = map(_arrow_field, LEADING)
+    leading = [_arrow_field(one) for one in LEADING if order.topic_id or one != TOPIC_ID]
     if order.recipe.payload == JSON:
         return pa.schema([*leading, *arrow_fields(order.schema.members), _arrow_field(EXTRA)])
     return pa.schema([*leading, _arrow_field(VALUE)])
@@ -150,6 +150,7 @@ class BlockMaker:
         rows = len(records)
         return [
             pa.repeat(task.topic, rows),
+            *([pa.repeat(self._order.topic_id, rows)] if self._order.topic_id else []),
             pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
             records.offsets,
             own.cast(TIMESTAMP),

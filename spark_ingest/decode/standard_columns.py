@@ -19,9 +19,12 @@ class StandardColumn(NamedTuple):
         return f"`{self.name}` {self.spark_type}"
 
 
+TOPIC_ID = StandardColumn("_topic_id", "STRING")  # files of older releases do not have it
+
 # First in every table, whatever the payload.
 LEADING = (
     StandardColumn("_topic", "STRING", is_nullable=False),
+    TOPIC_ID,
     StandardColumn("_partition", "INT", is_nullable=False),
     StandardColumn("_offset", "BIGINT", is_nullable=False),
     StandardColumn("_timestamp", "TIMESTAMP"),

@@ -28,7 +28,7 @@ from engine.tiering.store.store import ObjectExists, ObjectStore
 from spark_ingest.errors import ColumnsWidened, IngestRefused
 from spark_ingest.output import names
 from spark_ingest.output.schema_object import schema_document
-from spark_ingest.plan import GENERATION, Plan, Recipe, TaskSpec, plan_without, task_specs
+from spark_ingest.plan import GENERATION, GENERATIONS, Plan, Recipe, TaskSpec, plan_without, task_specs
 from spark_ingest.protocol.commit import Commit, abandonment_of, commit_of
 from spark_ingest.protocol.failures import Failures, Limits, Outcome, check_no_failures, failures_of, held_topics
 from spark_ingest.protocol.history import History
@@ -162,7 +162,7 @@ def _remove_held_files(output: ObjectStore, head: Commit | None) -> None:
 
 def check_generation(plan: Plan) -> None:
     """Raises IngestRefused if this release would write different files for the plan."""
-    if plan.generation != GENERATION:
+    if plan.generation not in GENERATIONS:
         raise IngestRefused(
             f"plan {plan.number} of job {plan.job} is of generation {plan.generation}, this release has {GENERATION}",
             hint="finish it with the release that made it, or abandon it",

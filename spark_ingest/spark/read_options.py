@@ -42,6 +42,9 @@ _OPTIONS = {
     *("store", "topic", "topics", "cluster", "columns", "partitionbytes", "undecodable"),
     *("startoffset", "endoffset", "starttime", "endtime"),
 }
+_TABLE_OPTION = "option."  # CREATE TABLE gives each option with and without it
+# What CREATE TABLE adds by itself. LOCATION gives a path, which has no meaning here.
+_OF_SPARK = {"provider", "location", "path", "owner", "external", "is_managed_location", "comment", "collation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class ReadOptions:
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
     """Parses the options that Spark passes. Raises IngestRefused."""
-    given = {name.lower(): value for name, value in options.items()}
+    given = _given(options)
     unknown = sorted(set(given) - _OPTIONS)
     if unknown:
         raise IngestRefused(f"unknown options {unknown}", hint=f"there are: {', '.join(sorted(_OPTIONS))}")
@@ -93,6 +96,12 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         partition_bytes=_integer(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
         undecodable=_one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
     )
+
+
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options in lower case, without those that Spark adds to a table of its catalog."""
+    given = {name.lower().removeprefix(_TABLE_OPTION): value for name, value in options.items()}
+    return {name: value for name, value in given.items() if name not in _OF_SPARK}
 
 
 def _pattern(text: str) -> str:

@@ -75,3 +75,15 @@ def test_nothing_wanted_is_an_empty_frame(spark: SparkSession, log: TieredLog) -
 def test_a_wrong_option_is_reported_by_name(spark: SparkSession, log: TieredLog) -> None:
     with pytest.raises(Exception, match=r"unknown options \['strat'\]"):
         read(spark, log, strat=1).count()
+
+
+def test_a_table_of_the_catalog_reads_the_log(spark: SparkSession, log: TieredLog) -> None:
+    """Spark adds options of its own. The options of one query have precedence."""
+    options = f"OPTIONS (store '{log.store.url}', topic '{log.topic}', endOffset '4000')"
+    spark.sql("DROP TABLE IF EXISTS flights_log")
+    spark.sql(f"CREATE TABLE flights_log USING penstock {options} COMMENT 'the log'")
+    try:
+        assert spark.sql("SELECT count(*), max(offset) FROM flights_log WHERE partition < 2").head() == (8000, 3999)
+        assert spark.sql("SELECT count(*) FROM flights_log WITH (endOffset='10')").head()[0] == 30
+    finally:
+        spark.sql("DROP TABLE flights_log")

@@ -62,8 +62,8 @@ def test_defaults_are_those_of_the_command() -> None:
 def test_every_standard_column_is_documented() -> None:
     documented = [name for cell in first_cells(section("What is written")) for name in re.findall(r"`([^`]+)`", cell)]
     assert sorted(documented) == sorted(STANDARD_COLUMNS)
-    order = TaskSpec(1, Recipe(), TableSchema("x", []), Task(0, "t", ()))
-    raw = TaskSpec(1, Recipe(payload=RAW), TableSchema("x", []), Task(0, "t", ()))
+    order = TaskSpec(1, Recipe(), TableSchema("x", []), Task(0, "t", ()), "id")
+    raw = TaskSpec(1, Recipe(payload=RAW), TableSchema("x", []), Task(0, "t", ()), "id")
     assert {*table_schema(order).names, *table_schema(raw).names} == set(documented)
 
 

@@ -18,6 +18,7 @@ import pyspark
 import pytest
 
 from engine.tiering.store.store import ObjectStore, open_store
+from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.task import TaskResult
@@ -139,6 +140,18 @@ def test_hostile_values_become_a_table_that_spark_reads(lake: Lake, spark: Spark
     read = table.collect()
     assert len(read) == len(table_rows(lake.output)) > 250
     assert len(read[0]) > 30
+
+
+def test_spark_sums_a_widened_column_over_old_and_new_files(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
+    for texts in ((b"1", b"2"), (b"0.5", b"0.25")):
+        lake.log.add(0, [row(b'{"amt":%s}' % text) for text in texts])
+        run_job(lake.log.store, lake.output, topics="flights", widens=True)
+    head = History(lake.output, "default").head()
+    assert head is not None
+    ddl = table_ddl("json", head.schemas["flights"])
+    table = spark.read.schema(ddl).parquet(str(tmp_path / "an output/tables/flights"))
+    assert dict(table.dtypes)["amt"] == "decimal(38,18)"
+    assert table.selectExpr("cast(sum(amt) AS DOUBLE)", "count(_topic_id)").head() == (3.75, 4)
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from itertools import count
 
+import msgspec
 import orjson
 import pytest
 
 from engine.testing.memory_store import MemoryStore
 from engine.testing.store_proxy import StoreProxy
+from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused, LostRecords, NoEventTime, OutputConflict, TooManyBadRecords
 from spark_ingest.output import names
-from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe
+from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe, decode_plan, encode
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
 from tests.spark_ingest.jobs import (
@@ -292,6 +294,36 @@ def test_a_topic_that_was_made_again_starts_again(source: MemoryStore, output: M
     assert run_job(source, output).rows == 0
     assert len(table_rows(output)) == 115 + 78
     assert listed_files(output) == committed_files(output)
+
+
+def test_rows_of_a_topic_that_was_made_again_differ_by_topic_id(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    run_job(source, output)
+    again = TieredLog(source, topic_id="b" * 32)
+    again.add(0, json_rows(5))
+    remove_topic(source, log.cluster, log.topic, log.topic_id, 2)
+    run_job(source, output)
+    rows = [(one["_topic_id"], one["_partition"], one["_offset"]) for one in table_rows(output)]
+    assert len({*rows}) == len(rows) == 120
+    assert {one[0] for one in rows} == {log.topic_id, again.topic_id}
+
+
+def test_a_plan_of_the_generation_before_topic_ids_is_resumed_with_its_own_columns(
+    source: MemoryStore, output: MemoryStore, log: TieredLog
+) -> None:
+    with pytest.raises(Killed):
+        run_job(source, KillingStore(output, 3, is_after=True))
+    key = names.plan_key("default", 1)
+    plan = decode_plan(output.get(key), key)
+    output.objects[key] = encode(msgspec.structs.replace(plan, generation=1))
+    output.objects = {key: data for key, data in output.objects.items() if not key.startswith("tables/")}
+    assert run_job(source, output).rows == 115
+    log.add(0, json_rows(1, first=200))
+    run_job(source, output)
+    rows = table_rows(output)
+    assert [one.get("_topic_id") for one in rows if one["_offset"] in (74, 75)] == [None, log.topic_id]
+    assert_table_is_log(output, log)
 
 
 def test_only_wanted_topics_are_taken(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:

@@ -30,7 +30,7 @@ def order_for(log: TieredLog, recipe: Recipe | None = None, members: list[list[o
     recipe = recipe or Recipe()
     partitions = discover(log.store, CLUSTER, lambda topic: topic == log.topic)
     slices = tuple(one for part in partitions for one in slices_of(log.store, part, part.log_start, part.tiered_end))
-    return TaskSpec(7, recipe, schema_of(members, recipe.payload), Task(0, log.topic, slices))
+    return TaskSpec(7, recipe, schema_of(members, recipe.payload), Task(0, log.topic, slices), log.topic_id)
 
 
 def run(log: TieredLog, recipe: Recipe | None = None) -> tuple[TaskResult, MemoryStore]:
@@ -52,6 +52,7 @@ def test_a_row_holds_the_record_and_its_members() -> None:
     when = datetime(2013, 11, 21, 5, 0, 1, tzinfo=UTC)
     assert one == {
         "_topic": "flights",
+        "_topic_id": log.topic_id,
         "_partition": 0,
         "_offset": 0,
         "_timestamp": when,

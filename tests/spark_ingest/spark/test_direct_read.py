@@ -126,3 +126,9 @@ def test_a_batch_that_cannot_be_decoded_fails_the_read_unless_it_is_to_be_skippe
 def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(IngestRefused, match=message):
         parse_options(options)
+
+
+def test_options_that_spark_adds_to_a_table_are_accepted() -> None:
+    own = {"store": "s", "topic": "t"}
+    added = {"option.store": "s", "option.topic": "t", "provider": "penstock", "owner": "me", "path": "x"}
+    assert parse_options(own | added | {"location": "x"}) == parse_options(own)
