@@ -78,7 +78,7 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
     type=TopicPercent(),
     multiple=True,
     metavar="[TOPIC=]PERCENT",
-    help="Commit nothing of a topic if a larger share of its new records than this are dead letters. TOPIC=PERCENT "
+    help="Do not commit a topic if a larger share of its new records than this are dead letters. TOPIC=PERCENT "
     f"sets the limit of one topic; may be repeated.  [default: {DEAD_LETTER_MAX_PERCENT}]",
 )
 @click.option(
@@ -86,8 +86,8 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
     type=click.Choice((FAIL, WIDEN, KEEP)),
     default=FAIL,
     show_default=True,
-    help="For a column with too many values of another type, which are in _extra and in no sum. fail: commit nothing "
-    "of the topic. widen: a bigint column becomes decimal in new files; else fail. keep: commit.",
+    help="For a column with too many values of another type, which are in _extra and in no sum. fail: do not commit "
+    "the topic. widen: a bigint column becomes decimal in new files; else fail. keep: commit.",
 )
 @click.option(
     "--misfit-max-percent",
@@ -140,6 +140,9 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
 
     After a failure or a kill, run it again: it resumes. A run without new records adds 0 rows. Exit codes: 1 failed,
     2 invalid options or environment, 5 continued without lost records.
+
+    \f
+    Raises the error of the topics that failed.
     """
     require_spark()
     selection = Selection(

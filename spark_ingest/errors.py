@@ -24,7 +24,7 @@ class TooManyBadRecords(EngineError):
 
 
 class TooManyMisfits(EngineError):
-    """A column has too many values of another type. Nothing of the topic was committed; declare the type or widen."""
+    """A column has too many values of another type. The topic was not committed; declare the type or widen."""
 
     code = "too_many_misfits"
 

@@ -127,7 +127,7 @@ def evolve(published: Members, seen: Members, *, widens: bool = False) -> Member
     A member of type null has no column; it may get one later. A member stays null, and its values go to `_extra`, in
     these cases: its values are only null, {} and []; its name is a standard column's; its name differs from another
     column's only by case, which Spark ignores. A name that no column can have is left out, and so are null members
-    beyond MEMBERS_MAX. With `widens`, a bigint of which fractions were seen becomes a decimal.
+    beyond MEMBERS_MAX. With `widens`, a bigint with fractions in `seen` becomes a decimal.
     """
     taken = {name.lower() for name, kind in published if kind != "null"} | RESERVED
     before = dict(published)

@@ -1,7 +1,7 @@
 """Failures of single topics: a topic that fails holds back its own records only, and the others are committed.
 
-Values and decisions; runner.py acts on them. A retryable error, as of a store that does not answer, is no failure of a
-topic: it ends the run, and the next one resumes the plan.
+Values and decisions; runner.py acts on them. A retryable error, as of a store that does not answer, is not a failure
+of a topic: it ends the run, and the next one resumes the plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Held(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """A task that failed for good."""
+    """A task with an error that a retry does not cure."""
 
     topic: str
     error: EngineError

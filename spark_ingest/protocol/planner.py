@@ -71,8 +71,8 @@ class _Todo:
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
-    """What is new of one topic, or lost."""
+class _Changes:
+    """The new records of one topic, and the lost ones of a deleted topic of its name."""
 
     todos: list[_Todo]
     slices: list[Slice]
@@ -103,12 +103,12 @@ def next_plan(
         hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
     failures: dict[str, EngineError] = {}
-    news: dict[str, _News] = {}
+    changes: dict[str, _Changes] = {}
     for topic in sorted({*found, *filter(selection.wants, positions)}):
         if topic not in left_out:
             with _failing_alone(topic, failures):
-                news[topic] = _news(source, cluster, head, selection, topic)
-    groups = _groups(news, selection, parallelism)
+                changes[topic] = _changes(source, cluster, head, selection, topic)
+    groups = _groups(changes, selection, parallelism)
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max))]
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
     schemas: dict[str, TableSchema] = {}
@@ -116,12 +116,12 @@ def next_plan(
         with _failing_alone(topic, failures):
             claim(topic)
             schemas[topic] = _schema(source, head, selection, recipe, topic, tasks)
-    news = {topic: one for topic, one in news.items() if topic not in failures and (one.todos or one.deleted)}
-    if not news:
+    changes = {topic: one for topic, one in changes.items() if topic not in failures and (one.todos or one.deleted)}
+    if not changes:
         return Planned(None, failures)
-    kept = [task for task in tasks if task.topic in news]
+    kept = [task for task in tasks if task.topic in changes]
     tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
-    todos = [todo for one in news.values() for todo in one.todos]
+    todos = [todo for one in changes.values() for todo in one.todos]
     plan = Plan(
         job=job,
         number=head.number + 1 if head else 1,
@@ -134,7 +134,7 @@ def next_plan(
         schemas=schemas,
         tasks=tasks,
         skipped=_skipped(todos, head),
-        deleted=tuple(lost for one in news.values() for lost in one.deleted),
+        deleted=tuple(lost for one in changes.values() for lost in one.deleted),
         is_partial=len(taken) < len(groups),
     )
     return Planned(plan, failures)
@@ -151,7 +151,7 @@ def _failing_alone(topic: str, failures: dict[str, EngineError]) -> Iterator[Non
         failures[topic] = error
 
 
-def _news(source: ObjectStore, cluster: str, head: Commit | None, selection: Selection, topic: str) -> _News:
+def _changes(source: ObjectStore, cluster: str, head: Commit | None, selection: Selection, topic: str) -> _Changes:
     """Raises LostRecords, Corrupt, UnsupportedFormat."""
     positions = {topic: head.positions[topic]} if head and topic in head.positions else {}
     found = partitions_of(source, cluster, topic)
@@ -161,7 +161,7 @@ def _news(source: ObjectStore, cluster: str, head: Commit | None, selection: Sel
     todos = [_todo(one, head, selection) for one in found]
     todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
     slices = [one for todo in todos for one in slices_of(source, todo.partition, todo.start, todo.end)]
-    return _News(todos, slices, deleted)
+    return _Changes(todos, slices, deleted)
 
 
 def check_no_loss(lost: Sequence[Lost]) -> None:
@@ -201,11 +201,13 @@ def _todo(partition: TieredPartition, head: Commit | None, selection: Selection)
     return _Todo(partition, max(start, partition.log_start), end)
 
 
-def _groups(news: Mapping[str, _News], selection: Selection, parallelism: int) -> list[tuple[str, tuple[Slice, ...]]]:
+def _groups(
+    changes: Mapping[str, _Changes], selection: Selection, parallelism: int
+) -> list[tuple[str, tuple[Slice, ...]]]:
     """Groups the slices of each topic into tasks."""
-    total = sum(one.weight_bytes for news_ in news.values() for one in news_.slices)
+    total = sum(piece.weight_bytes for one in changes.values() for piece in one.slices)
     target = target_group_bytes(total, selection.task_bytes, TASK_BYTES_LEAST, parallelism)
-    return [(topic, group) for topic, one in news.items() for group in cut(one.slices, target)]
+    return [(topic, group) for topic, one in changes.items() for group in cut(one.slices, target)]
 
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:

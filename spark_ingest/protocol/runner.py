@@ -11,7 +11,7 @@ After a kill:
 Two concurrent drivers use the same plan and write the same files; one of their commits is stored.
 
 A topic that fails is left out of the commit (`held`), and its data files are removed; the others are committed. If all
-topics of a plan fail and no other one has news, nothing is committed and the next run resumes the plan.
+topics of a plan fail and no other one has new records, nothing is committed and the next run resumes the plan.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Components:
 
 
 class _Next(Enum):
-    """What follows a plan. STOP: every topic failed and no other one has news, so the plan stays without a commit."""
+    """The step after a plan. STOP: every topic failed and no other one has new records; the plan stays uncommitted."""
 
     STOP = auto()
     GO_ON = auto()

@@ -43,7 +43,7 @@ _OPTIONS = {
     *("startoffset", "endoffset", "starttime", "endtime"),
 }
 _TABLE_OPTION = "option."  # CREATE TABLE gives each option with and without it
-# What CREATE TABLE adds by itself. LOCATION gives a path, which has no meaning here.
+# CREATE TABLE adds these by itself. LOCATION gives a path, which has no meaning here.
 _OF_SPARK = {"provider", "location", "path", "owner", "external", "is_managed_location", "comment", "collation"}
 
 

@@ -1,4 +1,4 @@
-"""Values of another type than their column are counted, and above a limit nothing of the topic is committed."""
+"""Values of another type than their column are counted, and above a limit the topic is not committed."""
 
 from __future__ import annotations
 
