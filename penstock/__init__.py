@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.consumer.consumer import Consumer
     from penstock.consumer.delivery import TopicPartition
     from penstock.consumer.group_consumer import GroupConsumer
+    from penstock.consumer.work_queue import WorkQueue, WorkRecord
     from penstock.errors import (
         BufferFull,
         ChecksumMismatch,
@@ -36,6 +37,8 @@ _HOMES = {
     "Consumer": "penstock.consumer.consumer",
     "GroupConsumer": "penstock.consumer.group_consumer",
     "TopicPartition": "penstock.consumer.delivery",
+    "WorkQueue": "penstock.consumer.work_queue",
+    "WorkRecord": "penstock.consumer.work_queue",
     "Producer": "penstock.producer.producer",
     "Delivery": "penstock.producer.batch",
     "RecordPosition": "penstock.producer.batch",
@@ -82,6 +85,8 @@ __all__ = [
     "Serializer",
     "TopicPartition",
     "UndecodableBatch",
+    "WorkQueue",
+    "WorkRecord",
     "load_serializer",
 ]
 

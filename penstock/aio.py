@@ -20,6 +20,7 @@ from penstock.consumer.fetcher import Fetcher, FetchView
 from penstock.consumer.group_consumer import Callback, GroupConsumer, GroupEvents
 from penstock.consumer.group_member import GroupMember, GroupTerms
 from penstock.consumer.start import Start, StartPosition, start_positions
+from penstock.consumer.work_queue import QueueTerms, WorkQueue
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.producer.partitioners import Partitioner, PartitionerName, chooser
 from penstock.producer.preparation import Interceptor, Preparation, Serializer, as_serializer
@@ -186,6 +187,34 @@ class Client(Admin[Awaitable[Json]]):
         )
         member = self.group_member(terms, options)
         return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked))
+
+    def queue(
+        self,
+        group: str,
+        *,
+        topics: str | Iterable[str] = (),
+        member_id: str | None = None,
+        max_records: int = 1,
+        lock_ms: int | None = None,
+        is_extending: bool = False,
+        **changed: Unpack[ChangedOptions],
+    ) -> WorkQueue:
+        """Take single records of a share group: `async with client.queue("mail", topics="jobs") as queue`.
+
+        `async for record in queue` takes up to `max_records` at once; each is locked for `lock_ms`, by default the
+        group's, and needs an outcome: `await record.accept()`, or `async with record`, which releases it if an
+        exception ends the block, and with `is_extending` keeps it locked meanwhile.
+        """
+        terms = QueueTerms(
+            group,
+            (topics,) if isinstance(topics, str) else tuple(topics),
+            member_id or f"python-{self._attempts.jitter.getrandbits(64):016x}",
+            max_records,
+            lock_ms,
+            is_extending,
+        )
+        options = replace(self.options, **changed)
+        return WorkQueue(Attempts(self._transport, options, self._attempts.jitter), terms, options)
 
     def group_member(self, terms: GroupTerms, options: ClientOptions) -> GroupMember:
         """Return the calls of a member, for a consumer that this client has no method for."""

@@ -18,6 +18,7 @@ from penstock.admin.table import SyncTable
 from penstock.consumer.consumer import Consumer as AsyncConsumer
 from penstock.consumer.start import Start
 from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
+from penstock.consumer.sync_work_queue import WorkQueue
 from penstock.errors import ClientClosed
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.producer.partitioners import Partitioner, PartitionerName
@@ -170,6 +171,29 @@ class Client(Admin[Json]):
             **changed,
         )
         return GroupConsumer(consumer, self._thread.run, calls)
+
+    def queue(
+        self,
+        group: str,
+        *,
+        topics: str | Iterable[str] = (),
+        member_id: str | None = None,
+        max_records: int = 1,
+        lock_ms: int | None = None,
+        is_extending: bool = False,
+        **changed: Unpack[ChangedOptions],
+    ) -> WorkQueue:
+        """Take single records of a share group, as the async client does."""
+        queue = self._client.queue(
+            group,
+            topics=topics,
+            member_id=member_id,
+            max_records=max_records,
+            lock_ms=lock_ms,
+            is_extending=is_extending,
+            **changed,
+        )
+        return WorkQueue(queue, self._thread.run)
 
     def post_records(
         self,

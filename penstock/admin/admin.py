@@ -120,6 +120,14 @@ class Admin(Generic[ResultT]):
         """Commit positions without membership: dicts with `topic`, `partition` and `offset`."""
         return self._call(api.commit_offsets(group, offsets, is_forced))
 
+    def acquire_records(self, group: str, wish: Mapping[str, Any]) -> ResultT:
+        """Acquire records of a share group once; `wish` is the body of the request. queue() does it for a worker."""
+        return self._call(api.acquire_records(group, wish))
+
+    def acknowledge_records(self, group: str, wish: Mapping[str, Any]) -> ResultT:
+        """Give acquired records their outcome; `wish` is the body of the request."""
+        return self._call(api.acknowledge_records(group, wish))
+
     def reset_group(
         self,
         group: str,

@@ -126,6 +126,14 @@ def group_heartbeat(group: str, wish: Mapping[str, Any]) -> Request:
     return _with_json("POST", f"{_group_path(group)}/heartbeat", wish)
 
 
+def acquire_records(group: str, wish: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/acquire", wish)
+
+
+def acknowledge_records(group: str, wish: Mapping[str, Any]) -> Request:
+    return _with_json("POST", f"{_group_path(group)}/acknowledge", wish)
+
+
 def reset_group(group: str, wish: Mapping[str, Any]) -> Request:
     return _with_json("POST", f"{_group_path(group)}/reset", wish)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import orjson
 
+from penstock.cli.commands.dead_letters import replay
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
@@ -55,6 +56,9 @@ def describe(name: str, node: Node, as_json: bool) -> None:
     partitions = described["partitions"]
     lag = sum(one["lag"] or 0 for one in partitions)
     print_facts([("group", name), ("state", described["state"]), ("members", len(described["members"])), ("lag", lag)])
+    if described.get("kind") == "share":
+        counts = ("in_flight", "available", "delayed", "dead_letters_pending", "dead_letters", "dropped")
+        print_facts([(count.replace("_", " "), sum(one[count] for one in partitions)) for count in counts])
     if described["members"]:
         click.echo()
         columns = [Column("member", is_text=True), Column("client", is_text=True), Column("partitions")]
@@ -113,6 +117,27 @@ def reset(
     print_table([Column("topic", is_text=True), Column("partition"), Column("from"), Column("to")], rows)
     if dry_run:
         print_note("Nothing was changed.")
+
+
+@group.command("replay-dead-letters")
+@click.argument("name", metavar="GROUP")
+@click.option("--topic", metavar="TOPIC", help="The dead-letter topic; by default that of the group's settings.")
+@node_options
+def replay_dead_letters(name: str, topic: str | None, node: Node, as_json: bool) -> None:
+    """Produce a share group's dead letters back to where they came from.
+
+    \f
+    Raises Failure.
+    """
+    client = node.once()
+    topic = topic or client.describe_group(name)["config"]["dead_letter_topic"]
+    if topic is None:
+        raise Failure(f"group {name} has no dead_letter_topic; give --topic")
+    count = replay(client, name, topic)
+    if as_json:
+        print_json({"group": name, "topic": topic, "replayed": count})
+    else:
+        click.echo(f"Replayed {count} record{'' if count == 1 else 's'} from {topic}.")
 
 
 @group.command()

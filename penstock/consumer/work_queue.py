@@ -1,0 +1,213 @@
+"""The records of a share group: acquired with a lock, each with an outcome of its own.
+
+Every call may be repeated, so a lost answer is a retry. A record without an outcome is delivered again when its lock
+ends. Records that were acquired and not handed out are released by close().
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from penstock.admin import api
+from penstock.errors import ClientError, ProblemError
+from penstock.options import ClientOptions
+from penstock.records import Record
+from penstock.transport.attempts import Attempts
+
+_CLOSE_S = 5  # then the locks end by themselves
+ERROR_CHARACTERS_MAX = 1000
+
+
+class QueueTerms(NamedTuple):
+    """Holds what a worker asks of its group."""
+
+    group: str
+    topics: tuple[str, ...]
+    member_id: str
+    max_records: int = 1
+    lock_ms: int | None = None
+    is_extending: bool = False
+
+
+class WorkRecord(Record, gc=True):
+    """A record with its lock. Give it an outcome: accept(), release(), reject(), or `async with record`.
+
+    Each returns False if the lock was over: the record is delivered again, or was.
+    """
+
+    delivery_count: int = 1  # the fields below are set after decoding: no member of an answer has their names
+    _lock: str = msgspec.field(name=" lock", default="")
+    _queue: Any = msgspec.field(name=" queue", default=None)
+    _extending: Any = msgspec.field(name=" extending", default=None)
+
+    async def accept(self) -> bool:
+        """Finish the record."""
+        return not await self._queue.settle([self], "accept")
+
+    async def release(self, *, delay_ms: int | None = None, error: str = "") -> bool:
+        """Return the record to the queue, after the delay or the group's."""
+        return not await self._queue.settle([self], "release", delay_ms=delay_ms, error=error)
+
+    async def reject(self, *, error: str = "") -> bool:
+        """Make the record a dead letter."""
+        return not await self._queue.settle([self], "reject", error=error)
+
+    async def extend(self, *, lock_ms: int | None = None) -> bool:
+        """Lock the record for longer, from now on."""
+        return not await self._queue.settle([self], "extend", lock_ms=lock_ms)
+
+    async def __aenter__(self) -> Self:
+        self._extending = self._queue.extending(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._extending is not None:
+            self._extending.cancel()
+        if error is None:
+            await self.accept()
+        else:
+            await self.release(error=repr(error)[:ERROR_CHARACTERS_MAX])
+
+
+class _Answer(msgspec.Struct):
+    lock: str | None
+    lock_ms: int
+    records: list[WorkRecord]
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+class WorkQueue:
+    """Returns records; made by Client.queue(). `async for record` iterates, take() returns lists."""
+
+    def __init__(self, attempts: Attempts, terms: QueueTerms, options: ClientOptions) -> None:
+        self._attempts = attempts
+        self._terms = terms
+        self._options = options
+        self._waiting: deque[WorkRecord] = deque()  # acquired, and not handed out yet
+        self._lock_s = 0.0
+        self._locked_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<WorkQueue {self._terms.group}/{self._terms.member_id} waiting={len(self._waiting)}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WorkRecord:
+        if asyncio.get_running_loop().time() >= self._locked_until:
+            self._waiting.clear()  # their lock is over
+        while not self._waiting:
+            self._waiting.extend(await self.take())
+        return self._waiting.popleft()
+
+    async def take(self, max_records: int | None = None, *, timeout_ms: int | None = None) -> list[WorkRecord]:
+        """Acquire records; [] if none came in time. Raises ClientError."""
+        terms, options = self._terms, self._options
+        wait_ms = options.fetch_wait_ms if timeout_ms is None else timeout_ms
+        wish = {
+            "topics": list(terms.topics) or None,
+            "max_records": max_records or terms.max_records,
+            "max_bytes": options.fetch_bytes_max,
+            "wait_ms": min(wait_ms, 60_000),
+            "lock_ms": terms.lock_ms,
+            "member_id": terms.member_id,
+            "value": "json",
+        }
+        request = api.acquire_records(terms.group, {name: one for name, one in wish.items() if one is not None})
+        answer = await self._attempts.send_with_retries(request, options.unreachable_timeout_ms, wait_ms=wait_ms)
+        try:
+            found = _decode(answer.body)
+        except ValueError as error:
+            raise ClientError(f"the answer to an acquire of group {terms.group} is not a node's: {error}") from error
+        self._lock_s = found.lock_ms / 1000
+        self._locked_until = asyncio.get_running_loop().time() + self._lock_s
+        for record in found.records:
+            record._lock, record._queue = found.lock or "", self
+        return found.records
+
+    async def accept(self, records: Iterable[WorkRecord]) -> list[WorkRecord]:
+        """Finish many records with one request for each of their locks. Returns those whose lock was over."""
+        return await self.settle(records, "accept")
+
+    async def settle(
+        self,
+        records: Iterable[WorkRecord],
+        outcome: str,
+        *,
+        delay_ms: int | None = None,
+        lock_ms: int | None = None,
+        error: str = "",
+    ) -> list[WorkRecord]:
+        """Give records an outcome: accept, release, reject or extend. Returns those whose lock was over."""
+        by_lock: dict[str, list[WorkRecord]] = {}
+        for record in records:
+            by_lock.setdefault(record._lock, []).append(record)
+        more = {"delay_ms": delay_ms, "lock_ms": lock_ms, "error": error or None}
+        wish = {"outcome": outcome, **{name: one for name, one in more.items() if one is not None}}
+        refused: list[WorkRecord] = []
+        for lock, held in by_lock.items():
+            entries = [_entry(record) for record in held]
+            request = api.acknowledge_records(self._terms.group, {"lock": lock, "records": entries, **wish})
+            refused += await self._settle(request, held)
+        return refused
+
+    async def close(self) -> None:
+        """Release the records that were not handed out. Without an answer in time their locks end by themselves."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        if waiting:
+            with contextlib.suppress(ClientError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self.settle(waiting, "release", delay_ms=0)
+
+    def extending(self, record: WorkRecord) -> asyncio.Task[None] | None:
+        """Return a task that keeps the record locked, if the queue was asked to."""
+        return asyncio.create_task(self._extend(record)) if self._terms.is_extending else None
+
+    async def _extend(self, record: WorkRecord) -> None:
+        is_locked = True
+        while is_locked:
+            await asyncio.sleep(self._lock_s / 2)
+            is_locked = await record.extend(lock_ms=self._terms.lock_ms)
+
+    async def _settle(self, request: Any, held: list[WorkRecord]) -> list[WorkRecord]:
+        try:
+            answer = await self._attempts.send_with_retries(request, self._options.unreachable_timeout_ms)
+            found = answer.json()["refused"]
+        except ProblemError as problem:
+            if problem.code != "lock_expired":
+                raise
+            found = problem.members["refused"]
+        spans = [(one["topic"], one["partition"], one["offset"], one["last_offset"]) for one in found]
+        return [
+            record
+            for record in held
+            if any(
+                (record.topic, record.partition) == (topic, partition) and first <= record.offset <= last
+                for topic, partition, first, last in spans
+            )
+        ]
+
+
+def _entry(record: WorkRecord) -> dict[str, Any]:
+    entry = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    return entry if record.last_offset is None else {**entry, "last_offset": record.last_offset}

@@ -1,0 +1,110 @@
+"""The queue of a share group against a real node, and the replay of its dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from penstock import Client, ClientOptions
+from penstock import sync as penstock_sync
+from penstock.admin.single_request import SingleRequestClient
+from penstock.cli.commands.dead_letters import replay
+from tests.e2e.node_process import running_process
+
+pytestmark = pytest.mark.e2e
+QUICK = ClientOptions(backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300)
+
+
+@pytest.fixture(scope="module")
+def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_process(tmp_path_factory.mktemp("queue-node")) as node:
+        yield node.url
+
+
+@pytest.fixture
+async def client(node_url: str) -> AsyncIterator[Client]:
+    async with Client(node_url, options=QUICK) as client:
+        yield client
+
+
+@pytest.fixture
+async def topic(client: Client, request: pytest.FixtureRequest) -> str:
+    """Make a topic with six records."""
+    name = str(request.node.name)[:100]
+    await client.create_topic(name)
+    async with client.producer(linger_ms=0) as producer:
+        for number in range(6):
+            await producer.send(name, number, key=f"k{number}", headers=[("a", b"b")])
+    return name
+
+
+async def test_each_record_gets_an_outcome(client: Client, topic: str) -> None:
+    async with client.queue(topic, topics=topic) as queue:
+        first = await anext(queue)
+        assert (first.offset, first.json(), first.key, first.delivery_count) == (0, 0, b"k0", 1)
+        assert await first.accept()
+        assert await first.accept()  # the answer may have been lost
+        assert not await first.reject()
+        with pytest.raises(ZeroDivisionError):
+            async with await anext(queue):
+                _ = 1 / 0
+        again = await anext(queue)
+        assert (again.offset, again.delivery_count) == (1, 2)
+        assert await again.extend(lock_ms=60_000)
+        assert await again.release(delay_ms=60_000)
+        rest = await queue.take(100)
+        assert [record.offset for record in rest] == [2, 3, 4, 5]
+        assert await queue.accept(rest) == []
+        [part] = (await client.describe_group(topic))["partitions"]
+        assert (part["offset"], part["delayed"], part["lag"]) == (1, 1, 1)
+
+
+async def test_records_that_were_not_handed_out_are_released_at_the_end(client: Client, topic: str) -> None:
+    async with client.queue(topic, topics=topic, max_records=4) as queue:
+        assert await (await anext(queue)).accept()
+    async with client.queue(topic) as queue:
+        assert [record.offset for record in await queue.take(100)] == [1, 2, 3, 4, 5]
+
+
+async def test_a_record_stays_locked_inside_its_block(client: Client, topic: str) -> None:
+    async with client.queue(topic, topics=topic, lock_ms=60_000, is_extending=True) as queue:
+        record = await anext(queue)
+        queue._lock_s = 0.01
+        async with record:
+            before = client.statistics().requests
+            while client.statistics().requests < before + 2:
+                await asyncio.sleep(0.01)
+        assert not await record.release()
+
+
+def test_the_sync_queue_does_the_same(node_url: str) -> None:
+    with penstock_sync.Client(node_url, options=QUICK) as client:
+        client.create_topic("sync-queue")
+        with client.producer() as producer:
+            producer.send_many("sync-queue", range(6))
+        with client.queue("sync-queue", topics="sync-queue") as queue:
+            with next(queue) as record:
+                assert (record.json(), record.offset, record.delivery_count) == (0, 0, 1)
+            second = next(queue)
+            assert [second.extend(), second.release(delay_ms=0), second.reject()] == [True, True, False]
+            rest = queue.take(100)
+            assert queue.accept(rest) == []
+            assert client.describe_group("sync-queue")["partitions"][0]["lag"] == 0
+
+
+async def test_dead_letters_are_replayed_once(client: Client, node_url: str, topic: str) -> None:
+    await client.create_topic(topic + ".dead")
+    await client.configure_group(topic, {"kind": "share", "dead_letter_topic": topic + ".dead"})
+    async with client.queue(topic, topics=topic) as queue:
+        for record in await queue.take(2):
+            assert await record.reject(error="bad")
+        while (await client.describe_group(topic))["partitions"][0]["dead_letters"] < 2:
+            await asyncio.sleep(0.05)
+        once = SingleRequestClient(node_url)
+        counts = [await asyncio.to_thread(replay, once, topic, topic + ".dead") for _ in range(2)]
+        assert counts == [2, 0]
+        records = await queue.take(100)
+    assert [record.json() for record in records] == [2, 3, 4, 5, 0, 1]
+    assert (records[-1].key, records[-1].headers) == (b"k1", [("a", b"b")])
