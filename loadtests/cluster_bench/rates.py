@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +26,8 @@ from loadtests.generators.open_loop import Schedule
 from loadtests.generators.percentiles import latency_of, median
 
 RATIO_MIN = 1 / 3
+CPU_RATIO_MAX = 3.2  # of all nodes together, of a single node's
+LEADER_SHARE_MIN = 0.6  # of a single node's rate, on a core of the leader's
 HALF_LOAD_P99_MS_MAX = 30.0
 ROUND_BYTES_MAX = 600 << 20  # a cluster stores it three times
 FIRST_REQUESTS = 64
@@ -32,8 +35,11 @@ FIRST_REQUESTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Round:
+    """`leader_cpu_s_each` is that of the node that takes the requests."""
+
     per_s: float
     cpu_s_each: float
+    leader_cpu_s_each: float
     latency_p99_ms: float
 
 
@@ -70,7 +76,26 @@ class Rates:
         what = f"{self._title}, acks=all, three replicas, of a single node's rate"
         is_met = ratio >= RATIO_MIN if self._group == "batch-1mib" else None
         target = "at least a third" if is_met is not None else ""
-        return [Result(what, target, figure, is_met, more)], rate
+        return [Result(what, target, figure, is_met, more), *self._cpu_results(alone, together)], rate
+
+    def _cpu_results(self, alone: list[Round], together: list[Round]) -> list[Result]:
+        pairs = list(zip(alone, together, strict=True))
+        costs = [_ratio(two.cpu_s_each, one.cpu_s_each) for one, two in pairs]
+        cost, share = median(costs), median([_ratio(one.cpu_s_each, two.leader_cpu_s_each) for one, two in pairs])
+        spread = f"rounds: {min(costs):.2f} to {max(costs):.2f}"
+        rates = [
+            _ratio(1.0, median([one.cpu_s_each for one in alone])),
+            _ratio(1.0, median([one.leader_cpu_s_each for one in together])),
+        ]
+        per_core = (
+            f"computed from CPU: {rates[1]:,.0f} of {rates[0]:,.0f} requests/s on a core of its own for each node"
+        )
+        cpu = f"{self._title}, acks=all, three replicas, CPU of all nodes of a single node's"
+        rate = f"{self._title}, acks=all, three replicas, rate per core of a single node's"
+        return [
+            Result(cpu, "at most 3.2", f"{cost:.2f}", cost <= CPU_RATIO_MAX, spread),
+            Result(rate, "at least 60%", f"{share:.0%}", share >= LEADER_SHARE_MIN, per_core),
+        ]
 
     def at_half_load(self, rate: float, seconds: float, show_status: Callable[[str], None]) -> Result:
         """Measure the latency at half of a rate. Raises GeneratorFailed."""
@@ -111,7 +136,7 @@ class Rates:
         control, topic = AdminClient(self._single.url), self._topic()
         control.create_topic(topic, QUIET)
         try:
-            return self._round(self._single.url, topic, round_s, lambda: proc.usage(self._single.pid), control)
+            return self._round(self._single.url, topic, round_s, [self._single.pid], control)
         finally:
             control.delete_topic(topic)
 
@@ -120,23 +145,23 @@ class Rates:
         self._cluster.create_topic(topic)
         try:
             leader = self._cluster.leader_of(topic)
-            return self._round(leader.url, topic, round_s, self._cluster.usage, AdminClient(leader.url))
+            others = [node.pid for node in self._cluster.nodes if node is not leader and node.is_running]
+            return self._round(leader.url, topic, round_s, [leader.pid, *others], AdminClient(leader.url))
         finally:
             self._cluster.control().delete_topic(topic)
 
-    def _round(
-        self, url: str, topic: str, round_s: float, usage: Callable[[], proc.Usage], control: AdminClient
-    ) -> Round:
+    def _round(self, url: str, topic: str, round_s: float, pids: list[int], control: AdminClient) -> Round:
+        """Measures a round of the nodes with these processes, the leader's first."""
         warm = self._send(url, topic, FIRST_REQUESTS)
         wanted = round(FIRST_REQUESTS / warm[1] * round_s)
         requests = max(FIRST_REQUESTS, min(wanted, ROUND_BYTES_MAX // len(self._body.data)))
-        before = usage()
+        before = [proc.usage(pid).cpu_s for pid in pids]
         good, seconds, p99_ms = self._send(url, topic, requests)
-        used_s = usage().cpu_s - before.cpu_s
+        used_s = [proc.usage(pid).cpu_s - cpu_s for pid, cpu_s in zip(pids, before, strict=True)]
         expected = (good + warm[0]) * self._body.records
         if (end := control.settled_log_end(topic, expected)) != expected:
             raise GeneratorFailed(f"{topic}: {expected} records were acknowledged, the log ends at {end}")
-        return Round(good / seconds, used_s / good, p99_ms)
+        return Round(good / seconds, sum(used_s) / good, used_s[0] / good, p99_ms)
 
     def _send(self, url: str, topic: str, requests: int) -> tuple[int, float, float]:
         load = Load(
@@ -152,6 +177,11 @@ class Rates:
         if outcome.bad:
             raise GeneratorFailed(f"{outcome.bad} produces failed: {outcome.what_went_wrong}")
         return outcome.good, outcome.seconds, latency_of(outcome.durations_us).p99_ms or 0.0
+
+
+def _ratio(one: float, other: float) -> float:
+    """Returns infinity for a round that was too short for the kernel's clock of processor time."""
+    return one / other if other else inf
 
 
 def wait_for_disk(seconds: float = 1.0) -> None:

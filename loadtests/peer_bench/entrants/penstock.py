@@ -60,6 +60,7 @@ class PenstockEntrant:
             f"Penstock {self._version}: default settings, one partition, so one of two shards owns the log",
             f"Penstock's requests: HTTP/2, {CONNECTIONS} connections of 16 streams; HTTP/1.1, {IN_FLIGHT}; by h2load",
             "Penstock's answer waits for the page cache (acks=1); fsync: acks=all, an fdatasync for a group",
+            "Penstock's delivery: durability=os, so that readers get what is in the page cache, as from the others",
         ]
 
     def session(self, cell: Cell) -> Session:
@@ -110,14 +111,14 @@ class PenstockEntrant:
         return self._logs[key]
 
     def _delivery(self, cell: Cell) -> Session:
-        topic = self._create(cell.server)
+        topic = self._create(cell.server, {"durability": "os"})
         url = self._nodes[cell.server].url
         return DeliverySession(self._admins[cell.server], url, topic, self._plan, self._generators)
 
-    def _create(self, server: str) -> str:
+    def _create(self, server: str, config: Mapping[str, object] | None = None) -> str:
         self._topics += 1
         topic = f"bench-{self._topics}"
-        self._admins[server].create_topic(topic, TOPIC_CONFIG)
+        self._admins[server].create_topic(topic, TOPIC_CONFIG | dict(config or {}))
         return topic
 
 
