@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
+.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,6 +156,9 @@ codec-fuzz: ## libFuzzer at the compiled codec for FUZZ_S (300) seconds, its fin
 	@mkdir -p build/codec-fuzz/corpus
 	clang $(SANITIZED) -fsanitize=fuzzer tests/penstock_codec/fuzz.c $(filter-out $(wildcard penstock_codec/src/module*.c),$(wildcard penstock_codec/src/*.c)) -o build/codec-fuzz/run
 	cd build/codec-fuzz && ./run -max_total_time=$(or $(FUZZ_S),300) -max_len=2048 -dict=$(CURDIR)/tests/penstock_codec/fuzz.dict corpus
+
+flame-graph: $(VENV)/.all ## Draw stacks of py-spy (record --format raw) as a picture: TITLE=... STACKS=FILE PICTURE=FILE
+	@$(BIN)/python -m loadtests.peer_bench.flame_graph "$(TITLE)" < $(STACKS) > $(PICTURE)
 
 codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its plain Python twin, in this process
 	@$(BIN)/python -m tests.penstock_codec.measure $(ARGS)

@@ -1,4 +1,4 @@
-"""Draws folded stacks of py-spy as a flame graph: `python -m loadtests.peer_bench.flame_graph TITLE < FOLDED > SVG`.
+"""Draws folded stacks of py-spy as a flame graph: `make flame-graph TITLE=... STACKS=FILE PICTURE=FILE`.
 
 Pure but for `main`. Width is time on the processor, callers are below, and colours name packages. Threads that wait for
 work are left out, and so are the frames around the event loop. It is a picture without scripts: the text of a bar shows
