@@ -142,8 +142,9 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int, share_byte
             found = _grouped_objects(incoming, to)
             if found is not None:
                 return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
-    elif (rows := _plain_rows(incoming, to)) is not None:
-        return [_share(_common_partition(to), rows, to, share_bytes_max)]
+    if (rows := _plain_rows(incoming, to)) is not None:
+        partition = _common_partition(to)
+        return [_share(partition, rows, to, share_bytes_max) if share_bytes_max else encode(partition, rows, to)]
     grouped, problems = group_by_partition(incoming, to)
     if problems:
         raise next(iter(problems.values()))

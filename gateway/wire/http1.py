@@ -175,11 +175,9 @@ class Http1:
 
     def on_message_begin(self) -> None:
         self._is_in_head = True
-        self._is_between = self._is_quiet = False
-        self._is_upgrade = False
+        self._is_between = self._is_quiet = self._is_upgrade = False
         self._head_bytes = 0
-        self._target = b""
-        self._headers = []
+        self._target, self._headers = b"", []
 
     def on_url(self, target: bytes) -> None:
         self._is_quiet = False
@@ -188,11 +186,13 @@ class Http1:
         self._check_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header, or a trailer, which is ignored. Raises _Rejected."""
         self._is_quiet = False
         self._head_bytes += len(name) + len(value) + 4
         if self._is_in_head:
             self._headers.append((name.decode("latin-1"), value.decode("utf-8", "surrogateescape")))
-        self._check_head()  # of trailers too, which are ignored
+        if self._head_bytes > self._limits.header_bytes_max or len(self._headers) > self._limits.headers_max:
+            raise _Rejected(431)
 
     def on_headers_complete(self) -> None:
         """Begins a request. Raises _Rejected for another version."""
