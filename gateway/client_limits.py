@@ -161,6 +161,13 @@ class ClientLimits:
     group_members_max: int = setting(
         1000, minimum=1, maximum=100_000, why="Members of one consumer group; each change visits all. Beyond: 409."
     )
+    subscriptions_max: int = setting(
+        100,
+        minimum=1,
+        maximum=10_000,
+        why="Push subscriptions of one partition of __groups: each holds up to 1 MiB for each partition that it reads. "
+        "Beyond: 409.",
+    )
     stream_heartbeat_ms: int = setting(
         15 * SECOND_MS,
         minimum=100,

@@ -124,6 +124,21 @@ class ServerSettings:
         why="The memory of a shard for the keys of compacted topics that are read by key: 32 to 64 bytes each, 160 "
         "without the compiled codec. The keys of the partition that was read the longest ago go first.",
     )
+    push_targets: str = setting(
+        "",
+        why=(
+            "Targets of push: `hooks.example.org,.example.com`, where a leading dot means the name and all below it, "
+            "or `*` for all names. Networks such as `10.1.0.0/16` allow addresses that are not public. Empty: no push."
+        ),
+    )
+    push_http: bool = setting(False, why="Allow push to http:// URLs: the network between can read and change events.")
+    push_handshake: bool = setting(
+        True,
+        why=(
+            "Ask each target whether it wants deliveries (CloudEvents' webhook handshake). Without it, "
+            "subscriptions can send requests to hosts on the list that never asked for them."
+        ),
+    )
     log_level: str = setting(
         "warning",
         choices=("debug", "info", "warning", "error"),

@@ -42,6 +42,10 @@ class NodeSettings(ClientLimits, ClusterSettings, ServerSettings):
         return _words(self.allowed_hosts)
 
     @property
+    def push_target_words(self) -> list[str]:
+        return _words(self.push_targets)
+
+    @property
     def is_tls(self) -> bool:
         return bool(self.tls_cert)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
@@ -62,6 +63,13 @@ from gateway.routing.router import Router
 from gateway.routing.topic_finder import TopicFinder
 from gateway.server.context import ServerContext
 from gateway.settings import NodeSettings
+from gateway.subscriptions.calls import push_calls
+from gateway.subscriptions.context import PushContext
+from gateway.subscriptions.core.targets import allowed_targets
+from gateway.subscriptions.dead_letters import DeadLetters
+from gateway.subscriptions.hosting import PushHost
+from gateway.subscriptions.runner import Means
+from gateway.subscriptions.sender import Sender
 from gateway.tables.tables import table_calls
 from node.shard_events import NodeTier
 from replication.cluster.keys import partition_name
@@ -135,24 +143,33 @@ class Node:
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
         self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter)
+        self.push = PushHost(self.groups, self.topics, self.partitions)
         calls = [
             *partition_reads.partition_calls(self.reads),
             *table_calls(self.reads, random.randbytes),
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),
+            *push_calls(self.push),
             *lag_calls(self.reads, clock),
             *share_read_calls(self.reads),
         ]
         self.router = Router(self.partitions, peers, budgets, calls)
-        fetch = self._fetch(budgets)
+        fetch, produce = self._fetch(budgets), self._produce(producer_ids, budgets)
+        groups = self._groups(fetch, budgets, random)
+        self._sender = _sender(settings)
+        self._push_means = None
+        if self._sender is not None:
+            letters = DeadLetters(produce, clock)
+            self._push_means = Means(self.router, self.offload, self._sender, letters, random)
         self.server = ServerContext(
             settings,
             peers.index,
             self._http(),
-            self._produce(producer_ids, budgets),
+            produce,
             fetch,
             self._admin(operate, siblings),
-            self._groups(fetch, budgets, random),
+            groups,
+            PushContext(groups, self._sender, secrets.token_bytes),
             self.access,
             self.topics,
             self.responses,
@@ -175,9 +192,15 @@ class Node:
             **admin_handlers(server.admin),
         }
 
+    def start_push(self) -> None:
+        """Begin to deliver the subscriptions of this process, if the operator has allowed push."""
+        if self._push_means is not None:
+            self.push.start(self._push_means)
+
     async def drain(self) -> None:
         """Reject new work, and end long polls and streams with the records they have."""
         self.lifecycle.is_refusing = True
+        await self.push.stop()
         self.groups.stop()
         self.end_long_polls()
         await asyncio.sleep(0)
@@ -303,6 +326,12 @@ def _sizes(shard: Shard) -> dict[str, int]:
         for topic in shard.topics.values()
         for number, partition in topic.partitions.items()
     }
+
+
+def _sender(settings: NodeSettings) -> Sender | None:
+    """Return the client of push; None: the operator has not allowed it. Raises ValueError for a malformed setting."""
+    words = settings.push_target_words
+    return Sender(allowed_targets(words, allows_http=settings.push_http)) if words else None
 
 
 def _answer_limits(settings: NodeSettings) -> ResponseLimits:

@@ -74,6 +74,13 @@ NEEDS: dict[str, Right | Requirement] = {
     "read_group_offsets": Right.GROUP,
     "commit_group_offsets": Right.GROUP,
     "reset_group": Right.GROUP,
+    "put_subscription": Requirement.AUTHENTICATED,  # the handlers check the right read to each topic
+    "describe_subscription": Requirement.AUTHENTICATED,
+    "list_subscriptions": Requirement.AUTHENTICATED,
+    "delete_subscription": Requirement.AUTHENTICATED,
+    "pause_subscription": Requirement.AUTHENTICATED,
+    "resume_subscription": Requirement.AUTHENTICATED,
+    "replay_subscription": Requirement.AUTHENTICATED,
     "healthz": Requirement.NONE,
     "readyz": Requirement.NONE,
     "metrics": Requirement.METRICS,
@@ -103,6 +110,11 @@ class _Anonymous:
 
 ANONYMOUS: Caller = _Anonymous()
 _CALLER = web.RequestKey("caller", Token)
+
+
+def unreadable(topic: str) -> Problem:
+    """Returns the problem of a read of an internal topic, which has the secrets of subscriptions."""
+    return Problem("invalid_topic_name", f"{topic!r} is an internal topic: clients do not read it")
 
 
 class Access:

@@ -14,7 +14,8 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import EngineError
-from gateway.access.access import Caller, caller_of, forbidden
+from engine.format.paths import INTERNAL_TOPICS
+from gateway.access.access import Caller, caller_of, forbidden, unreadable
 from gateway.access.tokens_file import Right
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
@@ -102,6 +103,8 @@ def _check(options: MultiFetchRequest, partitions_max: int) -> None:
 
 
 def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Problem:
+    if entry.topic in INTERNAL_TOPICS:
+        return unreadable(entry.topic)
     if not caller.allows(Right.READ, entry.topic):
         return forbidden(caller, Right.READ, entry.topic)
     try:

@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from engine.settings import rules
-from gateway.access.access import caller_of
+from gateway.access.access import Caller, caller_of
 from gateway.access.tokens_file import Right
 from gateway.groups.bounds import Lag, lags
 from gateway.groups.calls import CONFIGURE, DELETE, DESCRIBE
@@ -14,7 +14,7 @@ from gateway.groups.context import GROUPS, GroupContext
 from gateway.groups.core.settings import GroupSettings, group_settings, stored_settings
 from gateway.groups.core.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.membership import answer
-from gateway.groups.names import check_writable, group_name
+from gateway.groups.names import PUSH_PREFIX, check_writable, group_name
 from gateway.groups.share.values import ShareView
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
@@ -29,7 +29,7 @@ async def list_groups(request: web.Request) -> web.Response:
     context = request.app[GROUPS]
     read_query(request, NoQuery)
     caller = caller_of(request)
-    rows = [row for row in await context.coordinators.list() if caller.allows(Right.GROUP, row.group)]
+    rows = [row for row in await context.coordinators.list() if _is_shown(caller, row.group)]
     groups = [
         {"group": row.group, "kind": row.kind, "state": row.state, "members": row.members}
         for row in sorted(rows, key=_name)
@@ -140,6 +140,10 @@ def _partition(one: OffsetView, lag: Lag | None, share: ShareView | None) -> dic
             "dropped": share.dropped,
         }
     return row
+
+
+def _is_shown(caller: Caller, group: str) -> bool:
+    return caller.allows(Right.GROUP, group) and not group.startswith(PUSH_PREFIX)
 
 
 def _name(row: GroupRow) -> str:

@@ -43,6 +43,7 @@ from gateway.settings import NodeSettings
 
 A = TypeVar("A")
 R = TypeVar("R")
+Rows = list
 Decide = Callable[[Coordinator, A, Now, TopicSource], R]
 
 TOPIC_CONFIG = {"cleanup_policy": "compact"}
@@ -184,12 +185,16 @@ class Coordinators:
         result, _ = await self._router.call(CHANGED, GROUPS_TOPIC, number, arguments, wait_ms=wait_ms)
         return bool(result)
 
-    async def list(self) -> Sequence[GroupRow]:
-        """Returns all groups. Raises EngineError if a coordinator cannot be reached."""
+    async def all_of(self, call: PartitionCall[None, Rows[R]]) -> Sequence[R]:
+        """Returns what a call returns at all coordinators. Raises EngineError if one cannot be reached."""
         if await self._partitions(creates=False) is None:
             return []
-        found = await self._router.call_all(LIST, self._topics.topic(GROUPS_TOPIC))
-        rows = [row for part in found for row in part or ()]
+        found = await self._router.call_all(call, self._topics.topic(GROUPS_TOPIC))
+        return [row for part in found for row in part or ()]
+
+    async def list(self) -> Sequence[GroupRow]:
+        """Returns all groups. Raises EngineError if a coordinator cannot be reached."""
+        rows = await self.all_of(LIST)
         return [row if isinstance(row, GroupRow) else msgspec.convert(row, GroupRow) for row in rows]
 
     async def _partitions(self, *, creates: bool) -> int | None:

@@ -99,7 +99,10 @@ class GroupHost:
 
     async def _load(self, partition: Partition) -> Hosted:
         replica, epoch = self._partitions.replica(partition), partition.log.leader_epoch
-        limits = CoordinatorLimits(self._settings.groups_max, self._settings.group_members_max)
+        settings = self._settings
+        limits = CoordinatorLimits(
+            settings.groups_max, settings.group_members_max, subscriptions_max=settings.subscriptions_max
+        )
         coordinator = Coordinator(limits)
         deadline = asyncio.get_running_loop().time() + self._settings.leader_wait_ms / 1000
         try:

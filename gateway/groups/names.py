@@ -17,6 +17,7 @@ from gateway.groups.core.values import Client
 from gateway.http.problems import Problem
 
 TOPICS_MAX = 1000
+PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such a group
 
 Timeout = Annotated[int, Meta(ge=1000, le=3_600_000)]
 TopicNames = Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(min_length=1, max_length=TOPICS_MAX)]

@@ -19,10 +19,13 @@ from gateway.produce import produce, produce_many
 from gateway.produce.context import PRODUCE
 from gateway.server.context import ServerContext
 from gateway.server.middleware import MIDDLEWARE, Handler, Middleware
+from gateway.subscriptions import routes as subscriptions
+from gateway.subscriptions.context import PUSH
 from gateway.tables import key_route, table_route
 
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 GROUP = "/v1/groups/{group}"
+SUBSCRIPTION = "/v1/subscriptions/{subscription}"
 MEMBER = GROUP + "/members/{member}"
 
 # Hot routes first: aiohttp tries those with a common prefix in order.
@@ -73,6 +76,13 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("PATCH", GROUP, administration.alter_group),
     ("DELETE", GROUP, administration.delete_group),
     ("POST", GROUP + "/reset", offsets.reset_group),
+    ("GET", "/v1/subscriptions", subscriptions.list_subscriptions),
+    ("PUT", SUBSCRIPTION, subscriptions.put_subscription),
+    ("GET", SUBSCRIPTION, subscriptions.describe_subscription),
+    ("DELETE", SUBSCRIPTION, subscriptions.delete_subscription),
+    ("POST", SUBSCRIPTION + "/pause", subscriptions.pause_subscription),
+    ("POST", SUBSCRIPTION + "/resume", subscriptions.resume_subscription),
+    ("POST", SUBSCRIPTION + "/replay", subscriptions.replay_subscription),
     ("GET", "/v1/topics/{topic}/table", table_route.read_table),
     ("GET", "/v1/topics/{topic}/table/{key}", key_route.read_table_key),
 ]
@@ -87,7 +97,7 @@ def make_app(context: ServerContext) -> web.Application:
     app = web.Application(middlewares=[middleware.around], client_max_size=2**40)  # RequestBodies has the limits
     app[MIDDLEWARE] = middleware
     app[HTTP], app[PRODUCE], app[FETCH], app[ADMIN] = context.http, context.produce, context.fetch, context.admin
-    app[GROUPS] = context.groups
+    app[GROUPS], app[PUSH] = context.groups, context.push
     for method, path, handler in ROUTES:
         app.router.add_route(method, path, handler)
         if method == "GET":  # without its body

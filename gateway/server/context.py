@@ -16,6 +16,7 @@ from gateway.metrics.metrics import Metrics
 from gateway.produce.context import ProduceContext
 from gateway.routing.partitions import Topics
 from gateway.settings import NodeSettings
+from gateway.subscriptions.context import PushContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class ServerContext:
     fetch: FetchContext
     admin: AdminContext
     groups: GroupContext
+    push: PushContext
     access: Access
     topics: Topics
     responses: ResponseBuffers

@@ -19,8 +19,11 @@ from aiohttp import HttpVersion11, web
 from multidict import CIMultiDictProxy, istr
 
 from engine.errors import EngineError
+from engine.format.paths import INTERNAL_TOPICS
+from gateway.access.access import NEEDS, unreadable
 from gateway.access.hosts import Hosts
 from gateway.access.origins import Origins, options
+from gateway.access.tokens_file import Right
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.context import ANSWER_HEADERS
@@ -134,6 +137,8 @@ class Middleware:
         """Checks the token, and looks for a topic that this process may not know yet. Raises Problem, EngineError."""
         if self._context.access.tokens is not None:
             self._context.access.check(request, operation)
+        if request.match_info.get("topic") in INTERNAL_TOPICS and NEEDS.get(operation) is Right.READ:
+            raise unreadable(request.match_info["topic"])
         if not self._context.topics.is_standalone and "topic" in request.match_info:
             await self._context.topics.refresh(request.match_info["topic"], partitions_named(request))
 

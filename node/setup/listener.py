@@ -60,6 +60,7 @@ class Listener:
             self._server.open(listen(places), tls)
         except OSError as error:
             raise StartRefused(f"cannot listen on {places}: {error.strerror}") from None
+        self._node.start_push()
         self._watching = [
             keep_running(self._node.loop_watch.run, "watching the event loop"),
             keep_running(self._server.watch, "watching connections"),

@@ -49,6 +49,7 @@ PATH_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes", "iterdir
 ROOTS_OF_TIME_AND_CHANCE = {
     "engine.runtime.clock": "the door to the clocks",
     "engine.tiering.store.store": "the identifiers of a store that is opened without any being given",
+    "node.node": "secrets of subscriptions, which no seed may choose",
     "node.processes.server": "the composition root of a node: randomness",
     "node.processes.process_parts": "what all composition roots of a node use: identifiers",
     "node.processes.supervisor": "the composition root of a node of several processes: jitter",

@@ -176,6 +176,7 @@ async def in_process(directory: Path, peers: Peers | None = None, **settings: An
         server = TestServer(make_app(node.server))
         await server.start_server(auto_decompress=False)  # read_body decompresses, within its limits
         async with TestClient(server) as client:
+            node.start_push()
             node.peers.url = node.peers.direct_url = str(client.make_url("/")).rstrip("/")
             yield InProcess(client, node)
 

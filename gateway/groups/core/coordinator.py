@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core import membership, positions, sharing
-from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty
+from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull
 from gateway.groups.core.group_table import CONSUMER, SHARE, GroupTable
 from gateway.groups.core.membership import check_epoch, find_member, rebalance, release
 from gateway.groups.core.settings import CoordinatorLimits, group_settings
@@ -28,6 +28,7 @@ from gateway.groups.core.values import (
     Now,
     PollCall,
     Position,
+    PushCall,
     ResetCall,
     Row,
     Setting,
@@ -204,6 +205,23 @@ class Coordinator(GroupTable):
             rebalance(group, now, source)
         return is_new
 
+    def push(self, call: PushCall, now: Now, source: TopicSource) -> bool:
+        """Creates or changes a subscription. Returns whether it is new. Raises GroupsFull, CoordinatorMoved."""
+        is_new = call.group not in self.groups
+        limit = self._limits.subscriptions_max
+        if is_new and sum(one.definition is not None for one in self.groups.values()) >= limit:
+            raise GroupsFull(f"this coordinator has {limit} subscriptions", limit=limit)
+        group = self._group_of_member(call.group, now, is_join=True)
+        if is_new:
+            _check_topics(call.positions, source)
+            positions.check_room(group, call.positions, self._limits, source)
+            self._know(group, call.positions, now, source)
+            positions.store(group, call.positions, now)
+        group.definition, group.is_definition_changed = call.definition, True
+        group.active_ms = now.wall_ms
+        self.add(group)
+        return is_new
+
     def delete(self, name: str, now: Now, source: TopicSource) -> None:
         """Deletes a group and its positions. Raises UnknownGroup, GroupNotEmpty."""
         group = self.find(name)
@@ -228,7 +246,7 @@ class Coordinator(GroupTable):
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
             if not group.members:
-                if looks_for_idle and self._is_idle(group, now):
+                if looks_for_idle and group.definition is None and self._is_idle(group, now):
                     self._delete(group)
                 continue
             if gone := membership.expired(group, now):
@@ -302,6 +320,7 @@ class Coordinator(GroupTable):
         del self.groups[group.name]
         self.note_change(group).is_deleted = group.is_changed = True
         sharing.delete(group)
+        group.is_definition_changed, group.definition = group.definition is not None, None
         group.changed_offsets.update(group.offsets)
         group.offsets.clear()
 

@@ -127,6 +127,7 @@ class CoordinatorLimits:
     members_max: int = 1_000
     topics_max: int = 1_000
     positions_max: int = 20_000
+    subscriptions_max: int = 100
 
 
 def group_settings(overrides: Mapping[str, object]) -> GroupSettings:

@@ -109,6 +109,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     offsets: dict[Slot, Offset] = field(default_factory=dict)
     active_ms: int = 0
+    definition: str | None = None  # of the subscription that the group belongs to
     owners: dict[Slot, str] = field(default_factory=dict)
     target: dict[Slot, str] = field(default_factory=dict)
     sizes: dict[str, TopicSize | None] = field(default_factory=dict)  # of subscribed topics, as of the last rebalance
@@ -116,6 +117,7 @@ class Group:
     later: _Fields = field(default_factory=dict)  # fields of its record that a later version has written
     is_deleted: bool = False
     is_changed: bool = False
+    is_definition_changed: bool = False
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
     share: ShareState | None = None  # of a share group, from its first call on
@@ -141,6 +143,8 @@ class Group:
         """Yields the records of what has changed since the last call."""
         if self.is_changed:
             yield Row(_key("group", self.name), None if self.is_deleted else self._record())
+        if self.is_definition_changed:
+            yield Row(_key("push", self.name), None if self.definition is None else self.definition.encode())
         for member_id in sorted(self.changed_members):
             member = self.members.get(member_id)
             yield Row(_key("member", self.name, member_id), None if member is None else _member_record(member))
@@ -149,7 +153,7 @@ class Group:
             yield Row(_key("offset", self.name, *slot), None if offset is None else _encode(offset))
         if self.share is not None:
             yield from self._share_rows(self.share)
-        self.is_changed = False
+        self.is_changed = self.is_definition_changed = False
         self.changed_members.clear()
         self.changed_offsets.clear()
 
@@ -188,6 +192,8 @@ def replay(groups: dict[str, Group], row: Row) -> None:
         )
         group.set_config(found.config)
         group.later = _later(row.value, _GroupRecord)
+    elif kind == "push":
+        group.definition = None if row.value is None else row.value.decode()
     elif kind == "member":
         _replay_member(group, rest[0], row.value)
     elif kind == "offset":

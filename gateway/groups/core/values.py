@@ -162,6 +162,14 @@ class ResetCall(Struct, frozen=True, array_like=True):
     resets: int | None = None
 
 
+class PushCall(Struct, frozen=True, array_like=True):
+    """Sets what is pushed for a group, as text that the coordinator does not read. `positions` are for a new group."""
+
+    group: str
+    definition: str
+    positions: tuple[Position, ...] = ()
+
+
 class ConfigCall(Struct, frozen=True, array_like=True):
     """Creates a group, or changes the given settings. A value of None restores the default."""
 

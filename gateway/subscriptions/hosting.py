@@ -1,0 +1,143 @@
+"""The subscriptions of this process: those whose group it coordinates, each with its runner.
+
+Looks at every partition of the groups topic that this process leads, so that deliveries go on after a restart or a
+change of leaders without any request. A call that changes a subscription stops its runner in the same step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.errors import EngineError
+from engine.format.paths import GROUPS_TOPIC
+from engine.partition.partition import Partition
+from engine.runtime.tasks import keep_running
+from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.core.state import Group
+from gateway.groups.core.values import PushCall, ResetCall, Slot
+from gateway.groups.hosted import Hosted
+from gateway.groups.hosting import GroupHost
+from gateway.routing.partitions import Partitions, Topics
+from gateway.subscriptions.core.definition import Definition, decode
+from gateway.subscriptions.runner import Means, Runner
+
+LOOK_S = 0.5
+
+
+class PushHost:
+    """Runs nothing before `start`, which only follows where the operator has allowed push."""
+
+    def __init__(self, groups: GroupHost, topics: Topics, partitions: Partitions) -> None:
+        self._groups = groups
+        self._topics = topics
+        self._partitions = partitions
+        self._means: Means | None = None
+        self._runners: dict[str, Runner] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"PushHost({list(self._runners.values())})"
+
+    def start(self, means: Means) -> None:
+        """Begins to run what this process coordinates."""
+        self._means = means
+        self._looking = keep_running(self._look_often, "looking for subscriptions")
+
+    async def stop(self) -> None:
+        """Ends all deliveries."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        for name in list(self._runners):
+            self._stop(name)
+        if self._means is not None:
+            await self._means.sender.close()
+
+    async def put(self, partition: Partition, call: PushCall) -> bool:
+        """Creates or changes a subscription. Returns whether it is new."""
+        hosted = await self._groups.at(partition)
+        is_new, sequence = hosted.decide(lambda core, now, source: core.push(call, now, source))
+        self._update(hosted, call.group)
+        await hosted.stored(sequence)
+        return is_new
+
+    async def reset(self, partition: Partition, call: ResetCall) -> None:
+        """Moves a subscription to other positions."""
+        hosted = await self._groups.at(partition)
+        _, sequence = hosted.decide(lambda core, now, source: core.reset(call, now, source))
+        self._update(hosted, call.group)
+        await hosted.stored(sequence)
+
+    async def delete(self, partition: Partition, name: str) -> None:
+        """Deletes a subscription and its positions."""
+        hosted = await self._groups.at(partition)
+        _, sequence = hosted.decide(lambda core, now, source: core.delete(name, now, source))
+        self._update(hosted, name)
+        await hosted.stored(sequence)
+
+    async def find(self, partition: Partition, name: str) -> tuple[Group, Runner | None]:
+        """Returns a subscription and its runner. Raises UnknownGroup."""
+        hosted = await self._groups.at(partition)
+        return hosted.coordinator.find(name), self._runners.get(name)
+
+    async def coordinator(self, partition: Partition) -> Coordinator:
+        """Returns the coordinator of a partition."""
+        return (await self._groups.at(partition)).coordinator
+
+    async def _look_often(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        topic = self._topics.get(GROUPS_TOPIC)
+        led: dict[str, Hosted] = {}
+        for number in range(0 if topic is None else topic.record.partitions):
+            partition = self._partitions.local_partition(GROUPS_TOPIC, number)
+            if partition is None:
+                continue
+            try:
+                hosted = await self._groups.at(partition)
+            except EngineError:
+                continue  # another process leads it, or the log cannot be read now
+            led |= {group.name: hosted for group in hosted.coordinator.groups.values() if group.definition is not None}
+        for name in set(self._runners) - set(led):
+            self._stop(name)
+        for name, hosted in led.items():
+            self._update(hosted, name)
+
+    def _update(self, hosted: Hosted, name: str) -> None:
+        """Starts, stops or restarts the runner of a subscription by what is stored of it."""
+        group, runner = hosted.coordinator.groups.get(name), self._runners.get(name)
+        if self._means is None:
+            return
+        if group is None or group.definition is None:
+            self._stop(name)
+            return
+        definition = decode(group.definition)
+        state = (hosted, definition, group.resets)
+        if runner is not None and (runner.hosted, runner.definition, runner.resets) != state:
+            self._stop(name)
+            runner = None
+        if definition.is_paused or hosted.error is not None:
+            return
+        places = self._places(definition)
+        if runner is not None and any(places.get(slot, topic_id) != topic_id for slot, topic_id in runner.places):
+            self._stop(name)  # a topic was deleted, and a new one has its name
+            runner = None
+        if runner is None:
+            runner = self._runners[name] = Runner(hosted, name, definition, group.resets, self._means)
+        runner.follow(places)
+
+    def _places(self, definition: Definition) -> dict[Slot, str]:
+        """Returns the partitions of a subscription with the ids of their topics."""
+        found = [topic for name in definition.topics if (topic := self._topics.get(name)) is not None]
+        return {
+            Slot(topic.record.name, number): topic.record.topic_id
+            for topic in found
+            for number in range(topic.record.partitions)
+        }
+
+    def _stop(self, name: str) -> None:
+        if (runner := self._runners.pop(name, None)) is not None:
+            runner.stop()

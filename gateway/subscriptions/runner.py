@@ -1,0 +1,307 @@
+"""Delivers one subscription, at the leader of its group's partition.
+
+One reader for each partition of its topics fills a window (core/window.py); one sender for each partition empties it,
+as far as the concurrency and the rate of the subscription allow. Positions are committed to the group: at the latest
+COMMIT_S after the answer that moved them.
+Invariants: (1) nothing is committed before it was delivered or stored in the dead-letter topic; (2) after a reset or a
+change of the definition the host stops this runner before anything else runs, so it commits nothing for the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from msgspec.structs import asdict
+
+from engine.errors import EngineError, OffsetBelowLogStart
+from engine.format import batch as record_batch
+from engine.runtime.tasks import BackgroundTasks
+from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, FIND_OFFSETS
+from gateway.fetch.record_json import Bounds, Undecodable, decode_stored
+from gateway.fetch.request import FetchRequest, FilteredFetchRequest
+from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.core.values import CommitCall, Now, Position, Slot, TopicSource
+from gateway.groups.hosted import Hosted
+from gateway.http.offload import Offload
+from gateway.http.problems import Problem
+from gateway.links.link import Busy
+from gateway.routing.router import Router
+from gateway.subscriptions.core.definition import Definition
+from gateway.subscriptions.core.outcome import Outcome, is_last, pause_ms
+from gateway.subscriptions.core.signature import signed_headers
+from gateway.subscriptions.core.window import Batch, Item, Window
+from gateway.subscriptions.dead_letters import DeadLetters, Reason
+from gateway.subscriptions.rendering import Pushed, message_id, rendered
+from gateway.subscriptions.sender import Sender
+
+COMMIT_S = 0.1
+READ_BYTES = 256 * 1024
+WINDOW_BYTES = 1024 * 1024  # of a partition, before more is read
+DECODED_BYTES_MAX = 64 * 1024 * 1024  # of one read: a batch that is larger is delivered as undecodable
+WAIT_MS = 20_000
+WINDOW_RECORDS = 2_000  # of a partition; a failing key that has as many later records stops its partition
+ERROR_S = 1.0
+DELIVERIES_KEPT = 20
+
+
+class Attempt(NamedTuple):
+    """One attempt, for people."""
+
+    at_ms: int
+    message_id: str
+    topic: str
+    partition: int
+    offset: int
+    record_count: int
+    attempt: int
+    status: int | None
+    error: str
+    latency_ms: int
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts since this process began to run the subscription."""
+
+    delivered: int = 0
+    failed: int = 0
+    dead_lettered: int = 0
+    in_flight: int = 0
+
+
+class Means(NamedTuple):
+    """The parts of a process that runners use."""
+
+    router: Router
+    offload: Offload
+    sender: Sender
+    dead_letters: DeadLetters
+    random: Random
+
+
+class Runner:
+    """One subscription while this process leads the partition of its group."""
+
+    def __init__(self, hosted: Hosted, group: str, definition: Definition, resets: int, means: Means) -> None:
+        self.definition = definition
+        self.resets = resets
+        self.hosted = hosted
+        self.counts = Counts()
+        self.attempts: deque[Attempt] = deque(maxlen=DELIVERIES_KEPT)
+        self.last_error = ""
+        self.group = group
+        self.means = means
+        self.tasks = BackgroundTasks()
+        self._lanes: dict[Slot, _Lane] = {}
+        self.slots = asyncio.Semaphore(definition.delivery.concurrency_max)
+        self._next_send_s = 0.0
+        self.tasks.start(self._commit_often(), "committing deliveries", of=group)
+
+    def __repr__(self) -> str:
+        return f"Runner({self.group}, {self.counts})"
+
+    def follow(self, places: dict[Slot, str]) -> None:
+        """Begins to deliver partitions that are new among the given ones; their values are the topics' ids."""
+        group = self.hosted.coordinator.groups[self.group]
+        for slot, topic_id in places.items():
+            if slot in self._lanes:
+                continue
+            committed = group.offsets.get(slot)
+            lane = _Lane(self, slot, topic_id, None if committed is None else committed.offset)
+            self._lanes[slot] = lane
+            self.tasks.start(lane.read(), "reading for push", of=self.group)
+            self.tasks.start(lane.deliver(), "delivering by push", of=self.group)
+
+    def stop(self) -> None:
+        """Stops at once. The next runner repeats requests whose answers were not read."""
+        self.tasks.cancel()
+
+    @property
+    def places(self) -> list[tuple[Slot, str]]:
+        """The partitions that it delivers, with the ids of their topics."""
+        return [(slot, lane.topic_id) for slot, lane in self._lanes.items()]
+
+    @property
+    def waiting(self) -> int:
+        """How many batches have failed and are not finished."""
+        return sum(lane.window.failed for lane in self._lanes.values())
+
+    async def _commit_often(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            moved = [lane for lane in self._lanes.values() if lane.window.committed > lane.committed]
+            if not moved:
+                continue
+            positions = tuple(
+                Position(lane.slot.topic, lane.topic_id, lane.slot.partition, lane.window.committed) for lane in moved
+            )
+            try:
+                self.hosted.decide(partial(_commit, CommitCall(self.group, None, 0, positions)))
+            except (EngineError, Busy) as error:
+                self.last_error = str(error)
+                continue
+            for lane, position in zip(moved, positions, strict=True):
+                lane.committed = position.offset
+
+    def note(self, attempt: Attempt) -> None:
+        """Keeps an attempt for people."""
+        self.attempts.append(attempt)
+
+    async def pace(self) -> None:
+        """Waits until the rate allows one more request."""
+        rate = self.definition.delivery.rate_per_second_max
+        if rate is None:
+            return
+        now = asyncio.get_running_loop().time()
+        at, self._next_send_s = max(now, self._next_send_s), max(now, self._next_send_s) + 1 / rate
+        if at > now:
+            await asyncio.sleep(at - now)
+
+
+def _commit(call: CommitCall, core: Coordinator, now: Now, source: TopicSource) -> None:
+    core.commit(call, now, source)
+
+
+class _Lane:
+    """One partition of a subscription."""
+
+    def __init__(self, runner: Runner, slot: Slot, topic_id: str, offset: int | None) -> None:
+        self.slot = slot
+        self.topic_id = topic_id
+        self.committed = 0 if offset is None else offset
+        order = runner.definition.delivery.order
+        self.window: Window[Pushed] = Window(order, self.committed, WINDOW_RECORDS, WINDOW_BYTES)
+        self._runner = runner
+        self._changed = asyncio.Event()
+        self._source = f"/v1/topics/{slot.topic}/partitions/{slot.partition}"
+
+    async def read(self) -> None:
+        """Fills the window."""
+        while True:
+            while not self.window.has_room:
+                await self._wait(None)
+            try:
+                await self._read_once()
+            except (EngineError, Problem) as error:
+                if getattr(error, "code", "") == OffsetBelowLogStart.code:
+                    await self._skip_deleted()
+                else:
+                    self._runner.last_error = str(error)
+                    await asyncio.sleep(ERROR_S)
+
+    async def deliver(self) -> None:
+        """Sends the batches that may leave the window."""
+        runner, records_max = self._runner, self._runner.definition.delivery.records_max
+        while True:
+            batch = self.window.take(self._now_ms(), records_max)
+            if batch is None:
+                await self._wait(self.window.due_ms)
+                continue
+            await runner.slots.acquire()
+            await runner.pace()
+            runner.tasks.start(self._send(batch), "sending by push", of=runner.group)
+
+    async def _read_once(self) -> None:
+        definition, window = self._runner.definition, self.window
+        wanted = FetchRequest(
+            window.next_offset, None, None, READ_BYTES, None, 1, WAIT_MS, None, "records", record_batch.MEDIA_TYPE
+        )
+        call = FETCH_CALL
+        if definition.filters:
+            call, wanted = FILTERED_FETCH_CALL, FilteredFetchRequest(**asdict(wanted), filters=definition.filters)
+        router, (topic, number) = self._runner.means.router, self.slot
+        headers, body = await router.call(call, topic, number, wanted, wait_ms=WAIT_MS)
+        next_offset = int(headers["Penstock-Next-Offset"])
+        items = await self._runner.means.offload.in_thread(lambda: _items(body, window.next_offset, next_offset))
+        window.add(items, next_offset)
+        self._changed.set()
+
+    async def _skip_deleted(self) -> None:
+        found, _ = await self._runner.means.router.call(FIND_OFFSETS, *self.slot, None)
+        self.window.add([], max(found["log_start"], self.window.next_offset))
+
+    async def _send(self, batch: Batch[Pushed]) -> None:
+        """Makes one attempt, and notes its outcome."""
+        runner, definition = self._runner, self._runner.definition
+        runner.counts.in_flight += 1
+        try:
+            records = [item.record for item in batch.items]
+            headers, body = rendered(records, definition.delivery.form, self._source)
+            name = message_id(self.topic_id, self.slot.partition, records)
+            now_ms = runner.hosted.now().wall_ms
+            signed = signed_headers(definition.secrets, name, now_ms // 1000, body)
+            outcome, _ = await runner.means.sender.send(
+                "POST", definition.url, headers | signed, body, definition.delivery.timeout_ms
+            )
+            runner.note(self._attempt(batch, name, now_ms, outcome))
+            if outcome.is_delivered:
+                runner.counts.delivered += len(records)
+                self.window.finish(batch)
+            else:
+                await self._failed(batch, outcome)
+        except Exception as error:
+            runner.last_error = f"{type(error).__name__}: {error}"
+            self.window.fail(batch, self._now_ms() + definition.delivery.backoff_ms_max)
+            raise
+        finally:
+            runner.counts.in_flight -= 1
+            runner.slots.release()
+            self._changed.set()
+
+    async def _failed(self, batch: Batch[Pushed], outcome: Outcome) -> None:
+        runner, delivery = self._runner, self._runner.definition.delivery
+        runner.counts.failed += 1
+        if is_last(delivery, batch.attempts + 1) and delivery.dead_letter_topic is not None:
+            reason = Reason(runner.group.partition(":")[2], batch.attempts + 1, outcome.error, self.slot)
+            records = [item.record for item in batch.items]
+            error = await runner.means.dead_letters.store(delivery.dead_letter_topic, records, reason)
+            if not error:
+                runner.counts.dead_lettered += len(records)
+                self.window.finish(batch)
+                return
+            runner.last_error = error
+        pause = pause_ms(delivery, batch.attempts + 1, outcome, runner.means.random.random())
+        self.window.fail(batch, self._now_ms() + pause)
+
+    def _attempt(self, batch: Batch[Pushed], name: str, now_ms: int, outcome: Outcome) -> Attempt:
+        return Attempt(
+            now_ms,
+            name,
+            *self.slot,
+            batch.items[0].offset,
+            len(batch.items),
+            batch.attempts + 1,
+            outcome.status,
+            outcome.error,
+            outcome.latency_ms,
+        )
+
+    async def _wait(self, due_ms: int | None) -> None:
+        self._changed.clear()
+        left_s = None if due_ms is None else max(0, due_ms - self._now_ms()) / 1000
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await self._changed.wait()
+
+    def _now_ms(self) -> int:
+        return self._runner.hosted.now().steady_ms
+
+
+def _items(data: bytes | bytearray, offset: int, next_offset: int) -> list[Item[Pushed]]:
+    """Returns the records of stored batches."""
+    bounds = Bounds(None, DECODED_BYTES_MAX, DECODED_BYTES_MAX)
+    found = decode_stored(data, offset, next_offset, bounds, list)
+    return [_item(one) for one in found.outs]
+
+
+def _item(one: Pushed) -> Item[Pushed]:
+    if isinstance(one, Undecodable):
+        return Item(one.offset, None, 0, one)
+    key = None if one.key is None else bytes(one.key)
+    return Item(one.offset, key, len(key or b"") + len(one.value or b""), one)

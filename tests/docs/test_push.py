@@ -1,0 +1,63 @@
+"""The page about push: its receiver takes what its session sends, and nothing that is not signed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.docs.console import blocks, run_step, steps_of
+from tests.e2e.node_process import ROOT, running_process
+
+PAGE = "push.md"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+LONG_S = 60
+
+
+def until(is_so) -> None:
+    end = time.monotonic() + LONG_S
+    while not is_so():
+        assert time.monotonic() < end, "it never was so"
+        time.sleep(0.05)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.e2e
+def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path: Path) -> None:
+    [program] = blocks(PAGE, "python")
+    (tmp_path / "receiver.py").write_text(program)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "WEBHOOK_SECRET": SECRET, "RECEIVER_PORT": str(port), "PYTHONPATH": str(ROOT)}
+    output = tmp_path / "out"
+    with (
+        output.open("wb") as out,
+        running_process(tmp_path / "node", push_targets="127.0.0.0/8", push_http=True) as node,
+    ):
+        command = [sys.executable, "receiver.py", str(port)]
+        receiver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out)
+        try:
+            until(lambda: listens(port))
+            for step in (step for session in blocks(PAGE, "console") for step in steps_of(session)):
+                run_step(step, tmp_path, environment | {"PENSTOCK_URL": node.url})
+            until(lambda: output.read_text().count("open") >= 1)
+            forged = urllib.request.Request(f"http://127.0.0.1:{port}/", b"{}", {
+                "webhook-id": "x", "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,x",
+            })  # fmt: skip
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(forged, timeout=30)
+        finally:
+            receiver.kill()
+            receiver.wait()

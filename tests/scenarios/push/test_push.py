@@ -1,0 +1,168 @@
+"""Push: signed events in order, repeated until they are taken, from where the subscription is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import orjson
+import pytest
+from aiohttp import web
+
+from tests.scenarios.conformity import assert_problem
+from tests.scenarios.gateways import JSON, Gateway, in_process_only
+from tests.scenarios.push.receiver import Receiver
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
+PROMPT_S = 60
+DELIVERY = {"backoff_ms_min": 10, "backoff_ms_max": 50}
+
+pytestmark = in_process_only
+
+
+@pytest.fixture
+async def node(start_gateway) -> Gateway:
+    return await start_gateway(push_targets="127.0.0.0/8", push_http=True)
+
+
+@pytest.fixture
+async def receiver():
+    receiver = Receiver([SECRET])
+    await receiver.start()
+    yield receiver
+    await receiver.stop()
+
+
+async def call(node: Gateway, method: str, path: str, document=None):
+    body = b"" if document is None else orjson.dumps(document)
+    headers = {} if document is None else {"Content-Type": JSON}
+    return await node.send(method, f"/v1/subscriptions{path}", body, headers)
+
+
+async def subscribe(node: Gateway, receiver: Receiver, **fields):
+    wish = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET], "start": "earliest"} | fields
+    return await call(node, "PUT", "/s", wish | {"delivery": DELIVERY | fields.get("delivery", {})})
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + PROMPT_S
+    while not is_so():
+        assert time.monotonic() < end, "it never was so"
+        await asyncio.sleep(0.02)
+
+
+async def test_every_record_comes_signed_and_in_the_order_of_its_key(node, receiver):
+    topic = await node.create("t", partitions=3)
+    answer = await subscribe(node, receiver)
+    assert (answer.status, answer.json["state"]) == (201, "running")
+    assert SECRET not in answer.body.decode()
+    refused = set()
+
+    def once(events):
+        key = events[0]["id"], events[0]["source"]
+        if key in refused:
+            return None
+        refused.add(key)
+        return web.Response(status=(500, 429, 503)[len(refused) % 3], headers={"Retry-After": "0"})
+
+    receiver.answer = once
+    await topic.post_records(*({"key": f"k{at % 5}", "value": at} for at in range(40)))
+    await until(lambda: len(receiver.taken) >= 40)
+    for key in range(5):
+        mine = [event["data"] for event in receiver.taken if event["partitionkey"] == f"k{key}"]
+        assert mine == list(range(key, 40, 5))
+    assert len({name for name, _ in receiver.requests}) == 40, "each attempt has the id of its record"
+
+
+async def test_a_key_that_fails_holds_back_only_its_own_records(node, receiver):
+    topic = await node.create("t")
+    await subscribe(node, receiver)
+    receiver.answer = lambda events: web.Response(status=500) if events[0].get("partitionkey") == "bad" else None
+    await topic.post_records({"key": "bad", "value": 1}, {"key": "ok", "value": 2}, {"key": "bad", "value": 3})
+    await until(lambda: receiver.values() == [2])
+    while (view := (await call(node, "GET", "/s")).json)["state"] != "failing":
+        await asyncio.sleep(0.02)
+    assert view["offsets"][0]["offset"] == 0
+    receiver.answer = lambda events: None
+    await until(lambda: receiver.values() == [2, 1, 3])
+
+
+async def test_batches_filters_and_dead_letters(node, receiver):
+    topic, dead = await node.create("t"), await node.create("dead")
+    delivery = {"form": "batch", "batch_records_max": 10, "deliveries_max": 2, "dead_letter_topic": "dead"}
+    await subscribe(node, receiver, delivery=delivery, filter=['value/n^="x"'])
+    await topic.post_records(*({"key": "k", "value": {"n": text}} for text in ("x1", "y", "x2")))
+    await until(lambda: [value["n"] for value in receiver.values()] == ["x1", "x2"])
+    receiver.answer = lambda events: web.Response(status=400)
+    await topic.post_records({"key": "k", "value": {"n": "x3"}})
+    await until(lambda: len(receiver.requests) >= 3)
+    receiver.answer = lambda events: None
+    await topic.post_records({"key": "k", "value": {"n": "x4"}})
+    await until(lambda: [value["n"] for value in receiver.values()] == ["x1", "x2", "x4"])
+    [letter] = await dead.records()
+    assert (letter["value"], letter["key"]) == ({"n": "x3"}, "k")
+    named = {name.removeprefix("dead-letter-"): text for name, text in letter["headers"].items()}
+    assert named == {
+        "subscription": "s", "reason": "the receiver answered 400", "attempts": "2",
+        "topic": "t", "partition": "0", "offset": "3",
+    }  # fmt: skip
+
+
+async def test_pause_resume_replay_and_delete(node, receiver):
+    topic = await node.create("t")
+    await subscribe(node, receiver)
+    await topic.post_records({"value": 1})
+    await until(lambda: receiver.values() == [1])
+    assert (await call(node, "POST", "/s/pause")).json["state"] == "paused"
+    await topic.post_records({"value": 2})
+    assert (await call(node, "POST", "/s/resume")).json["state"] == "running"
+    await until(lambda: receiver.values()[-1] == 2)
+    receiver.taken.clear()
+    await call(node, "POST", "/s/replay", {"to": "earliest"})
+    await until(lambda: receiver.values() == [1, 2])
+    await call(node, "POST", "/s/replay", {"offsets": [{"topic": "t", "partition": 0, "offset": 1}]})
+    await until(lambda: receiver.values() == [1, 2, 2])
+    assert (await call(node, "GET", "")).json["subscriptions"][0]["subscription"] == "s"
+    for path in ("partitions/0/records?from=earliest", "table", "table/a"):
+        answer = await node.send("GET", f"/v1/topics/__groups/{path}")
+        assert_problem(answer, "invalid_topic_name")
+    assert (await node.send("GET", "/v1/groups")).json == {"groups": []}
+    assert (await call(node, "DELETE", "/s")).status == 204
+    assert_problem(await call(node, "GET", "/s"), "unknown_subscription")
+
+
+async def test_a_secret_is_shown_once_and_two_sign_while_it_is_replaced(node, receiver):
+    topic = await node.create("t")
+    made = (await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["t"]})).json["secret"]
+    again = await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["t"]})
+    assert (again.status, "secret" in again.json, again.json["secrets"]) == (200, False, 1)
+    receiver.secrets = [SECRET, made]
+    await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["t"], "secrets": [SECRET, made]})
+    await topic.post_records({"value": 1})
+    await until(lambda: receiver.values() == [1])
+
+
+async def test_targets_that_are_not_allowed_get_nothing(node, receiver, start_gateway):
+    await node.create("t")
+    for url in ("http://10.0.0.1/", "http://localhost/", "http://[::1]/", "ftp://127.0.0.1/", "http://a@127.0.0.1/"):
+        assert_problem(await call(node, "PUT", "/s", {"url": url, "topics": ["t"]}), "target_not_allowed")
+    receiver.allowed_origin = None
+    answer = await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["t"]})
+    assert_problem(answer, "target_not_confirmed")
+    assert_problem(await call(node, "GET", "/s"), "unknown_subscription")
+    bad = {"url": receiver.url, "topics": ["t"], "secrets": ["x"]}
+    assert_problem(await call(node, "PUT", "/s", bad), "invalid_body")
+    assert_problem(await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["none"]}), "unknown_topic")
+    off = await start_gateway()
+    assert_problem(await call(off, "PUT", "/s", {"url": receiver.url, "topics": ["t"]}), "push_disabled")
+
+
+async def test_a_coordinator_has_a_limit_of_subscriptions(start_gateway, receiver):
+    settings = {"push_targets": "127.0.0.0/8", "push_http": True, "groups_partitions": 1, "subscriptions_max": 1}
+    node = await start_gateway(**settings)
+    await node.create("t")
+    wish = {"url": receiver.url, "topics": ["t"]}
+    assert (await call(node, "PUT", "/one", wish)).status == 201
+    assert_problem(await call(node, "PUT", "/two", wish), "too_many_members", limit=1)
+    assert (await call(node, "PUT", "/one", wish)).status == 200
