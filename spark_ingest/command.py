@@ -157,7 +157,10 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
     job = Job(job_name, selection, recipe, limits)
     report = Report(recipe, is_quiet=as_json and is_submitted())
     document, failure = run_on_spark(job, store, output, master, report)
-    print_document(document) if as_json else print_summary(document)
+    if as_json:
+        print_document(document)
+    elif document["commits"] or not failure:
+        print_summary(document)
     if failure:
         raise failure
     if document["lost"]:
@@ -188,7 +191,7 @@ def limits_of(
 def run_on_spark(
     job: Job, store: str, output: str, master: str | None, report: Report
 ) -> tuple[dict[str, Any], EngineError | None]:
-    """Run a job; returns the JSON document, and the error of a run that has committed something. Raises any other."""
+    """Run a job; returns the JSON document, and the error of topics that failed. Raises any other error."""
     target = open_output_store(output, is_written=True)
     executor = SparkExecutor(master, store, output, report.progress)
     parts = Components(
@@ -204,7 +207,7 @@ def run_on_spark(
     try:
         run(job, parts)
     except EngineError as error:
-        if not report.commits:
+        if not report.commits and not report.failures:
             raise
         failure = error
     finally:

@@ -13,6 +13,7 @@ from engine.errors import Corrupt, EngineError
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable, open_store
 from node.commands.ingest import ingest
+from spark_ingest import command
 from spark_ingest.command import limits_of
 from spark_ingest.errors import IngestRefused, TooManyBadRecords, TopicsFailed
 from spark_ingest.options import TopicPercent
@@ -210,8 +211,41 @@ def test_status_and_verify_print_held_topics(tmp_path: Path) -> None:
     TieredLog(source, topic="bad").add(0, [row(b"{")])
     with pytest.raises(TooManyBadRecords):
         run_job(source, output)
-    for command in (["status", "--store", source.url], ["verify"]):
-        result = CliRunner().invoke(ingest, [*command, "--output", output.url])
+    for given in (["status", "--store", source.url], ["verify"]):
+        result = CliRunner().invoke(ingest, [*given, "--output", output.url])
         assert "held back: bad: 1 of 1 records" in result.output
-        document = json.loads(CliRunner().invoke(ingest, [*command, "--output", output.url, "--json"]).stdout)
+        document = json.loads(CliRunner().invoke(ingest, [*given, "--output", output.url, "--json"]).stdout)
         assert [*document["held"]] == ["bad"]
+
+
+class LocalExecutor:
+    """Stands in for Spark in the command."""
+
+    def __init__(self, master: str | None, source: str, output: str, progress: object) -> None:
+        self._stores = open_store(source), open_store(output)
+
+    def parallelism(self) -> int:
+        return 1
+
+    def execute(self, specs: Sequence[TaskSpec]) -> list[Outcome]:
+        return [run_task(spec, *self._stores) for spec in specs]
+
+    def close(self) -> None: ...
+
+
+def test_the_command_prints_the_document_and_fails_whether_or_not_other_topics_were_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "SparkExecutor", LocalExecutor)
+    monkeypatch.setattr(command, "require_spark", lambda: None)
+    source = open_store((tmp_path / "store").as_uri())
+    TieredLog(source, topic="good").add(0, json_rows(3))
+    TieredLog(source, topic="bad").add(0, [row(b"{")])
+    arguments = ["--store", source.url, "--output", (tmp_path / "output").as_uri(), "--topics", ".*", "--json"]
+    for rows in (3, 0):
+        result = CliRunner().invoke(command.run_command, arguments)
+        document = json.loads(result.stdout)
+        assert (document["rows"], [*document["failed"]]) == (rows, ["bad"])
+        assert isinstance(result.exception, TooManyBadRecords)
+    result = CliRunner().invoke(command.run_command, [*arguments, "--dead-letter-max-percent", "bad=100"])
+    assert (result.exit_code, json.loads(result.stdout)["dead_letters"]) == (0, 1)
