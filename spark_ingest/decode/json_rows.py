@@ -85,7 +85,9 @@ class JsonRows:
             rows = [tombstone if value is None else row_of(value) for value in values]
         except _UNFIT:
             return self._one_by_one(values)
-        return Rows(rows) if all(map(self._has_decimals, rows)) else self._one_by_one(values)
+        if self._decimals and not all(map(self._has_decimals, rows)):  # no call a record without such a column
+            return self._one_by_one(values)
+        return Rows(rows)
 
     def _has_decimals(self, row: Any) -> bool:
         """True if the raw values of all decimal columns fit."""
