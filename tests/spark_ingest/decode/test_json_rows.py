@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import msgspec
 import orjson
@@ -134,3 +135,19 @@ def _value(kind: Type, value: object) -> object:
     if kind[0] == "array":
         return [_value(kind[1], one) for one in value]
     return {name: _value(one, value[name]) for name, one in columns(kind[1])}
+
+
+def test_values_that_fit_cost_no_python_call_each() -> None:
+    rows, values = JsonRows([["id", "bigint"], ["name", "string"]]), [b'{"id":1,"name":"x"}'] * 1000
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        rows.decode(values)
+    finally:
+        sys.setprofile(None)
+    assert calls < 20
