@@ -219,7 +219,7 @@ def test_status_and_verify_print_held_topics(tmp_path: Path) -> None:
 
 
 class LocalExecutor:
-    """Stands in for Spark in the command."""
+    """Runs the tasks of the command without Spark."""
 
     def __init__(self, master: str | None, source: str, output: str, progress: object) -> None:
         self._stores = open_store(source), open_store(output)
