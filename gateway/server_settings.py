@@ -132,10 +132,10 @@ class ServerSettings:
         ),
     )
     push_http: bool = setting(False, why="Allow push to http:// URLs: the network between can read and change events.")
-    push_handshake: bool = setting(
-        True,
+    push_unconfirmed: bool = setting(
+        False,
         why=(
-            "Ask each target whether it wants deliveries (CloudEvents' webhook handshake). Without it, "
+            "Do not ask new targets of push whether they want deliveries (CloudEvents' webhook handshake). Then "
             "subscriptions can send requests to hosts on the list that never asked for them."
         ),
     )

@@ -306,7 +306,7 @@ class Node:
         yield from self.metrics.histograms()
 
     def _families(self) -> Families:
-        own = (self.bodies, self.responses, self.long_polls, self.peers, self.failover, self.keys)
+        own = (self.bodies, self.responses, self.long_polls, self.peers, self.failover, self.keys, self.push)
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0), *(one.gauges() for one in own)
         )

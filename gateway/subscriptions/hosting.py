@@ -7,6 +7,7 @@ change of leaders without any request. A call that changes a subscription stops 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from engine.errors import EngineError
 from engine.format.paths import GROUPS_TOPIC
@@ -19,7 +20,7 @@ from gateway.groups.hosted import Hosted
 from gateway.groups.hosting import GroupHost
 from gateway.routing.partitions import Partitions, Topics
 from gateway.subscriptions.core.definition import Definition, decode
-from gateway.subscriptions.runner import Means, Runner
+from gateway.subscriptions.runner import Counts, Means, Runner
 
 LOOK_S = 0.5
 
@@ -33,6 +34,7 @@ class PushHost:
         self._partitions = partitions
         self._means: Means | None = None
         self._runners: dict[str, Runner] = {}
+        self._ended = Counts()  # of runners that were stopped
         self._looking: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -52,6 +54,17 @@ class PushHost:
             self._stop(name)
         if self._means is not None:
             await self._means.sender.close()
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yields name, text and value of each metric."""
+        now = [self._ended, *(runner.counts for runner in self._runners.values())]
+        yield "penstock_subscriptions", "Push subscriptions that this process delivers", len(self._runners)
+        waiting = sum(runner.waiting for runner in self._runners.values())
+        yield "penstock_push_waiting_requests", "Failed requests of push that wait for a retry", waiting
+        yield "penstock_push_records_total", "Records delivered by push", sum(one.delivered for one in now)
+        yield "penstock_push_failures_total", "Requests of push that failed", sum(one.failed for one in now)
+        letters = sum(one.dead_lettered for one in now)
+        yield "penstock_push_dead_letters_total", "Records that push gave up and stored elsewhere", letters
 
     async def put(self, partition: Partition, call: PushCall) -> bool:
         """Creates or changes a subscription. Returns whether it is new."""
@@ -141,3 +154,4 @@ class PushHost:
     def _stop(self, name: str) -> None:
         if (runner := self._runners.pop(name, None)) is not None:
             runner.stop()
+            self._ended.add(runner.counts)

@@ -79,7 +79,7 @@ async def put_subscription(request: web.Request) -> web.Response:
     before = await _found(request, context, group, is_expected=False)
     secrets, shown = _secrets(context, wish, before)
     is_new_target = before is None or before.url != wish.url
-    if context.groups.settings.push_handshake and is_new_target:
+    if is_new_target and not context.groups.settings.push_unconfirmed:
         await confirm(sender, wish.url, _origin(context))
     is_paused = before is not None and before.is_paused
     definition = Definition(wish.url, topics, wish.delivery, wish.filter, secrets, is_paused)

@@ -74,6 +74,12 @@ class Counts:
     dead_lettered: int = 0
     in_flight: int = 0
 
+    def add(self, other: Counts) -> None:
+        """Adds what has ended."""
+        self.delivered += other.delivered
+        self.failed += other.failed
+        self.dead_lettered += other.dead_lettered
+
 
 class Means(NamedTuple):
     """The parts of a process that runners use."""

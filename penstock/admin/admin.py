@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from penstock.admin import api
 from penstock.admin.table import Table
 from penstock.transport.api import positions
-from penstock.transport.exchange import Request
+from penstock.transport.exchange import Json, Request
 
 ResultT = TypeVar("ResultT")
 
@@ -94,6 +94,33 @@ class Admin(Generic[ResultT]):
     def balance(self, is_applied: bool = False) -> ResultT:
         """Return moves that spread bytes over the nodes, and with `is_applied` start them."""
         return self._call(api.balance(is_applied))
+
+    def list_subscriptions(self) -> ResultT:
+        return self._call(api.list_subscriptions())
+
+    def put_subscription(self, name: str, definition: Mapping[str, Any]) -> ResultT:
+        """Create or change a push subscription: `{"url": ..., "topics": [...]}` and further fields of the contract."""
+        return self._call(api.subscription("PUT", name, document=dict(definition)))
+
+    def describe_subscription(self, name: str) -> ResultT:
+        """Return the settings, positions and last deliveries of a subscription."""
+        return self._call(api.subscription("GET", name))
+
+    def delete_subscription(self, name: str) -> ResultT:
+        return self._call(api.subscription("DELETE", name))
+
+    def pause_subscription(self, name: str) -> ResultT:
+        return self._call(api.subscription("POST", name, "pause"))
+
+    def resume_subscription(self, name: str) -> ResultT:
+        return self._call(api.subscription("POST", name, "resume"))
+
+    def replay_subscription(
+        self, name: str, to: str | int | None = None, offsets: Sequence[Json] | None = None
+    ) -> ResultT:
+        """Deliver from `to` earliest, latest or a time, or from `offsets`."""
+        document: Json = {"to": to} if offsets is None else {"offsets": list(offsets)}
+        return self._call(api.subscription("POST", name, "replay", document))
 
     def list_groups(self) -> ResultT:
         return self._call(api.list_groups())

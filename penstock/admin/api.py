@@ -10,7 +10,7 @@ from urllib.parse import quote
 import orjson
 
 from penstock.transport.api import JSON_TYPE, topic_path
-from penstock.transport.exchange import Request
+from penstock.transport.exchange import Json, Request
 
 
 def create_topic(
@@ -80,6 +80,18 @@ def decommission_node(node_id: int) -> Request:
 
 def balance(is_applied: bool) -> Request:
     return _with_json("POST", "/v1/cluster/balance", {"apply": is_applied})
+
+
+def list_subscriptions() -> Request:
+    return Request("GET", "/v1/subscriptions")
+
+
+def subscription(method: str, name: str, action: str = "", document: Json | None = None) -> Request:
+    """Return a request about one subscription: `action` is pause, resume, replay, or empty."""
+    path = f"/v1/subscriptions/{quote(name, safe='')}" + (f"/{action}" if action else "")
+    if document is None:
+        return Request(method, path)
+    return Request(method, path, {}, orjson.dumps(document), {"Content-Type": "application/json"})
 
 
 def list_groups() -> Request:

@@ -39,6 +39,9 @@ COMMANDS = {
     "consume": LazyCommand("penstock.cli.commands.consume", "Print the records of a topic."),
     "table": LazyCommand("penstock.cli.commands.table", "Read compacted topics by key."),
     "group": LazyCommand("penstock.cli.commands.group", "List, describe, reset and delete consumer groups."),
+    "subscription": LazyCommand(
+        "penstock.cli.commands.subscription", "Create, list, describe, pause, replay and delete push subscriptions."
+    ),
     "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show the contents of the object store."),
     "ingest": LazyCommand(SERVER, "Write topics into tables with Spark."),

@@ -1,0 +1,154 @@
+"""`penstock subscription`: creates, lists, describes, pauses, resumes, replays and deletes push subscriptions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from penstock.cli.failures import Failure
+from penstock.cli.groups import AliasGroup
+from penstock.cli.node import Node, node_options, shared_options
+from penstock.cli.output import Column, format_time, print_facts, print_json, print_note, print_table
+from penstock.transport.exchange import Json
+
+
+@click.group(cls=AliasGroup)
+@shared_options
+def subscription(**_: object) -> None:
+    """Create, list, describe, pause, replay and delete push subscriptions."""
+
+
+@subscription.command()
+@click.argument("name")
+@click.option("--to", "target", required=True, metavar="URL", help="The target.")
+@click.option("--topic", "topics", multiple=True, required=True, help="A topic to deliver. May be repeated.")
+@click.option("--start", default="latest", metavar="POSITION", help="earliest, latest or a time; of a new one only.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery.")
+@click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="Only records that meet it.")
+@click.option(
+    "--secret-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with one or two secrets, a line each.",
+)
+@node_options
+def create(
+    name: str, target: str, topics: tuple[str, ...], start: str, settings: tuple[str, ...], filters: tuple[str, ...],
+    secret_file: Path | None, node: Node, as_json: bool,
+) -> None:  # fmt: skip
+    """Create or change a push subscription."""
+    definition: Json = {"url": target, "topics": list(topics), "filter": list(filters), "start": _position(start)}
+    definition["delivery"] = dict(_setting(text) for text in settings)
+    if secret_file is not None:
+        definition["secrets"] = secret_file.read_text().split()
+    document = node.once().put_subscription(name, definition)
+    if as_json:
+        print_json(document)
+        return
+    click.echo(f"Subscription {name} is {document['state']}.")
+    if "secret" in document:
+        click.echo(document["secret"])
+        print_note("This is the signing secret. It is not shown again.")
+
+
+@subscription.command("list")
+@node_options
+def list_subscriptions(node: Node, as_json: bool) -> None:
+    """List all subscriptions."""
+    document = node.once().list_subscriptions()
+    if as_json:
+        print_json(document)
+        return
+    columns = [Column(name, is_text=True) for name in ("subscription", "state", "topics", "target")]
+    rows = [(one["subscription"], one["state"], " ".join(one["topics"]), one["url"])
+            for one in document["subscriptions"]]  # fmt: skip
+    print_table(columns, rows)
+
+
+@subscription.command()
+@click.argument("name")
+@node_options
+def describe(name: str, node: Node, as_json: bool) -> None:
+    """Show a subscription's positions and its last requests."""
+    _show(node.once().describe_subscription(name), as_json=as_json)
+
+
+@subscription.command()
+@click.argument("name")
+@node_options
+def pause(name: str, node: Node, as_json: bool) -> None:
+    """End deliveries until they are resumed."""
+    _show(node.once().pause_subscription(name), as_json=as_json)
+
+
+@subscription.command()
+@click.argument("name")
+@node_options
+def resume(name: str, node: Node, as_json: bool) -> None:
+    """Continue deliveries."""
+    _show(node.once().resume_subscription(name), as_json=as_json)
+
+
+@subscription.command()
+@click.argument("name")
+@click.argument("position")
+@node_options
+def replay(name: str, position: str, node: Node, as_json: bool) -> None:
+    """Deliver from another position: earliest, latest or a time."""
+    _show(node.once().replay_subscription(name, _position(position)), as_json=as_json)
+
+
+@subscription.command()
+@click.argument("name")
+@click.option("--yes", "-y", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@node_options
+def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
+    """Delete a subscription with its positions.
+
+    \f
+    Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
+    """
+    if not is_sure:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "delete needs --yes if standard input is not a terminal", click.get_current_context()
+            )
+        if not click.confirm(f"Delete subscription {name} and its positions?", err=True):
+            raise Failure("nothing was deleted")
+    node.once().delete_subscription(name)
+    if as_json:
+        print_json({"subscription": name, "deleted": True})
+    else:
+        click.echo(f"Deleted subscription {name}.")
+
+
+def _show(document: Json, *, as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    names = ("subscription", "state", "url", "delivered", "failed", "waiting", "dead_lettered", "last_error")
+    print_facts((name.replace("_", " "), document[name]) for name in names)
+    columns = [Column("topic", is_text=True), Column("partition"), Column("next offset")]
+    print_table(columns, [(one["topic"], one["partition"], one["offset"]) for one in document["offsets"]])
+    if document["attempts"]:
+        columns = [Column("sent", is_text=True), Column("id", is_text=True), Column("records"), Column("attempt")]
+        columns += [Column("status"), Column("ms"), Column("error", is_text=True)]
+        print_table(columns, [_attempt(one) for one in document["attempts"]])
+
+
+def _attempt(one: Json) -> tuple[object, ...]:
+    names = ("message_id", "record_count", "attempt", "status", "latency_ms", "error")
+    return format_time(one["at_ms"]), *(one[name] for name in names)
+
+
+def _position(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
+
+
+def _setting(text: str) -> tuple[str, str | int]:
+    """Return the name and the value of a setting. Raises click.UsageError."""
+    name, is_pair, value = text.partition("=")
+    if not is_pair:
+        raise click.UsageError(f"--set {text} is not of the form NAME=VALUE")
+    return name, int(value) if value.isdecimal() else value
