@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         UndecodableBatch,
     )
     from penstock.options import ClientOptions
+    from penstock.processing import Output, Processor
     from penstock.producer.batch import Delivery, RecordPosition
     from penstock.producer.preparation import Interceptor, OutgoingRecord, Serializer, load_serializer
     from penstock.producer.producer import Producer
@@ -39,6 +40,8 @@ _HOMES = {
     "TopicPartition": "penstock.consumer.delivery",
     "WorkQueue": "penstock.consumer.work_queue",
     "WorkRecord": "penstock.consumer.work_queue",
+    "Output": "penstock.processing",
+    "Processor": "penstock.processing",
     "Producer": "penstock.producer.producer",
     "Delivery": "penstock.producer.batch",
     "RecordPosition": "penstock.producer.batch",
@@ -77,7 +80,9 @@ __all__ = [
     "IdempotenceUnavailable",
     "Interceptor",
     "OutgoingRecord",
+    "Output",
     "ProblemError",
+    "Processor",
     "Producer",
     "ProducerStatistics",
     "Record",

@@ -22,6 +22,7 @@ from penstock.consumer.group_member import GroupMember, GroupTerms
 from penstock.consumer.start import Start, StartPosition, start_positions
 from penstock.consumer.work_queue import QueueTerms, WorkQueue
 from penstock.options import ChangedOptions, ClientOptions
+from penstock.processing import Process, Processor
 from penstock.producer.partitioners import Partitioner, PartitionerName, chooser
 from penstock.producer.preparation import Interceptor, Preparation, Serializer, as_serializer
 from penstock.producer.producer import Producer
@@ -215,6 +216,32 @@ class Client(Admin[Awaitable[Json]]):
         )
         options = replace(self.options, **changed)
         return WorkQueue(Attempts(self._transport, options, self._attempts.jitter), terms, options)
+
+    def processor(
+        self,
+        *,
+        group: str,
+        topics: str | Iterable[str],
+        process: Process,
+        outputs: Mapping[str, int],
+        member_id: str | None = None,
+        max_records: int | None = None,
+        filters: Sequence[str] = (),
+        **changed: Unpack[ChangedOptions],
+    ) -> Processor:
+        """Make a processor that stores the outputs of each record exactly once: `await processor.run()`.
+
+        `process` gets a Record and returns an iterable of Output; it may be a coroutine function. `outputs` has the
+        number of partitions of each output topic: outputs with a key go to one of these, also after the topic has
+        grown. The other arguments are those of consumer(). `batch_bytes` is the most a request has, unless the outputs
+        of one record need more.
+        """
+        options = replace(self.options, **changed)
+        consumer = self.consumer(
+            group=group, topics=topics, member_id=member_id, max_records=max_records, filters=filters, **changed
+        )
+        attempts = Attempts(self._transport, options, self._attempts.jitter)
+        return Processor(consumer, attempts, options, group, process, outputs)
 
     def group_member(self, terms: GroupTerms, options: ClientOptions) -> GroupMember:
         """Return the calls of a member, for a consumer that this client has no method for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -21,6 +21,8 @@ from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupCons
 from penstock.consumer.sync_work_queue import WorkQueue
 from penstock.errors import ClientClosed
 from penstock.options import ChangedOptions, ClientOptions
+from penstock.processing import Outputs
+from penstock.processing import Processor as AsyncProcessor
 from penstock.producer.partitioners import Partitioner, PartitionerName
 from penstock.producer.preparation import Interceptor, Serializer
 from penstock.producer.sync_producer import Producer
@@ -195,6 +197,31 @@ class Client(Admin[Json]):
         )
         return WorkQueue(queue, self._thread.run)
 
+    def processor(
+        self,
+        *,
+        group: str,
+        topics: str | Iterable[str],
+        process: Callable[[Record], Outputs],
+        outputs: Mapping[str, int],
+        member_id: str | None = None,
+        max_records: int | None = None,
+        filters: Sequence[str] = (),
+        **changed: Unpack[ChangedOptions],
+    ) -> Processor:
+        """Make a processor, as the async client does. `process` runs in the thread that calls `run`."""
+        processor = self._client.processor(
+            group=group,
+            topics=topics,
+            process=process,
+            outputs=outputs,
+            member_id=member_id,
+            max_records=max_records,
+            filters=filters,
+            **changed,
+        )
+        return Processor(processor, process, self._thread.run)
+
     def post_records(
         self,
         topic: str,
@@ -227,6 +254,62 @@ class Client(Admin[Json]):
 
     def _call(self, request: Request) -> Json:
         return self._thread.run(self._client.call(request))
+
+
+class Processor:
+    """Stores the outputs of each record once; made by Client.processor()."""
+
+    def __init__(
+        self,
+        processor: AsyncProcessor,
+        process: Callable[[Record], Outputs],
+        run: Callable[[Coroutine[Any, Any, Any]], Any],
+    ) -> None:
+        self._processor = processor
+        self._process = process
+        self._run = run
+        self._is_stopping = False
+
+    def __repr__(self) -> str:
+        return f"<sync {self._processor!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def processed(self) -> int:
+        """Records whose outputs are stored."""
+        return self._processor.processed
+
+    @property
+    def dropped(self) -> int:
+        """Outputs that were stored before."""
+        return self._processor.dropped
+
+    def run(self) -> None:
+        """Process until stop(), which another thread or `process` calls. Raises as the async one."""
+        while not self._is_stopping:
+            self.process_next()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+
+    def process_next(self, timeout_ms: int = 1000) -> int:
+        """Process one delivery. Returns the number of its records. Raises as the async one."""
+        records, plan = self._run(self._processor.poll(timeout_ms))
+        for record in records:
+            plan.add(record, self._process(record))
+        self._run(self._processor.store(plan, len(records)))
+        return len(records)
+
+    def close(self) -> None:
+        """Commit the last delivery if its outputs are stored, and leave the group."""
+        self._run(self._processor.close())
 
 
 class Consumer:

@@ -262,6 +262,7 @@ class _Poll:
             "member_id": self._call.member_id,
             "member_epoch": grant.member_epoch,
             "assigned": len(grant.assignment),
+            "topic_ids": {one.topic: one.topic_id for one in grant.assignment},
             "token": encode_token(self._token(grant, wanted, parts)),
         }
         bodies += map(orjson.dumps, documents)

@@ -38,6 +38,7 @@ class Delivery(msgspec.Struct):
     assigned: int  # how many partitions the member has
     token: str
     partitions: list[_Part]
+    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)  # of the assigned topics
 
     def records(self) -> list[Record]:
         """Return all records; each has its topic and partition."""

@@ -78,6 +78,11 @@ class GroupConsumer:
     def member_id(self) -> str:
         return self._member.terms.member_id
 
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The ids of the topics of the last delivery. A topic that is deleted and created again has another one."""
+        return {} if self._delivery is None else self._delivery.topic_ids
+
     def next_nowait(self) -> Record | None:
         """Return the next record that is already here, or None."""
         records, index = self._records, self._taken

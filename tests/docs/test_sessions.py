@@ -12,9 +12,7 @@ from tests.e2e.node_process import running_process
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("page", "steps_min"), [("single-writer.md", 10), ("retention.md", 6), ("compaction.md", 5), ("exactly-once.md", 4)]
-)
+@pytest.mark.parametrize(("page", "steps_min"), [("single-writer.md", 10), ("retention.md", 6), ("compaction.md", 5)])
 def test_the_sessions_print_what_the_page_shows(page: str, steps_min: int, tmp_path: Path) -> None:
     steps = [step for session in blocks(page, "console") for step in steps_of(session)]
     assert len(steps) >= steps_min

@@ -1,0 +1,39 @@
+"""`make exactly-once-long`: each recipe under KILLS kills (200). Exits with 1 if a recipe does not keep its promise."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.exactly_once.judge import RECIPES
+from tests.exactly_once.run import Report, run
+
+
+def summary(recipe: str, report: Report) -> str:
+    counts = {topic: (len(one.lost), len(one.repeated)) for topic, one in report.verdicts.items()}
+    found = f"{recipe}: {report.inputs} inputs, kills {dict(report.kills)}, (lost, repeated) {counts}"
+    return f"{found}: {report.failures(recipe) or 'as promised'}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--recipe", choices=sorted(RECIPES), action="append")
+    options = parser.parse_args()
+    has_failed = False
+    for recipe in options.recipe or RECIPES:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as directory:
+            report = run(Path(directory), recipe, options.kills, options.seed, lambda text: print(text, flush=True))
+        failures = report.failures(recipe)
+        has_failed |= bool(failures)
+        print(summary(recipe, report), f"{time.monotonic() - began:.0f} s")
+    sys.exit(has_failed)
+
+
+if __name__ == "__main__":
+    main()
