@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-START_S = 30.0
+START_S = 300.0  # generous, for a busy machine
 STOP_S = 20.0
 _READY = re.compile(r"is ready on (http://\S+)")
 _LOG_TAIL_BYTES = 2000

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from loadtests.demo.flights import Flights
 from penstock import Consumer
 
-TIMEOUT_S = 20.0  # without a record, after the producer has finished
+TIMEOUT_S = 60.0  # without a record, after the producer has finished
 _LOOK_UP_MS = 500
 
 

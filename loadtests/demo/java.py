@@ -26,7 +26,7 @@ def require_java() -> None:
         where = f"JAVA_HOME is {home}, which holds none" if home else "there is none"
         raise DemoFailed(f"Spark needs Java and {where}: {_ADVICE}")
     try:
-        printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=300).stderr
     except (OSError, subprocess.SubprocessError) as error:
         raise DemoFailed(f"Spark needs Java and {java} does not run ({error}): {_ADVICE}") from error
     version = _VERSION.search(printed)
