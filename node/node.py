@@ -306,7 +306,16 @@ class Node:
         yield from self.metrics.histograms()
 
     def _families(self) -> Families:
-        own = (self.bodies, self.responses, self.long_polls, self.peers, self.failover, self.keys, self.push)
+        own = (
+            self.bodies,
+            self.responses,
+            self.long_polls,
+            self.peers,
+            self.failover,
+            self.keys,
+            self.push,
+            self.groups,
+        )
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0), *(one.gauges() for one in own)
         )

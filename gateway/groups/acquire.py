@@ -17,10 +17,10 @@ import orjson
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.errors import EngineError
+from engine.errors import EngineError, OffsetAboveHighWatermark
 from engine.runtime.tasks import start_task
 from gateway.fetch.multi_fetch import MultiFetch
-from gateway.fetch.multi_partition_read import Wanted
+from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.groups.calls import ACQUIRE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall, has_moved
 from gateway.groups.context import GROUPS, GroupContext
 from gateway.groups.names import TopicNames, check_readable, check_topics, group_name, member_name
@@ -141,11 +141,18 @@ class _Acquire:
         )
         ends = {(one.topic_id, one.partition): one.high_watermark for one in bounds}
         for place in self._places:
-            end = ends.get((place.topic_id, place.partition), place.offset)
-            if end < place.offset:  # read after the place was: an unclean election has cut the log
-                call = ShortenCall(self._group, place.topic, place.partition, end, self._resets)
-                await self._context.coordinators.call(SHORTEN, None, self._group, call)
+            if ends.get((place.topic_id, place.partition), place.offset) < place.offset:
+                await self._shorten(place)
         return bounds
+
+    async def _shorten(self, place: Place) -> None:
+        """Reports a log that an unclean election has cut, if a read finds the same: a replaced leader may be wrong."""
+        wanted = Wanted(place.topic, place.topic_id, place.partition, place.offset)
+        [part] = await MultiFetch(self._context.fetch, [wanted]).read(Limits(1, 1, None, 0, as_lines=False))
+        if part.problem is not None and part.problem.code == OffsetAboveHighWatermark.code:
+            end = msgspec.convert(part.problem.members["high_watermark"], int)
+            call = ShortenCall(self._group, place.topic, place.partition, end, self._resets)
+            await self._context.coordinators.call(SHORTEN, None, self._group, call)
 
     async def _acquire(self, lock: str, bounds: tuple[Bound, ...]) -> Acquired:
         """Locks records. With order by key it reads keys until some are free."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from engine.errors import EngineError
@@ -65,9 +65,31 @@ class GroupHost:
         self._copy = copy
         self._copying: set[int] = set()  # coordinators whose dead letters are under way, by their hosting
         self._copy_error = ""
+        self._ended = (0, 0)  # records acquired and acknowledged at coordinators that have ended
 
     def __repr__(self) -> str:
         return f"GroupHost({list(self._hosted.values())})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yields name, text and value of each metric of the share groups that this process coordinates."""
+        cores = [hosted.coordinator for hosted in self._hosted.values()]
+        shares = [one for core in cores for group in core.groups.values() if (one := group.share) is not None]
+        parts = [part for share in shares for part in share.partitions.values()]
+        yield (
+            "penstock_share_records_acquired_total",
+            "Records of share groups that were handed out, redeliveries included",
+            self._ended[0] + sum(core.acquired for core in cores),
+        )
+        yield (
+            "penstock_share_records_acknowledged_total",
+            "Outcomes of records of share groups",
+            self._ended[1] + sum(core.settled for core in cores),
+        )
+        yield (
+            "penstock_share_dead_letters_pending",
+            "Dead letters of share groups that are not copied yet",
+            sum(part.dead_count for part in parts),
+        )
 
     async def at(self, partition: Partition) -> Hosted:
         """Returns the coordinator of a partition that this process leads. Raises EngineError."""
@@ -199,6 +221,8 @@ class GroupHost:
     def _drop(self, hosted: Hosted) -> None:
         if self._hosted.get(hosted.partition.number) is hosted:
             del self._hosted[hosted.partition.number]
+            core = hosted.coordinator
+            self._ended = (self._ended[0] + core.acquired, self._ended[1] + core.settled)
             self._dropped[hosted.partition.number] = hosted
         hosted.close(hosted.error or CoordinatorMoved("another process coordinates the group now"))
 

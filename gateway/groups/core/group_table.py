@@ -21,6 +21,7 @@ class GroupTable:
         self.woken: set[tuple[str, str]] = set()
         self._limits = limits
         self._touched: dict[str, Group] = {}
+        self.acquired = self.settled = 0  # records of share groups, since the coordinator began
 
     def find(self, name: str) -> Group:
         """Returns a group. Raises UnknownGroup."""
@@ -46,6 +47,11 @@ class GroupTable:
         if kind == SHARE:
             group.set_config({"kind": kind})
         return group, True
+
+    def count(self, *, acquired: int = 0, settled: int = 0) -> None:
+        """Counts records that were handed out, and records that got an outcome."""
+        self.acquired += acquired
+        self.settled += settled
 
     def add(self, group: Group) -> None:
         if group.name not in self.groups:

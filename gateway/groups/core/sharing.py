@@ -65,7 +65,9 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
     lock_ms = group.settings.lock_ms if call.lock_ms is None else call.lock_ms
     lock = share.lock(call.lock, call.member_id, lock_ms, now.steady_ms)
     ends = [((one.topic, one.partition), one.high_watermark) for one in bounds]
+    held = lock.count
     share.acquire(lock, ends, call.max_records, now.wall_ms, rules)
+    core.count(acquired=lock.count - held)
     if not lock.granted:
         share.drop(lock)
     wanted: list[Place] = []
@@ -106,6 +108,7 @@ def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) ->
         wishes = share.all_of(call.lock, Settlement("", 0, 0, 0, call.outcome, call.time_ms, call.error))
     wishes = [_with_lock_time(one, group.settings.lock_ms) for one in wishes]
     count, refused = share.settle(call.lock, wishes, now.steady_ms, now.wall_ms, rules)
+    core.count(settled=count)
     _wake(core, group, share)
     return Settled(count, tuple(refused))
 

@@ -217,6 +217,10 @@ class SharePartition:
         if self._dead:
             yield from [run for run in self.window.runs if run.state is State.DEAD]
 
+    @property
+    def dead_count(self) -> int:
+        return self._dead
+
     def bury(self, span: Span, *, is_copied: bool) -> None:
         """Ends dead records, once they are copied, or dropped without a copy."""
         for run in list(self.window.find(*span)):

@@ -41,6 +41,28 @@ async def test_any_node_takes_the_polls_of_a_group(tmp_path: Path) -> None:
         assert await two.offsets() == {("t", 0): 1, ("t", 1): 1}
 
 
+async def test_any_node_takes_the_calls_of_a_share_group(tmp_path: Path) -> None:
+    """The topic is led by one node, its group is coordinated by another."""
+    async with several_nodes(tmp_path, groups_partitions=1) as cluster:
+        topics = await cluster.create("t", 2, leader=1)
+        await with_groups(cluster, leader=2)
+        one, two = (GroupClient(cluster.members[number].gateway, "g") for number in (1, 2))
+        waiting = asyncio.ensure_future(two.send("POST", "/acquire", {"topics": ["t"], "wait_ms": 60_000}))
+        while (await one.send("GET")).status != 200:
+            await asyncio.sleep(0.01)
+        await topics[1].post_lines("1", partition=0)
+        found = (await waiting).json
+        assert [record["value"] for record in found["records"]] == [1]
+        waiting = asyncio.ensure_future(one.send("POST", "/acquire", {"wait_ms": 60_000}))
+        released = await two.send("POST", "/acknowledge", {"lock": found["lock"], "outcome": "release"})
+        assert released.json["acknowledged"] == 1
+        again = (await waiting).json
+        assert [record["delivery_count"] for record in again["records"]] == [2]
+        accepted = await two.send("POST", "/acknowledge", {"lock": again["lock"]})
+        assert accepted.json["acknowledged"] == 1
+        assert (await one.send("POST", "/acquire", {})).json["records"] == []
+
+
 async def test_a_poll_that_waits_at_another_node_takes_over_an_assignment(tmp_path: Path) -> None:
     async with several_nodes(tmp_path, groups_partitions=1) as cluster:
         topics = await cluster.create("t", 2, leader=1)
