@@ -63,6 +63,7 @@ NEEDS: dict[str, Right | Requirement] = {
     "balance": Requirement.OPERATES,
     "list_groups": Requirement.AUTHENTICATED,
     "describe_group": Right.GROUP,
+    "explain_group": Right.GROUP,
     "configure_group": Right.GROUP,
     "alter_group": Right.GROUP,
     "delete_group": Right.GROUP,

@@ -17,6 +17,7 @@ from engine.errors import EngineError
 from engine.format.paths import GROUPS_TOPIC
 from engine.partition.partition import Partition
 from gateway.groups.core import sharing
+from gateway.groups.core.activity import Activity
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.errors import CoordinatorMoved, UnknownGroup
 from gateway.groups.core.values import (
@@ -75,6 +76,7 @@ COMMIT: PartitionCall[CommitCall, None] = PartitionCall("group_commit", CommitCa
 RESET: PartitionCall[ResetCall, None] = PartitionCall("group_reset", ResetCall)
 CONFIGURE: PartitionCall[ConfigCall, bool] = PartitionCall("group_configure", ConfigCall)
 DESCRIBE: PartitionCall[str, GroupView] = PartitionCall("group_describe", str)
+EXPLAIN: PartitionCall[str, Activity] = PartitionCall("group_explain", str)
 DELETE: PartitionCall[str, None] = PartitionCall("group_delete", str)
 SHARE_TOPICS: PartitionCall[str, list[str]] = PartitionCall("share_topics", str)
 ACQUIRE: PartitionCall[AcquireCall, Acquired] = PartitionCall("share_acquire", AcquireCall)
@@ -127,6 +129,7 @@ def group_calls(host: GroupHost) -> list[Answering]:
         RESET.by(deciding(Coordinator.reset)),
         CONFIGURE.by(deciding(Coordinator.configure)),
         DESCRIBE.by(deciding(Coordinator.describe)),
+        EXPLAIN.by(deciding(Coordinator.explain)),
         DELETE.by(deciding(Coordinator.delete)),
         SHARE_TOPICS.by(deciding(sharing.topics)),
         ACQUIRE.by(acquire),

@@ -12,7 +12,7 @@ from gateway.admin import cluster_operations, fencing, operations, producers, so
 from gateway.admin.context import ADMIN
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.fetch.context import FETCH
-from gateway.groups import acknowledge, acquire, administration, membership, offsets, poll
+from gateway.groups import acknowledge, acquire, administration, explanation, membership, offsets, poll
 from gateway.groups.context import GROUPS
 from gateway.http.context import HTTP
 from gateway.produce import produce, produce_many
@@ -72,6 +72,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", GROUP + "/offsets", offsets.read_group_offsets),
     ("GET", "/v1/groups", administration.list_groups),
     ("GET", GROUP, administration.describe_group),
+    ("GET", GROUP + "/explanation", explanation.explain_group),
     ("PUT", GROUP, administration.configure_group),
     ("PATCH", GROUP, administration.alter_group),
     ("DELETE", GROUP, administration.delete_group),

@@ -129,6 +129,10 @@ class Admin(Generic[ResultT]):
         """Return a group's members, positions and lag."""
         return self._call(api.describe_group(group))
 
+    def explain_group(self, group: str) -> ResultT:
+        """Return why a group lags or rebalances: findings, and its last events."""
+        return self._call(api.explain_group(group))
+
     def configure_group(self, group: str, config: Mapping[str, Any]) -> ResultT:
         """Create a group or change the settings named in `config`; None restores a default."""
         return self._call(api.configure_group(group, config))

@@ -102,6 +102,10 @@ def describe_group(group: str) -> Request:
     return Request("GET", _group_path(group))
 
 
+def explain_group(group: str) -> Request:
+    return Request("GET", f"{_group_path(group)}/explanation")
+
+
 def configure_group(group: str, config: Mapping[str, Any]) -> Request:
     return _with_json("PUT", _group_path(group), {"config": config})
 

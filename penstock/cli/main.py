@@ -38,7 +38,7 @@ COMMANDS = {
     "produce": LazyCommand("penstock.cli.commands.produce", "Send files or standard input to a topic."),
     "consume": LazyCommand("penstock.cli.commands.consume", "Print the records of a topic."),
     "table": LazyCommand("penstock.cli.commands.table", "Read compacted topics by key."),
-    "group": LazyCommand("penstock.cli.commands.group", "List, describe, reset and delete consumer groups."),
+    "group": LazyCommand("penstock.cli.commands.group", "List, describe, explain, reset and delete consumer groups."),
     "subscription": LazyCommand(
         "penstock.cli.commands.subscription", "Create, list, describe, pause, replay and delete push subscriptions."
     ),

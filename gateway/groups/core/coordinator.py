@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core import membership, positions, sharing
+from gateway.groups.core.activity import Activity, activity
 from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull
 from gateway.groups.core.group_table import CONSUMER, SHARE, GroupTable
 from gateway.groups.core.membership import check_epoch, find_member, rebalance, release
@@ -63,8 +64,10 @@ class Coordinator(GroupTable):
         for group in self.groups.values():
             if group.share is not None:
                 sharing.begin(group)
+            group.history.note("coordinator_started", now)
             for member in group.members.values():
-                member.session_ends_ms = now.steady_ms + member.session_timeout_ms
+                self._alive(member, now)
+                member.moved_ms = now.steady_ms
             if group.members:
                 membership.aim(self.note_change(group), source)
                 membership.reconcile(group, now)
@@ -84,7 +87,7 @@ class Coordinator(GroupTable):
             if call.member_epoch:
                 check_epoch(group, member, call.member_epoch)
             else:
-                membership.rejoin(group, member, call.client, timeouts_ms)
+                membership.rejoin(group, member, call.client, timeouts_ms, now)
             if call.topics is not None:
                 membership.subscribe(group, member, call.topics, now, source)
         if call.owned is not None:
@@ -118,8 +121,8 @@ class Coordinator(GroupTable):
         else:
             if call.token is not None:
                 read = positions.commit_delivery(group, member, call.token, now)
-            elif call.topics is not None:
-                membership.rejoin(group, member, call.client, timeouts_ms)
+            elif call.topics is not None and not call.starts:
+                membership.rejoin(group, member, call.client, timeouts_ms, now)
             if member.revoking and not positions.is_repeat(member, call.token):
                 release(group, member, list(member.revoking), now)
             if call.topics is not None:
@@ -128,6 +131,8 @@ class Coordinator(GroupTable):
         positions.check_room(group, starts, self._limits, source)
         positions.commit(group, starts, now)
         self._alive(member, now)
+        if not call.starts:
+            membership.note_begun(group, member, 0 if call.token is None else call.token.member_epoch, now)
         member.delivery = 1 + max(member.delivery, 0 if call.token is None else call.token.delivery)
         return Grant(
             member.epoch,
@@ -143,6 +148,7 @@ class Coordinator(GroupTable):
         """Removes a member; one that is not there has left already."""
         group = self.groups.get(call.group)
         if group is not None and call.member_id in group.members:
+            group.history.note("left", now, call.member_id)
             membership.remove(self.note_change(group), [call.member_id], now, source)
 
     def commit(self, call: CommitCall, now: Now, source: TopicSource) -> None:
@@ -160,6 +166,7 @@ class Coordinator(GroupTable):
         positions.check_room(group, call.positions, self._limits, source)
         if member is not None:
             self._alive(member, now)
+            member.moved_ms = now.steady_ms
         self._know(group, call.positions, now, source)
         positions.commit(group, call.positions, now)
         self.add(group)
@@ -183,6 +190,7 @@ class Coordinator(GroupTable):
         else:
             positions.store(group, call.positions, now)
         group.resets += 1
+        group.history.note("reset", now)
         membership.fence(group, [one.slot for one in call.positions])
         for member in group.members.values():
             member.version += 1
@@ -200,6 +208,7 @@ class Coordinator(GroupTable):
         self.note_change(group)
         group.is_changed = True
         group.active_ms = now.wall_ms
+        group.history.note("settings_changed", now, detail=", ".join(sorted(call.config)))
         self.add(group)
         if group.members:
             rebalance(group, now, source)
@@ -255,6 +264,7 @@ class Coordinator(GroupTable):
                 if topic not in sizes:
                     sizes[topic] = source.find(topic)
                 if sizes[topic] != size:
+                    group.history.note("topics_changed", now, detail=topic)
                     rebalance(self.note_change(group), now, source)
                     break
 
@@ -291,6 +301,10 @@ class Coordinator(GroupTable):
             tuple(offset_view(group, slot) for slot in slots) or sharing.offsets(group),
             *sharing.views(group, now),
         )
+
+    def explain(self, name: str, now: Now, source: TopicSource) -> Activity:
+        """Returns what happens in a group. Raises UnknownGroup."""
+        return activity(self.find(name), self.describe(name, now, source), now)
 
     def _group_of_member(self, name: str, now: Now, *, is_join: bool) -> Group:
         """Returns the group, or a new one for a call that creates it.
@@ -336,6 +350,7 @@ class Coordinator(GroupTable):
         return group.last_active_ms() + group.settings.offsets_retention_ms <= now.wall_ms
 
     def _alive(self, member: Member, now: Now) -> None:
+        member.called_ms = now.steady_ms
         member.session_ends_ms = now.steady_ms + member.session_timeout_ms
 
 

@@ -65,8 +65,10 @@ def join(
         settings.session_timeout_ms if session_ms is None else session_ms,
         settings.rebalance_timeout_ms if rebalance_ms is None else rebalance_ms,
     )
+    member.moved_ms = now.steady_ms
     group.members[member_id] = member
     group.changed_members.add(member_id)
+    group.history.note("joined", now, member_id, ", ".join(sorted(member.topics)))
     rebalance(group, now, source)
     return member
 
@@ -75,12 +77,14 @@ def subscribe(group: Group, member: Member, topics: Iterable[str], now: Now, sou
     """Changes the topics of a member."""
     if (wanted := frozenset(topics)) != member.topics:
         member.topics = wanted
+        group.history.note("subscription_changed", now, member.member_id, ", ".join(sorted(wanted)))
         group.changed_members.add(member.member_id)
         rebalance(group, now, source)
 
 
-def rejoin(group: Group, member: Member, client: Client, timeouts_ms: tuple[int | None, int | None]) -> None:
+def rejoin(group: Group, member: Member, client: Client, timeouts_ms: tuple[int | None, int | None], now: Now) -> None:
     """Takes over what a member that joins again within its session says of itself."""
+    group.history.note("joined_again", now, member.member_id)
     session_ms, rebalance_ms = timeouts_ms
     wanted = (client, session_ms or member.session_timeout_ms, rebalance_ms or member.rebalance_timeout_ms)
     if wanted != (member.client, member.session_timeout_ms, member.rebalance_timeout_ms):
@@ -200,11 +204,19 @@ def _changed(group: Group, member: Member) -> None:
     group.changed_members.add(member.member_id)
 
 
+def note_begun(group: Group, member: Member, epoch: int, now: Now) -> None:
+    """Notes the partitions that a member begins to read: those that it got after an epoch; 0: all."""
+    begun = [slot for slot, since in member.assigned.items() if since > epoch and slot in group.offsets]
+    if begun:
+        group.history.note_begun([(slot, group.offsets[slot].offset) for slot in begun], now)
+
+
 def expired(group: Group, now: Now) -> list[str]:
-    """Returns the members whose session is over, or that keep revoked partitions for too long."""
+    """Returns the members whose session is over, or that keep revoked partitions for too long, and notes why."""
     gone = []
     for member in group.members.values():
         is_silent = member.session_ends_ms <= now.steady_ms and not member.waiting
         if is_silent or (member.rebalance_ends_ms is not None and member.rebalance_ends_ms <= now.steady_ms):
+            group.history.note("session_expired" if is_silent else "rebalance_timed_out", now, member.member_id)
             gone.append(member.member_id)
     return gone

@@ -40,6 +40,7 @@ def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dic
         delivered.append(position)
     if group.settings.auto_commit:
         store(group, delivered, now)
+        member.moved_ms = now.steady_ms if delivered else member.moved_ms
     return {position.slot: position.offset for position in delivered}
 
 

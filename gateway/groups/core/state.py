@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.groups.core.history import History
 from gateway.groups.core.settings import GroupSettings, stored_settings
 from gateway.groups.core.values import Client, Row, Setting, Slot, TopicSize
 from gateway.groups.share.partition import SharePartition
@@ -66,8 +67,9 @@ class Member:
     """A member. `assigned` and `revoking` have the epoch at which it got each partition.
 
     It may send any epoch from `joined_epoch` to `epoch`. `waiting` counts its open polls: they keep its session.
-    `revoked` has the epoch at which each of `revoking` was revoked, `delivery` counts deliveries; both begin with a
-    coordinator. `later` has the fields of its record that a later version has written.
+    `revoked` has the epoch at which each of `revoking` was revoked, `delivery` counts deliveries, `called_ms` and
+    `moved_ms` are the last call and commit; they begin with a coordinator. `later` has the fields of its record that a
+    later version has written.
     """
 
     member_id: str
@@ -83,6 +85,8 @@ class Member:
     rebalance_ends_ms: int | None = None
     waiting: int = 0
     version: int = 0
+    called_ms: int = 0
+    moved_ms: int = 0
     revoked: dict[Slot, int] = field(default_factory=dict)
     delivery: int = 0
     later: _Fields = field(default_factory=dict)
@@ -118,6 +122,7 @@ class Group:
     is_deleted: bool = False
     is_changed: bool = False
     is_definition_changed: bool = False
+    history: History = field(default_factory=History)
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
     share: ShareState | None = None  # of a share group, from its first call on

@@ -1,7 +1,9 @@
-"""`penstock group`: lists, describes, resets and deletes consumer groups."""
+"""`penstock group`: lists, describes, explains, watches, resets and deletes consumer groups."""
 
 from __future__ import annotations
 
+import itertools
+import time
 from pathlib import Path
 
 import click
@@ -16,6 +18,7 @@ from penstock.cli.output import (
     Column,
     format_bytes,
     format_duration,
+    format_time,
     print_facts,
     print_json,
     print_note,
@@ -27,7 +30,7 @@ from penstock.transport.exchange import Json
 @click.group(cls=AliasGroup)
 @shared_options
 def group(**_: object) -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, explain, reset and delete consumer groups."""
 
 
 @group.command("list")
@@ -65,9 +68,47 @@ def describe(name: str, node: Node, as_json: bool) -> None:
         print_table([*columns, Column("to give up")], [_member(one) for one in described["members"]])
     if partitions:
         click.echo()
-        columns = [Column("topic", is_text=True), Column("partition"), Column("member", is_text=True), Column("offset")]
-        columns += [Column("high\nwatermark"), Column("lag"), Column("lag bytes"), Column("behind")]
-        print_table(columns, [_partition(one) for one in partitions])
+        _print_partitions(partitions)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@node_options
+def explain(name: str, node: Node, as_json: bool) -> None:
+    """Show why a group lags or rebalances, and its last events."""
+    explanation = node.once().explain_group(name)
+    if as_json:
+        print_json(explanation)
+        return
+    _print_findings(explanation)
+    if explanation["events"]:
+        click.echo()
+        columns = [Column(header, is_text=True) for header in ("time", "event", "member", "detail")]
+        print_table([*columns, Column("times")], [_event(one) for one in explanation["events"]])
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "--interval-ms", type=click.IntRange(100), default=2000, show_default=True, help="Time between two views."
+)
+@click.option("--count", type=click.IntRange(1), help="The number of views. By default it runs until Ctrl-C.")
+@node_options
+def watch(name: str, interval_ms: int, count: int | None, node: Node, as_json: bool) -> None:
+    """Show a group's lag and what holds it up, over and over."""
+    once = node.once()
+    for number in itertools.count(1):
+        explanation, described = once.explain_group(name), once.describe_group(name)
+        if as_json:
+            click.echo(orjson.dumps({"group": described, "explanation": explanation}))
+        else:
+            click.clear()  # nothing is printed for it outside of a terminal
+            _print_findings(explanation)
+            click.echo()
+            _print_partitions(described["partitions"])
+        if number == count:
+            return
+        time.sleep(interval_ms / 1000)
 
 
 @group.command()
@@ -156,6 +197,26 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
         print_json({"group": name, "deleted": True})
     else:
         click.echo(f"Deleted group {name}.")
+
+
+def _print_findings(explanation: Json) -> None:
+    print_facts([("group", explanation["group"]), ("state", explanation["state"]), ("lag", explanation["lag"])])
+    click.echo()
+    if explanation["findings"]:
+        columns = [Column("cause", is_text=True), Column("explanation", is_text=True)]
+        print_table(columns, [(one["cause"], one["text"]) for one in explanation["findings"]])
+    else:
+        click.echo("Nothing holds the group up.")
+
+
+def _print_partitions(partitions: list[Json]) -> None:
+    columns = [Column("topic", is_text=True), Column("partition"), Column("member", is_text=True), Column("offset")]
+    columns += [Column("high\nwatermark"), Column("lag"), Column("lag bytes"), Column("behind")]
+    print_table(columns, [_partition(one) for one in partitions])
+
+
+def _event(one: Json) -> tuple[object, ...]:
+    return format_time(one["at_ms"]), one["cause"], one["member_id"] or "-", one["detail"] or "-", one["count"]
 
 
 def _positions(path: Path) -> list[Json]:
