@@ -40,6 +40,8 @@ TOPIC_SETTINGS = (
     "idempotency_keys_max",
     "producers_max",
     "producer_expiry_ms",
+    "sources_max",
+    "source_expiry_ms",
     "min_insync_replicas",
     "unclean_election",
     "deletion_protection",

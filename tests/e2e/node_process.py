@@ -5,6 +5,7 @@ This file does not know HTTP. A node picks a free port itself and prints its URL
 
 from __future__ import annotations
 
+import fcntl
 import re
 import resource
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -57,6 +58,19 @@ class NodeProcess:
         """Kill as in a crash, without a clean stop."""
         self._process.kill()
         self._process.wait()
+        self._wait_until_unlocked()
+
+    def _wait_until_unlocked(self) -> None:
+        """Wait for the shards of a killed supervisor, which hold its lock until they have ended too."""
+        deadline, path = time.monotonic() + STOP_S, self._output.parent / "data" / "lock"
+        if not path.exists():  # the test has its data elsewhere
+            return
+        with path.open("rb") as lock:
+            while time.monotonic() < deadline:
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                time.sleep(0.02)
 
     def _wait_until_ready(self) -> tuple[str, int]:
         deadline = time.monotonic() + START_S

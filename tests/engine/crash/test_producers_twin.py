@@ -52,7 +52,7 @@ def in_another_order(self, appends, log_end, now_ms, admit=validator.AppendValid
     return admit(self, appends, log_end, now_ms)
 
 
-def nothing_is_walked(admitting, segment, begin, keys_begin, settings, now_ms, since_ms):
+def nothing_is_walked(*walk):
     """The snapshot is taken as the complete state, without a scan of the log after it."""
 
 
