@@ -62,6 +62,7 @@ async def configure_group(request: web.Request) -> web.Response:
 async def alter_group(request: web.Request) -> web.Response:
     """PATCH /v1/groups/{group}"""
     context = request.app[GROUPS]
+    read_query(request, NoQuery)
     group = group_name(request)
     await context.coordinators.call(DESCRIBE, GroupView, group, group)
     return await configure_group(request)

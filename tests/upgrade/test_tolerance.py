@@ -99,7 +99,7 @@ def test_in_the_answer_to_one():
 
 
 def test_in_an_append_on_a_link_and_what_it_returns():
-    assert Appended.of([5, 2, None, False, None, UNKNOWN_FIELD]) == Appended(5, 2)
+    assert Appended.of([*Appended(5, 2), UNKNOWN_FIELD]) == Appended(5, 2)
     conditions = AppendConditions(expected_end=3)
     assert conditions_of([*conditions, None]) == conditions
 

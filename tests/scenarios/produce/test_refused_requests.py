@@ -21,12 +21,13 @@ PLANNED_BODIES = sorted(
     for media_type, media in resolve(load_contract(), PRODUCE.spec["requestBody"])["content"].items()
     if media.get("x-penstock-status") == "planned"
 )
+SETTING = b'{"config":{"kind":"%b"}}'
 IDS = {"ids": lambda operation: operation.operation_id}
 
 
-def path_of(operation, topic="no-such-topic"):
+def path_of(operation, topic="no-such-topic", group="g"):
     path = operation.path.replace("{topic}", topic).replace("{partition}", "0").replace("{node_id}", "1")
-    return path.replace("{group}", "g").replace("{member}", "m").replace("{key}", "k")
+    return path.replace("{group}", group).replace("{member}", "m").replace("{key}", "k").replace("{subscription}", "s")
 
 
 @in_process_only
@@ -61,7 +62,10 @@ async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, 
     """Compares `required` of the contract with the answer to a request without a body."""
     body = resolve(load_contract(), operation.spec["requestBody"])
     topic = await gateway.create(new_name())
-    answer = await gateway.send(operation.method, path_of(operation, topic.name), b"")
+    kind = "share" if operation.operation_id == "acquire_records" else "consumer"
+    if operation.operation_id in ("alter_group", "acquire_records"):
+        await gateway.send("PUT", path_of(operation, group=kind).removesuffix("/acquire"), SETTING % kind.encode())
+    answer = await gateway.send(operation.method, path_of(operation, topic.name, kind), b"")
     assert (answer.status < 400) == (not body.get("required", False)), answer.body
 
 
@@ -72,7 +76,8 @@ async def test_an_unknown_topic_is_reported_by_every_route(gateway, operation):
         return
     body = {"PATCH": b'{"config":{}}', "PUT": b'{"token":"a"}', "POST": b"1"}.get(operation.method, b"")
     headers = {"Content-Type": "application/json"} if operation.method in ("PATCH", "PUT") else {}
-    query = {"fetch": {"offset": 0}, "delete_records": {"before": 1}}.get(operation.operation_id, {})
+    queries = {"fetch": {"offset": 0}, "delete_records": {"before": 1}, "describe_source": {"name": "a"}}
+    query = queries.get(operation.operation_id, {})
     answer = await gateway.send(operation.method, path_of(operation), body, headers, **query)
     assert_problem(answer, "unknown_topic")
 
