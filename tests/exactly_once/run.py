@@ -112,6 +112,8 @@ class Run:
 
 
 def run(directory: Path, recipe: str, kills: int, seed: int, say: Callable[[str], None] = lambda _: None) -> Report:
+    # two processes of one member commit the same delivery, so both may process it: at most once needs one of each
+    kinds = [kind for kind in KINDS if kind != "twin" or recipe != "at_most_once"]
     with Run(directory, recipe, seed) as running, Client(running.node.url, options=PATIENT) as client:
         client.create_topic(INPUT, partitions=INPUT_PARTITIONS)
         for topic in (BY_KEY, BY_HAND):
@@ -124,7 +126,7 @@ def run(directory: Path, recipe: str, kills: int, seed: int, say: Callable[[str]
                 running.inputs += PER_KILL
                 producer.flush()
                 _wait_progress(client, running)
-                running.kill(KINDS[number % len(KINDS)])
+                running.kill(kinds[number % len(kinds)])
                 say(f"{number + 1} of {kills}: {dict(running.kills)}")
         _wait_done(client, running)
         verdicts = {
