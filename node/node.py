@@ -31,10 +31,11 @@ from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.fetch import follower_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.groups.bounds import lag_calls
-from gateway.groups.calls import Coordinators, group_calls
 from gateway.groups.context import GroupContext
 from gateway.groups.dead_letters import copy_dead_letter
-from gateway.groups.hosting import GroupHost
+from gateway.groups.hosting.answering import group_calls
+from gateway.groups.hosting.coordinators import Coordinators
+from gateway.groups.hosting.host import GroupHost
 from gateway.groups.share.values import DeadLetter
 from gateway.groups.share_reads import share_read_calls
 from gateway.http.context import HttpContext

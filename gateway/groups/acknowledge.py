@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.groups.calls import SETTLE
 from gateway.groups.context import GROUPS
+from gateway.groups.hosting.calls import SETTLE
 from gateway.groups.membership import answer
 from gateway.groups.names import group_name
 from gateway.groups.share.values import Outcome, Refused, SettleCall, Settled, Settlement

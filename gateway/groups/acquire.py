@@ -21,8 +21,9 @@ from engine.errors import EngineError, OffsetAboveHighWatermark
 from engine.runtime.tasks import start_task
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
-from gateway.groups.calls import ACQUIRE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall, has_moved
 from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.hosting.calls import ACQUIRE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall
+from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.names import TopicNames, check_readable, check_topics, group_name, member_name
 from gateway.groups.share.values import (
     AcquireCall,

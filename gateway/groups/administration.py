@@ -9,11 +9,11 @@ from engine.settings import rules
 from gateway.access.access import Caller, caller_of
 from gateway.access.tokens_file import Right
 from gateway.groups.bounds import Lag, lags
-from gateway.groups.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.context import GROUPS, GroupContext
-from gateway.groups.core.settings import GroupSettings, group_settings, stored_settings
-from gateway.groups.core.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
+from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.membership import answer
+from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
+from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.names import PUSH_PREFIX, check_writable, group_name
 from gateway.groups.share.values import ShareView
 from gateway.http.json_body import read_json

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from engine.runtime.clock import Clock
 from gateway.fetch.context import FetchContext
-from gateway.groups.calls import Coordinators
+from gateway.groups.hosting.coordinators import Coordinators
 from gateway.http.lifecycle import Lifecycle
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.retry_budget import RetryBudgets

@@ -6,12 +6,13 @@ from aiohttp import web
 from msgspec import structs
 
 from gateway.groups.bounds import lags
-from gateway.groups.calls import EXPLAIN
+from gateway.groups.causes.activity import Activity
+from gateway.groups.causes.facts import Behind
+from gateway.groups.causes.findings import findings
 from gateway.groups.context import GROUPS
-from gateway.groups.core.activity import Activity
-from gateway.groups.core.findings import Behind, findings
-from gateway.groups.core.values import Slot
+from gateway.groups.hosting.calls import EXPLAIN
 from gateway.groups.membership import answer
+from gateway.groups.model.values import Slot
 from gateway.groups.names import group_name
 from gateway.http.query import NoQuery, read_query
 
@@ -28,11 +29,12 @@ async def explain_group(request: web.Request) -> web.Response:
         for (topic, partition, _), lag in zip(known, await lags(context.router, known), strict=True)
         if lag is not None
     }
+    done = sum(one.done for one in found.view.shares)
     return answer(
         {
             "group": group,
             "state": found.view.state,
-            "lag": sum(one.records for one in behind.values()),
+            "lag": max(0, sum(one.records for one in behind.values()) - done),
             "findings": [structs.asdict(one) for one in findings(found, behind)],
             "events": [
                 {

@@ -8,9 +8,9 @@ import orjson
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.groups.calls import HEARTBEAT, LEAVE
 from gateway.groups.context import GROUPS
-from gateway.groups.core.values import START_POLICY, HeartbeatCall, LeaveCall, Membership, Position
+from gateway.groups.hosting.calls import HEARTBEAT, LEAVE
+from gateway.groups.model.values import START_POLICY, HeartbeatCall, LeaveCall, Membership, Position
 from gateway.groups.names import Timeout, TopicNames, check_topics, client_of, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem

@@ -13,7 +13,7 @@ from engine.format.paths import INTERNAL_TOPICS, is_topic_name
 from gateway.access.access import caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.groups.context import GroupContext
-from gateway.groups.core.values import Client
+from gateway.groups.model.values import Client
 from gateway.http.problems import Problem
 
 TOPICS_MAX = 1000

@@ -9,11 +9,11 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.groups.bounds import bounds
-from gateway.groups.calls import COMMIT, DESCRIBE, RESET
 from gateway.groups.context import GROUPS, GroupContext
-from gateway.groups.core.errors import CommitTooHigh
-from gateway.groups.core.values import CommitCall, GroupView, OffsetView, Position, ResetCall
+from gateway.groups.hosting.calls import COMMIT, DESCRIBE, RESET
 from gateway.groups.membership import answer
+from gateway.groups.model.errors import CommitTooHigh
+from gateway.groups.model.values import CommitCall, GroupView, OffsetView, Position, ResetCall
 from gateway.groups.names import TopicNames, check_readable, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem

@@ -29,10 +29,11 @@ from gateway.fetch.recent_pieces import Part
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
-from gateway.groups.calls import POLL, RESET, STORED, ChangedCall, StoredCall, has_moved
 from gateway.groups.context import GROUPS, GroupContext
-from gateway.groups.core.token import decode_token, encode_token
-from gateway.groups.core.values import START_POLICY, Grant, PollCall, Position, ResetCall, Slot, Token
+from gateway.groups.hosting.calls import POLL, RESET, STORED, ChangedCall, StoredCall
+from gateway.groups.hosting.coordinators import has_moved
+from gateway.groups.model.token import decode_token, encode_token
+from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position, ResetCall, Slot, Token
 from gateway.groups.names import Timeout, TopicNames, check_readable, check_topics, client_of, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.messages import HttpResponse, for_aiohttp

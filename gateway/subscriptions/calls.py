@@ -8,8 +8,8 @@ from functools import partial
 from msgspec import Struct
 
 from engine.partition.partition import Partition
-from gateway.groups.core.state import Group
-from gateway.groups.core.values import PushCall, ResetCall
+from gateway.groups.model.state import Group
+from gateway.groups.model.values import PushCall, ResetCall
 from gateway.routing.router import Answering, PartitionCall
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Attempt, Counts, Runner

@@ -9,7 +9,7 @@ from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.runtime.clock import Clock
 from gateway.fetch.record_json import Undecodable
-from gateway.groups.core.values import Slot
+from gateway.groups.model.values import Slot
 from gateway.http.problems import Problem
 from gateway.produce.appending import Part, append
 from gateway.produce.context import ProduceContext

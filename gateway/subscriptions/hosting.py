@@ -14,10 +14,10 @@ from engine.format.paths import GROUPS_TOPIC
 from engine.partition.partition import Partition
 from engine.runtime.tasks import keep_running
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.state import Group
-from gateway.groups.core.values import PushCall, ResetCall, Slot
-from gateway.groups.hosted import Hosted
-from gateway.groups.hosting import GroupHost
+from gateway.groups.hosting.host import GroupHost
+from gateway.groups.hosting.hosted import Hosted
+from gateway.groups.model.state import Group
+from gateway.groups.model.values import PushCall, ResetCall, Slot
 from gateway.routing.partitions import Partitions, Topics
 from gateway.subscriptions.core.definition import Definition, decode
 from gateway.subscriptions.runner import Counts, Means, Runner

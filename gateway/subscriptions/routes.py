@@ -19,9 +19,9 @@ from gateway.access.tokens_file import Right
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
-from gateway.groups.core.errors import UnknownGroup
-from gateway.groups.core.values import Position, PushCall, ResetCall, Slot
 from gateway.groups.membership import answer
+from gateway.groups.model.errors import UnknownGroup
+from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
 from gateway.groups.names import PUSH_PREFIX, check_readable, check_topics
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem

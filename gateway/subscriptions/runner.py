@@ -26,8 +26,8 @@ from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, FIND_
 from gateway.fetch.record_json import Bounds, Undecodable, decode_stored
 from gateway.fetch.request import FetchRequest, FilteredFetchRequest
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.values import CommitCall, Now, Position, Slot, TopicSource
-from gateway.groups.hosted import Hosted
+from gateway.groups.hosting.hosted import Hosted
+from gateway.groups.model.values import CommitCall, Now, Position, Slot, TopicSource
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.links.link import Busy

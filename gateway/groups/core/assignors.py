@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.groups.core.values import Slot
+from gateway.groups.model.values import Slot
 
 Subscriptions = Mapping[str, frozenset[str]]  # topics by member
 Sizes = Mapping[str, int]  # partitions by topic

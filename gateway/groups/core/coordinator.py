@@ -1,7 +1,7 @@
 """The coordinator of the groups of one partition of the groups topic: every call on them, as a synchronous core.
 
 A call changes the state in memory and leaves records behind (`take_rows`); its answer may leave once they are stored.
-gateway/groups/hosting.py does both, and replays the records after a change of leaders. No clock, no I/O, no randomness:
+gateway/groups/hosting does both, and replays the records after a change of leaders. No clock, no I/O, no randomness:
 the time, new member ids and the existing topics are arguments.
 Invariant: replaying all rows that were ever taken gives the state, except sessions, targets and versions.
 """
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gateway.groups.causes.activity import Activity, activity
 from gateway.groups.core import membership, positions, sharing
-from gateway.groups.core.activity import Activity, activity
-from gateway.groups.core.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull
-from gateway.groups.core.group_table import CONSUMER, SHARE, GroupTable
+from gateway.groups.core.group_table import GroupTable
 from gateway.groups.core.membership import check_epoch, find_member, rebalance, release
-from gateway.groups.core.settings import CoordinatorLimits, group_settings
-from gateway.groups.core.state import Group, KnownTopic, Member, replay
-from gateway.groups.core.values import (
+from gateway.groups.core.views import member_view, offset_view
+from gateway.groups.model.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull
+from gateway.groups.model.records import replay
+from gateway.groups.model.settings import CONSUMER, SHARE, CoordinatorLimits, group_settings
+from gateway.groups.model.state import Group, KnownTopic, Member
+from gateway.groups.model.values import (
     CommitCall,
     ConfigCall,
     Grant,
@@ -38,7 +40,6 @@ from gateway.groups.core.values import (
     TopicSource,
     slots_of,
 )
-from gateway.groups.core.views import member_view, offset_view
 
 IDLE_LOOK_MS = 60_000  # between two looks for groups to forget: their retention is a minute at least
 
@@ -63,7 +64,7 @@ class Coordinator(GroupTable):
         """Begins to coordinate after the replay: each member gets a full session, and a reconciliation goes on."""
         for group in self.groups.values():
             if group.share is not None:
-                sharing.begin(group)
+                sharing.begin(group, now)
             group.history.note("coordinator_started", now)
             for member in group.members.values():
                 self._alive(member, now)

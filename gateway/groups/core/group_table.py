@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.groups.core.errors import GroupsFull, UnknownGroup, WrongGroupKind
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.state import Group
-from gateway.groups.core.values import Now, Row
-
-SHARE, CONSUMER = "share", "consumer"
+from gateway.groups.model.errors import GroupsFull, UnknownGroup, WrongGroupKind
+from gateway.groups.model.records import take_rows
+from gateway.groups.model.settings import SHARE, CoordinatorLimits
+from gateway.groups.model.state import Group
+from gateway.groups.model.values import Now, Row
 
 
 class GroupTable:
@@ -67,7 +66,7 @@ class GroupTable:
         rows: list[Row] = []
         for group in self._touched.values():
             self.woken.update((group.name, member_id) for member_id in group.changed_members)
-            rows += group.take_rows()
+            rows += take_rows(group)
         self._touched.clear()
         return rows
 

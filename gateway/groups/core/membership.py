@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.core.assignors import ASSIGN
-from gateway.groups.core.errors import GroupsFull, MemberFenced, UnknownMember
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.state import Group, KnownTopic, Member
-from gateway.groups.core.values import Client, Now, Slot, TopicSource
+from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.state import Group, KnownTopic, Member
+from gateway.groups.model.values import Client, Now, Slot, TopicSource
 
 
 def find_member(group: Group, member_id: str) -> Member:

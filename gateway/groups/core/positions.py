@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gateway.groups.core.errors import GroupsFull, InvalidToken, MemberFenced, StaleToken
 from gateway.groups.core.membership import check_epoch
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.state import Group, Member, Offset
-from gateway.groups.core.values import START_EARLIEST, START_POLICY, Now, Position, Slot, Token, TopicSource
+from gateway.groups.model.errors import GroupsFull, InvalidToken, MemberFenced, StaleToken
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.state import Group, Member, Offset
+from gateway.groups.model.values import START_EARLIEST, START_POLICY, Now, Position, Slot, Token, TopicSource
 
 
 def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dict[Slot, int]:

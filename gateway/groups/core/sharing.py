@@ -7,13 +7,14 @@ before they are answered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from gateway.groups.core import membership
-from gateway.groups.core.errors import GroupNotEmpty, LockExpired, NoPosition, WrongGroupKind
-from gateway.groups.core.group_table import CONSUMER, SHARE, GroupTable, check_kind
-from gateway.groups.core.state import Group, KnownTopic
-from gateway.groups.core.values import Now, OffsetView, Position, Setting, Slot, TopicSource
+from gateway.groups.core.group_table import GroupTable, check_kind
+from gateway.groups.model.errors import GroupNotEmpty, LockExpired, NoPosition, WrongGroupKind
+from gateway.groups.model.settings import CONSUMER, SHARE
+from gateway.groups.model.state import Group, KnownTopic
+from gateway.groups.model.values import Now, OffsetView, Position, Setting, Slot, TopicSource
 from gateway.groups.share.partition import SharePartition, Span
 from gateway.groups.share.state import ShareState
 from gateway.groups.share.values import (
@@ -52,11 +53,12 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
     if group.settings.start == "error":
         _check_positions(share, group, bounds)
     group.share = share
+    share.asked_ms = now.steady_ms
     rules = group.settings.rules()
     if is_new:
         core.add(group)
     _note_activity(core, group, now)
-    share.expire(now.steady_ms, now.wall_ms, rules)
+    _expire(group, share, now)
     for bound in bounds:
         _follow(core, group, share, bound, source)
     for run in call.keys:
@@ -102,7 +104,7 @@ def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) ->
         raise LockExpired(text, hint="acquire records again; those without an outcome are delivered again")
     rules = group.settings.rules()
     core.note_change(group)
-    share.expire(now.steady_ms, now.wall_ms, rules)
+    _expire(group, share, now)
     wishes: Iterable[Settlement] = call.settlements
     if call.outcome is not None:
         wishes = share.all_of(call.lock, Settlement("", 0, 0, 0, call.outcome, call.time_ms, call.error))
@@ -126,12 +128,12 @@ def shorten(core: GroupTable, call: ShortenCall, now: Now, source: TopicSource) 
         core.note_change(group)
 
 
-def dead_letters(core: GroupTable, now: Now) -> list[DeadLetter]:
-    """Returns records that wait to be copied to a dead-letter topic."""
+def dead_letters(core: GroupTable, now: Now, without: Container[str] = ()) -> list[DeadLetter]:
+    """Returns records that wait to be copied to a dead-letter topic, but for some groups."""
     found, left = list[DeadLetter](), DEAD_LETTERS_AT_ONCE
     for group in core.groups.values():
         topic = group.settings.dead_letter_topic
-        if group.share is None or topic is None:
+        if group.share is None or topic is None or group.name in without:
             continue
         for slot, partition in group.share.partitions.items():
             for run in partition.dead():
@@ -157,11 +159,20 @@ def dead_letters(core: GroupTable, now: Now) -> list[DeadLetter]:
     return found
 
 
+def keep_dead_letters(core: GroupTable, name: str, error: str, now: Now) -> None:
+    """Notes why dead letters of a group were not copied. They wait until they are."""
+    group = core.groups.get(name)
+    if group is not None and group.share is not None and group.share.copy_error != error:
+        group.share.copy_error = error
+        group.history.note("dead_letters_failed", now, detail=error)
+
+
 def bury(core: GroupTable, letter: DeadLetter, now: Now, *, is_copied: bool) -> None:
     """Ends dead letters that are copied, or whose records are gone."""
     group = core.groups.get(letter.group)
     if group is None or group.share is None:
         return
+    group.share.copy_error = ""
     partition = group.share.partitions.get((letter.topic, letter.partition))
     if partition is not None and partition.topic_id == letter.topic_id:
         partition.bury(Span(letter.first, letter.last), is_copied=is_copied)
@@ -173,7 +184,7 @@ def bury(core: GroupTable, letter: DeadLetter, now: Now, *, is_copied: bool) -> 
 def sweep(core: GroupTable, group: Group, now: Now) -> None:
     """Ends locks, drops dead letters without a topic, and stores what was acquired."""
     share = _share(group)
-    share.expire(now.steady_ms, now.wall_ms, group.settings.rules())
+    _expire(group, share, now)
     if group.settings.dead_letter_topic is None:
         for partition in share.partitions.values():
             for run in partition.dead():
@@ -184,9 +195,15 @@ def sweep(core: GroupTable, group: Group, now: Now) -> None:
     _wake(core, group, share)
 
 
-def begin(group: Group) -> None:
+def _expire(group: Group, share: ShareState, now: Now) -> None:
+    for caller in share.expire(now.steady_ms, now.wall_ms, group.settings.rules()):
+        group.history.note("lock_ended", now, caller)
+
+
+def begin(group: Group, now: Now) -> None:
     """Makes the state of a share group from its stored records."""
     share = _share(group)
+    share.begin(now.steady_ms)
     for slot, partition in list(share.partitions.items()):
         if partition.topic_id:
             partition.begin()

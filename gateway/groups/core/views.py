@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.groups.core.state import Group, Member
-from gateway.groups.core.values import MemberView, Now, OffsetView, Slot
+from gateway.groups.model.state import Group, Member
+from gateway.groups.model.values import MemberView, Now, OffsetView, Slot
 
 
 def member_view(member: Member, now: Now) -> MemberView:

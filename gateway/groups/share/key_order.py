@@ -43,6 +43,11 @@ class KeyOrder:
         key = self._hashes.get(offset)
         return offset < self.known_end and (key is None or self._queues[key][0] == offset)
 
+    def blocker(self, offset: int) -> int | None:
+        """Returns the earlier unfinished record with the key of this one."""
+        key = self._hashes.get(offset)
+        return None if key is None or self._queues[key][0] == offset else self._queues[key][0]
+
     def finish(self, first: int, last: int) -> bool:
         """Removes finished records. Returns whether others waited for them."""
         has_freed = False

@@ -341,6 +341,19 @@ class SharePartition:
         later = [run.ready_ms for run in self.window.runs if run.state is State.AVAILABLE and run.ready_ms > wall_ms]
         return min(later) - wall_ms if later else None
 
+    def blocked(self, wall_ms: int) -> tuple[int, int]:
+        """Returns how many records wait for an earlier one of their key, and the first record that others wait for."""
+        if self._keys is None:
+            return 0, -1
+        ready = [run for run in self.window.runs if run.state is State.AVAILABLE and run.ready_ms <= wall_ms]
+        first = [
+            one
+            for run in ready
+            for offset in range(run.first, run.last + 1)
+            if (one := self._keys.blocker(offset)) is not None
+        ]
+        return len(first), min(first, default=-1)
+
     def view(self, topic: str, partition: int, wall_ms: int) -> ShareView:
         """Describes the partition."""
         counts = dict.fromkeys(State, 0)

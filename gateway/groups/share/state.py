@@ -26,6 +26,7 @@ class Lock:
     member_id: str
     lock_ms: int
     until_ms: int
+    since_ms: int
     granted: list[Granted] = field(default_factory=list)
     outcomes: dict[Slot, list[tuple[Span, int]]] = field(default_factory=dict)
     looks: int = 0  # how often `_ends` has it
@@ -36,13 +37,19 @@ class Lock:
 
 
 class ShareState:
-    """`version` rises whenever something may have become available. `resets`: see ShortenCall."""
+    """`version` rises whenever something may have become available.
+
+    `asked_ms` and `settled_ms` are the last call for records and the last outcome; they begin with a coordinator.
+    `copy_error`: why dead letters were not copied, when that was last tried.
+    """
 
     def __init__(self) -> None:
         self.partitions: dict[Slot, SharePartition] = {}
         self.locks: dict[str, Lock] = {}
         self.version = self.woken = 0  # `woken`: the version that waiting callers know of
         self.removed: list[tuple[Slot, list[int | None]]] = []
+        self.asked_ms = self.settled_ms = 0
+        self.copy_error = ""
         self._ends: list[tuple[int, str]] = []  # a heap: when to look at a lock
         self._rotation = 0
 
@@ -56,7 +63,7 @@ class ShareState:
         found = self.locks.get(lock_id)
         if found is None:
             self._make_room()
-            found = self.locks[lock_id] = Lock(lock_id, member_id, lock_ms, steady_ms + lock_ms)
+            found = self.locks[lock_id] = Lock(lock_id, member_id, lock_ms, steady_ms + lock_ms, steady_ms)
             self._look_at(found, found.until_ms)
         return found
 
@@ -64,21 +71,29 @@ class ShareState:
         """Forgets a lock that holds nothing."""
         self.locks.pop(lock.lock_id, None)
 
-    def expire(self, steady_ms: int, wall_ms: int, rules: Rules) -> None:
-        """Ends the locks whose time is over, and forgets those that ended a while ago."""
+    def expire(self, steady_ms: int, wall_ms: int, rules: Rules) -> list[str]:
+        """Ends the locks whose time is over, and forgets those that ended a while ago.
+
+        Returns the callers whose locks ended with records.
+        """
+        callers = []
         while self._ends and self._ends[0][0] <= steady_ms:
             _, lock_id = heapq.heappop(self._ends)
             lock = self.locks.get(lock_id)
             if lock is None:
                 continue
             lock.looks -= 1
-            for slot, span in list(self._held(lock)):
+            held = list(self._held(lock))
+            for slot, span in held:
                 self.partitions[slot].expire(lock_id, span, steady_ms, wall_ms, rules)
+            if held and lock.until_ms <= steady_ms:
+                callers.append(lock.member_id)
             if steady_ms >= lock.until_ms + KEPT_MS:
                 del self.locks[lock_id]
             elif not lock.looks:
                 self._look_at(lock, lock.until_ms if lock.until_ms > steady_ms else lock.until_ms + KEPT_MS)
         self.note_freed()
+        return callers
 
     def extend(self, lock: Lock, until_ms: int) -> None:
         """Notes that some records of a lock are locked for longer or shorter."""
@@ -157,6 +172,8 @@ class ShareState:
                 is_settled = lock is not None and _is_settled(span, lock.outcomes.get(slot, ()))
                 refused += [Refused(*slot, one.first, one.last, is_settled) for one in left]
             count += wish.last - wish.first + 1 - missing
+        if count:
+            self.settled_ms = steady_ms
         self.note_freed()
         return count, refused
 
@@ -200,6 +217,14 @@ class ShareState:
                 left_ms = max(before.lock_left_ms, lock.until_ms - steady_ms)
                 found[lock.member_id] = HolderView(lock.member_id, before.in_flight + count, left_ms)
         return tuple(view for _, view in sorted(found.items()))
+
+    def held_since_ms(self) -> int | None:
+        """Returns since when the oldest lock holds records; None: no lock does."""
+        return min((lock.since_ms for lock in self.locks.values() if any(self._held(lock))), default=None)
+
+    def begin(self, steady_ms: int) -> None:
+        """Begins with a coordinator."""
+        self.asked_ms = self.settled_ms = steady_ms
 
     def due_ms(self, slots: Iterable[Slot], steady_ms: int, wall_ms: int) -> int | None:
         """Returns after which time something may be available without another call: a delay or a lock ends."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.directory.topics import TopicRecord
 from engine.format.paths import GROUPS_TOPIC
 from engine.shard.served_topics import Topic
-from gateway.groups.calls import TOPIC_CONFIG
+from gateway.groups.hosting.coordinators import TOPIC_CONFIG
 from gateway.routing.topic_finder import TopicFinder
 from replication.cluster.values import TopicEntry
 from tests.gateway.several_nodes import Cluster, several_nodes

@@ -7,7 +7,7 @@ import time
 
 from msgspec import structs
 
-from gateway.groups.core.token import decode_token, encode_token
+from gateway.groups.model.token import decode_token, encode_token
 from tests.scenarios.gateways import in_process_only
 from tests.scenarios.groups.group_client import ok, problem, values
 from tests.waiting import until

@@ -6,8 +6,8 @@ from typing import Any
 
 from engine.errors import EngineError
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import (
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.values import (
     CommitCall,
     Grant,
     HeartbeatCall,

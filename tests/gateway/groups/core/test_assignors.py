@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.groups.core.assignors import ASSIGN, range_, round_robin, sticky
-from gateway.groups.core.values import Slot
+from gateway.groups.model.values import Slot
 
 TOPICS = ("t", "u", "v")
 members_of = st.dictionaries(st.sampled_from("abcde"), st.frozensets(st.sampled_from(TOPICS), min_size=1))

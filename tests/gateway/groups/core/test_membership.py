@@ -6,9 +6,9 @@ import pytest
 
 from engine.errors import InvalidConfig
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.errors import GroupsFull, MemberFenced, UnknownMember
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import START_EARLIEST, Client, ConfigCall, HeartbeatCall, PollCall, Row, TopicSize
+from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.values import START_EARLIEST, Client, ConfigCall, HeartbeatCall, PollCall, Row, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers, snapshot
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.errors import (
+from gateway.groups.model.errors import (
     CoordinatorMoved,
     GroupNotEmpty,
     GroupsFull,
@@ -12,8 +12,8 @@ from gateway.groups.core.errors import (
     StaleToken,
     UnknownMember,
 )
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import CommitCall, ConfigCall, Position, ResetCall, Slot, TopicSize
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.values import CommitCall, ConfigCall, Position, ResetCall, Slot, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers
 
 

@@ -22,12 +22,13 @@ from hypothesis.stateful import (
 )
 
 from engine.errors import EngineError
-from gateway.groups.core import coordinator, positions, state
+from gateway.groups.core import coordinator, positions
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.errors import MemberFenced, StaleToken, UnknownMember
 from gateway.groups.core.membership import reconcile
-from gateway.groups.core.state import Group, Member
-from gateway.groups.core.values import Grant, Now, ResetCall, Slot, Token, TopicSize, TopicSource
+from gateway.groups.model import records
+from gateway.groups.model.errors import MemberFenced, StaleToken, UnknownMember
+from gateway.groups.model.state import Group, Member
+from gateway.groups.model.values import Grant, Now, ResetCall, Slot, Token, TopicSize, TopicSource
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, replayed, snapshot
 
 MEMBERS = ("a", "b", "c")
@@ -211,7 +212,7 @@ MUTANTS = {
     "a partition has two owners": (coordinator, "release", _lends),
     "a member commits what it lost": (Member, "epoch_of", lambda member, slot: 0),
     "a token survives a reset": (Coordinator, "reset", _forgets_resets),
-    "revoked partitions are not stored": (state, "_nested", lambda epochs: {}),
+    "revoked partitions are not stored": (records, "_nested", lambda epochs: {}),
 }
 
 

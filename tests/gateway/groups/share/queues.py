@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.values import ConfigCall, Position, ResetCall
+from gateway.groups.model.values import ConfigCall, Position, ResetCall
 from gateway.groups.share.values import (
     AcquireCall,
     Acquired,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.groups.core import sharing
-from gateway.groups.core.errors import GroupNotEmpty, WrongGroupKind
-from gateway.groups.core.values import ConfigCall
+from gateway.groups.model.errors import GroupNotEmpty, WrongGroupKind
+from gateway.groups.model.values import ConfigCall
 from gateway.groups.share.values import AcquireCall, Outcome
 from tests.gateway.groups.core.coordinators import GROUP
 from tests.gateway.groups.share.queues import KEEPING, Queue, offsets_of, ranges

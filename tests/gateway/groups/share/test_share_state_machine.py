@@ -240,8 +240,9 @@ def _forgets(window: Window, block: int) -> bytes | None:
     return stored._encode(runs) if runs else None
 
 
-def _keeps_over(self: ShareState, steady_ms: int, wall_ms: int, rules: Any) -> None:
+def _keeps_over(self: ShareState, steady_ms: int, wall_ms: int, rules: Any) -> list[str]:
     """Let no lock end."""
+    return []
 
 
 def _skips(self: Window, first: int, last: int) -> None:
@@ -288,7 +289,7 @@ def test_a_replay_of_all_rows_gives_the_state() -> None:
         queue.settle(lock, 0, first, first + 2, (Outcome.ACCEPT, Outcome.RELEASE)[first % 2], error="e")
     queue.sweep(KEEPING)
     core = replayed(queue.rows, queue.limits)
-    sharing.begin(core.groups[GROUP])
+    sharing.begin(core.groups[GROUP], queue.now)
     before = queue.core.groups[GROUP].share.partitions["t", 0].window
     after = core.groups[GROUP].share.partitions["t", 0].window
     assert [repr(run) + run.error for run in after.runs] == [repr(run) + run.error for run in before.runs]

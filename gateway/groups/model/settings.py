@@ -12,7 +12,8 @@ from gateway.groups.share.partition import Rules
 
 STARTS = ("earliest", "latest", "error")
 ASSIGNORS = ("sticky", "range", "round_robin")
-KINDS = ("consumer", "share")
+CONSUMER, SHARE = "consumer", "share"
+KINDS = (CONSUMER, SHARE)
 ORDERS = ("none", "key")
 
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.groups.core.errors import InvalidToken
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.token import decode_token, encode_token
-from gateway.groups.core.values import Position, Token
+from gateway.groups.model.errors import InvalidToken
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.token import decode_token, encode_token
+from gateway.groups.model.values import Position, Token
 from gateway.groups.poll import TOKEN_CHARACTERS_MAX
 
 positions = st.builds(

@@ -2,9 +2,10 @@
 
 import pytest
 
+from gateway.groups.causes.facts import Behind
+from gateway.groups.causes.findings import findings
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.findings import Behind, findings
-from gateway.groups.core.values import ConfigCall, Slot, TopicSize
+from gateway.groups.model.values import ConfigCall, Slot, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery
 
 NOTHING = Behind(0, 0)

@@ -8,35 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
-from engine.runtime.tasks import in_background, keep_running, start_task
+from engine.runtime.tasks import keep_running, start_task
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import read_chunk
-from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.errors import CoordinatorMoved
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import Now, Row, TopicSize, TopicSource
-from gateway.groups.hosted import Hosted
-from gateway.groups.share.values import DeadLetter
-from gateway.http.problems import Problem
+from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
+from gateway.groups.hosting.hosted import Hosted
+from gateway.groups.model.errors import CoordinatorMoved
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.values import Row, TopicSize
 from gateway.routing.partitions import Partitions, Topics
 from gateway.settings import NodeSettings
 
 SWEEP_S = 1.0  # late enough to cost nothing, early enough for sessions of a second
 READ_BYTES = 1024 * 1024
 TOPICS_AT_ONCE = 32
-
-CopyDeadLetter = Callable[[DeadLetter], Awaitable[int]]
-
-log = logging.getLogger("penstock.groups")
 
 
 class GroupHost:
@@ -62,9 +54,7 @@ class GroupHost:
         self._loading: dict[int, asyncio.Task[Hosted]] = {}
         self._hostings = itertools.count(clock.now_ms() * 1000)  # no other process, nor this one before, had them
         self._sweeping: asyncio.Task[None] | None = None
-        self._copy = copy
-        self._copying: set[int] = set()  # coordinators whose dead letters are under way, by their hosting
-        self._copy_error = ""
+        self._copies = DeadLetterCopies(copy)
         self._ended = (0, 0)  # records acquired and acknowledged at coordinators that have ended
 
     def __repr__(self) -> str:
@@ -182,27 +172,8 @@ class GroupHost:
                     self._drop(hosted)
                 else:
                     hosted.decide(Coordinator.sweep)
-                    if hosted.hosting not in self._copying and sharing.dead_letters(hosted.coordinator, hosted.now()):
-                        self._copying.add(hosted.hosting)
-                        in_background(self._copy_dead_letters(hosted), "copying dead letters", of=repr(hosted))
+                    self._copies.begin(hosted)
                 await asyncio.sleep(0)
-
-    async def _copy_dead_letters(self, hosted: Hosted) -> None:
-        """Copies dead letters until there are none. The next sweep tries again what failed."""
-        try:
-            while hosted.error is None and (letters := sharing.dead_letters(hosted.coordinator, hosted.now())):
-                for letter in letters:
-                    is_copied = await self._copy(letter) > 0
-                    bury = partial(_bury, letter, is_copied)
-                    _, sequence = hosted.decide(bury)
-                    await hosted.stored(sequence)
-            self._copy_error = ""
-        except (EngineError, Problem) as error:
-            if str(error) != self._copy_error:
-                self._copy_error = str(error)
-                log.warning("dead letters were not copied: %s", error)
-        finally:
-            self._copying.discard(hosted.hosting)
 
     def _is_over(self, hosted: Hosted, partition: Partition) -> bool:
         return (
@@ -225,10 +196,6 @@ class GroupHost:
             self._ended = (self._ended[0] + core.acquired, self._ended[1] + core.settled)
             self._dropped[hosted.partition.number] = hosted
         hosted.close(hosted.error or CoordinatorMoved("another process coordinates the group now"))
-
-
-def _bury(letter: DeadLetter, is_copied: bool, core: Coordinator, now: Now, _: TopicSource) -> None:
-    sharing.bury(core, letter, now, is_copied=is_copied)
 
 
 class KnownTopics:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from gateway.groups.core.values import Now, Slot
+from gateway.groups.model.values import Now, Slot
 
 EVENTS_MAX = 40  # of a group: 10,000 groups with full histories are some 60 MB
 TIMES_MAX = 3

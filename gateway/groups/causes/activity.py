@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.groups.core.history import Event
-from gateway.groups.core.state import Group, Member
-from gateway.groups.core.values import GroupView, Now
+from gateway.groups.model.history import Event
+from gateway.groups.model.state import Group, Member
+from gateway.groups.model.values import GroupView, Now
+from gateway.groups.share.state import ShareState
 
 
 class MemberActivity(Struct, frozen=True, array_like=True):
@@ -30,8 +31,31 @@ class BegunView(Struct, frozen=True, array_like=True):
     times_ms: tuple[int, ...]
 
 
+class BlockedView(Struct, frozen=True, array_like=True):
+    """Records of a partition that wait for an earlier record of their key: their number, and the first such record."""
+
+    topic: str
+    partition: int
+    records: int
+    offset: int
+
+
+class QueueActivity(Struct, frozen=True, array_like=True):
+    """The activity of a share group, as times ago. `held_ms` is of the oldest lock that holds records; 0: none does.
+
+    `due_ms`: after which time the next delayed record is available. `copy_error`: why dead letters are not copied.
+    """
+
+    unasked_ms: int
+    unsettled_ms: int
+    held_ms: int
+    due_ms: int | None
+    blocked: tuple[BlockedView, ...] = ()
+    copy_error: str = ""
+
+
 class Activity(Struct, frozen=True, array_like=True):
-    """A group with its history. `missing` are subscribed topics that do not exist."""
+    """A group with its history. `missing` are subscribed topics that do not exist. `queue` is of a share group."""
 
     view: GroupView
     now_ms: int
@@ -39,6 +63,7 @@ class Activity(Struct, frozen=True, array_like=True):
     members: tuple[MemberActivity, ...]
     begun: tuple[BegunView, ...]
     missing: tuple[str, ...]
+    queue: QueueActivity | None = None
 
 
 def activity(group: Group, view: GroupView, now: Now) -> Activity:
@@ -53,6 +78,25 @@ def activity(group: Group, view: GroupView, now: Now) -> Activity:
             for slot, begun in sorted(group.history.begun.items())
         ),
         tuple(sorted(topic for topic, size in group.sizes.items() if size is None)) if group.members else (),
+        None if group.share is None else _queue_activity(group.share, now),
+    )
+
+
+def _queue_activity(share: ShareState, now: Now) -> QueueActivity:
+    blocked = []
+    for (topic, number), partition in sorted(share.partitions.items()):
+        count, first = partition.blocked(now.wall_ms)
+        if count:
+            blocked.append(BlockedView(topic, number, count, first))
+    since_ms = share.held_since_ms()
+    delays = [due for partition in share.partitions.values() if (due := partition.due_ms(now.wall_ms)) is not None]
+    return QueueActivity(
+        now.steady_ms - share.asked_ms,
+        now.steady_ms - share.settled_ms,
+        0 if since_ms is None else max(1, now.steady_ms - since_ms),
+        min(delays, default=None),
+        tuple(blocked),
+        share.copy_error,
     )
 
 

@@ -12,8 +12,8 @@ import binascii
 import msgspec
 from crc32c import crc32c
 
-from gateway.groups.core.errors import InvalidToken
-from gateway.groups.core.values import Token
+from gateway.groups.model.errors import InvalidToken
+from gateway.groups.model.values import Token
 
 VERSION = 1
 OFFSET_MAX = 2**63 - 1

@@ -23,8 +23,8 @@ from engine.runtime.clock import Clock
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.errors import CoordinatorMoved
-from gateway.groups.core.values import Now, Row, TopicSource
+from gateway.groups.model.errors import CoordinatorMoved
+from gateway.groups.model.values import Now, Row, TopicSource
 from gateway.links.link import Busy
 from replication.replica.acks import Acks, retrieve_exception
 from replication.replica.replicas import AnyReplica

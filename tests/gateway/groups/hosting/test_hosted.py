@@ -9,10 +9,10 @@ import pytest
 from engine.errors import AckTimeout
 from engine.format import batch as record_batch
 from gateway.groups.core.coordinator import Coordinator
-from gateway.groups.core.errors import CoordinatorMoved
-from gateway.groups.core.settings import CoordinatorLimits
-from gateway.groups.core.values import CommitCall, ConfigCall, Position, TopicSize
-from gateway.groups.hosted import BATCH_BYTES, Hosted
+from gateway.groups.hosting.hosted import BATCH_BYTES, Hosted
+from gateway.groups.model.errors import CoordinatorMoved
+from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.values import CommitCall, ConfigCall, Position, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Topics
 
 

@@ -1,0 +1,71 @@
+"""The facts about a group from which causes follow: its activity, the lag of its partitions; and a found cause."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gateway.groups.causes.activity import Activity
+from gateway.groups.model.settings import GroupSettings, stored_settings
+from gateway.groups.model.values import Slot
+
+STUCK_MS = 60_000  # without a commit, while an older record waits
+RECENT_MS = 600_000  # events older than this explain nothing of now
+OFTEN = 3  # events of one member in that time
+LARGE_LAG = 1_000  # records; a smaller lag is not called hot or slow
+FACTOR = 10  # how many times the lag of the others
+
+
+class Behind(NamedTuple):
+    """How far a partition is behind: records, and the age of the first of them."""
+
+    records: int
+    age_ms: int
+
+
+class Finding(Struct, frozen=True):
+    """One cause. `member_id`, `topic` and `partition` name where it is, if it is in one place."""
+
+    cause: str
+    text: str
+    member_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+
+class Facts(NamedTuple):
+    """`behind` lacks partitions without a position, and those whose leader cannot be asked."""
+
+    activity: Activity
+    settings: GroupSettings
+    behind: Mapping[Slot, Behind]
+    owners: Mapping[Slot, str]
+    recent: Counter[tuple[str, str]]  # events of the last minutes by cause and member
+
+    def lagging(self, member_id: str) -> dict[Slot, Behind]:
+        owned = {slot: one for slot, one in self.behind.items() if self.owners.get(slot) == member_id}
+        return {slot: one for slot, one in owned.items() if one.records and one.age_ms >= STUCK_MS}
+
+
+def facts_of(activity: Activity, behind: Mapping[Slot, Behind]) -> Facts:
+    """Returns what the causes of a group are looked for in."""
+    recent: Counter[tuple[str, str]] = Counter()
+    for event in activity.events:
+        if event.at_ms > activity.now_ms - RECENT_MS:
+            recent[event.cause, event.member_id] += event.count
+    owners = {Slot(one.topic, one.partition): one.member_id for one in activity.view.offsets if one.member_id}
+    return Facts(activity, stored_settings(activity.view.config), behind, owners, recent)
+
+
+def unreachable(facts: Facts) -> Iterator[Finding]:
+    for one in facts.activity.view.offsets:
+        if one.offset is not None and Slot(one.topic, one.partition) not in facts.behind:
+            text = f"the leader of partition {one.partition} of topic {one.topic} does not answer: see penstock doctor"
+            yield Finding("partition_unreachable", text, one.member_id or None, one.topic, one.partition)
+
+
+def seconds(ms: int) -> str:
+    return f"{ms / 1000:g} s"

@@ -1,0 +1,123 @@
+"""The state of one group: members, what each reads, committed positions.
+
+Decides nothing: gateway/groups/core does.
+Invariant: `owners` names for each partition the one member that has it in `assigned` or `revoking`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Struct
+
+from gateway.groups.model.history import History
+from gateway.groups.model.settings import GroupSettings, stored_settings
+from gateway.groups.model.values import Client, Setting, Slot, TopicSize
+from gateway.groups.share.state import ShareState
+
+Fields = dict[str, msgspec.Raw]  # of a record, by name
+
+
+class KnownTopic(Struct, frozen=True, array_like=True):
+    """A topic that the group reads. Partitions from `first_partitions` on were added later: they have no past."""
+
+    topic_id: str
+    first_partitions: int
+
+
+class Offset(Struct, frozen=True, array_like=True):
+    """A committed position."""
+
+    offset: int
+    metadata: str
+    committed_ms: int
+
+
+@dataclass(slots=True)
+class Member:
+    """A member. `assigned` and `revoking` have the epoch at which it got each partition.
+
+    It may send any epoch from `joined_epoch` to `epoch`. `waiting` counts its open polls: they keep its session.
+    `revoked` has the epoch at which each of `revoking` was revoked, `delivery` counts deliveries, `called_ms` and
+    `moved_ms` are the last call and commit; they begin with a coordinator. `later` has the fields of its record that a
+    later version has written.
+    """
+
+    member_id: str
+    joined_epoch: int
+    epoch: int
+    topics: frozenset[str]
+    client: Client
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    assigned: dict[Slot, int] = field(default_factory=dict)
+    revoking: dict[Slot, int] = field(default_factory=dict)
+    session_ends_ms: int = 0
+    rebalance_ends_ms: int | None = None
+    waiting: int = 0
+    version: int = 0
+    called_ms: int = 0
+    moved_ms: int = 0
+    revoked: dict[Slot, int] = field(default_factory=dict)
+    delivery: int = 0
+    later: Fields = field(default_factory=dict)
+
+    def epoch_of(self, slot: Slot) -> int | None:
+        """Returns the epoch at which the member got a partition; None if it does not own it."""
+        found = self.assigned.get(slot)
+        return self.revoking.get(slot) if found is None else found
+
+    def has_epoch(self, epoch: int) -> bool:
+        """Returns whether an epoch is one of the member's present membership."""
+        return self.joined_epoch <= epoch <= self.epoch
+
+
+@dataclass(slots=True)
+class Group:
+    """A group. The `changed_*` fields name the records that are to be written."""
+
+    name: str
+    epoch: int = 0
+    resets: int = 0
+    config: dict[str, Setting] = field(default_factory=dict)
+    topics: dict[str, KnownTopic] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    offsets: dict[Slot, Offset] = field(default_factory=dict)
+    active_ms: int = 0
+    definition: str | None = None  # of the subscription that the group belongs to
+    owners: dict[Slot, str] = field(default_factory=dict)
+    target: dict[Slot, str] = field(default_factory=dict)
+    sizes: dict[str, TopicSize | None] = field(default_factory=dict)  # of subscribed topics, as of the last rebalance
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    later: Fields = field(default_factory=dict)  # fields of its record that a later version has written
+    is_deleted: bool = False
+    is_changed: bool = False
+    is_definition_changed: bool = False
+    history: History = field(default_factory=History)
+    changed_members: set[str] = field(default_factory=set)
+    changed_offsets: set[Slot] = field(default_factory=set)
+    share: ShareState | None = None  # of a share group, from its first call on
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "empty"
+        return "stable" if self.owners == self.target else "reconciling"
+
+    def set_config(self, config: dict[str, Setting]) -> None:
+        """Replaces the settings."""
+        self.settings = stored_settings(config)
+        self.config = config
+
+    def last_active_ms(self) -> int:
+        """Returns the wall time of the last member or commit."""
+        shared = () if self.share is None else self.share.partitions.values()
+        times = [*(one.committed_ms for one in self.offsets.values()), *(one.active_ms for one in shared)]
+        return max([self.active_ms, *times])
+
+    def note_taken(self) -> None:
+        """Notes that the records of all changes are on their way."""
+        self.is_changed = self.is_definition_changed = False
+        self.changed_members.clear()
+        self.changed_offsets.clear()
