@@ -9,12 +9,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from penstock.admin.admin import Admin
 from penstock.admin.table import AsyncTable
 from penstock.admin.topics import TopicPartitions
+from penstock.closing import AsyncClosing
 from penstock.consumer.consumer import Consumer, decode_json, decode_verified
 from penstock.consumer.fetcher import Fetcher, FetchView
 from penstock.consumer.group_consumer import Callback, GroupConsumer, GroupEvents
@@ -43,7 +43,7 @@ class ClientStatistics:
     node_changes: int  # how often the client changed to another node
 
 
-class Client(Admin[Awaitable[Json]]):
+class Client(AsyncClosing, Admin[Awaitable[Json]]):
     """Sends requests to a cluster: `async with Client(url) as client`.
 
     Topic methods make one attempt; producing and consuming retry. Several addresses are nodes of one cluster: the
@@ -72,14 +72,6 @@ class Client(Admin[Awaitable[Json]]):
 
     def __repr__(self) -> str:
         return f"<Client {self._transport!r} {self._attempts!r}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def url(self) -> str:

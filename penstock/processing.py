@@ -13,9 +13,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from penstock.closing import AsyncClosing
 from penstock.consumer.group_consumer import GroupConsumer
 from penstock.errors import ClientClosed, ClientError, ProblemError
 from penstock.options import ClientOptions
@@ -105,7 +105,7 @@ def first_request(lines: Sequence[OutputLine], bytes_max: int) -> Sequence[Outpu
     return lines[:count]
 
 
-class Processor:
+class Processor(AsyncClosing):
     """Made by Client.processor(). `run()` processes until `stop()`."""
 
     def __init__(
@@ -134,11 +134,6 @@ class Processor:
     async def __aenter__(self) -> Self:
         await self._consumer.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def run(self) -> None:
         """Process until stop(). Raises what `process` raises, ValueError for its outputs, and ClientError.

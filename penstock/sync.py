@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from penstock import aio
 from penstock.admin.admin import Admin
 from penstock.admin.table import SyncTable
+from penstock.closing import Closing
 from penstock.consumer.consumer import Consumer as AsyncConsumer
 from penstock.consumer.start import Start
 from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
@@ -62,7 +62,7 @@ class LoopThread:
             self.loop.close()
 
 
-class Client(Admin[Json]):
+class Client(Closing, Admin[Json]):
     """Sends requests to a cluster: `with Client(url) as client`. As the async client, but calls return results."""
 
     def __init__(
@@ -79,14 +79,6 @@ class Client(Admin[Json]):
 
     def __repr__(self) -> str:
         return f"<sync {self._client!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def table(self, topic: str) -> SyncTable:
         return SyncTable(topic, self._call)
@@ -256,7 +248,7 @@ class Client(Admin[Json]):
         return self._thread.run(self._client.call(request))
 
 
-class Processor:
+class Processor(Closing):
     """Stores the outputs of each record once; made by Client.processor()."""
 
     def __init__(
@@ -272,14 +264,6 @@ class Processor:
 
     def __repr__(self) -> str:
         return f"<sync {self._processor!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def processed(self) -> int:
@@ -312,7 +296,7 @@ class Processor:
         self._run(self._processor.close())
 
 
-class Consumer:
+class Consumer(Closing):
     """Returns records. Wakes the loop's thread once per list of records, not for each record."""
 
     def __init__(self, consumer: AsyncConsumer, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
@@ -325,11 +309,6 @@ class Consumer:
     def __enter__(self) -> Self:
         self.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self

@@ -19,12 +19,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from loadtests.bench import servers
 from loadtests.bench.cases import PLANS, Group, Plan, groups_of
 from loadtests.bench.figures import Row, row_of
-from loadtests.bench.machine import inspect_machine, source_version
 from loadtests.bench.open_rounds import Deliveries, prove
-from loadtests.bench.pinning import pinned
 from loadtests.bench.profiler import HOW_TO_GET, Profiler, py_spy
 from loadtests.bench.recovery import measure_recovery, recovery_lines
 from loadtests.bench.report import Report, print_report, to_json, to_markdown
@@ -34,6 +31,9 @@ from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
 from loadtests.generators.percentiles import median
+from loadtests.host import servers
+from loadtests.host.machine import inspect_machine, source_version
+from loadtests.host.pinning import pinned
 
 EXIT_WRONG, EXIT_FAILED = 1, 2
 DELIVERY, RECOVERY = "delivery", "recovery"

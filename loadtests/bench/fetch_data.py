@@ -9,9 +9,9 @@ import json
 import time
 from pathlib import Path
 
-from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import BATCH_RECORDS, FETCH_BYTES, TOPIC_CONFIG
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, batch_body, json_values
+from loadtests.host.admin_client import AdminClient
 
 BATCHES = 300
 FIRST_BATCH = 100  # offset 100000: from here on all offsets have six digits

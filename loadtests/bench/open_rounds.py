@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from loadtests.bench import proc
-from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import DELIVERY_ACKS, TOPIC_CONFIG, Plan
 from loadtests.bench.figures import Round, Row, open_row, row_of
-from loadtests.bench.servers import Server
 from loadtests.generators.bodies import RECORD_BYTES
 from loadtests.generators.delivery import DeliveryOutcome, numbered_request
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Outcome
 from loadtests.generators.open_loop import OpenOutcome, Schedule
 from loadtests.generators.percentiles import latency_of
+from loadtests.host import proc
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.servers import Server
 
 PROOF_FACTOR = 2
 PROOF_S = 1.5

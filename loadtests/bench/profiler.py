@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.bench import folded, proc
 from loadtests.bench.cases import Cell
-from loadtests.bench.servers import Server
+from loadtests.host import folded, proc
+from loadtests.host.servers import Server
 
 HOW_TO_GET = "--profile needs py-spy: `.venv/bin/pip install py-spy` gives it"
 SAMPLES_PER_S = 100

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.bench import servers
-from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import TOPIC_CONFIG
 from loadtests.generators.bodies import batch_body, json_values
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load
+from loadtests.host import servers
+from loadtests.host.admin_client import AdminClient
 
 TOPIC, PARTITIONS = "bench-recovery", 4
 RECORDS, RECORD_BYTES = 1000, 1000

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtests.bench.figures import Row
-from loadtests.bench.machine import Machine
+from loadtests.host.machine import Machine
 
 COLUMNS = ("case", "req/s", "records/s", "MB/s", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs/req", "RSS MB", "of bare")
 

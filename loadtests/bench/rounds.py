@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from loadtests.bench import proc
-from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import TOPIC_CONFIG, Cell, Group, Plan, body_of
 from loadtests.bench.fetch_data import FetchData
 from loadtests.bench.figures import Round
-from loadtests.bench.servers import Server, bare_file
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load, Outcome
+from loadtests.host import proc
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.servers import Server, bare_file
 
 WARM_UP_S = 0.15
 WARM_UP_GROWTH = 4

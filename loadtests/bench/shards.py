@@ -17,14 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from loadtests.bench import proc, servers
-from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import FETCH_BYTES, TOPIC_CONFIG, Group, Plan, body_of, groups_of
-from loadtests.bench.pinning import pinned
 from loadtests.bench.rounds import SETTLE_S, WARM_UP_GROWTH, WARM_UP_S
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load
 from loadtests.generators.percentiles import median
+from loadtests.host import proc, servers
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.pinning import pinned
 
 Way = Literal["one", "led", "shared"]
 WAYS: tuple[Way, ...] = ("one", "led", "shared")

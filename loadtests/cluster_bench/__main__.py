@@ -16,8 +16,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.bench import servers
-from loadtests.bench.machine import inspect_machine
 from loadtests.cluster.nodes import NodeFailed
 from loadtests.cluster.zookeeper import ZookeeperFailed, require_zookeeper
 from loadtests.cluster_bench import leadership, many_partitions
@@ -27,6 +25,8 @@ from loadtests.cluster_bench.result import Result, as_json, as_markdown, mark
 from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed
+from loadtests.host import servers
+from loadtests.host.machine import inspect_machine
 
 EXIT_MISSED, EXIT_FAILED = 1, 2
 PARTS = ("rates", "catch-up", "failover", "move", "many")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtests.bench import proc
-from loadtests.bench.admin_client import AdminClient
 from loadtests.cluster.nodes import ClusterNode
 from loadtests.cluster.zookeeper import Zookeeper
 from loadtests.generators.bodies import JSON_TYPE
+from loadtests.host import proc
+from loadtests.host.admin_client import AdminClient
 
 NODES = 3
 ZOOKEEPER_PATH = "/penstock"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from loadtests.bench import proc
 from loadtests.cluster_bench.bench_cluster import NODES, BenchCluster
 from loadtests.cluster_bench.leadership import AFTER_DETECTION_S_MAX, wait_session_expired
 from loadtests.cluster_bench.result import Result
 from loadtests.cluster_bench.write_once import written_once
+from loadtests.host import proc
 
 PER_TOPIC = 100
 IDLE_S = 20.0

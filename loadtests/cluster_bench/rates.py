@@ -13,10 +13,7 @@ from math import inf
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from loadtests.bench import proc
-from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import body_of
-from loadtests.bench.servers import Server
 from loadtests.cluster_bench.bench_cluster import QUIET, BenchCluster
 from loadtests.cluster_bench.result import Result
 from loadtests.generators.bodies import Body
@@ -24,6 +21,9 @@ from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed, Load
 from loadtests.generators.open_loop import Schedule
 from loadtests.generators.percentiles import latency_of, median
+from loadtests.host import proc
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.servers import Server
 
 RATIO_MIN = 1 / 3
 CPU_RATIO_MAX = 3.2  # of all nodes together, of a single node's

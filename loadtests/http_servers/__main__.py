@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import click
 
-from loadtests.bench.proc import usage
+from loadtests.host.proc import usage
 from loadtests.http_servers.candidates import CANDIDATES
 
 BODY = b'{"id":12345,"kind":"click","at":"2026-01-01T00:00:00Z","page":"/a/page/of/some/shop","user":"abcdef"}'[:100]

@@ -18,12 +18,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from loadtests.bench import servers
-from loadtests.bench.admin_client import AdminClient
 from loadtests.generators import h2load
 from loadtests.generators.bodies import RAW_TYPE, json_values
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import GeneratorFailed, Load
+from loadtests.host import servers
+from loadtests.host.admin_client import AdminClient
 from loadtests.locust.node_samples import NodeSamples
 from loadtests.locust.screen import TOTAL, GeneratorCost, LoadReport, render, rows_of
 

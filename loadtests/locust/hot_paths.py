@@ -18,7 +18,6 @@ from locust import FastHttpUser, User, constant_throughput, events, task
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from loadtests.bench.admin_client import AdminClient
 from loadtests.generators.bodies import (
     BATCH_TYPE,
     JSON_TYPE,
@@ -29,6 +28,7 @@ from loadtests.generators.bodies import (
     json_values,
     ndjson_body,
 )
+from loadtests.host.admin_client import AdminClient
 from loadtests.locust.http2_client import ConnectionEnded, Http2Client
 
 TOPIC = "locust-hot-paths"

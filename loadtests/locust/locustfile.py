@@ -20,8 +20,8 @@ from locust import FastHttpUser, constant_throughput, events, task
 from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtests.bench.admin_client import AdminClient
 from loadtests.generators.bodies import JSON_TYPE, NDJSON_TYPE
+from loadtests.host.admin_client import AdminClient
 from loadtests.locust.ledger import Ledger, Value, make_value
 
 RECORDS_MAX = 50  # in one request

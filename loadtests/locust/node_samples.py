@@ -7,8 +7,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from loadtests.bench import proc
-from loadtests.bench.admin_client import AdminClient
+from loadtests.host import proc
+from loadtests.host.admin_client import AdminClient
 
 LAG = "penstock_event_loop_lag_seconds"
 _BUCKET = re.compile(rf'^{LAG}_bucket\{{.*?le="([^"]+)".*?\}} (\S+)$', re.MULTILINE)

@@ -22,10 +22,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.bench import servers
-from loadtests.bench.machine import inspect_machine, source_version
 from loadtests.generators import h2load
 from loadtests.generators.generators import Generators
+from loadtests.host import servers
+from loadtests.host.machine import inspect_machine, source_version
 from loadtests.peer_bench import report as reports
 from loadtests.peer_bench.entrants.kafka import KafkaEntrant
 from loadtests.peer_bench.entrants.nats import NatsEntrant

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from xml.sax.saxutils import escape, quoteattr
 
-from loadtests.bench.folded import Stack, parse, working
+from loadtests.host.folded import Stack, parse, working
 
 WIDTH, ROW, MARGIN, HEAD = 1200, 17, 10, 46
 CHARACTER = 6.6  # of the text in a bar, in pixels

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loadtests.bench.machine import Machine
+from loadtests.host.machine import Machine
 from loadtests.peer_bench.figures import Row, ratio_of
 from loadtests.peer_bench.targets import Verdict, verdicts_of
 from loadtests.peer_bench.works import KAFKA, PEERS, PENSTOCK, SHARDS, TITLES, WORKS, Work, key_of

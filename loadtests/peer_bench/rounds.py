@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadtests.bench import proc
 from loadtests.generators.load import GeneratorFailed
 from loadtests.generators.percentiles import latency_of
+from loadtests.host import proc
 from loadtests.peer_bench.entrants.session import Entrant, Session
 from loadtests.peer_bench.figures import COMPILER_SHARE_MAX, Round
 from loadtests.peer_bench.works import Cell, Plan

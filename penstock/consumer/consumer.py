@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
+from penstock.closing import AsyncClosing
 from penstock.consumer.fetcher import Fetched, Fetcher
 from penstock.consumer.start import StartPosition
 from penstock.errors import ClientError
@@ -20,7 +20,7 @@ Decode = Callable[[str, Fetched], list[Record]]
 Opener = Callable[[], Awaitable[tuple[Fetcher, list[StartPosition]]]]
 
 
-class Consumer:
+class Consumer(AsyncClosing):
     """Returns records; made by Client.consume(). `async for record` iterates; poll() returns lists, which is faster."""
 
     def __init__(self, topic: str, opener: Opener, decode: Decode) -> None:
@@ -40,11 +40,6 @@ class Consumer:
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> Consumer:
         return self

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import NamedTuple, Self
 
+from penstock.closing import AsyncClosing
 from penstock.consumer.delivery import Delivery, Positions, TopicPartition
 from penstock.consumer.group_member import GroupMember
 from penstock.errors import ClientClosed, ClientError, ProblemError
@@ -34,7 +34,7 @@ class GroupEvents(NamedTuple):
 _NO_EVENTS = GroupEvents()
 
 
-class GroupConsumer:
+class GroupConsumer(AsyncClosing):
     """Returns records; made by Client.consumer(). `async for record` iterates; poll() returns lists: the fast way."""
 
     def __init__(
@@ -62,11 +62,6 @@ class GroupConsumer:
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self

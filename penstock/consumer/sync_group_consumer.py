@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self
 
+from penstock.closing import Closing
 from penstock.consumer.delivery import TopicPartition
 from penstock.consumer.group_consumer import GroupConsumer as AsyncGroupConsumer
 from penstock.records import Record
@@ -36,7 +36,7 @@ class CallQueue:
             callback(partitions)
 
 
-class GroupConsumer:
+class GroupConsumer(Closing):
     """Returns records; made by penstock.sync.Client.consumer(). Use it from one thread."""
 
     def __init__(
@@ -52,11 +52,6 @@ class GroupConsumer:
     def __enter__(self) -> Self:
         self._run(self._consumer.start())
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self

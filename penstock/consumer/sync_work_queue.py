@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.closing import Closing
 from penstock.consumer.work_queue import ERROR_CHARACTERS_MAX
 from penstock.consumer.work_queue import WorkQueue as AsyncWorkQueue
 from penstock.consumer.work_queue import WorkRecord as AsyncWorkRecord
@@ -46,7 +47,7 @@ class WorkRecord:
         return bool(self._run(self.record.extend(lock_ms=lock_ms)))
 
 
-class WorkQueue:
+class WorkQueue(Closing):
     """Returns records; made by penstock.sync.Client.queue(). Use it from one thread."""
 
     def __init__(self, queue: AsyncWorkQueue, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
@@ -55,14 +56,6 @@ class WorkQueue:
 
     def __repr__(self) -> str:
         return f"<sync {self._queue!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self

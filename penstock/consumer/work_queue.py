@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from penstock.admin import api
+from penstock.closing import AsyncClosing
 from penstock.errors import ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.records import Record
@@ -87,7 +88,7 @@ class _Answer(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Answer).decode
 
 
-class WorkQueue:
+class WorkQueue(AsyncClosing):
     """Returns records; made by Client.queue(). `async for record` iterates, take() returns lists."""
 
     def __init__(self, attempts: Attempts, terms: QueueTerms, options: ClientOptions) -> None:
@@ -100,14 +101,6 @@ class WorkQueue:
 
     def __repr__(self) -> str:
         return f"<WorkQueue {self._terms.group}/{self._terms.member_id} waiting={len(self._waiting)}>"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self

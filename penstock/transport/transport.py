@@ -11,12 +11,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
 
 import aiohttp
 from yarl import URL
 
+from penstock.closing import AsyncClosing
 from penstock.errors import ClientClosed, ConnectionFailed
 from penstock.options import ClientOptions
 from penstock.transport.api import RACK_HEADER
@@ -31,7 +30,7 @@ _REQUEST_ID = "Penstock-Request-Id"  # in every answer of a node
 _READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
 
 
-class Transport:
+class Transport(AsyncClosing):
     """Pools the connections to the given nodes. The first request opens the pool, inside the running loop."""
 
     def __init__(
@@ -133,14 +132,6 @@ class Transport:
         self._is_closed = True
         if self._session is not None:
             await self._session.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._is_closed:

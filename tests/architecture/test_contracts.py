@@ -74,10 +74,13 @@ PLANTED = {
     ],
     "The parts of the command": [
         ("penstock.cli.output", "penstock.cli.node"),
-        ("penstock.cli.node", "penstock.cli.sending"),
-        ("penstock.cli.sending", "penstock.cli.commands.produce"),
+        ("penstock.cli.node", "penstock.cli.records.sending"),
+        ("penstock.cli.records.sending", "penstock.cli.commands.produce"),
         ("penstock.cli.doctor.machine_checks", "penstock.cli.commands.doctor"),
         ("penstock.cli.commands.topic", "penstock.cli.main"),
+    ],
+    "Records come in as lines, and go out in a form": [
+        ("penstock.cli.records.reading", "penstock.cli.records.sending"),
     ],
     "A running node has no test doubles": [("engine.shard.shard", "engine.testing.faulty_disk")],
     "No package goes round in a circle": [("engine.format.paths", "engine.format.batch")],

@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
 LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is usual here
+
+FILES_MAX = 15  # a package over it has two purposes (LAYOUT: 5 to 15 files)
 
 # Longer files that are one noun.
 LONG: dict[str, str] = {}
@@ -90,6 +93,12 @@ def too_long(modules: Iterable[Module]) -> list[str]:
     ]
 
 
+def too_full(modules: Iterable[Module]) -> list[str]:
+    """Return the packages with too many files. `__init__` and `__main__` are doors, and are not counted."""
+    files = Counter(module.path.parent for module in modules if not module.path.name.startswith("__"))
+    return [f"{package} has {count} files" for package, count in sorted(files.items()) if count > FILES_MAX]
+
+
 def without_head(modules: Iterable[Module]) -> list[str]:
     return [module.name for module in modules if module.tree.body and ast.get_docstring(module.tree) is None]
 
@@ -143,6 +152,10 @@ def test_no_module_is_over_400_lines(code: list[Module]) -> None:
     assert too_long(code) == []
 
 
+def test_no_package_has_over_15_files(code: list[Module]) -> None:
+    assert too_full(code) == []
+
+
 def test_long_tests_are_reported(tests: list[Module]) -> None:
     """A test may be long if it reads well that way; the warning asks for a look."""
     for warning in too_long(tests):
@@ -165,6 +178,12 @@ def test_a_planted_dead_module_is_found() -> None:
 def test_a_planted_long_module_and_one_without_head_are_found() -> None:
     assert too_long([planted("a", "x = 1\n" * 401), planted("b", "x = 1\n" * 400)]) == ["a has 401 lines"]
     assert without_head([planted("a"), planted("b", "import a\n")]) == ["b"]
+
+
+def test_a_planted_full_package_is_found() -> None:
+    files = [planted(f"a.b{number}") for number in range(16)]
+    assert too_full(files) == ["a has 16 files"]
+    assert too_full([planted("a.__init__"), planted("a.__main__"), *files[1:]]) == []
 
 
 def test_what_a_makefile_starts_is_understood() -> None:

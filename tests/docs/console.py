@@ -6,12 +6,15 @@ anything. White space at the ends of lines does not count.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
-PAGES = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs"
 
 
 class Step(NamedTuple):
@@ -27,6 +30,27 @@ def steps_of(session: str) -> list[Step]:
     parts = re.split(r"^\$ ", session, flags=re.MULTILINE)
     assert parts[0] == "", "a session begins with a command"
     return [Step(command, expected) for command, _, expected in (part.partition("\n") for part in parts[1:])]
+
+
+def environment_of(url: str, **variables: str) -> dict[str, str]:
+    """Return the environment of a user of this node, with our command on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PENSTOCK_URL": url, **variables}
+
+
+def run_sessions(page: str, directory: Path, environment: dict[str, str]) -> None:
+    """Run the sessions of a page in their order, with its worker in bash beside them if it has one."""
+    for worker in blocks(page, "bash")[:1]:
+        (directory / "worker.sh").write_text(worker)
+    for step in (step for session in blocks(page, "console") for step in steps_of(session)):
+        run_step(step, directory, environment)
+
+
+def printed_by(program: str, directory: Path, environment: dict[str, str]) -> list[str]:
+    """Return the lines that a program in Python prints. It must end well and warn of nothing."""
+    command = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(command, cwd=directory, env=environment, capture_output=True, check=True, timeout=300)
+    return ended.stdout.decode().splitlines()
 
 
 def run_step(step: Step, directory: Path, environment: dict[str, str]) -> None:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from penstock.sync import Client
-from tests.docs.console import blocks, run_step, steps_of
-from tests.docs.test_consume import printed_by
-from tests.e2e.node_process import ROOT, running_process
+from tests.docs.console import blocks, environment_of, printed_by, run_sessions
+from tests.e2e.node_process import running_process
 
 PAGE = "consumer-groups.md"
 
 
 @pytest.mark.e2e
 def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
-    [worker] = blocks(PAGE, "bash")
-    (tmp_path / "worker.sh").write_text(worker)
     with running_process(tmp_path / "node") as node:
-        paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT), "PATH": paths}
-        for step in (step for session in blocks(PAGE, "console") for step in steps_of(session)):
-            run_step(step, tmp_path, environment)
+        environment = environment_of(node.url)
+        run_sessions(PAGE, tmp_path, environment)
         automatic, by_hand = (printed_by(one, tmp_path, environment) for one in blocks(PAGE, "python"))
         assert sorted(automatic) == [f"visits {n}" for n in range(1, 7)]
         assert "".join(by_hand).count(",") == 6 - len(by_hand)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.console import blocks, run_step, steps_of
+from tests.docs.console import blocks, run_sessions
 from tests.e2e.node_process import ROOT, running_process
 
 PAGE = "push.md"
@@ -50,8 +50,7 @@ def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path: Path) -> N
         receiver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out)
         try:
             until(lambda: listens(port))
-            for step in (step for session in blocks(PAGE, "console") for step in steps_of(session)):
-                run_step(step, tmp_path, environment | {"PENSTOCK_URL": node.url})
+            run_sessions(PAGE, tmp_path, environment | {"PENSTOCK_URL": node.url})
             until(lambda: output.read_text().count("open") >= 1)
             forged = urllib.request.Request(f"http://127.0.0.1:{port}/", b"{}", {
                 "webhook-id": "x", "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,x",

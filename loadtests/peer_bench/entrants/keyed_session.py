@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
-from loadtests.bench.admin_client import AdminClient
 from loadtests.generators.bodies import Body
 from loadtests.generators.generators import Generators
 from loadtests.generators.http_wire import HttpProduce
 from loadtests.generators.wire import Wire, WireLoad
+from loadtests.host.admin_client import AdminClient
 from loadtests.peer_bench.entrants.session import IN_FLIGHT
 from loadtests.peer_bench.entrants.wire_session import WireSession
 from loadtests.peer_bench.works import KEYED, SEQUENCED

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from loadtests.bench.admin_client import AdminClient
 from loadtests.bench.cases import TOPIC_CONFIG
-from loadtests.bench.servers import Server
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE, NDJSON_TYPE, Body, json_body, ndjson_body, raw_body
 from loadtests.generators.generators import Generators
 from loadtests.generators.load import Load, Outcome
 from loadtests.generators.open_loop import Schedule
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.servers import Server
 from loadtests.peer_bench.entrants.keyed_session import keyed_session
 from loadtests.peer_bench.entrants.penstock_log import PenstockLog
 from loadtests.peer_bench.entrants.session import IN_FLIGHT, READERS, Counted, Session

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from loadtests.bench.admin_client import AdminClient
 from loadtests.generators.bodies import BATCH_TYPE, JSON_TYPE
+from loadtests.host.admin_client import AdminClient
 from loadtests.peer_bench.entrants.session import FETCH_BYTES
 from loadtests.peers.kafka_codec import batches_in
 

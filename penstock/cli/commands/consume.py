@@ -1,6 +1,6 @@
 """`penstock consume`: prints the records of a topic, or of a group's topics, on standard output.
 
-This file parses the options; penstock/cli/printing.py prints.
+This file parses the options; penstock/cli/records/printing.py prints.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 
 from penstock.cli.completing import topics
 from penstock.cli.node import Node, node_options
-from penstock.cli.record_format import parse_template
+from penstock.cli.records.record_format import parse_template
 
 FORMS = ("ndjson-records", "values", "lines", "raw")
 
@@ -99,7 +99,7 @@ def consume(
     except (re.error, ValueError) as error:
         name = "--grep" if isinstance(error, re.error) else "--output"
         raise click.BadParameter(str(error), param_hint=f"'{name}'") from error
-    from penstock.cli.printing import (
+    from penstock.cli.records.printing import (
         ConsumeArguments,
         print_group,
         print_records,

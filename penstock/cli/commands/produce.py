@@ -1,7 +1,7 @@
 """`penstock produce`: sends files or standard input to a topic.
 
 NDJSON goes to the node unparsed, in bodies of whole lines. One request is in flight at a time, so each partition keeps
-the order of the input. This file parses the options; penstock/cli/sending.py sends.
+the order of the input. This file parses the options; penstock/cli/records/sending.py sends.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def produce(
     pointer = _pointer_of(form, key_pointer, key_field, key)
     import asyncio
 
-    from penstock.cli.sending import Target, send_all  # loads aiohttp, so only after the arguments are checked
+    from penstock.cli.records.sending import Target, send_all  # loads aiohttp, so only after the arguments are checked
 
     target = Target(topic, form, partition, key, pointer, acks, batch_bytes)
     sent = asyncio.run(send_all(node, target, files or ("-",)))

@@ -5,9 +5,9 @@ import pytest
 from rich.console import Console
 
 from loadtests.bench.figures import Round, open_row, row_of
-from loadtests.bench.machine import Machine
 from loadtests.bench.report import Report, print_report, to_json, to_markdown
 from loadtests.generators.load import Outcome
+from loadtests.host.machine import Machine
 
 MACHINE = Machine(2, "a processor", 8 << 30, "6.1", "3.11", "2.8.7", "ext4", 0.05, 0.07, 1.5)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.bench.pinning import Cores, assign, describe, pinned
+from loadtests.host.pinning import Cores, assign, describe, pinned
 
 
 def test_each_server_process_and_the_generator_have_a_core() -> None:

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from loadtests.bench.admin_client import AdminClient
-from loadtests.bench.servers import penstock
 from loadtests.generators.bodies import BATCH_TYPE, batch_body, json_values
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.servers import penstock
 from loadtests.locust.http2_client import ConnectionEnded, Http2Client
 
 RAW = {"Content-Type": "application/octet-stream"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.bench.admin_client import AdminClient
-from loadtests.bench.servers import penstock
+from loadtests.host.admin_client import AdminClient
+from loadtests.host.servers import penstock
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 

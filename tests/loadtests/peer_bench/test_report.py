@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from loadtests.bench.machine import Machine
+from loadtests.host.machine import Machine
 from loadtests.peer_bench.figures import Round, Row, ratio_of, rows_of
 from loadtests.peer_bench.report import (
     PAGE_BEGIN,

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from penstock.cli.failures import ExitCode
-from penstock.cli.printing import _print_lines
+from penstock.cli.records.printing import _print_lines
 from penstock.sync import Client
 from tests.penstock.cli.conftest import Run
 from tests.penstock.cli.test_failures import penstock

@@ -139,7 +139,7 @@ def test_acks_0_counts_what_was_taken(on_node: Run, topic: str, lines_file: Path
 def test_a_line_beyond_any_record_is_refused_before_it_fills_the_memory(
     on_node: Run, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.cli.sending._LINE_BYTES_MAX", 10_000)
+    monkeypatch.setattr("penstock.cli.records.sending._LINE_BYTES_MAX", 10_000)
     path = tmp_path / "long"
     path.write_bytes(b'"' + b"x" * 30_000 + b'"\n')
     for form in ("ndjson", "raw"):

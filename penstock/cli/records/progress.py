@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from penstock.cli.output import format_bytes, format_count
-from penstock.cli.reading import STDIN
+from penstock.cli.records.reading import STDIN
 
 
 class Progress(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.bench.proc import PROC, process_tree
+from loadtests.host.proc import PROC, process_tree
 
 SERVING = (b"node.processes.shard_process",)
 

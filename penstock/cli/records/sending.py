@@ -1,7 +1,7 @@
 """Sends inputs to a topic, one body at a time; the driver of `penstock produce`.
 
 Every body has its own Idempotency-Key, so a retry after a lost answer stores nothing twice. Reading continues while a
-body is in flight (penstock/cli/reading.py); penstock/cli/line_splitter.py decides where bodies end.
+body is in flight (penstock/cli/records/reading.py); penstock/cli/records/line_splitter.py decides where bodies end.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import orjson
 
 from penstock.aio import Client
 from penstock.cli.failures import ExitCode, Failure, describe_error
-from penstock.cli.line_splitter import LineSplitter, LineTooLong
 from penstock.cli.node import Node
 from penstock.cli.output import format_count, print_note
-from penstock.cli.progress import Progress, progress_of
-from penstock.cli.reading import STDIN, InputReader
+from penstock.cli.records.line_splitter import LineSplitter, LineTooLong
+from penstock.cli.records.progress import Progress, progress_of
+from penstock.cli.records.reading import STDIN, InputReader
 from penstock.errors import ClientError, ProblemError
 from penstock.options import Acks, ClientOptions
 from penstock.transport import api

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.line_splitter import LineSplitter, LineTooLong
+from penstock.cli.records.line_splitter import LineSplitter, LineTooLong
 
 
 def cut(pieces: list[bytes], body_bytes: int, line_bytes_max: int = 1_000_000) -> list[bytes]:

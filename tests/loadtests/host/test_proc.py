@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from loadtests.bench import proc
+from loadtests.host import proc
 
 
 def test_fields_are_counted_behind_a_command_that_looks_like_fields():

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from loadtests.bench.machine import file_system_of, inspect_machine
+from loadtests.host.machine import file_system_of, inspect_machine
 
 MOUNTS = """\
 22 1 253:0 / / rw,relatime - ext4 /dev/vda rw

@@ -1,4 +1,4 @@
-from loadtests.bench import folded
+from loadtests.host import folded
 
 TEXT = """\
 run (libc.so.6);serve (cli/serve.py:49);poll (loop.c:12);epoll_pwait (libc.so.6) 50

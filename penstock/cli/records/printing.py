@@ -20,7 +20,7 @@ import click
 from penstock.aio import Client
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.node import Node
-from penstock.cli.record_format import Shown
+from penstock.cli.records.record_format import Shown
 from penstock.consumer.fetcher import Fetched, Fetcher, FetchView
 from penstock.consumer.group_consumer import GroupConsumer
 from penstock.consumer.group_member import GroupTerms
