@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from penstock.cli.commands.tier import STORE_COMMANDS, store_command
 from penstock.cli.main import COMMANDS as NAMES
 from penstock.cli.main import penstock
 from tests.docs.console import PAGES, blocks, run_step, steps_of
@@ -33,6 +34,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 COMMANDS = dict(commands())
+OF_THE_SERVER = {f"tier {name}" for name in STORE_COMMANDS}
 
 
 def sections() -> dict[str, str]:
@@ -48,7 +50,7 @@ def documented_options(text: str) -> set[str]:
 
 def test_every_command_has_its_section_and_no_other_has() -> None:
     titled = {title.removeprefix("penstock ") for title in sections() if title.startswith("penstock ")}
-    assert titled == set(COMMANDS)
+    assert titled == set(COMMANDS) | OF_THE_SERVER
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - ELSEWHERE))
@@ -57,6 +59,15 @@ def test_every_option_is_documented_and_no_other_is(name: str) -> None:
     mine = documented_options(sections()[f"penstock {name}"])
     shared = SHARED if options >= SHARED else set()
     assert mine == options - shared
+
+
+@pytest.mark.parametrize("name", sorted(STORE_COMMANDS))
+def test_commands_of_the_installed_server_are_documented(name: str) -> None:
+    command = store_command(name)
+    options = {one for option in command.params if isinstance(option, click.Option) for one in option.opts}
+    assert documented_options(sections()[f"penstock tier {name}"]) == options
+    assert [one.name for one in command.params if isinstance(one, click.Option) and not one.help] == []
+    assert (command.help or "").split("\n\n")[0].replace("\n", " ") == STORE_COMMANDS[name]
 
 
 def test_shared_options_have_their_own_section() -> None:

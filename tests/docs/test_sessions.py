@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,15 @@ from tests.e2e.node_process import running_process
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("page", "steps_min"), [("single-writer.md", 10), ("retention.md", 6), ("compaction.md", 5)])
+@pytest.mark.parametrize(
+    ("page", "steps_min"), [("single-writer.md", 10), ("retention.md", 6), ("compaction.md", 5), ("tiering.md", 12)]
+)
 def test_the_sessions_print_what_the_page_shows(page: str, steps_min: int, tmp_path: Path) -> None:
     steps = [step for session in blocks(page, "console") for step in steps_of(session)]
     assert len(steps) >= steps_min
+    paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    store = (tmp_path / "node" / "data" / "store").as_uri()
     with running_process(tmp_path / "node") as node:
+        environment = {**os.environ, "PENSTOCK_URL": node.url, "PENSTOCK_STORE": store, "PATH": paths}
         for step in steps:
-            run_step(step, tmp_path, {**os.environ, "PENSTOCK_URL": node.url})
+            run_step(step, tmp_path, environment)

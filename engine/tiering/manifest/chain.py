@@ -163,7 +163,7 @@ def _create(store: ObjectStore, key: str, data: bytes) -> None:
 
 
 def _newest_generation(store: ObjectStore, prefix: str) -> int | None:
-    hint = _hinted_generation(store, prefix)
+    hint = hinted_generation(store, prefix)
     for start_after in dict.fromkeys([before_generation(prefix, hint), ""]):
         found = [generation_of(prefix, one.key) for one in store.list(store_manifest_prefix(prefix), start_after)]
         generations = [generation for generation in found if generation is not None]
@@ -172,7 +172,8 @@ def _newest_generation(store: ObjectStore, prefix: str) -> int | None:
     return None
 
 
-def _hinted_generation(store: ObjectStore, prefix: str) -> int:
+def hinted_generation(store: ObjectStore, prefix: str) -> int:
+    """Return the generation that the hint names; 0 if there is no usable hint."""
     try:
         found = orjson.loads(store.get(latest_key(prefix)))
     except (NoSuchObject, orjson.JSONDecodeError):

@@ -182,7 +182,7 @@ def fold(manifest: Manifest, sub: SubManifest, key: str, crc32c: int) -> Manifes
     assert sub == oldest_run(manifest)
     folded = replace(
         manifest,
-        folded=(*manifest.folded, _reference(sub, key, crc32c)),
+        folded=(*manifest.folded, reference_to(sub, key, crc32c)),
         entries=manifest.entries[len(sub.entries) :],
     )
     assert (problem := problem_of(folded)) is None, problem
@@ -252,7 +252,8 @@ def _problem_of_epochs(entry: ManifestEntry) -> str | None:
     return None if is_sound else f"leader epochs {epochs} of {entry.base_offset}..{entry.end_offset} cannot be"
 
 
-def _reference(sub: SubManifest, key: str, crc32c: int) -> SubManifestRef:
+def reference_to(sub: SubManifest, key: str, crc32c: int) -> SubManifestRef:
+    """Return the reference of a root to a stored sub-manifest."""
     entries = sub.entries
     return SubManifestRef(
         base_offset=entries[0].base_offset,

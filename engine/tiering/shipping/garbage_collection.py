@@ -40,10 +40,12 @@ def expired_roots(prefix: str, listed: Iterable[ObjectInfo], now_ms: int, grace_
         older = found.key
 
 
-def remove_expired_roots(store: ObjectStore, prefix: str, now_ms: int, limit: int = 1000) -> int:
+def remove_expired_roots(
+    store: ObjectStore, prefix: str, now_ms: int, limit: int = 1000, grace_ms: int = GRACE_MS
+) -> int:
     """Delete expired roots, at most `limit`; returns how many."""
     listed = store.list(store_manifest_prefix(prefix))
-    expired = [key for key, _ in zip(expired_roots(prefix, listed, now_ms), range(limit), strict=False)]
+    expired = [key for key, _ in zip(expired_roots(prefix, listed, now_ms, grace_ms), range(limit), strict=False)]
     for key in expired:
         store.delete(key)
     return len(expired)

@@ -7,7 +7,9 @@ only copy. Blocking; bounded memory for a segment of any size.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from crc32c import crc32c
 
@@ -18,6 +20,8 @@ from engine.tiering.manifest.aux_object import INDEX_INTERVAL_BYTES, AuxObject, 
 from engine.tiering.shipping.plan import Upload
 
 _WINDOW_BYTES = 4 << 20
+
+Pread = Callable[[int, int], bytes]  # length, position -> bytes, fewer only at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,20 @@ def scan_upload(disk: Disk, upload: Upload, *, with_crc32: bool) -> Scan:
 
     Raises Corrupt if the file does not match the log, OSError if it cannot be read.
     """
-    segment = upload.segment
-    scanner = _Scanner(upload, segment.base_offset, crc32=0 if with_crc32 else None)
-    handle = disk.open(segment.path)
+    handle = disk.open(upload.segment.path)
     try:
-        position = 0
-        while position < segment.size_bytes:
-            position += scanner.take(_window(disk, handle, position, segment.size_bytes, segment.path), position)
+        return scan_bytes(partial(disk.pread, handle), upload, with_crc32=with_crc32)
     finally:
         disk.close(handle)
+
+
+def scan_bytes(pread: Pread, upload: Upload, *, with_crc32: bool) -> Scan:
+    """Scan the bytes of a segment wherever they are. Raises Corrupt, and the errors of `pread`."""
+    segment = upload.segment
+    scanner = _Scanner(upload, segment.base_offset, crc32=0 if with_crc32 else None)
+    position = 0
+    while position < segment.size_bytes:
+        position += scanner.take(_window(pread, position, segment.size_bytes, segment.path), position)
     return scanner.finish()
 
 
@@ -148,12 +157,12 @@ class _Scanner:
         return Corrupt(f"segment {self.upload.segment.path}: {what}", hint="restore it from a replica")
 
 
-def _window(disk: Disk, handle: int, position: int, size_bytes: int, path: str) -> bytes:
+def _window(pread: Pread, position: int, size_bytes: int, path: str) -> bytes:
     """Returns bytes that begin with a batch and hold all of it."""
-    window = disk.pread(handle, min(_WINDOW_BYTES, size_bytes - position), position)
+    window = pread(min(_WINDOW_BYTES, size_bytes - position), position)
     if len(window) < HEADER_BYTES:
         raise Corrupt(f"segment {path}: {len(window)} bytes at byte {position} are not a batch")
     batch_bytes = read_header(window).size_bytes
     if batch_bytes > _WINDOW_BYTES and batch_bytes <= size_bytes - position:
-        window = disk.pread(handle, batch_bytes, position)
+        window = pread(batch_bytes, position)
     return window

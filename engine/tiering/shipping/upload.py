@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from engine.format.paths import store_segment_key
 from engine.runtime.disk import Disk
-from engine.tiering.manifest.aux_object import encode_aux
+from engine.tiering.manifest.aux_object import AuxObject, encode_aux
 from engine.tiering.manifest.keys import aux_key_of
 from engine.tiering.manifest.manifest import ManifestEntry
 from engine.tiering.shipping.plan import Upload
@@ -30,7 +30,7 @@ def upload_segment(
     """
     scan = scan_upload(disk, upload, with_crc32=store.checks_uploads)
     key = store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id())
-    entry = _entry(scan, key, upload.segment.arrived_ms)
+    entry = entry_of(scan.aux, key, upload.segment.arrived_ms)
     with suppress(ObjectExists):  # the name is ours alone: an answer was lost
         store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
     _put_verified(store, upload.segment.path, scan, entry.key)
@@ -64,8 +64,8 @@ def _has_arrived(store: ObjectStore, scan: Scan, key: str) -> bool:
     return seen == scan.aux.crc32c
 
 
-def _entry(scan: Scan, key: str, arrived_ms: int | None) -> ManifestEntry:
-    aux = scan.aux
+def entry_of(aux: AuxObject, key: str, arrived_ms: int | None = None) -> ManifestEntry:
+    """Return the entry of a segment object with these facts."""
     return ManifestEntry(
         base_offset=aux.base_offset,
         end_offset=aux.end_offset,

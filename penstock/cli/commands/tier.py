@@ -1,4 +1,7 @@
-"""`penstock tier`: shows how much of a topic is in the object store."""
+"""`penstock tier`: shows how much of a topic is in the object store.
+
+The commands that read the store itself come from the distribution `penstock-server` (penstock/cli/server_commands.py).
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,66 @@ from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
+# The commands of the server, with the first sentence of their help.
+STORE_COMMANDS = {
+    "verify": "Check that the store has every object that manifests name, and that their facts agree.",
+    "repair": "Repair what can be repaired for certain; show the steps first.",
+}
 
-@click.group(cls=AliasGroup)
+
+class TierGroup(AliasGroup):
+    """Imports a command of the server when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *STORE_COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command. Raises Failure if it needs the server and that is not installed."""
+        return store_command(cmd_name) if cmd_name in STORE_COMMANDS else super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl([*own, *STORE_COMMANDS.items()])
+
+
+def store_command(name: str) -> click.Command:
+    """Import a command of the server. Raises Failure."""
+    from penstock.cli.server_commands import load_server_command
+
+    group = load_server_command("tier")
+    assert isinstance(group, click.Group)
+    return group.commands[name]
+
+
+@click.group(cls=TierGroup)
 @shared_options
 def tier(**_: object) -> None:
-    """Show the contents of the object store."""
+    """Show, verify and repair the contents of the object store."""
 
 
 @tier.command()
 @click.argument("topic", required=False, shell_complete=topics)
+@click.option("--store", metavar="URL", help="Read this store instead of asking a node. A node is asked with --url.")
+@click.option("--cluster", metavar="ID", help="Only this cluster of the store.")
 @node_options
-def status(topic: str | None, node: Node, as_json: bool) -> None:
-    """Show what is sealed, stored and waiting: per topic, or per partition of one TOPIC."""
+@click.pass_context
+def status(
+    ctx: click.Context, topic: str | None, store: str | None, cluster: str | None, node: Node, as_json: bool
+) -> None:
+    """Show what is sealed, stored and waiting: per topic, or per partition of one TOPIC.
+
+    With --store it reads the store and needs no node.
+
+    \f
+    Raises click.UsageError.
+    """
+    if store is not None:
+        command = store_command("status")
+        ctx.invoke(command, topic=topic, store_url=command.params[1].type_cast_value(ctx, store), cluster=cluster)
+        return
+    if cluster is not None:
+        raise click.UsageError("--cluster needs --store", ctx)
     client = node.once()
     if topic is not None:
         document = client.tier_status(topic)

@@ -50,6 +50,18 @@ def progress_of(inputs: Sequence[str]) -> Iterator[Progress]:
         yield Progress(advance)
 
 
+@contextmanager
+def status_line() -> Iterator[Callable[[str], None]]:
+    """Yield a function that replaces the text of a line on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as line:
+        yield line.update
+
+
 def _show_nothing(size_bytes: int, records: int) -> None:
     return
 

@@ -1,0 +1,1 @@
+"""Examines and repairs the objects of a store without a node."""

@@ -1,0 +1,104 @@
+"""Finds the clusters, topics and partitions of a store, and sorts the objects of a partition by what they are.
+
+Goes by the names of objects and reads none of them. An object whose name tiering does not give is foreign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from engine.format.paths import AUX, LOG, is_stored_topic_name, is_topic_id, store_partition_prefix
+from engine.tiering.manifest.keys import base_offset_of, generation_of, is_own, latest_key
+from engine.tiering.store.store import ObjectInfo, ObjectStore
+
+_PLACE = re.compile(r"([^/]+)/(0|[1-9]\d*)/")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPartition:
+    """A partition with objects in the store."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def prefix(self) -> str:
+        return store_partition_prefix(self.cluster_id, self.topic, self.topic_id, self.partition)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects of a partition by key. `roots` are in the order of their generations."""
+
+    roots: Mapping[int, ObjectInfo]
+    hint: ObjectInfo | None
+    segments: Mapping[str, ObjectInfo]
+    aux: Mapping[str, ObjectInfo]
+    sub_manifests: Mapping[str, ObjectInfo]
+    foreign: tuple[ObjectInfo, ...]
+
+
+def clusters_of(store: ObjectStore) -> list[str]:
+    """Return the ids of the clusters with topics in the store."""
+    names = [one for one in _names(store, "") if not one.startswith(("_", "."))]
+    return [one for one in names if topics_of(store, one)]
+
+
+def topics_of(store: ObjectStore, cluster_id: str) -> list[str]:
+    """Return the names of the topics of a cluster that have objects, whether or not they are partitions."""
+    return [one for one in _names(store, f"{cluster_id}/") if is_stored_topic_name(one)]
+
+
+def partitions_of(
+    store: ObjectStore, cluster_id: str, topic: str
+) -> Iterator[tuple[StoredPartition | None, list[ObjectInfo]]]:
+    """Yield each partition of a topic with its objects; None for objects that belong to no partition.
+
+    A topic that was deleted and created again has partitions of several ids.
+    """
+    prefix = f"{cluster_id}/{topic}/"
+
+    def place(found: ObjectInfo) -> tuple[str, int] | None:
+        match = _PLACE.match(found.key.removeprefix(prefix))
+        return (match[1], int(match[2])) if match and is_topic_id(match[1]) else None
+
+    for where, objects in groupby(store.list(prefix), place):
+        yield None if where is None else StoredPartition(cluster_id, topic, *where), list(objects)
+
+
+def listing_of(prefix: str, objects: Iterable[ObjectInfo]) -> Listing:
+    """Sort the objects below a partition's prefix."""
+    roots: dict[int, ObjectInfo] = {}
+    segments: dict[str, ObjectInfo] = {}
+    aux: dict[str, ObjectInfo] = {}
+    sub_manifests: dict[str, ObjectInfo] = {}
+    hint: ObjectInfo | None = None
+    foreign: list[ObjectInfo] = []
+    for found in objects:
+        generation = generation_of(prefix, found.key)
+        if generation is not None:
+            roots[generation] = found
+        elif found.key == latest_key(prefix):
+            hint = found
+        elif base_offset_of(prefix, found.key) is None or not is_own(prefix, found.key):
+            foreign.append(found)
+        elif found.key.endswith(LOG):
+            segments[found.key] = found
+        elif found.key.endswith(AUX):
+            aux[found.key] = found
+        else:
+            sub_manifests[found.key] = found
+    return Listing(dict(sorted(roots.items())), hint, segments, aux, sub_manifests, tuple(foreign))
+
+
+def _names(store: ObjectStore, prefix: str) -> list[str]:
+    return [one.removeprefix(prefix).rstrip("/") for one in store.list_prefixes(prefix)]

@@ -1,0 +1,1 @@
+"""`penstock tier` for a store: status, verify, repair and restore, without a node."""
