@@ -36,6 +36,7 @@ OUTPUT = ROOT / "chaos-output"
 @click.option("--session-timeout-ms", default=SESSION_TIMEOUT_MS, show_default=True, help="The nodes' setting.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the first run; each later run adds 1.")
 @click.option("--one-cluster", "is_one_cluster", is_flag=True, help="For all faults, to save the starts.")
+@click.option("--no-groups", "has_no_groups", is_flag=True, help="Without members and callers of groups.")
 @click.option("--record", "is_recorded", is_flag=True, help="Write docs/internals/reliability.json and .md.")
 @click.option("--source", type=click.Path(path_type=Path), default=ROOT, help="Source of the nodes.  [default: this]")
 @click.option("--output", type=click.Path(path_type=Path), default=OUTPUT, help="Histories and logs of bad runs.")
@@ -46,6 +47,7 @@ def main(
     session_timeout_ms: int,
     seed: int,
     is_one_cluster: bool,
+    has_no_groups: bool,
     is_recorded: bool,
     source: Path,
     output: Path,
@@ -68,7 +70,8 @@ def main(
         ) as cluster:
             for fault, number in product(together, range(seed, seed + runs)):
                 kept = output / f"{fault.name}-{number}"
-                verdict = asyncio.run(run(cluster, fault, number, seconds_each, commit(source), kept))
+                one_run = run(cluster, fault, number, seconds_each, commit(source), kept, has_groups=not has_no_groups)
+                verdict = asyncio.run(one_run)
                 _print_verdict(verdict, kept)
                 verdicts.append(verdict)
                 if is_recorded:

@@ -22,11 +22,16 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Scene:
+    """`groups`: their coordinators are victims as often as the leaders of the topic."""
+
     cluster: Cluster
     topic: str
     draw: random.Random
+    groups: tuple[str, ...] = ()
 
     async def leader(self) -> NodeHost:
+        if self.groups and self.draw.random() < 0.5:
+            return await self.cluster.coordinator(self.draw.choice(self.groups))
         return await self.cluster.leader(self.topic, self.draw.randrange(PARTITIONS))
 
     def others(self, node: NodeHost) -> list[str]:

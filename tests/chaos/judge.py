@@ -15,6 +15,7 @@ from math import isnan
 from typing import Any
 
 from tests.chaos.clients.streams import Streamed
+from tests.chaos.groups.judge import Figures
 from tests.simulation.judges.checkers import FinalLog, Guarantee, check_all
 from tests.simulation.judges.history import History, Produced
 
@@ -45,6 +46,7 @@ class Verdict:
     old_reads: int = 0
     oldest_read_s: float = 0.0
     pauses_s: list[float] = field(default_factory=list)
+    groups: Figures | None = None
     findings: list[str] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from tests.chaos.faults import FAULTS
+from tests.chaos.groups.judge import Figures
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.hosts import ROOT
 
@@ -36,6 +37,10 @@ HEADS = (
     "events streamed",
     "old reads",
     "oldest",
+    "delivered to members",
+    "again",
+    "acquired by callers",
+    "again",
 )
 
 
@@ -46,7 +51,7 @@ def line(verdict: Verdict) -> str:
         f"{verdict.duplicates} duplicates, {verdict.others} other findings, {pauses}, "
         f"{verdict.client_errors} client errors; acks=1: {verdict.acknowledged_acks_1}, {verdict.lost_acks_1} lost; "
         f"{verdict.streamed} events streamed; {verdict.old_reads} of {verdict.reads} reads old, by "
-        f"{verdict.oldest_read_s:.1f} s at most"
+        f"{verdict.oldest_read_s:.1f} s at most" + (f"; {verdict.groups}" if verdict.groups else "")
     )
 
 
@@ -96,6 +101,7 @@ def _row(what: str, runs: list[Verdict]) -> tuple[str, ...]:
         f"{sum(run.acknowledged_acks_1 for run in runs):,}",
         str(sum(run.lost_acks_1 for run in runs)),
         *_reads(runs),
+        *_groups(runs),
     )
 
 
@@ -108,6 +114,18 @@ def _reads(runs: list[Verdict]) -> tuple[str, str, str]:
         f"{sum(run.old_reads for run in runs):,} of {sum(run.reads for run in runs):,}",
         f"{max(run.oldest_read_s for run in runs):.1f} s",
     )
+
+
+def _groups(runs: list[Verdict]) -> tuple[str, ...]:
+    """Return what groups got; old records have none."""
+    found = [run.groups for run in runs if run.groups is not None]
+    sums = [
+        sum(one.delivered for one in found),
+        sum(one.repeated for one in found),
+        sum(one.acquired for one in found),
+        sum(one.acquired_again for one in found),
+    ]
+    return tuple(f"{one:,}" if found else "" for one in sums)
 
 
 def load_recorded(path: Path = RECORDED) -> dict[str, Any]:
@@ -123,13 +141,18 @@ def record(verdict: Verdict, path: Path = RECORDED) -> None:
 
 
 def generated(recorded: dict[str, Any]) -> str:
-    verdicts = [Verdict(**one) for one in recorded["verdicts"]]
+    verdicts = [_verdict(one) for one in recorded["verdicts"]]
     if not verdicts:
         return f"{BEGIN}\nNo runs are recorded.\n{END}"
     seconds = sorted({round(one.seconds) for one in verdicts})
     commits = list(dict.fromkeys(one.commit for one in verdicts))
     facts = f"Runs of {' and '.join(map(str, seconds))} s on {recorded['machine']}; commits {', '.join(commits)}."
     return f"{BEGIN}\n{facts}\n\n{table(verdicts)}\n{END}"
+
+
+def _verdict(recorded: dict[str, Any]) -> Verdict:
+    groups = recorded.get("groups")
+    return Verdict(**{**recorded, "groups": Figures(**groups) if groups else None})
 
 
 def with_generated(page: str, recorded: dict[str, Any]) -> str:

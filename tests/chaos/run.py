@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 import orjson
 
+from engine.format.paths import GROUPS_TOPIC
 from tests.chaos.clients.final import Unreadable, judge_what_is_left
 from tests.chaos.clients.load import Load
 from tests.chaos.clients.node_client import now
 from tests.chaos.clients.streams import Streams
 from tests.chaos.faults import HOUR_MS, Fault, Scene
+from tests.chaos.groups.history import GroupHistory
+from tests.chaos.groups.load import GroupLoad
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.cluster import PARTITIONS, Cluster, NotHealthy, copy_logs
 from tests.simulation.judges.history import History
@@ -24,25 +28,40 @@ CALM_S = (2.0, 4.0)  # between two injections
 AFTER_S = 3.0  # the load continues after the last fault
 
 
-async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit: str, kept: Path) -> Verdict:
+async def run(
+    cluster: Cluster, fault: Fault, seed: int, seconds: float, commit: str, kept: Path, *, has_groups: bool = True
+) -> Verdict:
     """Do one run. `kept`: directory for history and logs if there are findings."""
     topic = f"{fault.name}-{seed}"
     verdict = Verdict(fault.name, seed, seconds, commit)
     load = Load(topic, PARTITIONS, cluster.urls)
     streams = Streams(topic, PARTITIONS, cluster.urls, load.history, load.codes)
+    groups = GroupLoad(cluster, topic, load.codes) if has_groups else None
+    scene = Scene(cluster, topic, random.Random(f"{fault.name} {seed}"), groups.groups if groups else ())
     cluster.injections.clear()
     await cluster.create(topic)
     try:
         await cluster.wait_until_healthy(topic)
-        async with streams.running():
+        if groups is not None:
+            await groups.begin()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(streams.running())
+            if groups is not None:
+                await stack.enter_async_context(groups.running())
             async with load.running():
                 await asyncio.sleep(WARM_S)
-                await _inject(Scene(cluster, topic, random.Random(f"{fault.name} {seed}")), fault, now() + seconds)
+                await _inject(scene, fault, now() + seconds, groups)
                 await cluster.mend()
                 await cluster.wait_until_healthy(topic)
                 await asyncio.sleep(AFTER_S)
             rows = await cluster.wait_until_healthy(topic, is_quiet=True)
-            await streams.catch_up({row["partition"]: row["high_watermark"] for row in rows})
+            ends = {row["partition"]: row["high_watermark"] for row in rows}
+            await streams.catch_up(ends)
+            if groups is not None:
+                verdict.findings += await groups.drain(ends)
+        if groups is not None:
+            found, verdict.groups = groups.judged(ends)
+            verdict.findings += found
         began = [at for at, _ in cluster.injections]
         await judge_what_is_left(verdict, cluster, topic, load.history, began, streams.streamed)
         if fault.has_clocks and load.skew_seen_ms < HOUR_MS:
@@ -53,26 +72,37 @@ async def run(cluster: Cluster, fault: Fault, seed: int, seconds: float, commit:
     verdict.codes = dict((load.codes + load.errors).most_common())
     if verdict.findings:
         copy_logs(cluster, kept)
-        keep(kept, load.history, verdict, cluster.injections)
+        keep(kept, load.history, verdict, cluster.injections, groups.history if groups else None)
     return verdict
 
 
-async def _inject(scene: Scene, fault: Fault, until: float) -> None:
+async def _inject(scene: Scene, fault: Fault, until: float, groups: GroupLoad | None) -> None:
     """Inject at least once; wait for the end of the last injection."""
     while True:
+        began = now()
         await fault.inject(scene)
         await scene.cluster.wait_until_healthy(scene.topic)
+        if groups is not None:
+            await scene.cluster.wait_until_healthy(GROUPS_TOPIC)
+            groups.disturbed(began, now())
         if now() >= until:
             return
         await scene.hold(*CALM_S)
 
 
-def keep(target: Path, history: History, verdict: Verdict, injections: Sequence[tuple[float, str]]) -> None:
+def keep(
+    target: Path,
+    history: History,
+    verdict: Verdict,
+    injections: Sequence[tuple[float, str]],
+    groups: GroupHistory | None = None,
+) -> None:
     events = [(one.invoked_at, "produced", asdict(one)) for one in history.produced]
     events += [(one.at, "polled", asdict(one)) for one in history.polled]
     events += [(one.asked_at, "latest", asdict(one)) for one in history.latest]
     events += [(one.asked_at, "refused", asdict(one)) for one in history.refused]
     events += [(at, "injected", {"what": what}) for at, what in injections]
+    events += [] if groups is None else groups.events()
     events.sort(key=lambda event: event[0])
     (target / "history.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
     (target / "findings.txt").write_text("\n".join(verdict.findings) + "\n")

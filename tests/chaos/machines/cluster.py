@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
+from zlib import crc32
 
+from engine.format.paths import GROUPS_TOPIC
 from tests.chaos.clients.node_client import NodeClient, now, open_session
 from tests.chaos.machines.disks import make_small_disk
 from tests.chaos.machines.hosts import ROOT, NodeHost, ZookeeperHost
@@ -86,6 +88,12 @@ class HttpCluster(Generic[AnyNode]):
                     return self.nodes[row["leader"]]
             await asyncio.sleep(0.1)
         raise NotHealthy(f"{topic}/{partition} has no leader")
+
+    async def coordinator(self, group: str) -> AnyNode:
+        """Return the leader of the group's partition of the groups topic."""
+        while not (rows := await self.rows(GROUPS_TOPIC)):
+            await asyncio.sleep(0.1)
+        return await self.leader(GROUPS_TOPIC, crc32(group.encode()) % len(rows))
 
     async def wait_until_healthy(self, topic: str, *, is_quiet: bool = False) -> list[dict[str, Any]]:
         """Wait until all nodes report all replicas in sync. When no producer runs, all records must be committed.
@@ -182,6 +190,7 @@ def running_cluster(
             "coordination": zookeeper.url,
             "shards": 1,
             "session-timeout-ms": session_timeout_ms,
+            "default-replication-factor": len(NODES),  # of the topic of the groups
             "store": (directory / "store").as_uri(),
         }
         nodes = {n: NodeHost(n, network, directory / f"n{n}", states, source) for n in NODES}

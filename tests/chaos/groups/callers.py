@@ -1,0 +1,80 @@
+"""Callers of a share group, that accept, release, hang beyond their locks and die with records."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import orjson
+
+from tests.chaos.clients.node_client import NodeClient, now
+from tests.chaos.groups.history import Acquisition, GroupHistory, Outcome, Record
+
+LOCK_S = 1.5
+RETRY_S = 0.1
+TRIES_MAX = 20  # of an outcome: longer than the lock and a failover
+JSON = {"Content-Type": "application/json"}
+
+
+class Caller:
+    def __init__(self, group: str, topic: str, number: int, client: NodeClient, codes: Counter[str]) -> None:
+        self._path, self._topic, self._client, self._codes = f"/v1/groups/{group}", topic, client, codes
+        self._name = f"caller-{number}"
+        self._random = random.Random(f"{group} {number}")
+
+    async def run(self, history: GroupHistory, stopping: asyncio.Event, calm: asyncio.Event) -> None:
+        """Works until `stopping`. From `calm` on it accepts all that it gets."""
+        while not stopping.is_set():
+            lock, found = await self._acquire(history)
+            if not found.records:
+                continue
+            weights = (1, 0, 0, 0) if calm.is_set() else (100, 10, 1, 3)
+            work = self._random.choices(("accept", "release", "hang", "die"), weights)[0]
+            await asyncio.sleep(0.05 * self._random.random())
+            if work == "die":
+                found.held_until = now()
+                continue
+            if work == "hang":
+                await asyncio.sleep(1.2 * LOCK_S)
+            await self._end(lock, found, history, is_accept=work != "release")
+
+    async def _acquire(self, history: GroupHistory) -> tuple[str, Acquisition]:
+        body = {"topics": [self._topic], "max_records": self._random.choice((1, 5, 30)), "wait_ms": 300}
+        body |= {"lock_ms": int(LOCK_S * 1000), "member_id": self._name}
+        found = Acquisition(self._name, now(), LOCK_S)
+        answer = await self._client.request("POST", f"{self._path}/acquire", orjson.dumps(body), JSON)
+        if answer.status == 200:
+            found.records = frozenset((one["partition"], one["offset"]) for one in answer.json["records"])
+            found.answered_at = now()
+            if found.records:
+                history.acquisitions.append(found)
+            return answer.json["lock"] or "", found
+        self._codes[f"acquire: {answer.status} {answer.code}"] += 1
+        self._client.next_node()
+        await asyncio.sleep(RETRY_S)
+        return "", found
+
+    async def _end(self, lock: str, found: Acquisition, history: GroupHistory, *, is_accept: bool) -> None:
+        """Sends the outcome until it is answered."""
+        records = [{"topic": self._topic, "partition": number, "offset": at} for number, at in sorted(found.records)]
+        body = orjson.dumps({"lock": lock, "outcome": "accept" if is_accept else "release", "records": records})
+        found.held_until = now()
+        for _ in range(TRIES_MAX):
+            one = Outcome(found, is_accept, now())
+            history.outcomes.append(one)
+            answer = await self._client.request("POST", f"{self._path}/acknowledge", body, JSON)
+            if answer.status in (200, 207) or answer.code == "lock_expired":
+                refused = answer.json["refused"]
+                one.answered_at, one.settled = now(), found.records - _records(refused)
+                one.ended = _records([part for part in refused if part["code"] == "already_acknowledged"])
+                return
+            self._codes[f"acknowledge: {answer.status} {answer.code}"] += 1
+            self._client.next_node()
+            await asyncio.sleep(RETRY_S)
+
+
+def _records(parts: list[dict[str, Any]]) -> frozenset[Record]:
+    ranges = ((part["partition"], range(part["offset"], part["last_offset"] + 1)) for part in parts)
+    return frozenset((partition, offset) for partition, offsets in ranges for offset in offsets)
