@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long
+.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long workers
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ chaos-short: $(VENV)/.all ## Three of these faults, 20 s each, and clusters with
 
 exactly-once-long: $(VENV)/.all ## Each recipe (at most, at least, exactly once) under KILLS (200) kills of workers, shards and the node; judged
 	@$(BIN)/python -m tests.exactly_once --kills $(or $(KILLS),200) $(ARGS)
+
+workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share a topic while they come, go, hang and die: SECONDS (60); judged
+	@$(BIN)/python -m tests.workers --seconds $(or $(SECONDS),60) $(ARGS)
 
 upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag) under load, replaced one by one by these; judged
 	@$(BIN)/python -m tests.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.sync import Client
-from tests.docs.console import blocks, environment_of, printed_by, run_sessions
+from tests.docs.console import PAGES, blocks, environment_of, printed_by, run_sessions
 from tests.e2e.node_process import running_process
+from tests.workers.languages import WORKERS
 
 PAGE = "consumer-groups.md"
 
@@ -25,3 +26,9 @@ def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path
             for group in ("mail", "ledger"):
                 assert sum(one["offset"] for one in client.group_offsets(group)["offsets"]) == 6
                 assert client.describe_group(group)["members"] == []
+
+
+def test_the_page_has_the_workers_of_all_languages() -> None:
+    page = (PAGES / PAGE).read_text()
+    for source in (path for path in WORKERS.rglob("*") if path.suffix in (".py", ".mjs", ".go", ".java", ".rs")):
+        assert f"]({source.relative_to(PAGES)})" in page

@@ -15,6 +15,7 @@ from openapi import load_contract, operations
 from tests.docs.console import PAGES, blocks, run_step, steps_of
 from tests.e2e.node_process import running_process
 from tests.faults.examples import EXAMPLES, LANGUAGES
+from tests.workers.languages import WORKERS
 
 PAGE = (PAGES / "produce.md").read_text()
 TABLE = PAGE.partition("## What to do when")[2].partition("## ")[0]
@@ -63,7 +64,8 @@ def test_every_header_that_is_named_is_in_the_contract() -> None:
 def test_every_example_is_in_the_table_with_how_it_is_run() -> None:
     table = PAGE.partition("## Examples")[2]
     assert len(re.findall(r"^\| \[", table, re.MULTILINE)) == len(LANGUAGES)
-    sources = [path for path in EXAMPLES.rglob("*") if path.suffix in (".sh", ".mjs", ".go", ".java", ".rs")]
+    suffixes = (".sh", ".mjs", ".go", ".java", ".rs")
+    sources = [path for path in EXAMPLES.rglob("*") if path.suffix in suffixes and path not in WORKERS.rglob("*")]
     assert len(sources) == len(LANGUAGES)
     for source in sources:
         assert f"]({source.relative_to(PAGES)})" in table

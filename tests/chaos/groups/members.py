@@ -65,7 +65,7 @@ class Member:
         return await self._client.request("POST", path, orjson.dumps(body), JSON)
 
     async def _taken(self, poll: Poll, answer: Answer) -> None:
-        """1. A delivery. 2. A stale token: begin again without one. 3. Else send the same again, to another node."""
+        """1. A delivery. 2. A stale token: begin again without one. 3. Else send the same request to another node."""
         if answer.status in (200, 207):
             for part in answer.json["partitions"]:
                 if part.get("records"):

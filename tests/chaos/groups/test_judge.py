@@ -57,7 +57,7 @@ def hole(history: GroupHistory) -> None:
 
 
 def skipped(history: GroupHistory) -> None:
-    """Bob begins at 4, and nobody has sent a token for 2 and 3."""
+    """Bob begins at 4, and no member has sent a token for 2 and 3."""
     history.polls[3].offsets[0] = (4,)
 
 
@@ -105,9 +105,10 @@ PLANTED: dict[str, list[Callable[[GroupHistory], None]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "plant"), [(kind, plant) for kind, plants in PLANTED.items() for plant in plants], ids=lambda one: str(one)
-)
+CASES = [(kind, plant) for kind, plants in PLANTED.items() for plant in plants]
+
+
+@pytest.mark.parametrize(("kind", "plant"), CASES, ids=[plant.__name__ for _, plant in CASES])
 def test_a_planted_anomaly_is_found(kind, plant):
     history = sound()
     plant(history)

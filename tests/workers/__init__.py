@@ -1,0 +1,1 @@
+"""The workers of docs/examples/workers, in all languages, share one topic while they come, go, hang and die."""

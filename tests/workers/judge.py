@@ -1,0 +1,51 @@
+"""Judges what workers have printed: nothing missed, and no repeats but of what a disturbed worker left. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+UNCOMMITTED_S = 5.0  # a worker commits sooner than that after it has printed, also on a busy machine
+
+
+@dataclass
+class Life:
+    """One process of a worker. `disturbed`: when it was stopped, and when it could go on; inf: never."""
+
+    language: str
+    member: str
+    printed: list[tuple[float, str]] = field(default_factory=list)
+    disturbed: list[tuple[float, float]] = field(default_factory=list)
+
+    def may_repeat(self, at: float) -> bool:
+        """True if what was printed then may be uncommitted."""
+        return any(begin - UNCOMMITTED_S <= at <= end + UNCOMMITTED_S for begin, end in self.disturbed)
+
+
+def judge(values: Iterable[str], lives: Sequence[Life]) -> list[str]:
+    """Return what is wrong."""
+    printed: defaultdict[str, list[tuple[float, Life]]] = defaultdict(list)
+    for life in lives:
+        for at, value in life.printed:
+            printed[value].append((at, life))
+    wanted = set(values)
+    found = [f"missed: {value}" for value in sorted(wanted - printed.keys())]
+    found += [f"of no record: {value}" for value in sorted(printed.keys() - wanted)]
+    for value, times in printed.items():
+        times.sort(key=lambda one: one[0])
+        for at, life in times[:-1]:
+            if not life.may_repeat(at):
+                who = ", ".join(f"{one.member} at {when:.2f}" for when, one in times)
+                found.append(f"repeated: {value} by {who}; {life.member} was not disturbed")
+    return found
+
+
+def repeats(lives: Sequence[Life]) -> int:
+    count = sum(len(life.printed) for life in lives)
+    return count - len({value for life in lives for _, value in life.printed})
+
+
+def ended(life: Life, at: float) -> None:
+    life.disturbed.append((at, inf))
