@@ -133,11 +133,18 @@ def load_recorded(path: Path = RECORDED) -> dict[str, Any]:
 
 
 def record(verdict: Verdict, path: Path = RECORDED) -> None:
-    """Record the run, in place of an earlier one of the same fault and seed. Keeps every field except the codes."""
-    found = load_recorded(path)
-    kept = [one for one in found["verdicts"] if (one["fault"], one["seed"]) != (verdict.fault, verdict.seed)]
+    """Record the run, in place of an earlier one of the same fault and seed, with or without groups.
+
+    Keeps every field except the codes.
+    """
+    found, key = load_recorded(path), _key(verdict.as_json())
+    kept = [one for one in found["verdicts"] if _key(one) != key]
     document = {"machine": machine(), "verdicts": [*kept, verdict.as_json() | {"codes": {}}]}
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _key(one: dict[str, Any]) -> tuple[str, int, bool]:
+    return one["fault"], one["seed"], one.get("groups") is not None
 
 
 def generated(recorded: dict[str, Any]) -> str:
