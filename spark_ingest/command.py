@@ -5,6 +5,7 @@ Parses options and opens stores; runner.py does the work.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 import time
@@ -15,11 +16,12 @@ from typing import Any
 import click
 
 from engine.errors import EngineError
-from engine.tiering.store.store import StoreUnusable
+from engine.tiering.store.store import ObjectStore, StoreUnusable
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.decode.event_time import path_of
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
+from spark_ingest.execution.local import LocalExecutor
 from spark_ingest.options import Pattern, TopicPercent, job_option, json_option, output_option, store_option
 from spark_ingest.output.stores import open_output_store, open_source_store
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD, Recipe
@@ -39,6 +41,7 @@ from spark_ingest.report import Report, print_document, print_summary
 from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
 
+SPARK, LOCAL = "spark", "local"
 DEAD_LETTER_MAX_PERCENT = 0.1
 WIDEN, KEEP = "widen", "keep"
 EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
@@ -133,9 +136,31 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
     show_default=True,
     help="Log bytes for each commit. A larger backlog takes several commits.",
 )
-@click.option("--master", help="Spark master.  [default: from spark-submit, else local[*]]")
+@click.option(
+    "--engine",
+    type=click.Choice((SPARK, LOCAL)),
+    default=SPARK,
+    show_default=True,
+    help="spark: run the tasks on a Spark master. local: run them on this machine, without Spark and Java. Both write "
+    "the same files.",
+)
+@click.option("--master", help="Master of --engine spark.  [default: from spark-submit, else local[*]]")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Tasks of --engine local that run at once; each takes up to 1 GB of memory.  [default: the cores]",
+)
 @json_option
-def run_command(store: str, output: str, job_name: str, as_json: bool, master: str | None, **options: Any) -> None:
+def run_command(
+    store: str,
+    output: str,
+    job_name: str,
+    as_json: bool,
+    engine: str,
+    master: str | None,
+    workers: int | None,
+    **options: Any,
+) -> None:
     """Write new records of the store into Parquet tables, exactly once.
 
     After a failure or a kill, run it again: it resumes. A run without new records adds 0 rows. Exit codes: 1 failed,
@@ -144,7 +169,7 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
     \f
     Raises the error of the topics that failed.
     """
-    require_spark()
+    check_engine(engine, master, workers)
     selection = Selection(
         **{name: options[name] for name in ("topics", "exclude", "cluster", "start", "on_lost")},
         **{name: options[name] for name in ("task_bytes", "plan_bytes_max", "allow_no_topics")},
@@ -156,7 +181,14 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
     limits = limits_of(options["bad_percents_max"], options["on_misfit"], options["misfit_max_percent"])
     job = Job(job_name, selection, recipe, limits)
     report = Report(recipe, is_quiet=as_json and is_submitted())
-    document, failure = run_on_spark(job, store, output, master, report)
+    source, target = open_source_store(store), open_output_store(output, is_written=True)
+    executor: SparkExecutor | LocalExecutor
+    if engine == SPARK:
+        executor = SparkExecutor(master, store, output, report.progress)
+    else:
+        executor = LocalExecutor(source, target, workers or len(os.sched_getaffinity(0)), report.progress)
+    failure = execute_job(job, source, target, executor, report)
+    document = report.document(job.name, output, History(target, job.name).head())
     if as_json:
         print_document(document)
     elif document["commits"] or not failure:
@@ -165,6 +197,18 @@ def run_command(store: str, output: str, job_name: str, as_json: bool, master: s
         raise failure
     if document["lost"]:
         click.get_current_context().exit(EXIT_LOST)
+
+
+def check_engine(engine: str, master: str | None, workers: int | None) -> None:
+    """Raises IngestRefused if an option belongs to the other engine, or if Spark or Java is missing."""
+    if engine == LOCAL and master is not None:
+        raise IngestRefused(
+            "--master is an option of --engine spark", hint="--workers sets the tasks of --engine local"
+        )
+    if engine == SPARK and workers is not None:
+        raise IngestRefused("--workers is an option of --engine local", hint="use --master local[N], or --engine local")
+    if engine == SPARK:
+        require_spark()
 
 
 def check_event_time(field: str | None) -> None:
@@ -188,31 +232,28 @@ def limits_of(
     )
 
 
-def run_on_spark(
-    job: Job, store: str, output: str, master: str | None, report: Report
-) -> tuple[dict[str, Any], EngineError | None]:
-    """Run a job; returns the JSON document, and the error of topics that failed. Raises any other error."""
-    target = open_output_store(output, is_written=True)
-    executor = SparkExecutor(master, store, output, report.progress)
+def execute_job(
+    job: Job, source: ObjectStore, output: ObjectStore, executor: SparkExecutor | LocalExecutor, report: Report
+) -> EngineError | None:
+    """Run a job; returns the error of topics that failed while others were committed. Raises any other error."""
     parts = Components(
-        source=open_source_store(store),
-        output=target,
+        source=source,
+        output=output,
         execute=executor.execute,
         parallelism=executor.parallelism,
         listener=report,
         new_id=secrets.token_hex,
         now_ms=lambda: time.time_ns() // 1_000_000,
     )
-    failure = None
     try:
         run(job, parts)
     except EngineError as error:
         if not report.commits and not report.failures:
             raise
-        failure = error
+        return error
     finally:
         executor.close()
-    return report.document(job.name, output, History(target, job.name).head()), failure
+    return None
 
 
 def main() -> int:

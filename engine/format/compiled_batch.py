@@ -6,6 +6,7 @@ A table of spans or rows is the codec's own, and fits only the body in which it 
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -27,6 +28,15 @@ class TextColumn(NamedTuple):
     data: bytes
     is_there: bytes
     null_count: int
+
+
+def texts_of(column: TextColumn) -> list[bytes]:
+    """Return the texts that are not null."""
+    ends = memoryview(column.ends).cast("i")
+    texts = [column.data[start:end] for start, end in pairwise(ends)]
+    if not column.null_count:
+        return texts
+    return [text for at, text in enumerate(texts) if column.is_there[at >> 3] >> (at & 7) & 1]
 
 
 class Columns(NamedTuple):

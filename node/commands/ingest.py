@@ -1,4 +1,4 @@
-"""`penstock ingest`: writes topics into tables with Spark, shows the progress, and verifies the output.
+"""`penstock ingest`: writes topics into Parquet tables, shows the progress, and verifies the output.
 
 Sends nothing to a node: it reads the object store that segments are tiered to. spark_ingest/ does all of the work. It
 is imported when a command is called, because importing PyArrow takes longer than the other commands run.
@@ -52,7 +52,8 @@ class IngestGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] not in _SPARK_PACKAGES:
                 raise
-            text = f"{error.name} is not installed: pip install 'penstock-server[spark]', or make setup in a clone"
+            text = f"{error.name} is not installed: pip install 'penstock-server[spark]'"
+            text += ", or 'penstock-server[ingest]' for --engine local, or make setup in a clone"
             raise Failure(text, ExitCode.USAGE) from error
         except EngineError as error:
             from spark_ingest.command import is_usage_error
@@ -62,7 +63,7 @@ class IngestGroup(click.Group):
 
 @click.group(cls=IngestGroup)
 def ingest() -> None:
-    """Write topics into tables with Spark."""
+    """Write topics into Parquet tables."""
 
 
 @ingest.command()

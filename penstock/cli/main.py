@@ -44,7 +44,7 @@ COMMANDS = {
     ),
     "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the contents of the object store."),
-    "ingest": LazyCommand(SERVER, "Write topics into tables with Spark."),
+    "ingest": LazyCommand(SERVER, "Write topics into Parquet tables."),
     "segment": LazyCommand(SERVER, "Print segment files."),
     "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the node of later commands."),
     "completion": LazyCommand("penstock.cli.commands.completion", "Print a completion script for a shell."),

@@ -44,9 +44,8 @@ def _values(store: ObjectStore, slices: Sequence[Slice]) -> Iterator[bytes]:
     for one in slices:
         taken = taken_bytes = 0
         for scanned in scan(store, [one], READ_BYTES):
-            wanted = scanned.records[: READ_RECORDS_MAX - taken]
-            yield from (record.value for record in wanted if record.value is not None)
-            taken += len(wanted)
+            yield from scanned.values()[: READ_RECORDS_MAX - taken]
+            taken += scanned.record_count
             taken_bytes += scanned.header.size_bytes
             if taken >= READ_RECORDS_MAX or taken_bytes >= READ_BYTES:
                 break

@@ -24,7 +24,7 @@ from engine.format.batch import (
     uncompressed,
     walk,
 )
-from engine.format.compiled_batch import can_read_columns
+from engine.format.compiled_batch import can_read_columns, read_columns, texts_of
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.source.slices import Slice
 
@@ -49,10 +49,11 @@ class ScannedBatch:
     plain: memoryview | None = None
     undecodable: str | None = None
 
-    @property
-    def records(self) -> list[Record]:
-        """The records, decoded at each call."""
-        return self.decoded if self.plain is None else _within(self.source, decode_one(self.plain))
+    def values(self) -> list[bytes]:
+        """Returns the values of the records that have one, decoded at each call."""
+        if self.plain is None:
+            return [record.value for record in self.decoded if record.value is not None]
+        return texts_of(read_columns([self.plain], self.source.start, self.source.end).values)
 
 
 def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_BYTES) -> Iterator[ScannedBatch]:

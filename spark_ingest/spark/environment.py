@@ -15,7 +15,7 @@ from pathlib import Path
 from spark_ingest.errors import IngestRefused
 
 JAVA_MAJOR_MIN = 17  # Spark 4 needs it
-_INSTALL_JAVA = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+_INSTALL_JAVA = "install it (Debian: apt-get install openjdk-17-jre-headless), set JAVA_HOME, or use --engine local"
 _RELEASE_VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 
 

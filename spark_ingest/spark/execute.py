@@ -9,38 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from engine.errors import EngineError
+from spark_ingest.execution.outcomes import Report, failures_if_all, outcome_of, report_of
+from spark_ingest.execution.worker import Answer, work
 from spark_ingest.plan import TaskSpec, encode
-from spark_ingest.protocol.failures import FailedTask, Outcome
+from spark_ingest.protocol.failures import Outcome
 from spark_ingest.spark.context import LOCAL_MASTER, local_cores, open_context
-from spark_ingest.spark.worker import Answer, Failed, work
 
 _POLL_SECONDS = 0.2
-
-
-class Report(NamedTuple):
-    """The rows of a finished task, or its error."""
-
-    topic: str
-    rows: int
-    failure: str = ""
-    retryable: bool = False
-
-
-class TaskFailed(EngineError):
-    """A task failed; nothing of its topic was committed. The text is the error of the task."""
-
-    code = "task_failed"
 
 
 class _AllFailed(Exception):
     """Every topic has a failed task, so the other tasks are of no use."""
 
-    def __init__(self, failed: list[Report]) -> None:
+    def __init__(self, failed: list[Outcome]) -> None:
         super().__init__()
         self.failed = failed
 
@@ -52,11 +37,17 @@ class SparkExecutor:
     """
 
     def __init__(
-        self, master: str | None, source_url: str, output_url: str, progress: Callable[[int, int], None]
+        self,
+        master: str | None,
+        source_url: str,
+        output_url: str,
+        progress: Callable[[int, int], None],
+        open_context: Callable[[str | None], Any] = open_context,
     ) -> None:
         self._master = master
         self._urls = (source_url, output_url)
         self._progress = progress
+        self._open_context = open_context
         self._context: Any = None
 
     def parallelism(self) -> int:
@@ -77,11 +68,11 @@ class SparkExecutor:
                 answers = [msgspec.json.decode(one, type=Answer) for one in self._watched(collecting, reports, topics)]
             except _AllFailed as stop:
                 context.cancelAllJobs()
-                return [FailedTask(one.topic, TaskFailed(one.failure)) for one in stop.failed]
+                return stop.failed
             except BaseException:
                 context.cancelAllJobs()
                 raise
-        return [_outcome(spec, answer) for spec, answer in zip(specs, answers, strict=True)]
+        return [outcome_of(spec, answer) for spec, answer in zip(specs, answers, strict=True)]
 
     def close(self) -> None:
         if self._context is not None:
@@ -90,17 +81,14 @@ class SparkExecutor:
     def _opened(self) -> Any:
         if self._context is None:
             self._progress(0, 0)  # starting Spark takes as long as a million rows
-            self._context = open_context(self._master)
+            self._context = self._open_context(self._master)
         return self._context
 
     def _watched(self, collecting: Future[list[bytes]], reports: Any, topics: set[str]) -> list[bytes]:
         """Waits for the results and reports progress. Raises TaskFailed for a retryable error, _AllFailed."""
         while True:
             done: list[Report] = reports.value
-            failed = [one for one in done if one.failure]
-            if away := [one for one in failed if one.retryable]:
-                raise TaskFailed(away[0].failure)
-            if failed and {one.topic for one in failed} == topics:
+            if failed := failures_if_all(done, topics):
                 raise _AllFailed(failed)
             self._progress(len(done), sum(one.rows for one in done))
             try:
@@ -112,25 +100,10 @@ class SparkExecutor:
 def _mapper(source_url: str, output_url: str, reports: Any) -> Callable[[bytes], bytes]:
     def run(spec: bytes) -> bytes:
         answer = work(spec, source_url, output_url)
-        topic = msgspec.json.decode(spec, type=TaskSpec).task.topic
-        if isinstance(answer, Failed):
-            text = f"{answer.detail} ({answer.hint})" if answer.hint else answer.detail
-            reports.add([Report(topic, 0, text, answer.retryable)])
-        else:
-            reports.add([Report(topic, answer.result.rows)])
+        reports.add([report_of(msgspec.json.decode(spec, type=TaskSpec).task.topic, answer)])
         return encode(answer)
 
     return run
-
-
-def _outcome(spec: TaskSpec, answer: Answer) -> Outcome:
-    """Raises TaskFailed for a retryable error, which is not one of the topic."""
-    if not isinstance(answer, Failed):
-        return answer.result
-    error = TaskFailed(answer.detail, hint=answer.hint)
-    if answer.retryable:
-        raise error
-    return FailedTask(spec.task.topic, error)
 
 
 def _reports(context: Any) -> Any:

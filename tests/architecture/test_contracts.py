@@ -58,7 +58,8 @@ PLANTED = {
         ("spark_ingest.source.discovery", "spark_ingest.decode.blocks"),
         ("spark_ingest.decode.blocks", "spark_ingest.output.names"),
         ("spark_ingest.output.names", "spark_ingest.protocol.task"),
-        ("spark_ingest.protocol.task", "spark_ingest.spark.worker"),
+        ("spark_ingest.protocol.task", "spark_ingest.execution.worker"),
+        ("spark_ingest.execution.worker", "spark_ingest.spark.execute"),
     ],
     "The packages of the client, from its errors up": [
         ("penstock.errors", "penstock.options"),

@@ -59,7 +59,6 @@ BELONGS_TO = {
     "botocore": "boto3",
     "multidict": "aiohttp",
     "yarl": "aiohttp",
-    "numpy": "pyarrow",
     "gevent": "locust",
     "pytest_asyncio": "pytest-aiohttp",
     "h2": "httpx",

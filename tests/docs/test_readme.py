@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from shutil import which
 from typing import NamedTuple
 
 import pytest
@@ -23,10 +22,10 @@ from tests.e2e.node_process import running_process
 README = (ROOT / "README.md").read_text()
 QUICK_START = (ROOT / "docs" / "quick-start.md").read_text()
 URL = "http://127.0.0.1:8080"
-STEP_S_MAX = 300  # Spark's start on a busy machine
+STEP_S_MAX = 300  # on a busy machine
 
 BLOCK = re.compile(
-    r"^<!-- tested(?P<spark> with spark)? -->\n```(?P<language>sh|python)\n(?P<code>.*?)^```\n"
+    r"^<!-- tested -->\n```(?P<language>sh|python)\n(?P<code>.*?)^```\n"
     r"(?:```(?:json|text)\n(?P<printed>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -36,11 +35,10 @@ class Block(NamedTuple):
     language: str
     code: str
     printed: str | None
-    needs_spark: bool
 
 
 def blocks(text: str) -> list[Block]:
-    found = [Block(one["language"], one["code"], one["printed"], bool(one["spark"])) for one in BLOCK.finditer(text)]
+    found = [Block(one["language"], one["code"], one["printed"]) for one in BLOCK.finditer(text)]
     assert len(found) == text.count("<!-- tested"), "a mark comes directly before a block"
     return found
 
@@ -58,33 +56,22 @@ def run(block: Block, directory: Path, environment: dict[str, str]) -> None:
         pytest.fail(f"{block.code}\nthe page says:\n{block.printed}\nit printed:\n{ended.stdout}")
 
 
-def story(page: str, directory: Path, *, with_spark: bool) -> None:
+def story(page: str, directory: Path) -> None:
     """Create what the blocks see of a clone: `.venv`, and the node's data where `make run` puts it."""
     directory.mkdir(exist_ok=True)
     (directory / ".venv").symlink_to(sys.prefix)
     with running_process(directory / "node", data_dir=directory / "penstock-data") as node:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PENSTOCK_URL": node.url}
         for block in blocks(page):
-            if block.needs_spark <= with_spark:
-                run(block._replace(code=block.code.replace(URL, node.url)), directory, environment)
+            run(block._replace(code=block.code.replace(URL, node.url)), directory, environment)
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", [README] if which("java") else [README, QUICK_START])
+@pytest.mark.parametrize("page", [README, QUICK_START], ids=["README", "quick-start"])
 def test_the_commands_print_what_the_page_shows(page: str, tmp_path: Path) -> None:
-    """With Java the next test runs those of the quick start."""
-    story(page, tmp_path, with_spark=False)
-
-
-@pytest.mark.e2e
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(not which("java"), reason="Spark needs Java")
-def test_the_quick_start_prints_what_it_shows_and_spark_reads_what_was_produced(tmp_path: Path) -> None:
-    story(QUICK_START, tmp_path / "a directory", with_spark=True)
-    assert [*(tmp_path / "a directory" / "tables").rglob("*.parquet")]
+    story(page, tmp_path / "a directory")
+    assert page is README or [*(tmp_path / "a directory" / "tables").rglob("*.parquet")]
 
 
 def test_make_run_is_what_is_tested_here() -> None:
@@ -104,11 +91,11 @@ def test_every_command_of_the_pages_is_run() -> None:
 
 def test_a_wrong_output_a_failing_command_and_a_lost_mark_are_found(tmp_path: Path) -> None:
     environment = dict(os.environ)
-    run(Block("sh", "echo 1 2 3", "1 … 3", False), tmp_path, environment)
+    run(Block("sh", "echo 1 2 3", "1 … 3"), tmp_path, environment)
     with pytest.raises(pytest.fail.Exception):
-        run(Block("sh", "echo 1 2 3", "1 … 4", False), tmp_path, environment)
+        run(Block("sh", "echo 1 2 3", "1 … 4"), tmp_path, environment)
     with pytest.raises(AssertionError):
-        run(Block("sh", "false\necho 1", "1", False), tmp_path, environment)
+        run(Block("sh", "false\necho 1", "1"), tmp_path, environment)
     with pytest.raises(AssertionError):
         blocks("<!-- tested -->\nprose\n```sh\necho\n```\n")
 

@@ -17,18 +17,22 @@ import orjson
 import pyspark
 import pytest
 
+from engine.format.batch import Codec
 from engine.tiering.store.store import ObjectStore, open_store
+from spark_ingest.execution.local import LocalExecutor
+from spark_ingest.execution.worker import Answer, Done, work
 from spark_ingest.output.schema_object import table_ddl
-from spark_ingest.plan import TaskSpec
+from spark_ingest.plan import Recipe, TaskSpec
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.task import TaskResult
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.spark.context import ROOT
-from spark_ingest.spark.worker import Answer, Done, work
+from spark_ingest.spark.execute import SparkExecutor
 from tests.engine.tiering import servers
 from tests.spark_ingest.hostile_json import hostile_values
-from tests.spark_ingest.jobs import run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, run_job, table_rows
+from tests.spark_ingest.objects import objects_of
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 if TYPE_CHECKING:
@@ -152,6 +156,34 @@ def test_spark_sums_a_widened_column_over_old_and_new_files(lake: Lake, spark: S
     table = spark.read.schema(ddl).parquet(str(tmp_path / "an output/tables/flights"))
     assert dict(table.dtypes)["amt"] == "decimal(38,18)"
     assert table.selectExpr("cast(sum(amt) AS DOUBLE)", "count(_topic_id)").head() == (3.75, 4)
+
+
+def test_both_engines_write_the_same_objects(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
+    """Byte by byte: plans, commits, schemas, files and dead letters of two runs. The second plan has new columns."""
+    other = TieredLog(lake.log.store, topic="rides", codec=Codec.ZSTD, batch_records=50)
+    local = open_store((tmp_path / "a local output").as_uri())
+    urls = (lake.store_url, lake.output_url)
+    on_spark = SparkExecutor(None, *urls, lambda tasks, rows: None, lambda _: spark.sparkContext)
+    here = LocalExecutor(lake.log.store, local, 2, lambda tasks, rows: None)
+    listener = Remembering()
+    for first in (0, 120):
+        lake.log.add(0, [*hourly(60, first=first), row(b"not json", 1), row(b'{"id":"text","new":[%d]}' % first, 2)])
+        lake.log.add(1, [*hourly(60, first=first + 60), row(None, 3, key=b"k", headers=[("h", b"1"), ("h", b"2")])])
+        other.add(0, [row(value, at) for at, value in enumerate(hostile_values(100, seed=first))])
+        for output, executor in ((lake.output, on_spark), (local, here)):
+            run_job(
+                lake.log.store,
+                output,
+                listener=listener,
+                recipe=Recipe(event_time="at"),
+                bad_percent_max=100,
+                execute=executor.execute,
+            )
+    theirs, ours = objects_of(lake.output), objects_of(local)
+    assert ours.keys() == theirs.keys()
+    assert [key for key in ours if ours[key] != theirs[key]] == []
+    assert {(plan.number, len(plan.tasks) > 4) for plan, _ in listener.plans} == {(1, True), (2, True)}
+    assert sum(key.endswith(".parquet") for key in ours) > 240
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from engine.errors import Corrupt
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
+from spark_ingest.execution.worker import Done, Failed, run_with_retries
 from spark_ingest.plan import Plan, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.report import Report, format_bytes, print_summary
 from spark_ingest.source.slices import Slice
 from spark_ingest.spark.context import _zipped_code, local_cores
-from spark_ingest.spark.worker import Done, Failed, run_with_retries
 from tests.spark_ingest.jobs import NOW_MS, run_job
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 
@@ -75,7 +75,7 @@ def test_a_task_that_ends_well_is_answered_with_its_result() -> None:
 
 def test_the_code_for_other_machines_holds_all_packages() -> None:
     names = zipfile.ZipFile(_zipped_code()).namelist()
-    assert {"engine/format/batch.py", "spark_ingest/spark/worker.py", "spark_ingest/__init__.py"} <= set(names)
+    assert {"engine/format/batch.py", "spark_ingest/execution/worker.py", "spark_ingest/__init__.py"} <= set(names)
     assert "penstock_codec/__init__.py" in names
 
 

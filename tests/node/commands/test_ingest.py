@@ -134,6 +134,45 @@ def test_the_list_of_commands_needs_no_spark(arguments: list[str]) -> None:
     assert all(f"\n  {name} " in text for name in ("run", "status", "verify", "abandon"))
 
 
+WITHOUT_JAVA = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in ("pyspark", "py4j", "pandas"):
+            raise AssertionError(name)
+
+sys.meta_path.insert(0, Absent())
+from penstock.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_the_local_engine_needs_neither_java_nor_pyspark_nor_pandas(lake: Lake) -> None:
+    places = ["--store", str(lake.store_path), "--output", str(lake.output_path)]
+    command = [sys.executable, "-c", WITHOUT_JAVA, "ingest", "run", "--topics", "flights", "--engine", "local", *places]
+    environment = {**os.environ, "PATH": "", "JAVA_HOME": ""}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1].startswith("30 rows in 1 file, ")
+    assert len(listed_files(lake.output)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--engine", "local", "--master", "local[2]"], "--master is an option of --engine spark"),
+        (["--workers", "2"], "--workers is an option of --engine local"),
+    ],
+)
+def test_an_option_of_the_other_engine_is_rejected(lake: Lake, options: list[str], problem: str) -> None:
+    places = ["--store", lake.store_path, "--output", lake.output_path]
+    ran = penstock("ingest", "run", "--topics", "flights", *options, *places)
+    assert (ran.exit_code, ran.stderr.count("\n")) == (2, 1)
+    assert problem in ran.stderr
+
+
 def test_completion_needs_no_spark() -> None:
     asked = {"COMP_WORDS": "penstock ingest r", "COMP_CWORD": "2", "_PENSTOCK_COMPLETE": "bash_complete"}
     command = [sys.executable, "-c", WITHOUT_SPARK]

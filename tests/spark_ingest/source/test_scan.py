@@ -31,7 +31,7 @@ def slices(log: TieredLog, start: int, end: int) -> list[Slice]:
 
 
 def values(log: TieredLog, wanted: list[Slice], piece_bytes: int = 1 << 20) -> list[bytes | None]:
-    return [record.value for scanned in scan(log.store, wanted, piece_bytes) for record in scanned.records]
+    return [value for scanned in scan(log.store, wanted, piece_bytes) for value in scanned.values()]
 
 
 @given(st.integers(0, 89), st.integers(1, 90), st.integers(1, 400), st.integers(1, 40), st.sampled_from(Codec))
@@ -99,7 +99,7 @@ def test_a_batch_that_lies_about_its_records_is_reported_and_not_decoded() -> No
     log = TieredLog(MemoryStore())
     log.add_batches(0, [encode(json_rows(2)), batch, encode(json_rows(1))], [0], 10)
     found = list(scan(log.store, slices(log, 0, 10)))
-    assert [(one.header.base_offset, len(one.records), one.undecodable is None) for one in found] == [
+    assert [(one.header.base_offset, one.record_count, one.undecodable is None) for one in found] == [
         (0, 2, True),
         (2, 0, False),
         (9, 1, True),

@@ -1,4 +1,4 @@
-"""Runs one task in a Spark worker process.
+"""Runs one task, in a worker process of Spark or of this machine.
 
 Returns errors as values, because Spark would wrap an exception in a Java stack trace. Retries retryable errors, such as
 a store that does not answer.
