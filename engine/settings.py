@@ -302,6 +302,18 @@ class TopicSettings:
         why="While this is on, deleting the topic is rejected: a wrong name or script deletes nothing. Retention and "
         "deletions of records go on.",
     )
+    retention_waits_for_jobs: bool = setting(
+        False,
+        why="Records that a registered ingestion job has not committed stay in the store when they expire; the local "
+        "disk is freed as usual. Off, they are removed, and the job reports how many it lost.",
+    )
+    retention_wait_max_ms: int = setting(
+        7 * DAY_MS,
+        minimum=MINUTE_MS,
+        maximum=365 * DAY_MS,
+        why="With `retention_waits_for_jobs`: expired records stay for jobs for this time at most, and a job that did "
+        "not run for this time holds nothing. A week outlives a long weekend, and bounds the store.",
+    )
 
     @property
     def is_compacted(self) -> bool:

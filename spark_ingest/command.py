@@ -120,6 +120,12 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
     help="For records that retention or a topic deletion removed before they were ingested. fail: do nothing. "
     f"skip: continue, record the loss in the commit, exit with {EXIT_LOST}.",
 )
+@click.option(
+    "--no-register",
+    is_flag=True,
+    help="Do not write into --store which records this job still needs. Topics with retention_waits_for_jobs then do "
+    "not wait for it.",
+)
 @click.option("--allow-no-topics", is_flag=True, help="Exit with 0 if no topic matches --topics.")
 @click.option(
     "--task-bytes",
@@ -179,7 +185,7 @@ def run_command(
     check_event_time(options["event_time"])
     recipe = Recipe(**{name: options[name] for name in ("payload", "event_time", "event_time_fallback")})
     limits = limits_of(options["bad_percents_max"], options["on_misfit"], options["misfit_max_percent"])
-    job = Job(job_name, selection, recipe, limits)
+    job = Job(job_name, selection, recipe, limits, not options["no_register"])
     report = Report(recipe, is_quiet=as_json and is_submitted())
     source, target = open_source_store(store), open_output_store(output, is_written=True)
     executor: SparkExecutor | LocalExecutor

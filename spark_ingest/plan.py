@@ -143,6 +143,15 @@ def task_specs(plan: Plan) -> list[TaskSpec]:
     ]
 
 
+def starts_of(plan: Plan) -> Positions:
+    """Returns the first offset that the plan reads of each partition."""
+    starts = {topic: dict(position.ends) for topic, position in plan.positions.items()}
+    for task in plan.tasks:
+        for one in task.ranges:
+            starts[task.topic][one.partition] = min(one.start, starts[task.topic][one.partition])
+    return {topic: TopicPosition(plan.positions[topic].topic_id, ends) for topic, ends in starts.items()}
+
+
 def _topic_id(plan: Plan, topic: str) -> str:
     return plan.positions[topic].topic_id if plan.generation > 1 else ""
 

@@ -30,6 +30,7 @@ class Report:
         self.commits: list[Commit] = []
         self.others: list[Commit] = []
         self.failures: Failures = {}
+        self.unregistered = ""  # why
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self._plan = plan
@@ -63,6 +64,10 @@ class Report:
         if not is_ours:
             self._note(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
 
+    def on_unregistered(self, why: str) -> None:
+        self.unregistered = why
+        self._note(f"not registered, so retention in the store does not wait for this job: {why}")
+
     def on_failures(self, failures: Failures) -> None:
         self.failures = dict(failures)
 
@@ -87,6 +92,7 @@ class Report:
             "head": head.number if head else None,
             "topics": topics,
             "failed": {topic: str(error) for topic, error in sorted(self.failures.items())},
+            "unregistered": self.unregistered or None,
             "lost_records": counted(lost),
             "lost": rows_of(lost),
         }

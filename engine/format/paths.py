@@ -66,6 +66,7 @@ _COMPACTED = re.compile(rf"\d{{20}}{re.escape(COMPACTED + TEMPORARY)}")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _PARTITION = re.compile(r"0|[1-9]\d*")
 _STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
+_REGISTRATION = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]+\.json")
 _UNFINISHED_FOREIGN = re.compile(rf"\d{{20}}{re.escape(FOREIGN + TEMPORARY)}")
 _OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT, SWAP, COMPACTED)))})")
 
@@ -200,6 +201,20 @@ def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition
 def store_deleted_topic_key(cluster_id: str, topic: str, topic_id: str) -> str:
     """Return the key of a deleted topic's marker. No topic's name begins with `__`."""
     return f"{cluster_id}/__deleted/{topic}/{topic_id}.json"
+
+
+def store_registrations_prefix(cluster_id: str) -> str:
+    """Return the prefix of the registrations of ingestion jobs. No topic's name begins with `__`."""
+    return f"{cluster_id}/__jobs/"
+
+
+def store_registration_key(cluster_id: str, job: str, job_id: str) -> str:
+    return f"{store_registrations_prefix(cluster_id)}{job}-{job_id}.json"
+
+
+def is_store_registration(name: str) -> bool:
+    """True if an object of this name, without its prefix, can be a registration."""
+    return bool(_REGISTRATION.fullmatch(name))
 
 
 def store_segment_key(prefix: str, base_offset: int, leader_epoch: int, uuid_hex: str, suffix: str = LOG) -> str:

@@ -41,6 +41,7 @@ def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) ->
         active_bytes=partition.log.active.size_bytes,
         retention_ms=settings.retention_ms if settings.is_expiring else None,
         retention_bytes=settings.retention_bytes if settings.is_expiring else None,
+        wait_max_ms=settings.retention_wait_max_ms if settings.retention_waits_for_jobs else None,
         leader_epoch=leader_epoch,
         epochs=tuple(partition.log.epochs),
     )

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from engine.errors import EngineError
+from node.commands.ingest_jobs import jobs, unregister
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option
@@ -157,6 +158,10 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
         print_note(
             "There is no plan to abandon." if done is None else f"Plan {number} is abandoned, {removed} files removed."
         )
+
+
+ingest.add_command(jobs)
+ingest.add_command(unregister)
 
 
 def _run_command() -> click.Command:

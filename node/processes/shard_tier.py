@@ -84,7 +84,7 @@ class ShardTier:
                 raise partition.offline
             log = local_log(partition, shard.leading_epoch(partition), wanted.above)
             sealed = [dataclasses.astuple(segment) for segment in log.sealed]
-            kept = (log.active_bytes, log.retention_ms, log.retention_bytes)
+            kept = (log.active_bytes, log.retention_ms, log.retention_bytes, log.wait_max_ms)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
             known_end = self.tiered_end(partition)
             return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""

@@ -217,13 +217,14 @@ class _Source:
         segments = tuple(SealedSegment(*fields) for fields in sealed)
         starts = tuple(EpochStart(*fields) for fields in epochs)
         log_start, local_log_start, log_end, high_watermark, durable_end = positions
-        active_bytes, retention_ms, retention_bytes = kept
+        active_bytes, retention_ms, retention_bytes, wait_max_ms = kept
         return LocalLog(
             *(log_start, local_log_start, log_end, high_watermark, durable_end),
             sealed=segments,
             active_bytes=active_bytes,
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
+            wait_max_ms=wait_max_ms,
             leader_epoch=leader_epoch,
             epochs=starts,
         )

@@ -45,6 +45,8 @@ TOPIC_SETTINGS = (
     "min_insync_replicas",
     "unclean_election",
     "deletion_protection",
+    "retention_waits_for_jobs",
+    "retention_wait_max_ms",
 )
 
 

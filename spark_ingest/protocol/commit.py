@@ -27,6 +27,7 @@ class Commit(msgspec.Struct, frozen=True):
     `lost_records` counts known lost records in all commits including this one; older releases wrote 0. `held` are
     topics whose last plan failed: their positions, columns and results are those of the commit before. `misfits`
     counts, by topic and column, values of another type than their column, in all commits including this one.
+    `first_nonce` is that of the job's first plan; older releases did not write it.
     """
 
     job: str
@@ -43,6 +44,7 @@ class Commit(msgspec.Struct, frozen=True):
     lost_records: int = 0
     held: dict[str, Held] = {}
     misfits: dict[str, dict[str, int]] = {}
+    first_nonce: str = ""
     is_abandoned: bool = False
     format: int = FORMAT
 
@@ -117,6 +119,7 @@ def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         lost_records=before.lost_records if before else 0,
         held=before.held if before else {},
         misfits=before.misfits if before else {},
+        first_nonce=before.first_nonce if before else plan.nonce,
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
 from spark_ingest.output import names
 from spark_ingest.plan import Plan, decode_plan, encode
@@ -24,7 +26,11 @@ class History:
     def head(self) -> Commit | None:
         """Returns the newest commit; None before the first."""
         numbers = self._numbers(names.commits_prefix(self.job))
-        return self.commit(max(numbers)) if numbers else None
+        head = self.commit(max(numbers)) if numbers else None
+        if head is None or head.first_nonce:
+            return head
+        first = self.commit(1)  # of a release that did not write it
+        return msgspec.structs.replace(head, first_nonce=first.plan_nonce if first else "")
 
     def commits(self) -> Iterator[Commit]:
         """Yields every commit, oldest first."""

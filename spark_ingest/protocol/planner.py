@@ -55,10 +55,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The next plan, None if nothing is new; and the errors of topics that it therefore leaves out."""
+    """The next plan, None if nothing is new; and the errors of topics that it therefore leaves out.
+
+    `reading` has the first offset of each partition that the job has not committed, also where nothing is new.
+    """
 
     plan: Plan | None
     failures: dict[str, EngineError]
+    cluster: str
+    reading: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class _Changes:
     todos: list[_Todo]
     slices: list[Slice]
     deleted: list[Lost]
+    reading: TopicPosition | None  # None if the topic is not in the store
 
 
 def next_plan(
@@ -108,6 +114,7 @@ def next_plan(
         if topic not in left_out:
             with _failing_alone(topic, failures):
                 changes[topic] = _changes(source, cluster, head, selection, topic)
+    reading = {topic: one.reading for topic, one in changes.items() if one.reading}
     groups = _groups(changes, selection, parallelism)
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max))]
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
@@ -118,7 +125,7 @@ def next_plan(
             schemas[topic] = _schema(source, head, selection, recipe, topic, tasks)
     changes = {topic: one for topic, one in changes.items() if topic not in failures and (one.todos or one.deleted)}
     if not changes:
-        return Planned(None, failures)
+        return Planned(None, failures, cluster, reading)
     kept = [task for task in tasks if task.topic in changes]
     tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
     todos = [todo for one in changes.values() for todo in one.todos]
@@ -137,7 +144,7 @@ def next_plan(
         deleted=tuple(lost for one in changes.values() for lost in one.deleted),
         is_partial=len(taken) < len(groups),
     )
-    return Planned(plan, failures)
+    return Planned(plan, failures, cluster, reading)
 
 
 @contextmanager
@@ -159,9 +166,10 @@ def _changes(source: ObjectStore, cluster: str, head: Commit | None, selection: 
     if selection.on_lost == FAIL_ON_LOSS:
         check_no_loss([*lost_to_retention(found, positions), *deleted])
     todos = [_todo(one, head, selection) for one in found]
+    reading = {one.partition.partition: one.start for one in todos}
     todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
     slices = [one for todo in todos for one in slices_of(source, todo.partition, todo.start, todo.end)]
-    return _Changes(todos, slices, deleted)
+    return _Changes(todos, slices, deleted, TopicPosition(found[0].topic_id, reading) if found else None)
 
 
 def check_no_loss(lost: Sequence[Lost]) -> None:

@@ -28,21 +28,23 @@ from engine.tiering.store.store import ObjectExists, ObjectStore
 from spark_ingest.errors import ColumnsWidened, IngestRefused
 from spark_ingest.output import names
 from spark_ingest.output.schema_object import schema_document
-from spark_ingest.plan import GENERATION, GENERATIONS, Plan, Recipe, TaskSpec, plan_without, task_specs
+from spark_ingest.plan import GENERATION, GENERATIONS, Plan, Recipe, TaskSpec, plan_without, starts_of, task_specs
 from spark_ingest.protocol.commit import Commit, abandonment_of, commit_of
 from spark_ingest.protocol.failures import Failures, Limits, Outcome, check_no_failures, failures_of, held_topics
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Planned, Selection, next_plan
+from spark_ingest.protocol.registration import Registrar
 from spark_ingest.protocol.task import TaskResult
 
 Execute = Callable[[Sequence[TaskSpec]], Sequence[Outcome]]
 
 
 class RunListener(Protocol):
-    """Is notified of plans, commits, and at the end of the topics that failed."""
+    """Is notified of plans, commits, a failed registration, and at the end of the topics that failed."""
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None: ...
     def on_commit(self, commit: Commit, *, is_ours: bool) -> None: ...
+    def on_unregistered(self, why: str) -> None: ...
     def on_failures(self, failures: Failures) -> None: ...
 
 
@@ -52,6 +54,7 @@ class Job:
     selection: Selection
     recipe: Recipe
     limits: Limits
+    is_registered: bool = True  # in the source store, for topics whose retention waits for jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,38 +83,59 @@ def run(job: Job, parts: Components) -> None:
     """
     history = History(parts.output, job.name)
     failures: dict[str, EngineError] = {}
+    registrar = Registrar(parts.source, job.name, parts.output.url, parts.listener.on_unregistered)
     _remove_held_files(parts.output, history.head())
     while True:
         head = history.head()
+        _register(job, registrar, head)
         found = history.plan(head.number + 1 if head else 1)
-        plan = found or _new_plan(job, parts, history, head, failures)
+        plan = found or _new_plan(job, parts, history, head, failures, registrar)
         if plan is None:
             break
         check_generation(plan)
+        if found and job.is_registered:
+            registrar.update(plan.cluster, head.first_nonce if head else plan.nonce, starts_of(plan))
         parts.listener.on_plan(plan, is_resumed=found is not None)
         is_again = found is not None or plan.is_partial
         if history.commit(plan.number) is None:
             outcome = _carry_out(job, parts, history, head, plan, failures)
             is_again = outcome is _Next.PLAN_AGAIN or (is_again and outcome is _Next.GO_ON)
         if not is_again:
+            _register(job, registrar, history.commit(plan.number))
             break
     parts.listener.on_failures(failures)
     check_no_failures(failures)
 
 
+def _register(job: Job, registrar: Registrar, commit: Commit | None) -> None:
+    if commit is not None and job.is_registered:
+        wanted = {topic: one for topic, one in commit.positions.items() if job.selection.wants(topic)}
+        registrar.update(commit.cluster, commit.first_nonce, wanted)
+
+
 def _new_plan(
-    job: Job, parts: Components, history: History, head: Commit | None, failures: dict[str, EngineError]
+    job: Job,
+    parts: Components,
+    history: History,
+    head: Commit | None,
+    failures: dict[str, EngineError],
+    registrar: Registrar,
 ) -> Plan | None:
     """Stores the next plan, without the topics that failed in this run; adds those that cannot be planned."""
     planned = _next_plan(job, parts, head, failures)
     failures |= planned.failures
     plan = planned.plan
     if plan is None:
+        if head is not None and job.is_registered:
+            registrar.update(planned.cluster, head.first_nonce, planned.reading)
         return None
     for topic, schema in plan.schemas.items():
         key = names.schema_key(job.name, topic, schema.schema_id)
         _put_if_absent(parts.output, key, schema_document(topic, job.recipe.payload, schema))
-    return history.put_plan(plan)
+    stored = history.put_plan(plan)
+    if job.is_registered:
+        registrar.update(planned.cluster, head.first_nonce if head else stored.nonce, planned.reading)
+    return stored
 
 
 def _next_plan(job: Job, parts: Components, head: Commit | None, failures: Container[str]) -> Planned:

@@ -32,12 +32,16 @@ class Remembering:
         self.commits: list[Commit] = []
         self.others: list[Commit] = []
         self.failures: Failures = {}
+        self.unregistered: list[str] = []
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self.plans.append((plan, is_resumed))
 
     def on_commit(self, commit: Commit, *, is_ours: bool) -> None:
         (self.commits if is_ours else self.others).append(commit)
+
+    def on_unregistered(self, why: str) -> None:
+        self.unregistered.append(why)
 
     def on_failures(self, failures: Failures) -> None:
         self.failures = dict(failures)

@@ -5,21 +5,24 @@ expires segments on the disk. Only the log raises log_start: this computes how f
 Age counts from the upload and is the store's alone: the time of the object against the time of one just written
 (engine/tiering/manifest/store_time.py). `arrived_ms` of an entry comes from the clock of the node that led then, and is
 not used (docs/decisions/0014). Invariants: oldest first, whole objects, and none that the disk still has.
+Runs that a registered job has not committed may wait (job_holds.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from engine.tiering.manifest.chain import iter_entries, load_sub_manifest
 from engine.tiering.manifest.manifest import Manifest, ManifestEntry
+from engine.tiering.shipping.job_holds import Hold, held_from
 from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.store.store import ObjectStore
 
 _READS_MAX = 1000  # objects per pass, each a HEAD for its time: 20 s or so; later passes take the rest
 
 StoreNow = Callable[[], int | None]  # milliseconds by the store's clock; None if it is unknown
+Holds = Callable[[], Sequence[Hold]]  # of the partition's jobs
 
 
 class StoreExpiry:
@@ -38,23 +41,41 @@ class StoreExpiry:
         is_bounded = local.retention_ms is not None or local.retention_bytes is not None
         return is_bounded and bool(manifest.folded or manifest.entries) and manifest.base_offset < local.local_log_start
 
-    def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow) -> int | None:
+    def expired_end(self, manifest: Manifest, local: LocalLog, store_now: StoreNow, holds: Holds = tuple) -> int | None:
         """Return the end below which the store may delete everything; None without any. Raises errors of the store."""
         self._load_oldest(manifest)
         if self._oldest is None:
             return None
-        now_ms = store_now() if local.retention_ms is not None else None
+        is_timed = local.retention_ms is not None or local.wait_max_ms is not None
+        now_ms = store_now() if is_timed else None
         kept_bytes = manifest.data_bytes - self._dead_bytes + local.bytes_from(manifest.end_offset)
         if self._has_expired(self._oldest, kept_bytes, local, now_ms) is False:
+            return None
+        held = None if local.wait_max_ms is None else held_from(holds(), now_ms, local.wait_max_ms)
+        if self._is_waiting(self._oldest, held, kept_bytes, local, now_ms):
             return None
         end = None
         for entry in islice(iter_entries(self._store, manifest, manifest.log_start), _READS_MAX):
             has_expired = self._has_expired(entry, kept_bytes, local, now_ms)
-            if has_expired is False:
+            if has_expired is False or self._is_waiting(entry, held, kept_bytes, local, now_ms):
                 break
             kept_bytes -= entry.size_bytes
             end = entry.end_offset if has_expired else end
         return end
+
+    def _is_waiting(
+        self, entry: ManifestEntry, held: int | None, kept_bytes: int, local: LocalLog, now_ms: int | None
+    ) -> bool:
+        """True if an expired run waits for a job that has not committed all of it. A missing object does not wait."""
+        if held is None or entry.end_offset <= held:
+            return False
+        uploaded_ms = self._upload_time(entry)
+        if uploaded_ms is None or now_ms is None:
+            return uploaded_ms is not None
+        assert local.wait_max_ms is not None
+        is_too_much = local.retention_bytes is not None and kept_bytes - entry.size_bytes >= local.retention_bytes
+        waits_from_ms = uploaded_ms + (0 if is_too_much else local.retention_ms or 0)
+        return now_ms - waits_from_ms <= local.wait_max_ms
 
     def _has_expired(self, entry: ManifestEntry, kept_bytes: int, local: LocalLog, now_ms: int | None) -> bool | None:
         """Returns None for a missing object: the next one, which is younger, decides."""

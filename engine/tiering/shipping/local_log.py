@@ -27,6 +27,7 @@ class SealedSegment:
 class LocalLog:
     """One partition on this disk: its positions, its sealed segments, ascending, and its topic's retention.
 
+    `wait_max_ms` is how long the store keeps expired records for jobs that have not read them; None: it does not.
     `sealed` may leave out segments that end at or below the end of the manifest.
     Raising `log_start` deletes the records below it in the store as well; `local_log_start` is only where this disk
     begins. Shipped segments are below both `high_watermark` and `durable_end`: were a power loss to take back bytes
@@ -43,6 +44,7 @@ class LocalLog:
     active_bytes: int = 0
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    wait_max_ms: int | None = None
     leader_epoch: int | None = None
     epochs: tuple[EpochStart, ...] = ()
 

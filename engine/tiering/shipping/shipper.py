@@ -30,7 +30,7 @@ from engine.runtime.tasks import log_failure
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.manifest.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
 from engine.tiering.manifest.store_time import StoreTime
-from engine.tiering.shipping.expiry import StoreExpiry
+from engine.tiering.shipping.expiry import Holds, StoreExpiry
 from engine.tiering.shipping.garbage_collection import remove_expired_roots, remove_orphans
 from engine.tiering.shipping.local_log import LocalLog
 from engine.tiering.shipping.manifest_watch import ManifestWatch
@@ -122,8 +122,10 @@ class PartitionShipper:
         writer: str,
         components: ShipperComponents,
         options: ShipperOptions = ShipperOptions(),
+        holds: Holds = tuple,
     ) -> None:
         self._prefix = prefix
+        self._holds = holds
         self._source = source
         self._leader_epoch = -1  # of the current or last shipping
         self._fenced_epoch = -1
@@ -316,7 +318,7 @@ class PartitionShipper:
         if not self._expiry.is_due(manifest, local):
             return local.log_start
         store_now = partial(self._store_time.now_ms, self._prefix, manifest.generation)
-        end = await self._blocking(self._expiry.expired_end, manifest, local, store_now)
+        end = await self._blocking(self._expiry.expired_end, manifest, local, store_now, self._holds)
         if end is None or end <= local.log_start:
             return local.log_start
         return await self._source.expired(end)

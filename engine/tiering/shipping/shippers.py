@@ -20,6 +20,7 @@ from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.tiering.manifest.manifest import Manifest
 from engine.tiering.shipping.garbage_collection import remove_topic
+from engine.tiering.shipping.job_holds import JobHolds
 from engine.tiering.shipping.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
 
 log = logging.getLogger("penstock.tiering")
@@ -52,6 +53,7 @@ class Shipping:
         self._shipped: dict[tuple[str, int], _Shipped] = {}
         self._removing = BackgroundTasks()
         self._stopping = asyncio.Event()
+        self._jobs = JobHolds(components.store, cluster_id, components.clock)
 
     def __repr__(self) -> str:
         return f"Shipping({self._with.store.url}, partitions={len(self._shipped)})"
@@ -64,6 +66,7 @@ class Shipping:
             writer=self._writer,
             components=self._with,
             options=self._options,
+            holds=partial(self._jobs.of, topic.name, topic.topic_id, partition),
         )
         task = keep_running(shipper.run, "shipping", of=f"{topic.name}/{partition}")
         self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)

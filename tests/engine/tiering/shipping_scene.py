@@ -14,6 +14,7 @@ from engine.runtime.disk import RealDisk
 from engine.tiering.manifest.aux_object import decode_aux
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.shipping.expiry import Holds
 from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
 from engine.tiering.store.store import ObjectStore
@@ -67,11 +68,17 @@ def maker(executor: Executor, new_id: Callable[[], str]) -> Make:
     clock = Hands()
 
     def made(
-        store: ObjectStore, source: Source, *, epoch: int = 1, writer: str = "writer", options: ShipperOptions = QUICK
+        store: ObjectStore,
+        source: Source,
+        *,
+        epoch: int = 1,
+        writer: str = "writer",
+        options: ShipperOptions = QUICK,
+        holds: Holds = tuple,
     ) -> PartitionShipper:
         source.leader_epoch = epoch
         components = ShipperComponents(store, RealDisk(), clock, Random(1), new_id, executor)
-        shipper = PartitionShipper(PREFIX, source, writer=writer, components=components, options=options)
+        shipper = PartitionShipper(PREFIX, source, writer=writer, components=components, options=options, holds=holds)
         shipper.clock = clock  # type: ignore[attr-defined]
         return shipper
 

@@ -1,0 +1,66 @@
+"""The registration of an ingestion job: what it reads, and how far it has committed. One small object for each job.
+
+The job writes it at the start of a run and after each commit, so the object's own time shows when the job last ran. A
+node reads it for topics with `retention_waits_for_jobs`. It is outside of every topic's prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from engine.errors import Corrupt
+from engine.tiering.manifest.json_reading import read_object, text
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredTopic:
+    """A topic that a job reads. Of a partition without an entry in `ends` it has committed nothing."""
+
+    topic_id: str
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """`job_id` distinguishes jobs of one name with different outputs."""
+
+    job: str
+    job_id: str
+    output: str
+    topics: Mapping[str, RegisteredTopic]
+
+
+def encode_registration(registration: Registration) -> bytes:
+    topics = {
+        name: {"topic_id": one.topic_id, "ends": {str(number): end for number, end in sorted(one.ends.items())}}
+        for name, one in sorted(registration.topics.items())
+    }
+    document = {
+        "format": FORMAT,
+        "job": registration.job,
+        "job_id": registration.job_id,
+        "output": registration.output,
+        "topics": topics,
+    }
+    return orjson.dumps(document)
+
+
+def decode_registration(data: bytes, key: str) -> Registration:
+    """Decode a registration. Raises Corrupt, UnsupportedFormat."""
+    found = read_object(data, key, FORMAT)
+    try:
+        topics = {
+            name: RegisteredTopic(one["topic_id"], {int(number): end for number, end in one["ends"].items()})
+            for name, one in found["topics"].items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"{key}: topics is not an object of topics with positions") from error
+    ends = [end for one in topics.values() for end in one.ends.values()]
+    if {*map(type, ends)} - {int}:
+        raise Corrupt(f"{key}: a position is not an integer")
+    return Registration(text(found, "job", key), text(found, "job_id", key), text(found, "output", key), topics)
