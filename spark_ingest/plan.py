@@ -15,14 +15,15 @@ from engine.errors import EngineError
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 2  # of the conversion code; increment it when the same plan would give different rows
-GENERATIONS = (1, GENERATION)  # that this release executes; files of generation 1 have no _topic_id
+GENERATION = 3  # of the conversion code; increment it when the same plan would give different rows
+GENERATIONS = (1, 2, GENERATION)  # that this release executes; see _spec for those before
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
 JSON, RAW = "json", "raw"
 PAYLOADS = (JSON, RAW)
-RETENTION, TOPIC_DELETED = "retention", "topic_deleted"  # why records are lost
+# why records are lost; UNSEEN: they were gone when the job first read the partition
+RETENTION, TOPIC_DELETED, NOT_TIERED, UNSEEN = "retention", "topic_deleted", "not_tiered", "unseen"
 
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -91,7 +92,12 @@ class Lost(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         place = f"{self.topic} partition {self.partition}"
-        why = "removed by retention" if self.reason == RETENTION else f"topic {self.topic_id} was deleted"
+        why = {
+            RETENTION: "removed by retention",
+            TOPIC_DELETED: f"topic {self.topic_id} was deleted",
+            NOT_TIERED: f"not in the store yet when topic {self.topic_id} was deleted",
+            UNSEEN: "gone before this job first read the partition",
+        }[self.reason]
         if self.end is None:
             return f"{place}: an unknown number of records from offset {self.start} ({why})"
         return f"{place}: {self.end - self.start:,} records, offsets {self.start} to {self.end - 1} ({why})"
@@ -102,7 +108,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     `nonce` distinguishes two plans of one number; only one of them was stored. `positions` are the ends of the plan's
     partitions after the commit. With `--on-lost skip`, `skipped` lists ranges that retention removed and `deleted`
-    ranges of deleted topics. `is_partial`: the store has more records than this plan covers.
+    ranges of deleted topics. `unseen` are ranges below the first offset of partitions that the job reads from
+    the start for the first time. `is_partial`: the store has more records than this plan covers.
     """
 
     job: str
@@ -117,6 +124,7 @@ class Plan(msgspec.Struct, frozen=True):
     tasks: tuple[Task, ...]
     skipped: dict[str, list[Range]] = {}
     deleted: tuple[Lost, ...] = ()
+    unseen: dict[str, list[Range]] = {}
     is_partial: bool = False
     generation: int = GENERATION
     format: int = FORMAT
@@ -134,13 +142,18 @@ class TaskSpec(msgspec.Struct, frozen=True):
     schema: TableSchema
     task: Task
     topic_id: str = ""
+    dead_letter_topic_id: str = ""
 
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
-    return [
-        TaskSpec(plan.number, plan.recipe, plan.schemas[task.topic], task, _topic_id(plan, task.topic))
-        for task in plan.tasks
-    ]
+    return [_spec(plan, task) for task in plan.tasks]
+
+
+def _spec(plan: Plan, task: Task) -> TaskSpec:
+    """Files of generation 1 have no `_topic_id`, dead letters of generations 1 and 2 have none."""
+    topic_id = plan.positions[task.topic].topic_id
+    ids = [topic_id if plan.generation >= first else "" for first in (2, 3)]
+    return TaskSpec(plan.number, plan.recipe, plan.schemas[task.topic], task, *ids)
 
 
 def starts_of(plan: Plan) -> Positions:
@@ -152,10 +165,6 @@ def starts_of(plan: Plan) -> Positions:
     return {topic: TopicPosition(plan.positions[topic].topic_id, ends) for topic, ends in starts.items()}
 
 
-def _topic_id(plan: Plan, topic: str) -> str:
-    return plan.positions[topic].topic_id if plan.generation > 1 else ""
-
-
 def plan_without(plan: Plan, topics: Container[str]) -> Plan:
     """Returns the plan as if it did not have these topics."""
     return msgspec.structs.replace(
@@ -165,6 +174,7 @@ def plan_without(plan: Plan, topics: Container[str]) -> Plan:
         tasks=tuple(task for task in plan.tasks if task.topic not in topics),
         skipped={topic: one for topic, one in plan.skipped.items() if topic not in topics},
         deleted=tuple(one for one in plan.deleted if one.topic not in topics),
+        unseen={topic: one for topic, one in plan.unseen.items() if topic not in topics},
     )
 
 

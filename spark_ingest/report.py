@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from spark_ingest.plan import Plan, Recipe
+from spark_ingest.plan import UNSEEN, Plan, Recipe
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.failures import Failures
 from spark_ingest.protocol.lost import counted, lost_of, rows_of
@@ -42,6 +42,8 @@ class Report:
         self._printed = self._clock()
         for lost in (*lost_of(plan.skipped, plan.positions), *plan.deleted):
             self._note(f"lost: {lost}")
+        for gone in lost_of(plan.unseen, plan.positions, UNSEEN):
+            self._note(f"not ingested: {gone}")
         if is_resumed and plan.recipe != self._recipe:
             self._note("the plan was made with different options; they apply until it is committed")
 
@@ -79,6 +81,7 @@ class Report:
         """Returns the JSON document of the run."""
         topics = topic_totals(self.commits)
         lost = [one for commit in self.commits for one in commit.lost]
+        unseen = [one for commit in self.commits for one in commit.unseen_ranges]
         return {
             "job": job,
             "output": output_url,
@@ -95,6 +98,8 @@ class Report:
             "unregistered": self.unregistered or None,
             "lost_records": counted(lost),
             "lost": rows_of(lost),
+            "unseen_records": counted(unseen),
+            "unseen": rows_of(unseen),
         }
 
 
@@ -138,6 +143,8 @@ def print_summary(document: dict[str, Any]) -> None:
     seconds = f"{document['seconds']:.1f} s"
     if document["lost"]:
         click.echo(f"{document['lost_records']:,} records or more were lost before ingestion, see above")
+    if document["unseen"]:
+        click.echo(f"{document['unseen_records']:,} offsets were gone before this job first read their partition")
     if not document["commits"]:
         click.echo(f"0 rows: no new records, {head}, {seconds}")
     else:

@@ -22,6 +22,12 @@ from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, out
 RUN = "run"
 RUN_SUMMARY = "Write new records of the store into Parquet tables, exactly once."  # the first sentence of its help
 _PROBLEMS_SHOWN = 20
+_WHY = {
+    "retention": "retention was faster",
+    "topic_deleted": "topic {topic_id} was deleted",
+    "not_tiered": "not in the store yet when topic {topic_id} was deleted",
+    "unseen": "gone before this job first read the partition",
+}
 _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with the server alone
 
 
@@ -130,6 +136,8 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: b
         "held": findings.held,
         "lost_records": counted(lost),
         "lost": rows_of(lost),
+        "unseen_records": counted(findings.unseen),
+        "unseen": rows_of(findings.unseen),
     }
     print_json(document) if as_json else _print_findings(document)
     if findings.problems:
@@ -185,6 +193,8 @@ def _print_status(document: dict[str, Any]) -> None:
         text = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
         click.echo(f"values of another type than their column, in _extra: {topic}: {text}")
     _print_lost(document)
+    for topic, count in sorted(document["unseen_records"].items()):
+        click.echo(f"{topic}: {count:,} offsets were gone before this job first read their partition")
     if document["skipped_records"]:
         click.echo(f"{document['skipped_records']:,} lost records were skipped by earlier runs")
     _print_ranges("skipped", document["skipped"])
@@ -225,6 +235,7 @@ def _print_findings(document: dict[str, Any]) -> None:
     if len(document["problems"]) > _PROBLEMS_SHOWN:
         click.echo(f"and {len(document['problems']) - _PROBLEMS_SHOWN:,} more; --json has all")
     _print_lost(document)
+    _print_ranges("not ingested", document["unseen"])
     if not document["problems"]:
         click.echo("what was ingested is sound" if document["lost"] else "sound")
 
@@ -241,6 +252,6 @@ def _print_lost(document: dict[str, Any]) -> None:
 def _print_ranges(word: str, ranges: list[dict[str, Any]]) -> None:
     for one in ranges:
         count = "an unknown number of" if one["records"] is None else f"{one['records']:,}"
-        why = "retention was faster" if one["reason"] == "retention" else f"topic {one['topic_id']} was deleted"
+        why = _WHY[one["reason"]].format(topic_id=one["topic_id"])
         place = f"{one['topic']} partition {one['partition']}"
         click.echo(f"{word}: {place}: {count} records from offset {one['start']} on ({why})")

@@ -28,6 +28,7 @@ _NEVER_REPEATING = frozenset({"_offset", "_timestamp", "_key", "_headers", "_eve
 DEAD_LETTER_SCHEMA = pa.schema(
     [
         pa.field("_topic", pa.string(), nullable=False),
+        pa.field("_topic_id", pa.string()),
         pa.field("_partition", pa.int32(), nullable=False),
         pa.field("_offset", pa.int64(), nullable=False),
         pa.field("_last_offset", pa.int64(), nullable=False),
@@ -88,9 +89,11 @@ def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:
 
 
 def dead_letter_table(order: TaskSpec, letters: Sequence[DeadLetter]) -> pa.Table:
+    """Returns the rows; without `_topic_id` for a plan of an older release."""
     own = [record_timestamp(one.timestamp) for one in letters]
     columns: list[Sequence[object]] = [
         [order.task.topic] * len(letters),
+        [order.dead_letter_topic_id] * len(letters),
         [one.partition for one in letters],
         [one.offset for one in letters],
         [one.last_offset for one in letters],
@@ -104,7 +107,8 @@ def dead_letter_table(order: TaskSpec, letters: Sequence[DeadLetter]) -> pa.Tabl
         [order.schema.schema_id] * len(letters),
     ]
     arrays = [pa.array(column, one.type) for column, one in zip(columns, DEAD_LETTER_SCHEMA, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA)
+    table = pa.Table.from_arrays(arrays, schema=DEAD_LETTER_SCHEMA)
+    return table if order.dead_letter_topic_id else table.drop_columns(["_topic_id"])
 
 
 def sha256(data: bytes) -> str:

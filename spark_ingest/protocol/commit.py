@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from spark_ingest.decode.json_types import Members, merge_members
-from spark_ingest.plan import FORMAT, Lost, Plan, Positions, TableSchema, decode, plan_without, positions_after
+from spark_ingest.plan import FORMAT, UNSEEN, Lost, Plan, Positions, TableSchema, decode, plan_without, positions_after
 from spark_ingest.protocol.chunks import SEEN_MEMBERS_MAX
 from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
@@ -27,7 +27,8 @@ class Commit(msgspec.Struct, frozen=True):
     `lost_records` counts known lost records in all commits including this one; older releases wrote 0. `held` are
     topics whose last plan failed: their positions, columns and results are those of the commit before. `misfits`
     counts, by topic and column, values of another type than their column, in all commits including this one.
-    `first_nonce` is that of the job's first plan; older releases did not write it.
+    `unseen` as in the plan; `unseen_records` counts them by topic, in all commits including this one. `first_nonce` is
+    that of the job's first plan; older releases did not write it.
     """
 
     job: str
@@ -45,6 +46,8 @@ class Commit(msgspec.Struct, frozen=True):
     held: dict[str, Held] = {}
     misfits: dict[str, dict[str, int]] = {}
     first_nonce: str = ""
+    unseen: dict[str, list[Range]] = {}
+    unseen_records: dict[str, int] = {}
     is_abandoned: bool = False
     format: int = FORMAT
 
@@ -52,6 +55,11 @@ class Commit(msgspec.Struct, frozen=True):
     def lost(self) -> list[Lost]:
         """Returns the ranges that this commit recorded as lost, by retention and by deletion."""
         return [*lost_of(self.skipped, self.positions), *self.deleted]
+
+    @property
+    def unseen_ranges(self) -> list[Lost]:
+        """Returns the ranges that were gone when this commit's plan first read their partitions."""
+        return lost_of(self.unseen, self.positions, UNSEEN)
 
     @property
     def held_here(self) -> list[str]:
@@ -96,6 +104,8 @@ def commit_of(
         lost_records=ended.lost_records + counted(lost),
         held={topic: one for topic, one in ended.held.items() if topic not in plan.positions} | held,
         misfits=_added(ended.misfits, done),
+        unseen=plan.unseen,
+        unseen_records=dict(Counter(ended.unseen_records) + Counter(_lengths(plan.unseen))),
     )
 
 
@@ -120,7 +130,12 @@ def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         held=before.held if before else {},
         misfits=before.misfits if before else {},
         first_nonce=before.first_nonce if before else plan.nonce,
+        unseen_records=before.unseen_records if before else {},
     )
+
+
+def _lengths(ranges: dict[str, list[Range]]) -> dict[str, int]:
+    return {topic: sum(one.end - one.start for one in found) for topic, found in ranges.items()}
 
 
 def _added(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import msgspec
 
-from engine.tiering.manifest.deleted_topic import deleted_ends, tiered_ends
+from engine.tiering.manifest.deleted_topic import deleted_ends, tiered_ends, untiered_ranges
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.plan import RETENTION, TOPIC_DELETED, Lost, Positions, TopicPosition
+from spark_ingest.plan import NOT_TIERED, RETENTION, TOPIC_DELETED, Lost, Positions, TopicPosition
 from spark_ingest.source.discovery import TieredPartition, discover
 from spark_ingest.source.slices import Range
 
@@ -67,6 +67,8 @@ def _lost_with(store: ObjectStore, cluster: str, topic: str, position: TopicPosi
         start = max(start, position.ends.get(partition, start))
         if end is None or start < end:
             lost.append(Lost(topic, position.topic_id, partition, start, end, TOPIC_DELETED))
+    for partition, (start, end) in sorted(untiered_ranges(store, cluster, topic, position.topic_id).items()):
+        lost.append(Lost(topic, position.topic_id, partition, start, end, NOT_TIERED))
     return lost
 
 
@@ -80,12 +82,12 @@ def pending_losses(store: ObjectStore, commits: Sequence[HasPositions]) -> list[
     return [*lost_to_retention(found, head.positions), *deleted]
 
 
-def lost_of(skipped: dict[str, list[Range]], positions: Positions) -> list[Lost]:
-    """Converts `skipped` of a plan or commit to lost ranges."""
+def lost_of(ranges: dict[str, list[Range]], positions: Positions, reason: str = RETENTION) -> list[Lost]:
+    """Converts `skipped` or `unseen` of a plan or commit to lost ranges."""
     return [
-        Lost(topic, positions[topic].topic_id, one.partition, one.start, one.end, RETENTION)
-        for topic, ranges in skipped.items()
-        for one in ranges
+        Lost(topic, positions[topic].topic_id, one.partition, one.start, one.end, reason)
+        for topic, found in ranges.items()
+        for one in found
     ]
 
 

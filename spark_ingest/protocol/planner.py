@@ -142,6 +142,7 @@ def next_plan(
         tasks=tasks,
         skipped=_skipped(todos, head),
         deleted=tuple(lost for one in changes.values() for lost in one.deleted),
+        unseen=_unseen(todos, head, selection),
         is_partial=len(taken) < len(groups),
     )
     return Planned(plan, failures, cluster, reading)
@@ -239,6 +240,15 @@ def _skipped(todos: Sequence[_Todo], head: Commit | None) -> dict[str, list[Rang
             lost = Range(todo.partition.partition, reached, todo.start)
             skipped.setdefault(todo.partition.topic, []).append(lost)
     return skipped
+
+
+def _unseen(todos: Sequence[_Todo], head: Commit | None, selection: Selection) -> dict[str, list[Range]]:
+    """Returns what is missing below the first offset of partitions that the job reads from the start, and did not."""
+    unseen: dict[str, list[Range]] = {}
+    for todo in todos:
+        if selection.start == EARLIEST and todo.start > 0 and _committed(todo.partition, head) is None:
+            unseen.setdefault(todo.partition.topic, []).append(Range(todo.partition.partition, 0, todo.start))
+    return unseen
 
 
 def _schema(

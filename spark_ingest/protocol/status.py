@@ -19,7 +19,7 @@ def status(
 
     `held` are the errors of topics whose last plan failed. `misfits` counts values of another type than their column.
     `lost` are ranges that the store no longer has and no commit has recorded. `skipped` are recorded ones, which
-    `skipped_records` counts.
+    `skipped_records` counts. `unseen_records` counts, by topic, what was gone when the job first read a partition.
     """
     history = History(output, job)
     head = history.head()
@@ -46,6 +46,7 @@ def status(
         "lost_records": counted(lost),
         "lost": rows_of(lost),
         "skipped_records": head.lost_records if head else 0,
+        "unseen_records": head.unseen_records if head else {},
         "skipped": rows_of([one for commit in skipped_in for one in commit.lost]),
     }
 

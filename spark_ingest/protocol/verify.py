@@ -21,7 +21,7 @@ class Findings:
     """Counts and problems. `leftovers` are files of an uncommitted plan, or of topics that a commit held back.
 
     `held` are the errors of topics that the newest commit holds back. `lost` are the ranges that commits recorded as
-    lost; they are not problems of the output.
+    lost; they are not problems of the output. `unseen` were gone when the job first read their partitions.
     """
 
     commits: int = 0
@@ -30,6 +30,7 @@ class Findings:
     dead_letters: int = 0
     leftovers: int = 0
     lost: list[Lost] = field(default_factory=list)
+    unseen: list[Lost] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -45,6 +46,7 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
     _check_ranges(commits, findings)
     for commit in commits:
         findings.lost += commit.lost
+        findings.unseen += commit.unseen_ranges
         plan = history.plan(commit.number)
         findings.problems += [f"commit {commit.number}: {one}" for one in _against_plan(commit, plan)]
         for result in commit.results:

@@ -27,7 +27,7 @@ from tests.spark_ingest.jobs import (
     table_rows,
 )
 from tests.spark_ingest.killing_store import Killed, KillingStore
-from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
+from tests.spark_ingest.tiered import START_MS, TOPIC_ID, TieredLog, json_rows, row
 
 
 @pytest.fixture
@@ -324,6 +324,20 @@ def test_a_plan_of_the_generation_before_topic_ids_is_resumed_with_its_own_colum
     rows = table_rows(output)
     assert [one.get("_topic_id") for one in rows if one["_offset"] in (74, 75)] == [None, log.topic_id]
     assert_table_is_log(output, log)
+
+
+@pytest.mark.parametrize(("generation", "topic_id"), [(2, None), (3, TOPIC_ID)])
+def test_dead_letters_have_the_topic_id_since_generation_3(generation: int, topic_id: str | None) -> None:
+    source, output = MemoryStore(), MemoryStore()
+    TieredLog(source).add(0, [*json_rows(3), row(b"no JSON")])
+    with pytest.raises(Killed):
+        run_job(source, KillingStore(output, 3, is_after=True))
+    key = names.plan_key("default", 1)
+    plan = decode_plan(output.get(key), key)
+    output.objects[key] = encode(msgspec.structs.replace(plan, generation=generation))
+    run_job(source, output, bad_percent_max=100)
+    assert [one.get("_topic_id") for one in dead_letters(output)] == [topic_id]
+    assert {one["_topic_id"] for one in table_rows(output)} == {TOPIC_ID}
 
 
 def test_only_wanted_topics_are_taken(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:

@@ -95,6 +95,11 @@ class TieredLog:
         assert newest is not None
         commit(self.store, raise_log_start(successor(newest, 0, "test"), log_start))
 
+    def lose(self, partition: int, count: int) -> None:
+        """Leave out offsets that the log removed before they were tiered."""
+        self.ends[partition] += count
+        self.raise_log_start(partition, self.ends[partition])
+
     def _commit(self, partition: int, entry: ManifestEntry) -> None:
         manifest = take_over(self.store, self.prefix(partition), 0, "test", entry.base_offset)
         commit(self.store, append(successor(manifest, 0, "test"), entry))

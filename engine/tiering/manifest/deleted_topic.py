@@ -20,14 +20,25 @@ from engine.tiering.manifest.json_reading import UnsupportedFormat, read_object
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
 
 FORMAT = 1
+LogRanges = Mapping[int, tuple[int, int]]  # first offset and end, by partition
 
 
-def mark_deleted(store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int) -> None:
-    """Write the marker of a topic, unless it exists or the store has no manifest of the topic. Idempotent."""
+def mark_deleted(
+    store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int, logs: LogRanges | None = None
+) -> None:
+    """Write the marker of a topic, unless it exists or the store has no manifest of the topic. Idempotent.
+
+    `logs` are the log_start and the high watermark of partitions, as far as this node knows them.
+    """
     ends = tiered_ends(store, cluster_id, topic, topic_id, range(partitions))
     if ends:
         key = store_deleted_topic_key(cluster_id, topic, topic_id)
-        document = {"format": FORMAT, "ends": {str(number): end for number, end in ends.items()}}
+        untiered = {
+            str(number): (max(start, ends.get(number, (0, 0))[1]), end)
+            for number, (start, end) in sorted((logs or {}).items())
+            if end > max(start, ends.get(number, (0, 0))[1])
+        }
+        document = {"format": FORMAT, "ends": {str(number): end for number, end in ends.items()}, "untiered": untiered}
         with suppress(ObjectExists):
             store.put(key, orjson.dumps(document), if_absent=True)
 
@@ -47,17 +58,27 @@ def tiered_ends(
     return ends
 
 
-def deleted_ends(
-    store: ObjectStore, cluster_id: str, topic: str, topic_id: str
-) -> Mapping[int, tuple[int, int]] | None:
-    """Return the content of the marker; None without one. Raises Corrupt, UnsupportedFormat."""
+def deleted_ends(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> LogRanges | None:
+    """Return the tiered range of each partition; None without a marker. Raises Corrupt, UnsupportedFormat."""
+    return _ranges(store, cluster_id, topic, topic_id, "ends")
+
+
+def untiered_ranges(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> LogRanges:
+    """Return the offsets of each partition that had not reached the store, as far as the marker has them.
+
+    They may be more: a node writes what its shipper saw last. Raises Corrupt, UnsupportedFormat.
+    """
+    return _ranges(store, cluster_id, topic, topic_id, "untiered") or {}
+
+
+def _ranges(store: ObjectStore, cluster_id: str, topic: str, topic_id: str, member: str) -> LogRanges | None:
     key = store_deleted_topic_key(cluster_id, topic, topic_id)
     try:
-        found = read_object(store.get(key), key, FORMAT).get("ends")
+        found = read_object(store.get(key), key, FORMAT).get(member, {} if member == "untiered" else None)
     except NoSuchObject:
         return None
     try:
         assert isinstance(found, dict)
         return {int(number): (int(start), int(end)) for number, (start, end) in found.items()}
     except (AssertionError, TypeError, ValueError) as error:
-        raise Corrupt(f"{key}: ends is not an object of pairs of offsets") from error
+        raise Corrupt(f"{key}: {member} is not an object of pairs of offsets") from error

@@ -19,7 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTopic:
-    """A topic that a job reads. Of a partition without an entry in `ends` it has committed nothing."""
+    """A topic that a job reads. A partition that is not in `ends` has no committed offset."""
 
     topic_id: str
     ends: Mapping[int, int]

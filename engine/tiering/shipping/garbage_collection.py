@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from engine.format.paths import store_manifest_prefix, store_topic_prefix
 from engine.tiering.manifest.chain import iter_entries, load_generation, load_newest
-from engine.tiering.manifest.deleted_topic import mark_deleted
+from engine.tiering.manifest.deleted_topic import LogRanges, mark_deleted
 from engine.tiering.manifest.keys import base_offset_of, generation_of, is_own
 from engine.tiering.manifest.manifest import Manifest
 from engine.tiering.store.store import ObjectInfo, ObjectStore
@@ -84,9 +84,11 @@ def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: in
     return len(orphans)
 
 
-def remove_topic(store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int) -> int:
+def remove_topic(
+    store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int, logs: LogRanges | None = None
+) -> int:
     """Write the topic's marker, then delete every object of the topic. Idempotent. Returns how many were deleted."""
-    mark_deleted(store, cluster_id, topic, topic_id, partitions)
+    mark_deleted(store, cluster_id, topic, topic_id, partitions, logs)
     return remove_all(store, store_topic_prefix(cluster_id, topic, topic_id))
 
 

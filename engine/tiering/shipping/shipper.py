@@ -141,6 +141,7 @@ class PartitionShipper:
         self._manifest: Manifest | None = None
         self._last_seen: Manifest | None = None  # for statistics only
         self._reported_end: int | None = None
+        self.log_range: tuple[int, int] | None = None  # the log_start and the high watermark seen last
         self._plan = Plan(())
         self._is_awaiting = False  # a sealed segment could not be shipped yet
         self._failures = 0
@@ -208,6 +209,7 @@ class PartitionShipper:
     async def ship_once(self) -> None:
         """Ship pending segments in one pass. Raises the error that stopped it; a halt is a state, not an error."""
         local = await self._local_log()
+        self.log_range = (local.log_start, local.high_watermark)
         if local.leader_epoch is None or local.leader_epoch <= self._fenced_epoch:
             await self._follow(local)
             return

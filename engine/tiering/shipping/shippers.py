@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -108,8 +108,10 @@ class Shipping:
 
     def remove_topic(self, topic: TopicRecord) -> None:
         """Remove a deleted topic: stop shipping it, and delete its objects in the background."""
+        seen = {number: self._shipped.get((topic.topic_id, number)) for number in range(topic.partitions)}
+        logs = {number: one.shipper.log_range for number, one in seen.items() if one and one.shipper.log_range}
         tasks = self._remove(topic, range(topic.partitions))
-        work = partial(self._remove_objects, topic, tasks)
+        work = partial(self._remove_objects, topic, tasks, logs)
         self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
 
     async def stop(self) -> None:
@@ -121,12 +123,16 @@ class Shipping:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._removing.ended()
 
-    async def _remove_objects(self, topic: TopicRecord, shippers: list[asyncio.Task[None]]) -> None:
+    async def _remove_objects(
+        self, topic: TopicRecord, shippers: list[asyncio.Task[None]], logs: Mapping[int, tuple[int, int]]
+    ) -> None:
         async for shipper in in_slices(shippers):
             shipper.cancel()
         await asyncio.gather(*shippers, return_exceptions=True)
         loop, pause_s = asyncio.get_running_loop(), self._options.backoff_first_seconds
-        remove = partial(remove_topic, self._with.store, self._cluster_id, topic.name, topic.topic_id, topic.partitions)
+        remove = partial(
+            remove_topic, self._with.store, self._cluster_id, topic.name, topic.topic_id, topic.partitions, logs
+        )
         while not self._stopping.is_set():
             try:
                 await loop.run_in_executor(self._with.executor, remove)

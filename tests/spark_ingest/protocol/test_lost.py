@@ -171,3 +171,79 @@ def test_topics_that_match_nothing_are_refused_unless_allowed() -> None:
     with pytest.raises(IngestRefused, match="no topic in memory:// matches 'flihgts'"):
         run_job(source, MemoryStore(), topics="flihgts")
     assert run_job(source, MemoryStore(), topics="flihgts", allow_no_topics=True).commits == []
+
+
+def test_what_had_not_reached_the_store_when_its_topic_was_deleted_is_counted(
+    stores: tuple[ObjectStore, ObjectStore],
+) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    TieredLog(source, topic="other").add(0, json_rows(3))
+    run_job(source, output)
+    remove_topic(source, CLUSTER, "flights", TOPIC_ID, 2, {0: (0, 27), 1: (4, 6)})
+    with pytest.raises(LostRecords, match=r"9 records .* partition 0: 7 records.*not in the store yet when topic"):
+        run_job(source, output)
+    result, document = run("status", output, source)
+    assert (result.exit_code, document["lost_records"]) == (ExitCode.LOST, 9)
+    assert {one["reason"] for one in document["lost"]} == {"not_tiered"}
+    ran = run_job(source, output, on_lost="skip")
+    assert [(one.partition, one.start, one.end) for one in ran.commits[0].lost] == [(0, 20, 27), (1, 4, 6)]
+    result, document = run("verify", output)
+    assert (document["lost_records"], document["problems"]) == (9, [])
+    text = CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
+    assert "partition 1: 2 records from offset 4 on (not in the store yet when topic" in text
+
+
+def test_a_deleted_topic_whose_log_was_in_the_store_is_no_loss(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    TieredLog(source).add(0, json_rows(20))
+    TieredLog(source, topic="other").add(0, json_rows(3))
+    run_job(source, output)
+    remove_topic(source, CLUSTER, "flights", TOPIC_ID, 2, {0: (0, 20), 1: (0, 0)})
+    assert run_job(source, output).commits == []
+
+
+def test_what_retention_removed_before_it_was_tiered_is_counted(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    run_job(source, output)
+    log.lose(0, 12)  # the store was away for longer than retention_ms
+    log.add(0, json_rows(5, first=32))
+    with pytest.raises(LostRecords, match="12 records"):
+        run_job(source, output)
+    assert run_job(source, output, on_lost="skip").rows == 5
+    result, document = run("verify", output, source)
+    assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 12, [])
+
+
+def test_what_was_gone_before_the_job_began_is_named(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    for partition in (0, 1):
+        log.add(partition, json_rows(20))
+    log.raise_log_start(0, 8)
+    run_job(source, output)
+    _, document = run("status", output, source)
+    assert document["unseen_records"] == {"flights": 8}
+    text = CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output
+    assert "flights: 8 offsets were gone before this job first read their partition" in text
+    log.add(2, json_rows(20))
+    log.raise_log_start(2, 20)  # nothing is left in this partition
+    log.add(0, json_rows(20, first=20))
+    run_job(source, output)
+    result, document = run("verify", output)
+    assert (result.exit_code, document["unseen_records"], document["lost"], document["problems"]) == (0, 28, [], [])
+    assert [(one["partition"], one["start"], one["end"]) for one in document["unseen"]] == [(0, 0, 8), (2, 0, 20)]
+    assert run("status", output, source)[1]["unseen_records"] == {"flights": 28}
+    assert run_job(source, output).commits == []
+
+
+def test_a_start_at_the_end_misses_nothing(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    log.raise_log_start(0, 8)
+    run_job(source, output, start="latest")
+    assert run("status", output, source)[1]["unseen_records"] == {}
