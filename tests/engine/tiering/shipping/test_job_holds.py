@@ -139,7 +139,9 @@ def test_the_registrations_are_read_once_a_minute_for_all_partitions() -> None:
     register(store, "two", p0=4)
     jobs = JobHolds(watched, CLUSTER, clock)
     assert list(jobs.of("topic", TOPIC_ID, 0)) == [Hold(5, 7_000), Hold(4, 7_000)]
-    assert list(jobs.of("topic", TOPIC_ID, 1)) == [Hold(6, 7_000), Hold(0, 7_000)], "it is not registered, so it is held from its start"
+    assert list(jobs.of("topic", TOPIC_ID, 1)) == [Hold(6, 7_000), Hold(0, 7_000)], (
+        "not registered: held from its start"
+    )
     assert jobs.of("topic", "b" * 32, 0) == jobs.of("other", TOPIC_ID, 0) == []
     assert len(watched.calls) == 3
     store.now_ms = 8_000
