@@ -289,14 +289,17 @@ def with_own(wanted: ProduceRequest, key: str | None, sequence: str | None) -> P
 
     Raises Problem invalid_header.
     """
+    topic, partition, is_only, acks, timeout_ms, decode, record_key, conditions, sequenced, keyed, *_ = wanted
     if key is not None:
-        assert wanted.idempotency_key is not None
-        wanted = wanted._replace(idempotency_key=IdempotencyKey(parse_key((key,)), wanted.idempotency_key.decides))
+        assert keyed is not None
+        keyed = IdempotencyKey(parse_key((key,)), keyed.decides)
     if sequence is not None:
-        assert wanted.sequenced is not None
-        producer_id, epoch, _ = wanted.sequenced
-        wanted = wanted._replace(sequenced=ProducerSequence(producer_id, epoch, parse_sequence((sequence,))))
-    return wanted
+        assert sequenced is not None
+        sequenced = ProducerSequence(sequenced[0], sequenced[1], parse_sequence((sequence,)))
+    return ProduceRequest(  # `_replace` takes four times as long
+        topic, partition, is_only, acks, timeout_ms, decode, record_key, conditions, sequenced, keyed,
+        wanted.is_forwarding_forbidden, wanted.source,
+    )  # fmt: skip
 
 
 def _decoder(

@@ -85,6 +85,8 @@ class ShortPath:
 
     def find(self, head: RequestHead, version: HttpVersion) -> KnownHead | None:
         """Returns None for a request of the long path."""
+        if head.like is not None and type(known := head.like.memo) is KnownHead:
+            return self._like(known, head.own)
         method = head.method
         if not self._is_open or method not in ("POST", "GET"):
             return None
@@ -114,6 +116,17 @@ class ShortPath:
             self._produces[key] = known
         return known if own is None else self._with_own(known, headers, own)
 
+    def _like(self, known: KnownHead, own: list[Header]) -> KnownHead | None:
+        """Returns what follows from a head that differs from a known one by the values in `own`."""
+        texts = {lower: value for name, value in own if (lower := name.lower()) in _VARYING}
+        if not texts:
+            return known
+        headers = CIMultiDict(known.headers)
+        headers.update(texts)
+        if known.wanted is None:  # a fetch has no key
+            return known._replace(headers=CIMultiDictProxy(headers))
+        return self._with_own(known, CIMultiDictProxy(headers), texts)
+
     def _with_own(self, known: KnownHead, headers: CIMultiDictProxy[str], own: dict[str, str]) -> KnownHead | None:
         """Returns a known head with the values of this request in place of placeholders."""
         assert known.wanted is not None
@@ -122,7 +135,7 @@ class ShortPath:
         except Problem:
             return None
         route, operation, match_info, _, typed, *_ = known
-        return KnownHead(route, operation, match_info, headers, typed, self._storing(wanted, operation))
+        return KnownHead(route, operation, match_info, headers, typed, self._storing(wanted, operation), wanted)
 
     async def answer(self, exchange: Exchange, body: BodyReader, known: KnownHead, version: HttpVersion) -> Response:
         """Returns the response to a request. Raises ConnectionResetError, CancelledError: the client has left."""

@@ -15,6 +15,7 @@ from http import HTTPStatus
 import httptools
 
 from gateway.wire.frames import Buffer
+from gateway.wire.heads import KnownHeads
 from gateway.wire.messages import (
     BodyCut,
     BodyPart,
@@ -32,8 +33,6 @@ from gateway.wire.messages import (
 HOP_HEADERS = ("upgrade", "connection", "http2-settings")
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
 SMALL_BYTES = 64 * 1024  # answers of up to this size are sent with their head, as one piece
-KNOWN_MAX = 4  # heads of a connection that are kept, of up to so many bytes
-KNOWN_BYTES = 1024
 
 
 class _Message:
@@ -59,7 +58,7 @@ class Http1:
         self.has_fault = False  # the client may still be sending, and its bytes are dropped
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
-        self._known: dict[bytes, RequestHead] = {}  # of requests that came in one piece and keep the connection
+        self._known = KnownHeads(limits.header_bytes_max)
         self._ignores_input = False  # nothing more is parsed
         self._is_between = True  # llhttp has not seen the beginning of a message
         self._is_in_head = False
@@ -133,8 +132,8 @@ class Http1:
         self._held, self._held_from = self._held[self._held_from :] + data, 0
 
     def _take_known(self, data: bytes, head_bytes: int) -> bool:
-        """Takes a request in one piece whose head has come before, byte by byte: llhttp need not see it."""
-        head = self._known.get(data[:head_bytes])
+        """Takes a request in one piece whose head is known."""
+        head = self._known.find(data, head_bytes)
         if head is None or len(data) - head_bytes != (head.content_length or 0):
             return False
         self._quiet_bytes = 0
@@ -147,12 +146,10 @@ class Http1:
     def _learn(self, data: Buffer, head_bytes: int) -> None:
         """Keeps the head if `data` was nothing but one request, which the length of its body proves."""
         began = self._events[0] if len(self._events) == 1 and self._is_between else None
-        if type(began) is RequestBegan and self._messages[self._last_id].keeps_alive and head_bytes <= KNOWN_BYTES:
+        if type(began) is RequestBegan and self._messages[self._last_id].keeps_alive:
             head, body_bytes = began.head, len(data) - head_bytes
             if body_bytes == len(began.body) == (head.content_length or 0) and not head.expects_continue:
-                if len(self._known) >= KNOWN_MAX:
-                    self._known.clear()
-                self._known[bytes(data[:head_bytes])] = head
+                self._known.add(bytes(data[:head_bytes]), head)
 
     def _feed(self, data: Buffer) -> None:
         """Feeds llhttp, which stops at an `Upgrade`: a new parser gets what was read, without that header."""

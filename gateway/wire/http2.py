@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from gateway.wire import frames
 from gateway.wire.frames import END_STREAM, Buffer, ConnectionFault, FloodGuard, FrameReader, StreamFault, frame
-from gateway.wire.http2_head import HeadReader, Malformed, check_headers
+from gateway.wire.heads import HeadReader, Malformed, check_headers
 from gateway.wire.http2_sending import Piece, Sender
 from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW, ReceiveWindow, Stream, Streams
 from gateway.wire.messages import (

@@ -1,7 +1,7 @@
 """The values that the protocol cores and their shells exchange: heads of requests, and events of a connection.
 
 Values only. A `RequestHead` may be shared by many requests (clients repeat theirs byte by byte), so no reader changes
-one; `memo` is for what its reader derives from it.
+one; `memo` is for what its reader derives from it. Heads that differ by request in few values are `like` a shared one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ class RequestHead:
     """Method, target and headers of a request.
 
     `path` and `query` are as they were sent, percent signs and all. `authority` is that of the target, empty if the
-    target has none. `version` is "1.0", "1.1" or "2"; `size_bytes` is 0 before "2".
+    target has none. `version` is "1.0", "1.1" or "2"; `size_bytes` is 0 before "2". `like`: a head that has other
+    values of the headers in `own`, another length, and no other difference.
     """
 
-    __slots__ = ("authority", "content_length", "expects_continue", "headers", "memo", "method", "path", "query",
-                 "size_bytes", "version")  # fmt: skip
+    __slots__ = ("authority", "content_length", "expects_continue", "headers", "like", "memo", "method", "own", "path",
+                 "query", "size_bytes", "version")  # fmt: skip
 
     def __init__(
         self,
@@ -50,6 +51,8 @@ class RequestHead:
         self.content_length: int | None = None
         self.expects_continue = False
         self.memo: Any = None
+        self.like: RequestHead | None = None
+        self.own: list[Header] = []
         for name, value in headers:
             lower = name.lower()
             if lower == "content-length":
@@ -59,6 +62,22 @@ class RequestHead:
 
     def __repr__(self) -> str:
         return f"RequestHead({self.version} {self.method} {self.path})"
+
+    def varied(self, values: Iterable[tuple[int, str]], content_length: int | None) -> RequestHead:
+        """Returns this head with other values, each by the number of its header, one of them perhaps the length."""
+        head = RequestHead.__new__(RequestHead)
+        headers = list(self.headers)
+        own = []
+        for place, value in values:
+            name, before = headers[place]
+            if value != before:
+                headers[place] = (name, value)
+                own.append(headers[place])
+        head.version, head.method, head.path, head.query = self.version, self.method, self.path, self.query
+        head.authority, head.size_bytes, head.expects_continue = self.authority, self.size_bytes, self.expects_continue
+        head.headers, head.content_length = tuple(headers), content_length
+        head.like, head.own, head.memo = self, own, None
+        return head
 
     def values(self, name: str) -> list[str]:
         """Returns all values of a header, by its name in lower case."""

@@ -282,6 +282,29 @@ async def test_what_is_kept_of_a_head_has_the_keys_and_sequences_of_no_other_req
         assert repr(short) == "ShortPath(headers=6, produces=4)", "for each set of headers, whatever their values"
 
 
+async def test_a_connection_that_is_kept_has_the_key_of_each_request(tmp_path: Path) -> None:
+    """Its heads are like the first one, from which the rest is taken."""
+    request = (
+        f"POST /v1/topics/{SHORT}/partitions/0/records HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request-Id: %s\r\n"
+        "Idempotency-Key: %s\r\nContent-Length: %d\r\n\r\n%s"
+    )
+    steps = (("a", "k1", "1", 200, 1), ("b", "k1", "1", 200, 1), ("c", "k2", "11", 200, 2), ("c", "k1", "1", 200, 2),
+             ("d", "k1", "2", 422, 2), ("e", "two words", "1", 400, 2), ("f", "k3", "x" * 9, 200, 3))  # fmt: skip
+    async with node_of(tmp_path) as node, served(node, is_short=True) as (place, short):
+        reader, writer = await asyncio.open_connection(*place)
+        for request_id, key, body, status, log_end in steps:
+            writer.write((request % (request_id, key, len(body), body)).encode())
+            head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode().lower()
+            length = re.search(r"content-length: (\d+)", head)
+            assert length is not None
+            await reader.readexactly(int(length[1]))
+            assert f" {status} " in head.splitlines()[0], (key, head)
+            assert f"penstock-request-id: {request_id}\r\n" in head
+            assert node.shard.topics[SHORT].partitions[0].log_end == log_end, key
+        writer.close()
+        assert short.answered == len(steps) - 1
+
+
 async def test_both_paths_check_tokens(tmp_path: Path, lines: Callable[[], list[dict[str, object]]]) -> None:
     random, path = Random(SEED), tmp_path / "tokens.toml"
     both = [SHORT, LONG]

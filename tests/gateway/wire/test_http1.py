@@ -46,6 +46,41 @@ def test_requests_with_the_same_head_share_it():
     assert fed(core, longer + b"d")[0].head.content_length == 4
 
 
+VALUES = st.one_of(
+    st.sampled_from([b"1", b"2", b"0002", b"two words", b" padded ", b"", b"a\tb", b"+1", b"1\r", b"1\n", b"\xc3\xa4"]),
+    st.from_regex(rb"[!-~]{1,5}", fullmatch=True),
+    st.integers(0, 12).map(lambda number: b"%d" % number),
+)
+VARIED = st.sampled_from([b"Content-Length", b"Idempotency-Key", b"producer-seq", b"X-Request-Id", b"Host", b"Upgrade"])
+OPTIONS = st.sampled_from([b"%b: %b\r\n", b"%b:%b\r\n", b"%b:  %b\r\n"])
+BODY = b"0123456789"
+
+
+@given(st.lists(st.tuples(VARIED, OPTIONS), max_size=4), st.lists(st.tuples(st.lists(VALUES, min_size=4, max_size=4),
+       st.integers(0, 10)), min_size=2, max_size=5))  # fmt: skip
+def test_requests_that_differ_in_values_are_what_a_new_connection_makes_of_them(names, requests):
+    """A known head is found by its other bytes; the values of keys, sequences and lengths are then its own."""
+    kept = Http1(LIMITS)
+    for values, size in requests:
+        lines = b"".join(form % (name, value) for (name, form), value in zip(names, values, strict=False))
+        data = b"POST /a?b HTTP/1.1\r\nHost: h\r\n%bContent-Length: %d\r\n\r\n%b" % (lines, size, BODY[:size])
+        expected = list(summary(fed(Http1(LIMITS), data)).values())
+        assert list(summary(fed(kept, data)).values()) == expected
+        if len(expected) != 1 or expected[0][-1] != "whole":
+            return
+
+
+def test_a_head_with_another_key_or_length_is_like_the_known_one():
+    core, text = Http1(LIMITS), b"POST / HTTP/1.1\r\nIdempotency-Key: %b\r\nContent-Length: %d\r\n\r\n%b"
+    first, second, third = (
+        fed(core, text % one)[0].head for one in ((b"a", 1, b"x"), (b"b", 2, b"xy"), (b"a", 0, b""))
+    )
+    assert second.like is third.like is first
+    assert second.own == [("Idempotency-Key", "b"), ("Content-Length", "2")]
+    assert (first.content_length, second.content_length, third.content_length) == (1, 2, 0)
+    assert fed(core, text % (b"two words", 1, b"x"))[0].head.like is None
+
+
 @pytest.mark.parametrize(
     ("data", "is_kept"),
     [(POST, True), (POST[:-1], False), (POST + GET, False), (POST.replace(b"Host: h", b"Host: " + b"h" * 1024), False),

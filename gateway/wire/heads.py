@@ -1,9 +1,17 @@
-"""Checks the fields of an HTTP/2 request (RFC 9113 8.2 and 8.3) and builds its head. Pure."""
+"""Heads of requests: made from the fields of HTTP/2 (RFC 9113 8.2 and 8.3), or known from before. Pure.
+
+Clients of HTTP/1.1 repeat their heads, and llhttp need not see one twice. A head is known if it is one of the last of
+its connection byte for byte, except for the values of headers that differ by request. These values must be visible
+ASCII without white space, which llhttp does not change. All else is for llhttp.
+Invariants: a known head came in one piece with its body, and keeps its connection; it has the fields that llhttp makes
+of its bytes.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gateway.wire.frames import COMPRESSION_ERROR, PROTOCOL_ERROR, ConnectionFault, StreamFault
 from gateway.wire.hpack import BrokenBlock, Decoder
@@ -13,11 +21,17 @@ PSEUDO_MAX = 4
 KNOWN_MAX = 64  # blocks of a connection
 KNOWN_BYTES_MAX = 512
 KNOWN_FIELDS_MAX = 64  # a field takes one byte of a block and some hundred of what is derived from it
+HTTP1_KNOWN_MAX = 4  # heads of a connection of HTTP/1.1, of up to so many bytes
+HTTP1_KNOWN_BYTES_MAX = 1024
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
 _OF_CONNECTIONS = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH = re.compile(r"[!-~]+")
+_LENGTH = b"content-length"
+_VARYING = frozenset({_LENGTH, b"idempotency-key", b"producer-seq", b"x-request-id"})
+_IS_VALUE = re.compile(rb"[!-~]+").fullmatch
+_IS_LENGTH = re.compile(rb"[0-9]{1,15}").fullmatch
 _BAD_VALUE = re.compile(r"[\0\r\n]|^[ \t]|[ \t]$")
 
 
@@ -98,3 +112,99 @@ def check_headers(headers: Sequence[Header]) -> None:
             raise Malformed(f"the header {name!r} cannot be there")
         if _BAD_VALUE.search(value):
             raise Malformed(f"the header {name} has a value that no header can have")
+
+
+class _Gap(NamedTuple):
+    """The value of a header that differs by request: the number of the header, and the bytes up to the next gap."""
+
+    place: int
+    is_length: bool
+    rest: bytes
+
+
+class _Shape(NamedTuple):
+    """A head with gaps."""
+
+    start: bytes
+    gaps: tuple[_Gap, ...]
+    head: RequestHead
+
+
+class KnownHeads:
+    """The known heads of a connection of HTTP/1.1."""
+
+    def __init__(self, header_bytes_max: int) -> None:
+        self._bytes_max = min(HTTP1_KNOWN_BYTES_MAX, header_bytes_max)
+        self._heads: dict[bytes, RequestHead] = {}
+        self._shapes: list[_Shape] = []
+
+    def __repr__(self) -> str:
+        return f"KnownHeads({len(self._heads)}, shapes={len(self._shapes)})"
+
+    def __bool__(self) -> bool:
+        return bool(self._heads)
+
+    def find(self, data: bytes, head_bytes: int) -> RequestHead | None:
+        """Returns the head of a request; None for llhttp."""
+        head = self._heads.get(data[:head_bytes])
+        if head is None and head_bytes <= self._bytes_max:
+            for shape in self._shapes:
+                if data.startswith(shape.start) and (head := _filled(shape, data, head_bytes)) is not None:
+                    return head
+        return head
+
+    def add(self, data: bytes, head: RequestHead) -> None:
+        """Keeps a head and its bytes."""
+        if len(data) > self._bytes_max:
+            return
+        if len(self._heads) >= HTTP1_KNOWN_MAX:
+            self._heads.clear()
+            self._shapes.clear()
+        self._heads[data] = head
+        shape = _shape(data, head)
+        if shape is not None:
+            self._shapes.append(shape)
+
+
+def _shape(data: bytes, head: RequestHead) -> _Shape | None:
+    """Returns the head with gaps; None if it has none, or one twice, or is without some of the lines."""
+    if data.count(b"\r\n") != len(head.headers) + 2:
+        return None
+    at = data.index(b"\r\n") + 2
+    begin, names = 0, set()
+    places: list[tuple[int, bool]] = []
+    pieces: list[bytes] = []
+    for place in range(len(head.headers)):
+        end = data.index(b"\r\n", at)
+        name, _, value = data[at:end].partition(b": ")
+        lower = name.lower()
+        if lower in names:
+            return None
+        if lower in _VARYING:
+            names.add(lower)
+        if lower in _VARYING and _IS_VALUE(value):
+            pieces.append(data[begin : end - len(value)])
+            places.append((place, lower == _LENGTH))
+            begin = end
+        at = end + 2
+    if not pieces:
+        return None
+    start, *rest = [*pieces, data[begin:]]
+    return _Shape(start, tuple(_Gap(*place, piece) for place, piece in zip(places, rest, strict=True)), head)
+
+
+def _filled(shape: _Shape, data: bytes, head_bytes: int) -> RequestHead | None:
+    """Returns the head of the shape with the values of these bytes; None if they have another shape."""
+    values: list[tuple[int, str]] = []
+    at, length = len(shape.start), shape.head.content_length
+    for place, is_length, rest in shape.gaps:
+        end = data.find(b"\r\n", at, head_bytes)
+        value = data[at:end]
+        if not data.startswith(rest, end) or not (_IS_LENGTH if is_length else _IS_VALUE)(value):
+            return None
+        text = value.decode()
+        if is_length:
+            length = int(text)
+        values.append((place, text))
+        at = end + len(rest)
+    return shape.head.varied(values, length) if at == head_bytes else None
