@@ -22,7 +22,15 @@ from spark_ingest.decode.event_time import path_of
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
-from spark_ingest.options import Pattern, TopicPercent, job_option, json_option, output_option, store_option
+from spark_ingest.options import (
+    Pattern,
+    TopicPercent,
+    job_option,
+    json_option,
+    output_option,
+    store_option,
+    tables_option,
+)
 from spark_ingest.output.stores import open_output_store, open_source_store
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD, Recipe
 from spark_ingest.protocol.failures import Limits
@@ -40,6 +48,7 @@ from spark_ingest.protocol.runner import Components, Job, run
 from spark_ingest.report import Report, print_document, print_summary
 from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
+from spark_ingest.tables.job_tables import JobTables, print_tables
 
 SPARK, LOCAL = "spark", "local"
 DEAD_LETTER_MAX_PERCENT = 0.1
@@ -142,6 +151,7 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
     show_default=True,
     help="Log bytes for each commit. A larger backlog takes several commits.",
 )
+@tables_option("Also add committed files to Iceberg tables: a TOML file with the catalog and the names of tables.")
 @click.option(
     "--engine",
     type=click.Choice((SPARK, LOCAL)),
@@ -185,6 +195,8 @@ def run_command(
     check_event_time(options["event_time"])
     recipe = Recipe(**{name: options[name] for name in ("payload", "event_time", "event_time_fallback")})
     limits = limits_of(options["bad_percents_max"], options["on_misfit"], options["misfit_max_percent"])
+    tables = JobTables(options["tables_file"], output, job_name)
+    tables.check(widens=selection.widens)
     job = Job(job_name, selection, recipe, limits, not options["no_register"])
     report = Report(recipe, is_quiet=as_json and is_submitted())
     source, target = open_source_store(store), open_output_store(output, is_written=True)
@@ -195,10 +207,13 @@ def run_command(
         executor = LocalExecutor(source, target, workers or len(os.sched_getaffinity(0)), report.progress)
     failure = execute_job(job, source, target, executor, report)
     document = report.document(job.name, output, History(target, job.name).head())
+    document["tables"], unpublished = tables.publish()
+    failure = failure or unpublished
     if as_json:
         print_document(document)
     elif document["commits"] or not failure:
         print_summary(document)
+        print_tables(document["tables"])
     if failure:
         raise failure
     if document["lost"]:

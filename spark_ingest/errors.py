@@ -51,3 +51,9 @@ class OutputConflict(EngineError):
     """An output object exists with different rows. Nothing was overwritten; find out who wrote it."""
 
     code = "output_conflict"
+
+
+class NotPublished(EngineError):
+    """A catalog did not take files that are committed. Run it again: what is missing is added then."""
+
+    code = "not_published"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -71,3 +72,8 @@ def job_option(command: CommandT) -> CommandT:
 
 def json_option(command: CommandT) -> CommandT:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
+
+
+def tables_option(text: str) -> Callable[[CommandT], CommandT]:
+    """Makes `--tables FILE`, with what the command does with it."""
+    return click.option("--tables", "tables_file", metavar="FILE", type=click.Path(path_type=Path), help=text)

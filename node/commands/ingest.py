@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
 from engine.errors import EngineError
 from node.commands.ingest_jobs import jobs, unregister
+from node.commands.ingest_tables import publish
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
-from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option
+from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option, tables_option
 
 RUN = "run"
 RUN_SUMMARY = "Write new records of the store into Parquet tables, exactly once."  # the first sentence of its help
@@ -73,20 +75,33 @@ def ingest() -> None:
     """Write topics into Parquet tables."""
 
 
+ingest.add_command(publish)
+
+
 @ingest.command()
 @store_option
 @output_option
 @job_option
 @click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics to show.")
 @click.option("--cluster", help="The cluster's id, if the store has several.")
+@tables_option("Also show the tables of this file, and the commits that they do not have yet.")
 @json_option
-def status(store: str, output: str, job_name: str, topics: re.Pattern[str], cluster: str | None, as_json: bool) -> None:
+def status(
+    store: str,
+    output: str,
+    job_name: str,
+    topics: re.Pattern[str],
+    cluster: str | None,
+    tables_file: Path | None,
+    as_json: bool,
+) -> None:
     """Show how far a job is, and how much of the store it has not read yet.
 
     Ends with 5 if records are gone that were never ingested, until a run with --on-lost skip has recorded them.
     """
     from spark_ingest.output.stores import open_output_store, open_source_store
     from spark_ingest.protocol.status import status as status_of
+    from spark_ingest.tables.job_tables import JobTables
 
     def is_wanted(topic: str) -> bool:
         return bool(topics.fullmatch(topic))
@@ -94,6 +109,7 @@ def status(store: str, output: str, job_name: str, topics: re.Pattern[str], clus
     document = status_of(
         open_source_store(store), open_output_store(output, is_written=False), job_name, is_wanted, cluster
     )
+    document["tables"] = JobTables(tables_file, output, job_name).status()
     print_json(document) if as_json else _print_status(document)
     if document["lost"]:
         click.get_current_context().exit(ExitCode.LOST)
@@ -104,8 +120,9 @@ def status(store: str, output: str, job_name: str, topics: re.Pattern[str], clus
 @job_option
 @click.option("--deep", is_flag=True, help="Read every file again, too.")
 @click.option("--store", type=StoreUrl(), help="Also look for records that the store lost before they were ingested.")
+@tables_option("Also compare the files that the tables of this file list with those of the commits.")
 @json_option
-def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: bool) -> None:
+def verify(output: str, job_name: str, deep: bool, store: str | None, tables_file: Path | None, as_json: bool) -> None:
     """Check that every committed offset is in the tables exactly once.
 
     Ends with 1 when anything is missing, doubled, damaged or foreign; with 5 when records were lost before they could
@@ -118,11 +135,14 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: b
     from spark_ingest.protocol.lost import counted, pending_losses, rows_of
     from spark_ingest.protocol.verify import verify as verify_files
     from spark_ingest.protocol.verify_deep import verify_deep
+    from spark_ingest.tables.job_tables import JobTables
 
     opened = open_output_store(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
     if deep:
         findings.problems += verify_deep(opened, commits)
+    tables, differences = JobTables(tables_file, output, job_name).verify(commits)
+    findings.problems += differences
     lost = findings.lost + (pending_losses(open_source_store(store), commits) if store else [])
     document = {
         "job": job_name,
@@ -138,6 +158,7 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, as_json: b
         "lost": rows_of(lost),
         "unseen_records": counted(findings.unseen),
         "unseen": rows_of(findings.unseen),
+        "tables": tables,
     }
     print_json(document) if as_json else _print_findings(document)
     if findings.problems:
@@ -200,6 +221,7 @@ def _print_status(document: dict[str, Any]) -> None:
     _print_ranges("skipped", document["skipped"])
     if pending is not None:
         print_note(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
+    _print_tables(document)
     click.echo()
     print_table(
         [
@@ -230,6 +252,7 @@ def _print_findings(document: dict[str, Any]) -> None:
     if document["leftovers"]:
         click.echo(f"{document['leftovers']:,} files of a plan that is not committed yet")
     _print_held(document)
+    _print_tables(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:
         click.echo(f"problem: {problem}")
     if len(document["problems"]) > _PROBLEMS_SHOWN:
@@ -238,6 +261,12 @@ def _print_findings(document: dict[str, Any]) -> None:
     _print_ranges("not ingested", document["unseen"])
     if not document["problems"]:
         click.echo("what was ingested is sound" if document["lost"] else "sound")
+
+
+def _print_tables(document: dict[str, Any]) -> None:
+    from spark_ingest.tables.job_tables import print_tables
+
+    print_tables(document["tables"])
 
 
 def _print_held(document: dict[str, Any]) -> None:

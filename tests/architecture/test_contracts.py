@@ -60,6 +60,7 @@ PLANTED = {
         ("spark_ingest.output.names", "spark_ingest.protocol.task"),
         ("spark_ingest.protocol.task", "spark_ingest.execution.worker"),
         ("spark_ingest.execution.worker", "spark_ingest.spark.execute"),
+        ("spark_ingest.protocol.task", "spark_ingest.tables.publish"),
     ],
     "The packages of the client, from its errors up": [
         ("penstock.errors", "penstock.options"),
@@ -117,6 +118,7 @@ PLANTED = {
         ("spark_ingest.plan", "aiohttp"),
     ],
     "One door to S3": [("engine.tiering.store.store", "boto3")],
+    "One door to Iceberg": [("spark_ingest.tables.publish", "pyiceberg.catalog")],
     "Granian is only what the load tests compare with": [("node.processes.server", "granian")],
     "One door to llhttp": [("gateway.server.adapter", "httptools")],
     "HTTP on the wire does not import the gateway above it": [("gateway.wire.server", "gateway.settings")],
@@ -134,6 +136,7 @@ ALSO_PLANTED = {  # further imports that make the wrong import a cycle, or indir
 RIGHT = {  # imports that the contracts require
     "engine.tiering.store.store": ("engine.tiering.store.file_store", "engine.tiering.store.s3"),
     "engine.tiering.store.s3": ("boto3", "botocore"),
+    "spark_ingest.tables.iceberg": ("pyiceberg",),
     "engine.format.batch": ("aiokafka",),
     "engine.format.decompression": ("cramjam",),
     "gateway.server.adapter": ("aiohttp",),

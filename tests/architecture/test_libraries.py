@@ -105,7 +105,7 @@ def test_every_library_of_a_distribution_is_used_by_it() -> None:
 
 
 def test_every_library_for_spark_is_used_by_ingestion() -> None:
-    assert unused(GROUPS["spark"], imported("spark_ingest"), HOMES) == []
+    assert unused(GROUPS["spark"] + GROUPS["iceberg"], imported("spark_ingest"), HOMES) == []
 
 
 def test_every_library_for_load_tests_is_used_by_them() -> None:
@@ -139,7 +139,7 @@ def test_the_codec_needs_no_library() -> None:
 
 
 def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
-    assert undeclared(imported("spark_ingest"), GROUPS["server"] + GROUPS["spark"], HOMES) == []
+    assert undeclared(imported("spark_ingest"), GROUPS["server"] + GROUPS["spark"] + GROUPS["iceberg"], HOMES) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
     assert undeclared(imported("loadtests"), everything, HOMES) == []
     assert undeclared(imported("tests"), everything, HOMES) == []

@@ -20,6 +20,7 @@ LEFT = {
     "ConnectionState": "the core that judges idle connections reads values; its tests give it values",
     "ClusterListener": "one listener object that the node gives to the agent below it",
     "Interceptor": "users of the client implement it",
+    "Tables": "pyiceberg is imported only where a job has tables; tests have tables in memory",
     "RunListener": "one listener object that the command gives to a run of a job",
 }
 

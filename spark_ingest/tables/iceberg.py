@@ -1,0 +1,230 @@
+"""Iceberg tables: the only file that imports pyiceberg. It adds files that exist, and writes no data.
+
+    1 Load the table. Its property penstock.commit has the last commit whose files it has.
+    2 Stage one transaction: new columns by name, the files, penstock.commit in the snapshot and in the table.
+    3 The catalog accepts it if the table's newest snapshot is still that of step 1.
+    4 If it did not accept or did not answer: step 1. The property says whether the transaction took effect.
+
+The property stays when snapshots expire. The first transaction also creates the table.
+
+Invariants: a transaction is sent once. pyiceberg sends a rejected one again, on top of the table as it is then and
+without another look at its files, so that two drivers would add them twice: `_SentOnce` prevents that.
+Files have no field ids, so the table maps columns by name (`schema.name-mapping.default`, kept by pyiceberg).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
+from pyiceberg.io import load_file_io
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
+from pyiceberg.transforms import HourTransform
+
+from spark_ingest.errors import IngestRefused, NotPublished
+from spark_ingest.tables.settings import TableSettings
+from spark_ingest.tables.values import RunFiles, TableFile, TableState
+
+JOB, OUTPUT, TOPIC, COMMIT = "penstock.job", "penstock.output", "penstock.topic", "penstock.commit"
+NEW_TABLE = {
+    "commit.manifest-merge.enabled": "true",  # a run adds one manifest, and each reader opens all of them
+    "write.metadata.delete-after-commit.enabled": "true",  # else the metadata file of each run remains
+}
+_SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
+
+
+class IcebergTables:
+    """The tables of one job in one catalog. `open_catalog` is called before the first use."""
+
+    def __init__(
+        self, settings: TableSettings, job: str, output_url: str, open_catalog: Callable[[], Any] | None = None
+    ) -> None:
+        self._settings = settings
+        self._location = location_of(output_url)
+        self._owner = {JOB: job, OUTPUT: self._location}
+        self._io_properties = io_properties(output_url)
+        self._open_catalog = open_catalog or (lambda: open_catalog_of(settings, self._io_properties))
+
+    def name(self, topic: str) -> str:
+        return ".".join(self._settings.identifier(topic))
+
+    def state(self, topic: str) -> TableState | None:
+        table = self._load(topic)
+        if table is None:
+            return None
+        newest = table.current_snapshot()
+        return TableState(_commit_of(table), newest.snapshot_id if newest else None)
+
+    def add(self, run: RunFiles) -> bool:
+        """Adds the files in one snapshot; False if the table has this commit. Raises IngestRefused, NotPublished."""
+        last: Exception | None = None
+        for _ in range(_SENDS_MAX):
+            table = self._load(run.topic)
+            if table is not None and _commit_of(table) >= run.commit:
+                return False
+            try:
+                self._stage(run, table).commit_transaction()
+            except IngestRefused:
+                raise
+            except Exception as error:  # of pyiceberg, SQLAlchemy, requests or a file system: the next look decides
+                last = error
+            else:
+                return True
+        raise NotPublished(f"{self._place(run.topic)} did not take commit {run.commit}: {_line(last)}") from last
+
+    def mark(self, topic: str, commit: int) -> None:
+        """Sets the table's last commit, unless it has a new snapshot meanwhile. Raises IngestRefused, NotPublished."""
+        table = self._load(topic)
+        newest = table.current_snapshot() if table is not None else None
+        if table is None or newest is None or _commit_of(table) >= commit:
+            return
+        unchanged = AssertRefSnapshotId(ref="main", snapshot_id=newest.snapshot_id)
+        same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
+        try:
+            update = SetPropertiesUpdate(updates={COMMIT: str(commit)})
+            self._catalog.commit_table(table, (same_table, unchanged), (update,))
+        except CommitFailedException:
+            return  # another driver has added files
+        except Exception as error:
+            raise NotPublished(f"{self._place(topic)} cannot be marked: {_line(error)}") from error
+
+    def files(self, topic: str) -> list[TableFile]:
+        """Returns the data files of the newest snapshot. Raises IngestRefused, NotPublished."""
+        table = self._load(topic)
+        if table is None:
+            return []
+        try:
+            listed = [task.file for task in table.scan().plan_files()]
+        except Exception as error:
+            raise NotPublished(f"{self._place(topic)} cannot be read: {_line(error)}") from error
+        return [TableFile(one.file_path.removeprefix(f"{self._location}/"), one.record_count) for one in listed]
+
+    @cached_property
+    def _catalog(self) -> Any:
+        try:
+            return self._open_catalog()
+        except Exception as error:
+            raise NotPublished(f"catalog {self._settings.shown_catalog} cannot be opened: {_line(error)}") from error
+
+    def _load(self, topic: str) -> Table | None:
+        """Returns the table, whose transactions are sent once. Raises NotPublished, IngestRefused for a foreign one."""
+        try:
+            table = self._catalog.load_table(self._settings.identifier(topic))
+        except NoSuchTableError:
+            return None
+        except NotPublished:
+            raise
+        except Exception as error:
+            raise NotPublished(f"{self._place(topic)} cannot be read: {_line(error)}") from error
+        self._check_owner(topic, table)
+        return Table(table.name(), table.metadata, table.metadata_location, table.io, _SentOnce(self._catalog))
+
+    def _check_owner(self, topic: str, table: Table) -> None:
+        """Raises IngestRefused for a table of another job, or one that has files of another program only."""
+        found = {name: table.properties.get(name) for name in (JOB, OUTPUT, TOPIC)}
+        if found == {**self._owner, TOPIC: topic}:
+            return
+        hint = "name another table in the file of --tables"
+        if found[JOB] is not None:
+            owner = f"topic {found[TOPIC]} of job {found[JOB]} in {found[OUTPUT]}"
+            raise IngestRefused(f"{self._place(topic)} belongs to {owner}", hint=hint)
+        if table.current_snapshot() is not None:
+            raise IngestRefused(f"{self._place(topic)} has files of another program", hint=hint)
+
+    def _stage(self, run: RunFiles, table: Table | None) -> Any:
+        """Returns a transaction that adds the files. Raises IngestRefused if the table cannot take them."""
+        paths = [f"{self._location}/{key}" for key in run.keys]
+        try:
+            schema = self._schema(paths[0])
+            transaction = self._new_table(run.topic, schema) if table is None else table.transaction()
+            with transaction.update_schema() as columns:
+                columns.union_by_name(schema)
+            _check_required(transaction.table_metadata.schema(), schema)
+            transaction.set_properties({**self._owner, TOPIC: run.topic, COMMIT: str(run.commit)})
+            transaction.add_files(paths, snapshot_properties={JOB: self._owner[JOB], COMMIT: str(run.commit)})
+        except (ValidationError, ValueError) as error:
+            text = f"{self._place(run.topic)} cannot take commit {run.commit}: {_line(error)}"
+            raise IngestRefused(text, hint="change the table, or name another one in the file of --tables") from error
+        return transaction
+
+    def _schema(self, path: str) -> pa.Schema:
+        """Returns the columns of a file, all optional. All files of a run have the same."""
+        with load_file_io({**self._catalog.properties, **self._io_properties}, path).new_input(path).open() as file:
+            return pa.schema([one.with_nullable(True) for one in pq.read_schema(file)])
+
+    def _new_table(self, topic: str, schema: pa.Schema) -> Any:
+        identifier = self._settings.identifier(topic)
+        self._catalog.create_namespace_if_not_exists(identifier[:-1])
+        transaction = self._catalog.create_table_transaction(identifier, schema, properties=NEW_TABLE)
+        with transaction.update_spec() as partitions:
+            partitions.add_field("_event_time", HourTransform(), "_event_time_hour")
+        return transaction
+
+    def _place(self, topic: str) -> str:
+        return f"table {self.name(topic)} of {self._settings.shown_catalog}"
+
+
+class _SentOnce:
+    """A catalog that reports a rejected commit as an error after which pyiceberg neither repeats nor cleans up."""
+
+    def __init__(self, catalog: Any) -> None:
+        self._catalog = catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(self, *arguments: Any) -> Any:
+        try:
+            return self._catalog.commit_table(*arguments)
+        except CommitFailedException as error:
+            raise _Rejected(_line(error)) from error
+
+
+class _Rejected(Exception):
+    """Another writer committed first."""
+
+
+def open_catalog_of(settings: TableSettings, io_properties: Mapping[str, str]) -> Any:
+    given = {"type": settings.kind, "uri": settings.catalog, **io_properties, **settings.properties}
+    if settings.warehouse is not None:
+        given["warehouse"] = settings.warehouse
+    return load_catalog(settings.name, **given)
+
+
+def location_of(url: str) -> str:
+    """Returns a store's URL as tables name it: without options and percent-encoding. Raises IngestRefused."""
+    parts = urlsplit(url)
+    path = unquote(parts.path).rstrip("/")
+    if any(one in path for one in "?#%"):
+        raise IngestRefused(f"--output {url} has a character that Iceberg readers take for another", hint="rename it")
+    return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def io_properties(url: str) -> dict[str, str]:
+    """Returns the options of an S3 store as pyiceberg names them; credentials come from the environment."""
+    return {f"s3.{name}": value for name, value in parse_qsl(urlsplit(url).query)}
+
+
+def _commit_of(table: Table) -> int:
+    """Returns the last commit whose files the table has had."""
+    summaries = [one.summary for one in table.metadata.snapshots if one.summary is not None]
+    return max(int(one.get(COMMIT) or 0) for one in ({**table.properties}, *summaries))
+
+
+def _check_required(columns: Any, files: pa.Schema) -> None:
+    """Raises ValueError for a required column that the files do not have."""
+    missing = [one.name for one in columns.fields if one.required and one.name not in files.names]
+    if missing:
+        raise ValueError(f"the files do not have its required columns {', '.join(missing)}")
+
+
+def _line(error: Exception | None) -> str:
+    """Returns the first line of an error's text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

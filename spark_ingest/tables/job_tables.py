@@ -1,0 +1,120 @@
+"""The tables of a job as commands use them: check, publish, report. The documents are those of `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.errors import EngineError
+from spark_ingest.errors import IngestRefused, NotPublished, TopicsFailed
+from spark_ingest.output.stores import open_output_store
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.tables.compare import compare_tables
+from spark_ingest.tables.publish import Publication, pending, publications, publish
+from spark_ingest.tables.settings import read_tables
+from spark_ingest.tables.values import Tables
+
+_INSTALL = "pip install 'penstock-server[iceberg]', or make setup in a clone"
+_LIBRARIES = ("pyiceberg", "sqlalchemy", "pyarrow")
+
+
+class JobTables:
+    """The tables that a file names; none without a file. Asks no catalog before the first call.
+
+    Raises IngestRefused if the file is wrong or pyiceberg is not installed.
+    """
+
+    def __init__(self, path: Path | None, output: str, job: str) -> None:
+        opened = open_output_store(output, is_written=False)
+        self._history = History(opened, job)
+        self._tables = _open(path, opened.url, job) if path else None
+
+    def check(self, *, widens: bool) -> None:
+        """Raises IngestRefused if a run would commit what its tables cannot take.
+
+        Ignores a catalog that does not answer: the run commits, and a later call publishes.
+        """
+        if self._tables is None:
+            return
+        if widens:
+            text = "--on-misfit widen makes a bigint column decimal, and a column of an Iceberg table cannot do that"
+            raise IngestRefused(text, hint="declare the column decimal with --schema before its first run")
+        for one in publications(self._history, self._tables, self._history.head()).values():
+            if one.error and not isinstance(one.error, NotPublished):
+                raise one.error
+
+    def publish(self) -> tuple[list[dict[str, Any]], EngineError | None]:
+        """Adds what the tables do not have; returns the document, and the error of tables that are not up to date."""
+        found = publish(self._history, self._tables) if self._tables else []
+        return [_document(one, "added") for one in found], _failure(found)
+
+    def status(self) -> list[dict[str, Any]]:
+        """Returns the state of each table, and the commits that it does not have."""
+        found = pending(self._history, self._tables) if self._tables else []
+        return [_document(one, "not_published") for one in found]
+
+    def verify(self, commits: Sequence[Commit]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Returns the state of each table with its number of files, and the problems of all of them."""
+        if self._tables is None:
+            return [], []
+        found = pending(self._history, self._tables)
+        compared = compare_tables(found, commits, self._tables)
+        rows = [
+            _document(one, "not_published")
+            | {"files": compared[one.topic].files, "rewritten_files": compared[one.topic].rewritten}
+            for one in found
+        ]
+        return rows, [problem for one in compared.values() for problem in one.problems]
+
+
+def _open(path: Path, output_url: str, job: str) -> Tables:
+    settings = read_tables(path)
+    try:
+        from spark_ingest.tables.iceberg import IcebergTables
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _LIBRARIES:
+            raise
+        raise IngestRefused(f"--tables needs {error.name}, which is not installed", hint=_INSTALL) from error
+    return IcebergTables(settings, job, output_url)
+
+
+def _document(one: Publication, commits: str) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "table": one.table,
+        "commit": one.after if one.state else None,
+        "snapshot": one.state.snapshot if one.state else None,
+        commits: one.commits,
+        f"{commits}_rows": one.rows,
+        "error": str(one.error) if one.error else None,
+    }
+
+
+def _failure(found: Sequence[Publication]) -> EngineError | None:
+    errors = [one.error for one in found if one.error]
+    if len(errors) < 2:
+        return errors[0] if errors else None
+    return TopicsFailed(f"{len(errors)} tables are not up to date: {'; '.join(dict.fromkeys(map(str, errors)))}")
+
+
+def print_tables(tables: Sequence[dict[str, Any]]) -> None:
+    """Prints a line for each table: what was added to it, or what it has and what is missing."""
+    for one in tables:
+        has = f"has commit {one['commit']}" if one["commit"] else "is not there yet"
+        has += f", snapshot {one['snapshot']}" if one["snapshot"] else ""
+        if one.get("added"):
+            has += f", {_counted('added', one['added'], one['added_rows'])}"
+        if one.get("not_published"):
+            has += f"; not published: {_counted('', one['not_published'], one['not_published_rows'])}"
+        if one.get("rewritten_files"):
+            has += f"; {one['rewritten_files']:,} files were rewritten by another program"
+        click.echo(f"table {one['table']} {has}" if not one["error"] else f"not published: {one['error']}")
+
+
+def _counted(verb: str, commits: Sequence[int], rows: int) -> str:
+    what = f"commit {commits[0]}" if len(commits) == 1 else f"commits {commits[0]} to {commits[-1]}"
+    return f"{verb} {what} with {rows:,} rows".strip()

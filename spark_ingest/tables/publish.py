@@ -1,0 +1,133 @@
+"""Adds committed files to tables of a catalog: commit by commit, each in one snapshot.
+
+    1 A table says which commit it has last (`Tables.state`).
+    2 Each later commit with files for it is added, oldest first.
+The commits are the truth: a table may be behind them, never ahead. Nothing is stored beside the table itself, so a
+kill between any two steps leaves only commits that the next call adds.
+
+A topic that fails is left out, with its error; the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from engine.errors import EngineError
+from spark_ingest.errors import IngestRefused
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.tables.values import RunFiles, Tables, TableState
+
+MARK_AFTER = 24  # commits without files for a table; each call reads the commits since its mark
+
+
+@dataclass(slots=True)
+class Publication:
+    """The table of one topic, the commits that this call added or found missing, and its error."""
+
+    topic: str
+    table: str
+    state: TableState | None = None
+    after: int = 0  # the last commit that the table has
+    commits: list[int] = field(default_factory=list)
+    rows: int = 0
+    error: EngineError | None = None
+
+
+def publish(history: History, tables: Tables) -> list[Publication]:
+    """Adds every committed file that a table does not have; returns one publication for each topic of the job."""
+    head = history.head()
+    found = publications(history, tables, head)
+    for one, run in unpublished(history, found, head):
+        try:
+            if tables.add(run):
+                one.commits.append(run.commit)
+                one.rows += run.rows
+            one.after = run.commit
+        except EngineError as error:
+            one.error = error
+    for one in found.values():
+        if one.error:
+            continue
+        try:
+            if one.commits:
+                one.state = tables.state(one.topic)
+            if head and one.state and head.number - one.after >= MARK_AFTER:
+                tables.mark(one.topic, head.number)
+        except EngineError as error:
+            one.error = error
+    return list(found.values())
+
+
+def pending(history: History, tables: Tables) -> list[Publication]:
+    """Returns what `publish` would add, and adds nothing."""
+    head = history.head()
+    found = publications(history, tables, head)
+    for one, run in unpublished(history, found, head):
+        one.commits.append(run.commit)
+        one.rows += run.rows
+    return list(found.values())
+
+
+def publications(history: History, tables: Tables, head: Commit | None) -> dict[str, Publication]:
+    """Returns the state of each topic's table, or the error of reading it."""
+    found = {topic: Publication(topic, tables.name(topic)) for topic in sorted(head.schemas if head else ())}
+    for topic, one in found.items():
+        assert head is not None
+        try:
+            one.state = tables.state(topic)
+            one.after = one.state.commit if one.state else _before_first(history, topic, head)
+        except EngineError as error:
+            one.error = error
+    return found
+
+
+def unpublished(
+    history: History, found: Mapping[str, Publication], head: Commit | None
+) -> Iterator[tuple[Publication, RunFiles]]:
+    """Yields the runs that tables do not have, oldest first, without topics that have failed meanwhile."""
+    if head is None:
+        return
+    first = min((one.after for one in found.values() if not one.error), default=head.number) + 1
+    for number in range(first, head.number + 1):
+        commit = head if number == head.number else history.commit(number)
+        for one in found.values():
+            if one.error or one.after >= number:
+                continue
+            if commit is None:
+                one.error = _gone(history.job, number, one.table)
+            elif run := files_of(commit, one.topic):
+                yield one, run
+
+
+def files_of(commit: Commit, topic: str) -> RunFiles | None:
+    """Returns the data files of a topic in a commit; None without any."""
+    files = [file for result in commit.results if result.topic == topic for file in result.files]
+    if not files:
+        return None
+    return RunFiles(topic, commit.number, tuple(file.key for file in files), sum(file.rows for file in files))
+
+
+def _before_first(history: History, topic: str, head: Commit) -> int:
+    """Returns the last commit before a topic's first one. Bisects: commits keep the schemas of all topics.
+
+    Raises IngestRefused if that commit is gone, since the topic may then have earlier files.
+    """
+    before, first = 0, head.number
+    before_is_known = True
+    while first - before > 1:
+        middle = (before + first) // 2
+        commit = history.commit(middle)
+        if commit is not None and topic in commit.schemas:
+            first = middle
+        else:
+            before, before_is_known = middle, commit is not None
+    if not before_is_known:
+        raise _gone(history.job, before, f"of {topic}")
+    return before
+
+
+def _gone(job: str, number: int, table: str) -> IngestRefused:
+    hint = "a table is made from all commits of its topic; use a job with another --output"
+    return IngestRefused(f"commit {number} of job {job} is gone: the table {table} cannot be completed", hint=hint)

@@ -1,0 +1,110 @@
+"""The file that names the catalog and the tables of a job (`--tables`).
+
+    [iceberg]
+    catalog = "sqlite:////data/catalog.db"
+    warehouse = "/data/warehouse"
+    namespace = "events"
+
+    [iceberg.tables]
+    flights = "aviation.flights"
+
+Pure but for reading the file. It opens no catalog.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from spark_ingest.errors import IngestRefused
+
+ICEBERG = "iceberg"
+SQLITE, REST = "sql", "rest"  # kinds of catalogs, as pyiceberg calls them
+_KINDS = {"sqlite": SQLITE, "http": REST, "https": REST}
+_TEXTS = ("catalog", "warehouse", "namespace", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """A catalog, and the names of tables by topic. Another topic has its own name, in `namespace`.
+
+    `name` is the catalog's own name: a SQLite catalog keeps its tables apart by it.
+    """
+
+    catalog: str
+    namespace: str
+    warehouse: str | None = None
+    name: str = "penstock"
+    tables: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        return _KINDS[urlsplit(self.catalog).scheme]
+
+    @property
+    def shown_catalog(self) -> str:
+        """Returns the catalog's URI without a user and password."""
+        parts = urlsplit(self.catalog)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else self.catalog
+
+    def identifier(self, topic: str) -> tuple[str, ...]:
+        """Returns the levels of the namespace and the name of a topic's table."""
+        given = self.tables.get(topic)
+        if given is None:
+            return (*self.namespace.split("."), topic)
+        return tuple(given.split(".")) if "." in given else (*self.namespace.split("."), given)
+
+
+def read_tables(path: Path) -> TableSettings:
+    """Returns the settings of a TOML file. Raises IngestRefused."""
+    try:
+        found = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise IngestRefused(f"--tables {path} cannot be read: {error}") from error
+    try:
+        return _settings(found)
+    except ValueError as error:
+        raise IngestRefused(f"--tables {path}: {error}") from error
+
+
+def _settings(found: dict[str, Any]) -> TableSettings:
+    section = found.pop(ICEBERG, None)
+    if found or not isinstance(section, dict):
+        raise ValueError(f"write one section [{ICEBERG}]" + (f", not {', '.join(sorted(found))}" if found else ""))
+    texts = {name: section.pop(name) for name in _TEXTS if name in section}
+    maps = {name: section.pop(name) for name in ("tables", "properties") if name in section}
+    if section:
+        raise ValueError(f"unknown settings: {', '.join(sorted(section))}")
+    for name in ("catalog", "namespace"):
+        if not texts.get(name):
+            raise ValueError(f"{name} is missing")
+    for name, value in texts.items():
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{name} is not a text")
+    for name, one in maps.items():
+        if not isinstance(one, dict) or not all(isinstance(value, str) and value for value in one.values()):
+            raise ValueError(f"[{ICEBERG}.{name}] has a value that is not a text")
+    settings = TableSettings(**texts, **maps)
+    _check(settings)
+    if settings.warehouse is not None and settings.kind == SQLITE and "://" not in settings.warehouse:
+        texts["warehouse"] = "file://" + os.path.abspath(settings.warehouse)
+    return TableSettings(**texts, **maps)
+
+
+def _check(settings: TableSettings) -> None:
+    if urlsplit(settings.catalog).scheme not in _KINDS:
+        raise ValueError("catalog is not a URI of a SQLite file (sqlite:///path) or of a REST catalog (https://host)")
+    if settings.kind == SQLITE and settings.warehouse is None:
+        raise ValueError("a SQLite catalog needs warehouse: a path or URL for the metadata of its tables")
+    topics: dict[tuple[str, ...], str] = {}
+    for topic in settings.tables:
+        if not all(identifier := settings.identifier(topic)):
+            raise ValueError(f"the table {settings.tables[topic]!r} of {topic} has an empty part")
+        if (other := topics.setdefault(identifier, topic)) != topic:
+            raise ValueError(f"{other} and {topic} have the same table {'.'.join(identifier)}")
