@@ -179,8 +179,8 @@ dist: $(VENV)/.serve ## Build the wheels of the distributions into dist/
 	@ls dist
 
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra spark --extra iceberg -o requirements/all.lock
-	$(LOCK) --group build -c requirements/all.lock -o requirements/serve.lock
+	$(LOCK) --group build --group load --group dev --extra spark --extra iceberg --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data
 	rm -rf $(VENV) build dist penstock/build penstock_codec/build penstock_codec/*.so *.egg-info penstock*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-output bench-output chaos-output spark-warehouse

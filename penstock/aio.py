@@ -144,7 +144,9 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         self,
         *,
         group: str,
-        topics: str | Iterable[str],
+        topics: str | Iterable[str] = (),
+        topics_pattern: str | None = None,
+        topics_exclude: str | None = None,
         member_id: str | None = None,
         auto_commit: bool = True,
         session_timeout_ms: int | None = None,
@@ -162,8 +164,9 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         the last; otherwise `await consumer.commit()` does, and the group's setting `auto_commit` becomes false for all
         members. A member that calls again with its own `member_id` keeps its partitions. A caller that asks for
         nothing during `poll_interval_ms_max` loses them. `max_records` is the most a delivery has. `filters` has
-        conditions, as in consume(). Further names change options: `fetch_wait_ms`, `fetch_bytes_max`,
-        `unreachable_timeout_ms`. Raises ValueError with `verify_crc`.
+        conditions, as in consume(). `topics_pattern` is a regular expression (RE2) for complete names of topics, beside
+        `topics`; `topics_exclude` leaves some of them out. Further names change options: `fetch_wait_ms`,
+        `fetch_bytes_max`, `unreachable_timeout_ms`. Raises ValueError with `verify_crc`.
         """
         options = replace(self.options, **changed)
         if options.verify_crc:
@@ -177,6 +180,8 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             rebalance_timeout_ms,
             max_records,
             tuple(filters),
+            topics_pattern,
+            topics_exclude,
         )
         member = self.group_member(terms, options)
         return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked))

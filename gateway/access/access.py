@@ -98,6 +98,7 @@ class Caller(Protocol):
     @property
     def name(self) -> str: ...
     def allows(self, right: Right, topic: str) -> bool: ...
+    def prefixes(self, right: Right) -> tuple[str, ...] | None: ...
 
 
 class _Anonymous:
@@ -107,6 +108,9 @@ class _Anonymous:
 
     def allows(self, right: Right, topic: str) -> bool:
         return True
+
+    def prefixes(self, right: Right) -> tuple[str, ...] | None:
+        return None
 
 
 ANONYMOUS: Caller = _Anonymous()

@@ -85,6 +85,10 @@ class Token:
     def allows(self, right: Right, topic: str) -> bool:
         return topic.startswith(self._prefixes[right])
 
+    def prefixes(self, right: Right) -> tuple[str, ...] | None:
+        """Returns the prefixes of the names that the token has the right to; None: it has the right to all."""
+        return self._prefixes[right]
+
     def sees(self, topic: str) -> bool:
         """Returns whether the token has any right to the topic: a producer must learn its partitions."""
         return any(topic.startswith(prefixes) for right, prefixes in self._prefixes.items() if right is not Right.GROUP)

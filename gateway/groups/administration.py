@@ -112,6 +112,8 @@ def _member(one: MemberView) -> dict[str, object]:
         "client_id": one.client_id or None,
         "client_address": one.client_address,
         "topics": list(one.topics),
+        "topics_pattern": None if one.pattern is None else one.pattern.include,
+        "topics_exclude": None if one.pattern is None else one.pattern.exclude or None,
         "assignment": [{"topic": topic, "partition": partition} for topic, partition in one.assignment],
         "revoking": [{"topic": topic, "partition": partition} for topic, partition in one.revoking],
         "session_left_ms": one.session_left_ms,

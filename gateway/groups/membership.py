@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.groups.context import GROUPS
 from gateway.groups.hosting.calls import HEARTBEAT, LEAVE
 from gateway.groups.model.values import START_POLICY, HeartbeatCall, LeaveCall, Membership, Position
-from gateway.groups.names import Timeout, TopicNames, check_topics, client_of, group_name, member_name
+from gateway.groups.names import Subscribing, Timeout, check_subscription, client_of, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
@@ -26,12 +26,11 @@ class Owned(Struct, forbid_unknown_fields=True):
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class HeartbeatRequest(Struct, forbid_unknown_fields=True):
+class HeartbeatRequest(Subscribing, forbid_unknown_fields=True):
     """The body of a heartbeat."""
 
     member_epoch: Annotated[int, Meta(ge=0, le=2**53)] = 0
     member_id: str | UnsetType = UNSET
-    topics: TopicNames | UnsetType = UNSET
     owned: list[Owned] | UnsetType = UNSET
     session_timeout_ms: Timeout | None = None
     rebalance_timeout_ms: Timeout | None = None
@@ -46,12 +45,10 @@ async def group_heartbeat(request: web.Request) -> web.Response:
     wish = await read_json(request, HeartbeatRequest)
     if wish.member_epoch and wish.member_id is UNSET:
         raise Problem("invalid_body", "member_id is missing: a member that has joined names itself")
-    if not wish.member_epoch and wish.topics is UNSET:
+    if not wish.member_epoch and wish.topics is UNSET and wish.topics_pattern is UNSET:
         raise Problem("invalid_body", "topics is missing: a member that joins names the topics that it reads")
     member_id = context.new_id() if wish.member_id is UNSET else member_name(wish.member_id)
-    topics = None
-    if wish.topics is not UNSET:
-        topics = await check_topics(request, context, wish.topics, must_exist=not wish.member_epoch)
+    topics, pattern = await check_subscription(request, context, wish, must_exist=not wish.member_epoch)
     call = HeartbeatCall(
         group,
         member_id,
@@ -61,6 +58,7 @@ async def group_heartbeat(request: web.Request) -> web.Response:
         wish.session_timeout_ms,
         wish.rebalance_timeout_ms,
         client_of(request),
+        pattern,
     )
     found = await context.coordinators.call(HEARTBEAT, Membership, group, call, creates=not wish.member_epoch)
     return answer(

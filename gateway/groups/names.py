@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from aiohttp import web
-from msgspec import Meta
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.format.paths import INTERNAL_TOPICS, is_topic_name
 from gateway.access.access import caller_of, forbidden
 from gateway.access.tokens_file import Right
 from gateway.groups.context import GroupContext
-from gateway.groups.model.values import Client
+from gateway.groups.core.expressions import CHARACTERS_MAX, compiled
+from gateway.groups.model.values import Client, TopicPattern
 from gateway.http.problems import Problem
 
 TOPICS_MAX = 1000
@@ -21,6 +22,17 @@ PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such
 
 Timeout = Annotated[int, Meta(ge=1000, le=3_600_000)]
 TopicNames = Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(min_length=1, max_length=TOPICS_MAX)]
+
+_Expression = Annotated[str, Meta(min_length=1, max_length=CHARACTERS_MAX)]
+
+
+class Subscribing(Struct, forbid_unknown_fields=True):
+    """The fields of a body that say which topics a member reads."""
+
+    topics: TopicNames | UnsetType = UNSET
+    topics_pattern: _Expression | UnsetType = UNSET
+    topics_exclude: Annotated[str, Meta(max_length=CHARACTERS_MAX)] = ""
+
 
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _MEMBER = re.compile(r"[A-Za-z0-9._:-]{1,200}")
@@ -59,6 +71,30 @@ async def check_topics(
             await context.topics.refresh(name)
             context.topics.topic(name)
     return topics
+
+
+async def check_subscription(
+    request: web.Request, context: GroupContext, wish: Subscribing, *, must_exist: bool
+) -> tuple[tuple[str, ...] | None, TopicPattern | None]:
+    """Returns the topics that a member names and its expression. None: the request has neither.
+
+    Raises Problem, UnknownTopic, InvalidPattern, PatternsUnavailable.
+    """
+    topics = None
+    if wish.topics is not UNSET:
+        topics = await check_topics(request, context, wish.topics, must_exist=must_exist)
+    if wish.topics_pattern is UNSET:
+        if wish.topics_exclude:
+            raise Problem("invalid_body", "topics_exclude needs topics_pattern: it leaves out topics that match that")
+        return topics, None
+    compiled(wish.topics_pattern)
+    if wish.topics_exclude:
+        compiled(wish.topics_exclude, "topics_exclude")
+    caller = caller_of(request)
+    readable = caller.prefixes(Right.READ)
+    if readable == ():
+        raise forbidden(caller, Right.READ, wish.topics_pattern)
+    return topics or (), TopicPattern(wish.topics_pattern, wish.topics_exclude, readable)
 
 
 def check_readable(request: web.Request, topic: str) -> None:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import msgspec
 import orjson
 from aiohttp import web
-from msgspec import UNSET, Meta, Struct, UnsetType, structs
+from msgspec import UNSET, Meta, UnsetType, structs
 
 from engine.errors import EngineError
 from engine.runtime.tasks import start_task
@@ -34,7 +34,15 @@ from gateway.groups.hosting.calls import POLL, RESET, STORED, ChangedCall, Store
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position, ResetCall, Slot, Token
-from gateway.groups.names import Timeout, TopicNames, check_readable, check_topics, client_of, group_name, member_name
+from gateway.groups.names import (
+    Subscribing,
+    Timeout,
+    check_readable,
+    check_subscription,
+    client_of,
+    group_name,
+    member_name,
+)
 from gateway.http.json_body import read_json
 from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.problems import Problem, ProblemFields, from_fields
@@ -47,10 +55,9 @@ TOKEN_CHARACTERS_MAX = 16_000_000  # 20,000 positions (positions_max) in topics 
 _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
-class PollRequest(Struct, forbid_unknown_fields=True):
+class PollRequest(Subscribing, forbid_unknown_fields=True):
     """The body of a poll. An empty token is none, so that a shell needs no branch for its first poll."""
 
-    topics: TopicNames | UnsetType = UNSET
     token: Annotated[str, Meta(max_length=TOKEN_CHARACTERS_MAX)] | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
     max_bytes: _Size | UnsetType = UNSET
@@ -73,11 +80,17 @@ async def group_poll(request: web.Request) -> web.Response:
     except InvalidCondition as error:
         raise Problem("invalid_body", f"filter: {error}") from None
     token = decode_token(wish.token) if wish.token else None
-    topics = None
-    if wish.topics is not UNSET:
-        topics = await check_topics(request, context, wish.topics, must_exist=token is None)
+    topics, pattern = await check_subscription(request, context, wish, must_exist=token is None)
     call = PollCall(
-        group, member_id, topics, token, (), wish.session_timeout_ms, wish.rebalance_timeout_ms, client_of(request)
+        group,
+        member_id,
+        topics,
+        token,
+        (),
+        wish.session_timeout_ms,
+        wish.rebalance_timeout_ms,
+        client_of(request),
+        pattern,
     )
     response = await _Poll(request, context, wish, call).answer()
     return for_aiohttp(await packed(request, response))
@@ -126,13 +139,15 @@ class _Poll:
         the member may have been removed meanwhile.
         """
         token = None if self._call.token is None else structs.replace(self._call.token, delivery=grant.delivery)
-        return structs.replace(self._call, topics=None, token=token)
+        return structs.replace(self._call, topics=None, pattern=None, token=token)
 
     async def _grant(self, starts: Sequence[Position]) -> Grant:
         call = structs.replace(self._call, starts=tuple(starts)) if starts else self._call
         grant = await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True)
         for topic in {one.topic for one in grant.assignment}:
             check_readable(self._request, topic)
+            if self._context.topics.get(topic) is None:  # the coordinator learnt of it sooner
+                await self._context.topics.refresh(topic)
         return grant
 
     async def _stored(self, grant: Grant) -> None:

@@ -35,6 +35,8 @@ class GroupTerms(NamedTuple):
     rebalance_timeout_ms: int | None = None
     max_records: int | None = None  # of a delivery
     filters: Sequence[str] = ()
+    topics_pattern: str | None = None  # RE2; the node finds the topics
+    topics_exclude: str | None = None
     value: str | None = "json"  # how values appear; None: texts by their content-type
 
 
@@ -145,7 +147,12 @@ class GroupMember:
             "session_timeout_ms": terms.session_timeout_ms,
             "rebalance_timeout_ms": terms.rebalance_timeout_ms,
         }
-        return {**wish, "topics": list(terms.topics), **timeouts}
+        topics = {
+            "topics": list(terms.topics),
+            "topics_pattern": terms.topics_pattern,
+            "topics_exclude": terms.topics_exclude,
+        }
+        return {**wish, **{name: one for name, one in topics.items() if one}, **timeouts}
 
     async def _pause_after(self, delivery: Delivery) -> None:
         """Pause before the poll after an answer that has a problem and no records: it was answered at once."""

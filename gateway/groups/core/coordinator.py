@@ -12,10 +12,12 @@ from collections.abc import Iterable
 
 from gateway.groups.causes.activity import Activity, activity
 from gateway.groups.core import membership, positions, sharing
-from gateway.groups.core.group_table import GroupTable
-from gateway.groups.core.membership import check_epoch, find_member, rebalance, release
+from gateway.groups.core.group_table import GroupTable, check_empty
+from gateway.groups.core.membership import Wanted, check_epoch, find_member, rebalance, release
+from gateway.groups.core.patterns import Patterns
+from gateway.groups.core.subscription import follow, subscription
 from gateway.groups.core.views import member_view, offset_view
-from gateway.groups.model.errors import CoordinatorMoved, GroupNotEmpty, GroupsFull
+from gateway.groups.model.errors import GroupsFull
 from gateway.groups.model.records import replay
 from gateway.groups.model.settings import CONSUMER, SHARE, CoordinatorLimits, group_settings
 from gateway.groups.model.state import Group, KnownTopic, Member
@@ -50,6 +52,7 @@ class Coordinator(GroupTable):
     def __init__(self, limits: CoordinatorLimits) -> None:
         super().__init__(limits)
         self._idle_look_ms = 0
+        self._patterns = Patterns()
 
     def __repr__(self) -> str:
         return (
@@ -62,6 +65,7 @@ class Coordinator(GroupTable):
 
     def begin(self, now: Now, source: TopicSource) -> None:
         """Begins to coordinate after the replay: each member gets a full session, and a reconciliation goes on."""
+        self._patterns.begin_look(source.names())
         for group in self.groups.values():
             if group.share is not None:
                 sharing.begin(group, now)
@@ -70,27 +74,29 @@ class Coordinator(GroupTable):
                 self._alive(member, now)
                 member.moved_ms = now.steady_ms
             if group.members:
-                membership.aim(self.note_change(group), source)
+                self._follow(self.note_change(group), now, source)
+                membership.aim(group, source)
                 membership.reconcile(group, now)
 
     def heartbeat(self, call: HeartbeatCall, now: Now, source: TopicSource) -> Membership:
         """Joins with epoch 0, keeps a session alive, takes what the member has given up.
 
-        Raises UnknownMember, MemberFenced, GroupsFull.
+        Raises UnknownMember, MemberFenced, GroupsFull, InvalidPattern, PatternsUnavailable.
         """
+        wanted = self._wanted(call, source)
         group = self._group_of_member(call.group, now, is_join=call.member_epoch == 0 and call.topics is not None)
         member = group.members.get(call.member_id)
         timeouts_ms = (call.session_timeout_ms, call.rebalance_timeout_ms)
-        if call.member_epoch == 0 and call.topics is not None and member is None:
-            member = self._join(group, call.member_id, call.topics, call, timeouts_ms, now, source)
+        if call.member_epoch == 0 and wanted is not None and member is None:
+            member = self._join(group, call.member_id, wanted, call, timeouts_ms, now, source)
         else:
             member = find_member(group, call.member_id)
             if call.member_epoch:
                 check_epoch(group, member, call.member_epoch)
             else:
                 membership.rejoin(group, member, call.client, timeouts_ms, now)
-            if call.topics is not None:
-                membership.subscribe(group, member, call.topics, now, source)
+            if wanted is not None:
+                membership.subscribe(group, member, wanted, now, source)
         if call.owned is not None:
             kept = slots_of(call.owned)  # a late repeat does not know yet what was revoked
             known = [slot for slot in member.revoking if member.revoked[slot] <= call.member_epoch]
@@ -105,8 +111,9 @@ class Coordinator(GroupTable):
         """Commits the delivery of the token, takes what was revoked, and returns what the member may read.
 
         A member that is not known joins, if it sends topics and no token. Raises UnknownMember, StaleToken,
-        InvalidToken, GroupsFull.
+        InvalidToken, GroupsFull, InvalidPattern, PatternsUnavailable.
         """
+        wanted = self._wanted(call, source)
         if call.token is not None and call.group not in self.groups:
             raise positions.stale(f"group {call.group!r} was deleted")
         group = self._group_of_member(call.group, now, is_join=call.topics is not None)
@@ -116,9 +123,9 @@ class Coordinator(GroupTable):
         if member is None:
             if call.token is not None:
                 raise positions.stale(f"member {call.member_id!r} of group {call.group!r} was removed")
-            if call.topics is None:
-                find_member(group, call.member_id)
-            member = self._join(group, call.member_id, call.topics or (), call, timeouts_ms, now, source)
+            if wanted is None:
+                raise membership.unknown_member(group, call.member_id)
+            member = self._join(group, call.member_id, wanted, call, timeouts_ms, now, source)
         else:
             if call.token is not None:
                 read = positions.commit_delivery(group, member, call.token, now)
@@ -126,8 +133,8 @@ class Coordinator(GroupTable):
                 membership.rejoin(group, member, call.client, timeouts_ms, now)
             if member.revoking and not positions.is_repeat(member, call.token):
                 release(group, member, list(member.revoking), now)
-            if call.topics is not None:
-                membership.subscribe(group, member, call.topics, now, source)
+            if wanted is not None:
+                membership.subscribe(group, member, wanted, now, source)
         starts = [one for one in call.starts if one.slot in member.assigned and one.slot not in group.offsets]
         positions.check_room(group, starts, self._limits, source)
         positions.commit(group, starts, now)
@@ -158,12 +165,12 @@ class Coordinator(GroupTable):
         Raises GroupNotEmpty, UnknownMember, MemberFenced, GroupsFull, CoordinatorMoved.
         """
         group = self._group_of_member(call.group, now, is_join=call.member_id is None)
-        _check_topics(call.positions, source)
+        positions.check_topics(call.positions, source)
         member = None if call.member_id is None else find_member(group, call.member_id)
         if member is not None:
             positions.check_member_commit(group, member, call.member_epoch, call.positions)
         elif not call.force:
-            _check_empty(group, "commit with a member's member_id and member_epoch, or with force")
+            check_empty(group, "commit with a member's member_id and member_epoch, or with force")
         positions.check_room(group, call.positions, self._limits, source)
         if member is not None:
             self._alive(member, now)
@@ -181,9 +188,9 @@ class Coordinator(GroupTable):
         if call.resets is not None and call.resets != group.resets:
             return
         if not call.force:
-            _check_empty(group, "stop its members first, or reset with force")
+            check_empty(group, "stop its members first, or reset with force")
             sharing.check_idle(group, call.positions)
-        _check_topics(call.positions, source)
+        positions.check_topics(call.positions, source)
         positions.check_room(group, call.positions, self._limits, source)
         self._know(group, call.positions, now, source)
         if group.settings.kind == SHARE:
@@ -223,7 +230,7 @@ class Coordinator(GroupTable):
             raise GroupsFull(f"this coordinator has {limit} subscriptions", limit=limit)
         group = self._group_of_member(call.group, now, is_join=True)
         if is_new:
-            _check_topics(call.positions, source)
+            positions.check_topics(call.positions, source)
             positions.check_room(group, call.positions, self._limits, source)
             self._know(group, call.positions, now, source)
             positions.store(group, call.positions, now)
@@ -235,13 +242,13 @@ class Coordinator(GroupTable):
     def delete(self, name: str, now: Now, source: TopicSource) -> None:
         """Deletes a group and its positions. Raises UnknownGroup, GroupNotEmpty."""
         group = self.find(name)
-        _check_empty(group, "stop its members first, or delete each of them")
+        check_empty(group, "stop its members first, or delete each of them")
         self._delete(group)
 
     def forget(self, name: str, slots: Iterable[Slot]) -> None:
         """Deletes committed positions. Raises UnknownGroup, GroupNotEmpty."""
         group = self.note_change(self.find(name))
-        _check_empty(group, "stop its members first")
+        check_empty(group, "stop its members first")
         for slot in slots:
             if group.offsets.pop(slot, None) is not None:
                 group.changed_offsets.add(slot)
@@ -252,6 +259,10 @@ class Coordinator(GroupTable):
         looks_for_idle = now.steady_ms >= self._idle_look_ms
         if looks_for_idle:
             self._idle_look_ms = now.steady_ms + IDLE_LOOK_MS
+            members = [member for group in self.groups.values() for member in group.members.values()]
+            self._patterns.keep([one.pattern for one in members if one.pattern is not None])
+        if self._patterns.is_used:
+            self._patterns.begin_look(source.names())
         for group in list(self.groups.values()):
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
@@ -261,6 +272,9 @@ class Coordinator(GroupTable):
                 continue
             if gone := membership.expired(group, now):
                 membership.remove(self.note_change(group), gone, now, source)
+            if self._patterns.is_used and self._follow(group, now, source):
+                rebalance(self.note_change(group), now, source)
+                continue
             for topic, size in group.sizes.items():
                 if topic not in sizes:
                     sizes[topic] = source.find(topic)
@@ -321,15 +335,28 @@ class Coordinator(GroupTable):
         self,
         group: Group,
         member_id: str,
-        topics: Iterable[str],
+        wanted: Wanted,
         call: HeartbeatCall | PollCall,
         timeouts_ms: tuple[int | None, int | None],
         now: Now,
         source: TopicSource,
     ) -> Member:
-        member = membership.join(group, member_id, topics, call.client, timeouts_ms, self._limits, now, source)
+        member = membership.join(group, member_id, wanted, call.client, timeouts_ms, self._limits, now, source)
         self.add(group)
         return member
+
+    def _wanted(self, call: HeartbeatCall | PollCall, source: TopicSource) -> Wanted | None:
+        """Returns the topics that a call asks for; None: those of the member stay."""
+        if call.topics is None:
+            return None
+        group = self.groups.get(call.group)
+        member = None if group is None else group.members.get(call.member_id)
+        before = frozenset[str]() if member is None else member.topics
+        return subscription(self._patterns, call.topics, call.pattern, source, self._limits.topics_max, before)
+
+    def _follow(self, group: Group, now: Now, source: TopicSource) -> bool:
+        members = [one for one in group.members.values() if one.pattern is not None]
+        return bool(members) and follow(group, members, self._patterns, now, source, self._limits.topics_max)
 
     def _delete(self, group: Group) -> None:
         del self.groups[group.name]
@@ -353,22 +380,3 @@ class Coordinator(GroupTable):
     def _alive(self, member: Member, now: Now) -> None:
         member.called_ms = now.steady_ms
         member.session_ends_ms = now.steady_ms + member.session_timeout_ms
-
-
-def _check_topics(found: Iterable[Position], source: TopicSource) -> None:
-    """Checks that the topics are those that the sender of a call knows. Raises CoordinatorMoved: it calls again.
-
-    Some processes learn of a new topic later than others; until then its positions could not be kept.
-    """
-    for one in found:
-        size = source.find(one.topic)
-        if size is None or size.topic_id != one.topic_id:
-            raise CoordinatorMoved(
-                f"the coordinator does not know the topic {one.topic!r} of that id (any more, or yet)"
-            )
-
-
-def _check_empty(group: Group, hint: str) -> None:
-    """Raises GroupNotEmpty."""
-    if group.members:
-        raise GroupNotEmpty(f"group {group.name!r} has {len(group.members)} members", hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.groups.model.errors import GroupsFull, UnknownGroup, WrongGroupKind
+from gateway.groups.model.errors import GroupNotEmpty, GroupsFull, UnknownGroup, WrongGroupKind
 from gateway.groups.model.records import take_rows
 from gateway.groups.model.settings import SHARE, CoordinatorLimits
 from gateway.groups.model.state import Group
@@ -76,3 +76,9 @@ def check_kind(group: Group, kind: str) -> None:
     if group.settings.kind != kind:
         hint = "acquire and acknowledge its records" if group.settings.kind == SHARE else "poll it as a member"
         raise WrongGroupKind(f"group {group.name!r} is of kind {group.settings.kind}", hint=hint)
+
+
+def check_empty(group: Group, hint: str) -> None:
+    """Checks that a group has no members. Raises GroupNotEmpty."""
+    if group.members:
+        raise GroupNotEmpty(f"group {group.name!r} has {len(group.members)} members", hint=hint)

@@ -10,21 +10,35 @@ member's epoch rises with every change of its assignment, and each join begins a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from gateway.groups.core.assignors import ASSIGN
 from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.state import Group, KnownTopic, Member
-from gateway.groups.model.values import Client, Now, Slot, TopicSource
+from gateway.groups.model.values import Client, Now, Slot, TopicPattern, TopicSource
+
+
+class Wanted(NamedTuple):
+    """The topics that a member asks for. With a pattern: as of version `matched` of its matches; `arrived` topics."""
+
+    topics: frozenset[str]
+    pattern: TopicPattern | None = None
+    matched: int = 0
+    arrived: int = 0
 
 
 def find_member(group: Group, member_id: str) -> Member:
     """Returns a member. Raises UnknownMember."""
     member = group.members.get(member_id)
     if member is None:
-        text = f"group {group.name!r} has no member {member_id!r}: it never joined, it left or its session expired"
-        raise UnknownMember(text, recover={"member_epoch": 0}, hint="join again: send topics, without a token")
+        raise unknown_member(group, member_id)
     return member
+
+
+def unknown_member(group: Group, member_id: str) -> UnknownMember:
+    text = f"group {group.name!r} has no member {member_id!r}: it never joined, it left or its session expired"
+    return UnknownMember(text, recover={"member_epoch": 0}, hint="join again: send topics, without a token")
 
 
 def check_epoch(group: Group, member: Member, epoch: int) -> None:
@@ -41,7 +55,7 @@ def check_epoch(group: Group, member: Member, epoch: int) -> None:
 def join(
     group: Group,
     member_id: str,
-    topics: Iterable[str],
+    wanted: Wanted,
     client: Client,
     timeouts_ms: tuple[int | None, int | None],
     limits: CoordinatorLimits,
@@ -60,11 +74,12 @@ def join(
         member_id,
         epoch,
         epoch,
-        frozenset(topics),
+        wanted.topics,
         client,
         settings.session_timeout_ms if session_ms is None else session_ms,
         settings.rebalance_timeout_ms if rebalance_ms is None else rebalance_ms,
     )
+    member.pattern, member.matched, member.arrived = wanted.pattern, wanted.matched, wanted.arrived
     member.moved_ms = now.steady_ms
     group.members[member_id] = member
     group.changed_members.add(member_id)
@@ -73,11 +88,12 @@ def join(
     return member
 
 
-def subscribe(group: Group, member: Member, topics: Iterable[str], now: Now, source: TopicSource) -> None:
+def subscribe(group: Group, member: Member, wanted: Wanted, now: Now, source: TopicSource) -> None:
     """Changes the topics of a member."""
-    if (wanted := frozenset(topics)) != member.topics:
-        member.topics = wanted
-        group.history.note("subscription_changed", now, member.member_id, ", ".join(sorted(wanted)))
+    if (wanted.topics, wanted.pattern) != (member.topics, member.pattern):
+        member.topics, member.pattern = wanted.topics, wanted.pattern
+        member.matched, member.arrived = wanted.matched, wanted.arrived
+        group.history.note("subscription_changed", now, member.member_id, ", ".join(sorted(wanted.topics)))
         group.changed_members.add(member.member_id)
         rebalance(group, now, source)
 

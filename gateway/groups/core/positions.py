@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gateway.groups.core.membership import check_epoch
-from gateway.groups.model.errors import GroupsFull, InvalidToken, MemberFenced, StaleToken
+from gateway.groups.model.errors import CoordinatorMoved, GroupsFull, InvalidToken, MemberFenced, StaleToken
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.state import Group, Member, Offset
 from gateway.groups.model.values import START_EARLIEST, START_POLICY, Now, Position, Slot, Token, TopicSource
@@ -93,6 +93,19 @@ def check_room(group: Group, positions: Iterable[Position], limits: CoordinatorL
     for slot in gone:
         del group.offsets[slot]
         group.changed_offsets.add(slot)
+
+
+def check_topics(found: Iterable[Position], source: TopicSource) -> None:
+    """Checks that the topics are those that the sender of a call knows. Raises CoordinatorMoved: it calls again.
+
+    Some processes learn of a new topic later than others; until then its positions could not be kept.
+    """
+    for one in found:
+        size = source.find(one.topic)
+        if size is None or size.topic_id != one.topic_id:
+            raise CoordinatorMoved(
+                f"the coordinator does not know the topic {one.topic!r} of that id (any more, or yet)"
+            )
 
 
 def assignment(group: Group, member: Member, read: Mapping[Slot, int]) -> tuple[Position, ...]:

@@ -17,6 +17,7 @@ def member_view(member: Member, now: Now) -> MemberView:
         tuple(sorted(member.assigned)),
         tuple(sorted(member.revoking)),
         max(0, member.session_ends_ms - now.steady_ms),
+        member.pattern,
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from engine.errors import EngineError
 from engine.format import batch as record_batch
+from engine.format.paths import INTERNAL_TOPICS
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.runtime.tasks import keep_running, start_task
@@ -207,3 +208,6 @@ class KnownTopics:
     def find(self, name: str) -> TopicSize | None:
         topic = self._topics.get(name)
         return None if topic is None else TopicSize(topic.record.topic_id, topic.record.partitions)
+
+    def names(self) -> Collection[str]:
+        return [topic.record.name for topic in self._topics.all() if topic.record.name not in INTERNAL_TOPICS]

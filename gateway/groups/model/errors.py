@@ -69,6 +69,18 @@ class GroupsFull(GroupError):
     code = "too_many_members"
 
 
+class InvalidPattern(GroupError):
+    """The regular expression is wrong. Correct it where `position` says."""
+
+    code = "invalid_pattern"
+
+
+class PatternsUnavailable(GroupError):
+    """The node lacks the optional library for regular expressions. Install it, or name the topics."""
+
+    code = "patterns_unavailable"
+
+
 class CommitTooHigh(GroupError):
     """The position is above the high watermark. Commit what was read."""
 

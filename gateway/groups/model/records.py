@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from gateway.groups.model.state import Fields, Group, KnownTopic, Member, Offset
-from gateway.groups.model.values import Client, Row, Setting, Slot
+from gateway.groups.model.values import Client, Row, Setting, Slot, TopicPattern
 from gateway.groups.share.partition import SharePartition
 from gateway.groups.share.state import ShareState
 from gateway.groups.share.stored import decode_block, decode_head
@@ -32,7 +32,7 @@ class _GroupRecord(Struct, frozen=True):
     active_ms: int
 
 
-class _MemberRecord(Struct, frozen=True):
+class _MemberRecord(Struct, frozen=True, omit_defaults=True):
     joined_epoch: int
     epoch: int
     topics: list[str]
@@ -41,6 +41,7 @@ class _MemberRecord(Struct, frozen=True):
     rebalance_timeout_ms: int
     assigned: _Epochs
     revoking: _Epochs
+    pattern: TopicPattern | None = None
 
 
 def take_rows(group: Group) -> Iterator[Row]:
@@ -142,6 +143,7 @@ def _replay_member(group: Group, member_id: str, value: bytes | None) -> None:
         found.rebalance_timeout_ms,
         _flat(found.assigned),
         _flat(found.revoking),
+        pattern=found.pattern,
         later=_later(value, _MemberRecord),
     )
     member.revoked = dict.fromkeys(member.revoking, member.epoch)
@@ -159,6 +161,7 @@ def _member_record(member: Member) -> bytes:
         member.rebalance_timeout_ms,
         _nested(member.assigned.items()),
         _nested(member.revoking.items()),
+        member.pattern,
     )
     return _with_later(record, member.later)
 

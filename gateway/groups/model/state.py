@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gateway.groups.model.history import History
 from gateway.groups.model.settings import GroupSettings, stored_settings
-from gateway.groups.model.values import Client, Setting, Slot, TopicSize
+from gateway.groups.model.values import Client, Setting, Slot, TopicPattern, TopicSize
 from gateway.groups.share.state import ShareState
 
 Fields = dict[str, msgspec.Raw]  # of a record, by name
@@ -40,7 +40,9 @@ class Member:
 
     It may send any epoch from `joined_epoch` to `epoch`. `waiting` counts its open polls: they keep its session.
     `revoked` has the epoch at which each of `revoking` was revoked, `delivery` counts deliveries, `called_ms` and
-    `moved_ms` are the last call and commit; they begin with a coordinator. `later` has the fields of its record that a
+    `moved_ms` are the last call and commit; they begin with a coordinator. With a `pattern`, `topics` are the named and
+    the matching ones, as of version `matched` of its matches; names from
+    `arrived` on came after it. `later` has the fields of its record that a
     later version has written.
     """
 
@@ -61,6 +63,9 @@ class Member:
     moved_ms: int = 0
     revoked: dict[Slot, int] = field(default_factory=dict)
     delivery: int = 0
+    pattern: TopicPattern | None = None
+    matched: int = 0
+    arrived: int = 0
     later: Fields = field(default_factory=dict)
 
     def epoch_of(self, slot: Slot) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -37,9 +37,22 @@ class TopicSize(NamedTuple):
 
 
 class TopicSource(Protocol):
-    """The existing topics."""
+    """The existing topics. `names` has those that clients may read."""
 
     def find(self, name: str) -> TopicSize | None: ...
+    def names(self) -> Collection[str]: ...
+
+
+class TopicPattern(Struct, frozen=True, array_like=True):
+    """Topics of a member by regular expression, beside those that it names.
+
+    `readable`: prefixes of the names that the member may read; None: all.
+    """
+
+    include: str
+    exclude: str = ""
+    readable: tuple[str, ...] | None = None
+    named: tuple[str, ...] = ()
 
 
 class Position(Struct, frozen=True, array_like=True):
@@ -74,6 +87,7 @@ class HeartbeatCall(Struct, frozen=True, array_like=True):
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     client: Client = Client()
+    pattern: TopicPattern | None = None
 
 
 class PollCall(Struct, frozen=True, array_like=True):
@@ -90,6 +104,7 @@ class PollCall(Struct, frozen=True, array_like=True):
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int | None = None
     client: Client = Client()
+    pattern: TopicPattern | None = None
 
 
 class Token(Struct, frozen=True, array_like=True):
@@ -188,6 +203,7 @@ class MemberView(Struct, frozen=True, array_like=True):
     assignment: tuple[tuple[str, int], ...]
     revoking: tuple[tuple[str, int], ...]
     session_left_ms: int
+    pattern: TopicPattern | None = None
 
 
 class OffsetView(Struct, frozen=True, array_like=True):

@@ -18,8 +18,14 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
 
 
 @click.command()
-@click.argument("names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=topics)
+@click.argument("names", metavar="TOPIC...", nargs=-1, shell_complete=topics)
 @click.option("--group", metavar="NAME", help="Read as a member of this consumer group, and commit what is printed.")
+@click.option(
+    "--topics-pattern",
+    metavar="REGEX",
+    help="With --group: also the topics whose complete name matches (RE2), and those that are made later.",
+)
+@click.option("--topics-exclude", metavar="REGEX", help="With --topics-pattern: not the topics that match this.")
 @click.option("--member", "member_id", metavar="ID", help="The member's name in the group.  [default: a random one]")
 @click.option(
     "--from",
@@ -67,7 +73,8 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
 def consume(
     names: tuple[str, ...], group: str | None, member_id: str | None, start: str | None, tail: int | None,
     until: str | None, partitions: tuple[int, ...], follow: bool, count: int | None, form: str, output: str | None,
-    grep: str | None, filters: tuple[str, ...], node: Node, as_json: bool,
+    grep: str | None, filters: tuple[str, ...], topics_pattern: str | None, topics_exclude: str | None,
+    node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the records of a topic.
 
@@ -90,6 +97,12 @@ def consume(
     ):
         if is_wrong:
             raise click.UsageError(f"{one} and {other} exclude each other", click.get_current_context())
+    if not names and (group is None or topics_pattern is None):
+        raise click.UsageError("name a topic, or give --group and --topics-pattern", click.get_current_context())
+    if topics_exclude is not None and topics_pattern is None:
+        raise click.UsageError("--topics-exclude needs --topics-pattern", click.get_current_context())
+    if topics_pattern is not None and group is None:
+        raise click.UsageError("--topics-pattern needs --group", click.get_current_context())
     if group is None and (len(names) > 1 or member_id is not None):
         what = "--member needs" if member_id is not None else "several topics need"
         raise click.UsageError(f"{what} --group", click.get_current_context())
@@ -104,10 +117,18 @@ def consume(
         print_group,
         print_records,
     )  # loads aiohttp, so only after the arguments are checked
+    from penstock.consumer.group_member import GroupTerms
 
     begin, end = _place("earliest" if start is None else start), None if until is None else _place(until)
-    wanted = ConsumeArguments(names[0], begin, partitions, follow, count, form, tail, end, pattern, template, filters)
-    asyncio.run(print_records(node, wanted) if group is None else print_group(node, wanted, group, names, member_id))
+    wanted = ConsumeArguments(
+        names[0] if names else "", begin, partitions, follow, count, form, tail, end, pattern, template, filters
+    )
+    if group is None:
+        asyncio.run(print_records(node, wanted))
+    else:
+        terms = GroupTerms(group, names, member_id or "", filters=filters)
+        terms = terms._replace(topics_pattern=topics_pattern, topics_exclude=topics_exclude)
+        asyncio.run(print_group(node, wanted, terms))
 
 
 def _place(text: str) -> int | str:

@@ -81,26 +81,27 @@ async def print_records(node: Node, wanted: ConsumeArguments) -> None:
             click.echo("some records were deleted before they were read", err=True)
 
 
-async def print_group(
-    node: Node, wanted: ConsumeArguments, group: str, topics: Sequence[str], member_id: str | None
-) -> None:
+async def print_group(node: Node, wanted: ConsumeArguments, terms: GroupTerms) -> None:
     """Print records as a member of a group, and commit what was printed. Ends after the count, and without following
     after an answer without records.
     """
     wait_ms = ClientOptions().fetch_wait_ms if wanted.is_following else _GROUP_IDLE_MS
     options = ClientOptions(client_id="penstock-cli", unreachable_timeout_ms=_UNREACHABLE_MS, fetch_wait_ms=wait_ms)
-    member_id = member_id or f"{options.client_id}-{random.getrandbits(64):016x}"
-    value = "json" if wanted.has_values else None
+    terms = terms._replace(
+        member_id=terms.member_id or f"{options.client_id}-{random.getrandbits(64):016x}",
+        value="json" if wanted.has_values else None,
+    )
+    has_topic = len(terms.topics) != 1 or terms.topics_pattern is not None
     left = wanted.records_max
     async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
-        member = client.group_member(GroupTerms(group, topics, member_id, filters=wanted.filters, value=value), options)
+        member = client.group_member(terms, options)
         async with GroupConsumer(member) as consumer:
             while left is None or left > 0:
                 records = await consumer.poll(max_records=left)
                 if not records and not wanted.is_following:
                     return
                 pieces = [
-                    _rendered(record, b"" if wanted.has_values else record.line(has_topic=len(topics) > 1), wanted)
+                    _rendered(record, b"" if wanted.has_values else record.line(has_topic=has_topic), wanted)
                     for record in records
                     if wanted.pattern is None or _matches(record, wanted.pattern)
                 ]

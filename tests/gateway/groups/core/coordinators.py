@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from engine.errors import EngineError
@@ -31,6 +32,9 @@ class Topics(dict[str, TopicSize]):
 
     def find(self, name: str) -> TopicSize | None:
         return self.get(name)
+
+    def names(self) -> Collection[str]:
+        return self.keys()
 
 
 class Stage:
