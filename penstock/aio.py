@@ -149,6 +149,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         topics_exclude: str | None = None,
         member_id: str | None = None,
         auto_commit: bool = True,
+        auto_commit_ms: int | None = None,
         session_timeout_ms: int | None = None,
         rebalance_timeout_ms: int | None = None,
         poll_interval_ms_max: int = 300_000,
@@ -162,13 +163,16 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
 
         A record is finished when the next one is asked for. With `auto_commit`, asking for the next delivery commits
         the last; otherwise `await consumer.commit()` does, and the group's setting `auto_commit` becomes false for all
-        members. A member that calls again with its own `member_id` keeps its partitions. A caller that asks for
-        nothing during `poll_interval_ms_max` loses them. `max_records` is the most a delivery has. `filters` has
-        conditions, as in consume(). `topics_pattern` is a regular expression (RE2) for complete names of topics, beside
-        `topics`; `topics_exclude` leaves some of them out. Further names change options: `fetch_wait_ms`,
-        `fetch_bytes_max`, `unreachable_timeout_ms`. Raises ValueError with `verify_crc`.
+        members. With `auto_commit_ms` the finished records of a long delivery are committed this often. A member that
+        calls again with its own `member_id` keeps its partitions. A caller that asks for nothing during
+        `poll_interval_ms_max` loses them. `max_records` is the most a delivery has. `filters` has conditions, as in
+        consume(). `topics_pattern` is a regular expression (RE2) for complete names of topics, beside `topics`;
+        `topics_exclude` leaves some of them out. Further names change options: `fetch_wait_ms`, `fetch_bytes_max`,
+        `unreachable_timeout_ms`. Raises ValueError with `verify_crc`, and for `auto_commit_ms` without `auto_commit`.
         """
         options = replace(self.options, **changed)
+        if auto_commit_ms is not None and not auto_commit:
+            raise ValueError("auto_commit_ms needs auto_commit")
         if options.verify_crc:
             raise ValueError("verify_crc needs stored batches, and a poll of a group answers in JSON")
         terms = GroupTerms(
@@ -184,7 +188,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             topics_exclude,
         )
         member = self.group_member(terms, options)
-        return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked))
+        return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked), auto_commit_ms)
 
     def queue(
         self,

@@ -66,19 +66,21 @@ async def group_heartbeat(request: web.Request) -> web.Response:
             "group": group,
             "member_id": found.member_id,
             "member_epoch": found.member_epoch,
-            "assignment": [_assigned(one, found.start) for one in found.assignment],
+            "assignment": [_assigned(one, found) for one in found.assignment],
             "heartbeat_ms": found.heartbeat_ms,
             "session_timeout_ms": found.session_timeout_ms,
         }
     )
 
 
-def _assigned(one: Position, start: str) -> dict[str, object]:
+def _assigned(one: Position, found: Membership) -> dict[str, object]:
     """Returns a partition with its position, or with the place where it begins without one."""
     assigned: dict[str, object] = {"topic": one.topic, "partition": one.partition}
     if one.offset >= 0:
         return assigned | {"offset": one.offset}
-    return assigned | {"offset": None, "start": start if one.offset == START_POLICY else "earliest"}
+    start = found.start if one.offset == START_POLICY else "earliest"
+    time = {"start_time_ms": found.start_time_ms} if start == "time" else {}
+    return assigned | {"offset": None, "start": start, **time}
 
 
 async def leave_group(request: web.Request) -> web.Response:

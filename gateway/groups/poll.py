@@ -32,6 +32,8 @@ from gateway.groups.bounds import bounds
 from gateway.groups.context import GROUPS, GroupContext
 from gateway.groups.hosting.calls import POLL, RESET, STORED, ChangedCall, StoredCall
 from gateway.groups.hosting.coordinators import has_moved
+from gateway.groups.levels import Levels
+from gateway.groups.membership import Owned
 from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position, ResetCall, Slot, Token
 from gateway.groups.names import (
@@ -64,6 +66,7 @@ class PollRequest(Subscribing, forbid_unknown_fields=True):
     max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
     value: Literal["json", "text", "base64"] | UnsetType = UNSET
     filter: tuple[str, ...] = ()
+    paused: Annotated[tuple[Owned, ...], Meta(max_length=20_000)] = ()
     session_timeout_ms: Timeout | None = None
     rebalance_timeout_ms: Timeout | None = None
 
@@ -106,6 +109,7 @@ class _Poll:
         self._call = call
         self._budget = context.budgets.begin(wish.wait_ms)
         self._moved: dict[Slot, int] = {}
+        self._paused = {Slot(one.topic, one.partition) for one in wish.paused}
 
     async def answer(self) -> HttpResponse:
         """Returns the answer. Raises Problem, EngineError."""
@@ -114,18 +118,19 @@ class _Poll:
             storing = start_task(self._stored(first))
             try:
                 grant = await self._with_starts(grant)
-                wanted = [self._wanted(one) for one in grant.assignment]
+                reading = [one for one in grant.assignment if one.slot not in self._paused]
+                wanted = [self._wanted(one) for one in reading]
                 parts = await self._read(wanted, grant)
                 if parts is None:
                     await storing
                     self._call = self._next_call(grant)
                     continue
-                if await self._has_moved(grant, parts):
+                if await self._has_moved(grant, reading, parts):
                     continue
                 await storing
                 if grant is not first:
                     await self._stored(grant)
-                return self._response(grant, wanted, parts)
+                return self._response(grant, reading, wanted, parts)
             except EngineError as error:
                 if not has_moved(error) and not is_transient(error):
                     raise
@@ -167,7 +172,8 @@ class _Poll:
                     f"group {self._call.group!r} has no position of partition {without[0].partition} of topic "
                     f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
                 )
-            found = await bounds(self._context.router, [one.slot for one in without])
+            timestamp = grant.start_time_ms if grant.start == "time" else None
+            found = await bounds(self._context.router, [one.slot for one in without], timestamp)
             starts = [
                 Position(one.topic, one.topic_id, one.partition, _start(one.offset, grant.start, place))
                 for one, place in zip(without, found, strict=True)
@@ -181,7 +187,13 @@ class _Poll:
 
     async def _read(self, wanted: Sequence[Wanted], grant: Grant) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
-        many = MultiFetch(self._context.fetch, wanted, self._wish.filter) if wanted else None
+        many = None
+        if wanted:
+            fetch, filters = self._context.fetch, self._wish.filter
+            is_ordered = bool(grant.priorities)
+            many = (
+                Levels(fetch, wanted, filters, grant.priorities) if is_ordered else MultiFetch(fetch, wanted, filters)
+            )
         searched_bytes = 0
         while not await self._has_changed(many, grant):
             if many is None:
@@ -193,7 +205,7 @@ class _Poll:
                 return parts
         return None
 
-    async def _has_changed(self, many: MultiFetch | None, grant: Grant) -> bool:
+    async def _has_changed(self, many: Levels | MultiFetch | None, grant: Grant) -> bool:
         """Waits for records if there are none. True: the assignment has changed meanwhile, and there is time left."""
         if many is not None:
             found = await many.check_available()
@@ -226,7 +238,7 @@ class _Poll:
         rotation = next(self._context.fetch.rotation)
         return Limits(min(max_bytes, settings.fetch_bytes_max), max_records, value, rotation, as_lines=False)
 
-    async def _has_moved(self, grant: Grant, parts: Sequence[Part]) -> bool:
+    async def _has_moved(self, grant: Grant, reading: Sequence[Position], parts: Sequence[Part]) -> bool:
         """Moves positions that are outside of their logs, by the group's `start`: those below at most once each.
 
         A position above its log is reset to the end of the log. Else the committed position would be higher than the
@@ -234,7 +246,7 @@ class _Poll:
         """
         outside = [
             (one, part.problem)
-            for one, part in zip(grant.assignment, parts, strict=True)
+            for one, part in zip(reading, parts, strict=True)
             if part.problem is not None and part.problem.code in (BELOW, ABOVE) and one.slot not in self._moved
         ]
         if not outside or grant.start == "error":
@@ -244,7 +256,7 @@ class _Poll:
             return True
         found = await bounds(self._context.router, [one.slot for one, _ in outside])
         for (one, _), place in zip(outside, found, strict=True):
-            self._moved[one.slot] = place["log_start" if grant.start == "earliest" else "high_watermark"]
+            self._moved[one.slot] = place["high_watermark" if grant.start == "latest" else "log_start"]
         return True
 
     async def _lower(self, above: Sequence[tuple[Position, ProblemFields]], grant: Grant) -> None:
@@ -260,12 +272,14 @@ class _Poll:
         call = ResetCall(self._call.group, lowered, force=True, resets=grant.resets)
         await self._context.coordinators.call(RESET, None, self._call.group, call)
 
-    def _response(self, grant: Grant, wanted: Sequence[Wanted], parts: Sequence[Part]) -> HttpResponse:
+    def _response(
+        self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
+    ) -> HttpResponse:
         """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed."""
         failed = [part.problem for part in parts if part.problem is not None]
         documents = [
             {"topic": one.topic, "partition": one.partition, "problem": from_fields(part.problem).document()}
-            for one, part in zip(grant.assignment, parts, strict=True)
+            for one, part in zip(reading, parts, strict=True)
             if part.problem is not None
         ]
         if failed and len(failed) == len(parts):
@@ -279,16 +293,20 @@ class _Poll:
             "member_epoch": grant.member_epoch,
             "assigned": len(grant.assignment),
             "topic_ids": {one.topic: one.topic_id for one in grant.assignment},
-            "token": encode_token(self._token(grant, wanted, parts)),
+            "token": encode_token(self._token(grant, reading, wanted, parts)),
         }
         bodies += map(orjson.dumps, documents)
         body = b"".join((orjson.dumps(head)[:-1], b',"partitions":[', b",".join(bodies), b"]}"))
         return HttpResponse(body, {"Content-Type": "application/json"}, 207 if failed else 200)
 
-    def _token(self, grant: Grant, wanted: Sequence[Wanted], parts: Sequence[Part]) -> Token:
+    def _token(
+        self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
+    ) -> Token:
         """Returns the token of this delivery: the positions that it moves; all of them if tokens do not commit."""
         delivered = []
-        for one, read, part in zip(grant.assignment, wanted, parts, strict=True):
+        if not grant.auto_commit:
+            delivered += [one for one in grant.assignment if one.slot in self._paused]
+        for one, read, part in zip(reading, wanted, parts, strict=True):
             end = part.next_offset if part.problem is None else read.offset
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))
@@ -296,5 +314,7 @@ class _Poll:
 
 
 def _start(offset: int, start: str, place: Positions) -> int:
-    is_latest = offset == START_POLICY and start == "latest"
-    return place["high_watermark"] if is_latest else place["log_start"]
+    if offset != START_POLICY or start == "earliest":
+        return place["log_start"]
+    found = place["offset"] if start == "time" else None
+    return place["high_watermark"] if found is None else found

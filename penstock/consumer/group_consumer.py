@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple, Self
 
 from penstock.closing import AsyncClosing
@@ -38,9 +38,15 @@ class GroupConsumer(AsyncClosing):
     """Returns records; made by Client.consumer(). `async for record` iterates; poll() returns lists: the fast way."""
 
     def __init__(
-        self, member: GroupMember, poll_interval_ms_max: int = 300_000, events: GroupEvents = _NO_EVENTS
+        self,
+        member: GroupMember,
+        poll_interval_ms_max: int = 300_000,
+        events: GroupEvents = _NO_EVENTS,
+        auto_commit_ms: int | None = None,
     ) -> None:
         self._member = member
+        self._auto_commit_s = None if auto_commit_ms is None else auto_commit_ms / 1000
+        self._commits: asyncio.Task[None] | None = None
         self._poll_interval_s_max = poll_interval_ms_max / 1000
         self._events = events
         self._delivery: Delivery | None = None
@@ -77,6 +83,18 @@ class GroupConsumer(AsyncClosing):
     def topic_ids(self) -> dict[str, str]:
         """The ids of the topics of the last delivery. A topic that is deleted and created again has another one."""
         return {} if self._delivery is None else self._delivery.topic_ids
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(self._member.paused)
+
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read no more of these partitions, from the next delivery on. The member keeps them."""
+        self._member.paused |= {TopicPartition(*one) for one in partitions}
+
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions again, from the next delivery on."""
+        self._member.paused -= {TopicPartition(*one) for one in partitions}
 
     def next_nowait(self) -> Record | None:
         """Return the next record that is already here, or None."""
@@ -175,6 +193,8 @@ class GroupConsumer(AsyncClosing):
         await self._note_assignment(delivery)
         if self._records:
             self._heartbeats = asyncio.get_running_loop().create_task(self._keep_alive())
+            if self._auto_commit_s is not None:
+                self._commits = asyncio.get_running_loop().create_task(self._commit_often(self._auto_commit_s))
         else:
             await self._raise_problem()
 
@@ -227,11 +247,23 @@ class GroupConsumer(AsyncClosing):
                 self._member.forget()
                 self._delivery, self._records, self._taken, self._finished = None, [], 0, 0
 
+    async def _commit_often(self, interval_s: float) -> None:
+        """Commit the finished records of a long delivery while the caller works on the others."""
+        committed = 0
+        while True:
+            await asyncio.sleep(interval_s)
+            finished = self._finished
+            if finished > committed:
+                with contextlib.suppress(ClientError):  # the next commit has them too
+                    await self._commit_finished()
+                    committed = finished
+
     async def _end_heartbeats(self) -> None:
-        if self._heartbeats is not None:
-            self._heartbeats.cancel()
-            await asyncio.gather(self._heartbeats, return_exceptions=True)
-            self._heartbeats = None
+        running = [one for one in (self._heartbeats, self._commits) if one is not None]
+        self._heartbeats = self._commits = None
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _in_time(work: Awaitable[object]) -> None:

@@ -48,6 +48,7 @@ class GroupMember:
         self.joins = 0
         self.heartbeat_ms = _FIRST_HEARTBEAT_MS
         self._epoch = 0  # 0: the next poll joins
+        self.paused: set[TopicPartition] = set()  # kept and not read
         self._token: str | None = None
         self._failures = 0  # answers in a row that had a problem and no records
 
@@ -139,7 +140,12 @@ class GroupMember:
         """Return the body of the next poll. Only one that joins has topics: a late one must not join after leave()."""
         terms, options = self.terms, self._options
         wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max}
-        wished = {"max_records": terms.max_records, "value": terms.value, "filter": list(terms.filters) or None}
+        wished = {
+            "max_records": terms.max_records,
+            "value": terms.value,
+            "filter": list(terms.filters) or None,
+            "paused": [slot._asdict() for slot in sorted(self.paused)] or None,
+        }
         wish |= {name: value for name, value in wished.items() if value is not None}
         if self._epoch:
             return {**wish, "token": self._token}

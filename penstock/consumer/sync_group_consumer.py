@@ -7,7 +7,7 @@ caller's thread, before the records that follow are returned.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self
 
 from penstock.closing import Closing
@@ -65,6 +65,16 @@ class GroupConsumer(Closing):
     @property
     def member_id(self) -> str:
         return self._consumer.member_id
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return self._consumer.paused
+
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        self._consumer.pause(partitions)
+
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        self._consumer.resume(partitions)
 
     def poll(self, timeout_ms: int | None = None, *, max_records: int | None = None) -> list[Record]:
         records: list[Record] = self._run(self._consumer.poll(timeout_ms, max_records=max_records))

@@ -19,7 +19,14 @@ from gateway.groups.core.subscription import follow, subscription
 from gateway.groups.core.views import member_view, offset_view
 from gateway.groups.model.errors import GroupsFull
 from gateway.groups.model.records import replay
-from gateway.groups.model.settings import CONSUMER, SHARE, CoordinatorLimits, group_settings
+from gateway.groups.model.settings import (
+    CONSUMER,
+    SHARE,
+    CoordinatorLimits,
+    check_together,
+    group_settings,
+    stored_settings,
+)
 from gateway.groups.model.state import Group, KnownTopic, Member
 from gateway.groups.model.values import (
     CommitCall,
@@ -105,7 +112,9 @@ class Coordinator(GroupTable):
         session_ms = member.session_timeout_ms
         heartbeat_ms = min(group.settings.heartbeat_ms, session_ms // 2)
         read = positions.assignment(group, member, {})
-        return Membership(member.member_id, member.epoch, read, heartbeat_ms, session_ms, group.settings.start)
+        settings = group.settings
+        start, start_time_ms = settings.start, settings.start_time_ms
+        return Membership(member.member_id, member.epoch, read, heartbeat_ms, session_ms, start, start_time_ms)
 
     def poll(self, call: PollCall, now: Now, source: TopicSource) -> Grant:
         """Commits the delivery of the token, takes what was revoked, and returns what the member may read.
@@ -150,6 +159,8 @@ class Coordinator(GroupTable):
             group.settings.start,
             group.settings.auto_commit,
             delivery=member.delivery,
+            start_time_ms=group.settings.start_time_ms,
+            priorities=group.settings.priorities,
         )
 
     def leave(self, call: LeaveCall, now: Now, source: TopicSource) -> None:
@@ -211,6 +222,7 @@ class Coordinator(GroupTable):
         config: dict[str, Setting] = {
             name: value for name, value in {**group.config, **call.config}.items() if value is not None
         }
+        check_together(stored_settings(config))
         sharing.check_change_of_kind(group, config)
         group.set_config(config)
         self.note_change(group)

@@ -6,7 +6,7 @@ RE2 is optional, because it has no wheels for some platforms. Nothing here looks
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Callable
 
 from gateway.groups.model.errors import InvalidPattern, PatternsUnavailable
 
@@ -20,16 +20,8 @@ MEMORY_BYTES_MAX = 256 * 1024  # of one compiled expression: RE2 refuses those t
 _NO_FRAGMENT = -1
 
 
-class Expression(Protocol):
-    def fullmatch(self, text: str) -> object | None: ...
-
-
-def is_available() -> bool:
-    return re2 is not None
-
-
-def compiled(text: str, field: str = "topics_pattern") -> Expression:
-    """Compiles an expression, which must match names from their first to their last character.
+def compiled(text: str, field: str = "topics_pattern") -> Callable[[str], object]:
+    """Returns a function that matches a complete name: None, or something for a match.
 
     Raises InvalidPattern, PatternsUnavailable.
     """
@@ -41,7 +33,7 @@ def compiled(text: str, field: str = "topics_pattern") -> Expression:
     options = re2.Options()
     options.max_mem, options.log_errors = MEMORY_BYTES_MAX, False
     try:
-        expression: Expression = re2.compile(text, options)
+        match: Callable[[str], object] = re2.compile(text, options).fullmatch
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         place = _position(text, reason)
@@ -50,7 +42,7 @@ def compiled(text: str, field: str = "topics_pattern") -> Expression:
             hint="correct the expression; its syntax is RE2's, which has no look-around and no back-references",
             position=place,
         ) from None
-    return expression
+    return match
 
 
 def _position(text: str, reason: str) -> int:

@@ -90,7 +90,7 @@ class Patterns:
         names = {
             name
             for name in self._arrivals[found.looked : end]
-            if name in self._places and wanted.fullmatch(name) and not (unwanted and unwanted.fullmatch(name))
+            if name in self._places and wanted(name) and not (unwanted and unwanted(name))
         }
         found.looked = end
         if not found.names.issuperset(names):

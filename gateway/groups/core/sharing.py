@@ -7,7 +7,7 @@ before they are answered.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from gateway.groups.core import membership
 from gateway.groups.core.group_table import GroupTable, check_kind
@@ -68,7 +68,8 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
     lock = share.lock(call.lock, call.member_id, lock_ms, now.steady_ms)
     ends = [((one.topic, one.partition), one.high_watermark) for one in bounds]
     held = lock.count
-    share.acquire(lock, ends, call.max_records, now.wall_ms, rules)
+    for level in by_priority(ends, group.settings.priorities):
+        share.acquire(lock, level, call.max_records, now.wall_ms, rules)
     core.count(acquired=lock.count - held)
     if not lock.granted:
         share.drop(lock)
@@ -310,6 +311,16 @@ def _follow(core: GroupTable, group: Group, share: ShareState, bound: Bound, sou
         core.note_change(group)
     else:
         partition.follow(bound.log_start)
+
+
+def by_priority(
+    ends: list[tuple[tuple[str, int], int]], priorities: tuple[str, ...]
+) -> Iterator[list[tuple[tuple[str, int], int]]]:
+    """Yields partitions in the order of their topics' priority, those of one priority together."""
+    for name in priorities:
+        if level := [one for one in ends if one[0][0] == name]:
+            yield level
+    yield [one for one in ends if one[0][0] not in priorities]
 
 
 def _place(partition: SharePartition, bound: Bound, in_flight_max: int) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,11 +11,12 @@ from engine.errors import InvalidConfig
 from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, rules, setting
 from gateway.groups.share.partition import Rules
 
-STARTS = ("earliest", "latest", "error")
+STARTS = ("earliest", "latest", "time", "error")
 ASSIGNORS = ("sticky", "range", "round_robin")
 CONSUMER, SHARE = "consumer", "share"
 KINDS = (CONSUMER, SHARE)
 ORDERS = ("none", "key")
+_NAMES = re.compile(r"[A-Za-z0-9._-]{1,200}(,[A-Za-z0-9._-]{1,200}){0,99}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,20 @@ class GroupSettings:
     start: str = setting(
         "earliest",
         choices=STARTS,
-        why="Where a group without a position begins: at the first record, at the end, or with an error.",
+        why="Where a group without a position begins: at the first record, the end, start_time_ms, or with an error.",
+    )
+    start_time_ms: int | None = setting(
+        None,
+        minimum=0,
+        maximum=2**53,
+        optional=True,
+        why="With start=time: a partition without a position begins at its first record of this time, in milliseconds.",
+    )
+    topics_priority: str | None = setting(
+        None,
+        optional=True,
+        why="Topics in the order of their priority, joined by commas. A member gets records of a topic only when those "
+        "before it have none; all others come last.",
     )
     auto_commit: bool = setting(
         True,
@@ -108,6 +123,10 @@ class GroupSettings:
         "are dropped and counted.",
     )
 
+    @property
+    def priorities(self) -> tuple[str, ...]:
+        return tuple(self.topics_priority.split(",")) if self.topics_priority else ()
+
     def rules(self) -> Rules:
         """Returns what decides over the records of a share group."""
         return Rules(
@@ -133,7 +152,18 @@ class CoordinatorLimits:
 
 def group_settings(overrides: Mapping[str, object]) -> GroupSettings:
     """Returns the settings of a group. Raises InvalidConfig."""
-    return GroupSettings(**checked(GroupSettings, overrides))  # type: ignore[arg-type]
+    settings = GroupSettings(**checked(GroupSettings, overrides))  # type: ignore[arg-type]
+    if settings.topics_priority is not None and not _NAMES.fullmatch(settings.topics_priority):
+        raise InvalidConfig("topics_priority is 1 to 100 names of topics, joined by commas", setting="topics_priority")
+    return settings
+
+
+def check_together(settings: GroupSettings) -> None:
+    """Checks settings that depend on each other. Raises InvalidConfig."""
+    if settings.start == "time" and settings.kind == SHARE:
+        raise InvalidConfig("start is not time for a share group", hint="reset the group to the time", setting="start")
+    if settings.start == "time" and settings.start_time_ms is None:
+        raise InvalidConfig("start is time and start_time_ms is not set", hint="set both", setting="start_time_ms")
 
 
 def stored_settings(overrides: Mapping[str, object]) -> GroupSettings:

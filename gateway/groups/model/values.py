@@ -129,12 +129,13 @@ class Membership(Struct, frozen=True, array_like=True):
     heartbeat_ms: int
     session_timeout_ms: int
     start: str = "earliest"
+    start_time_ms: int | None = None
 
 
 class Grant(Struct, frozen=True, array_like=True):
     """The partitions that a poll may read now. `version` changes with the assignment.
 
-    `resets` and `delivery` belong into the token.
+    `resets` and `delivery` belong into the token. `priorities` are topics in the order in which they are read.
 
     The answer may leave once the coordinator `hosting` has stored its batch `sequence`; 0: nothing has to be stored.
     """
@@ -148,6 +149,8 @@ class Grant(Struct, frozen=True, array_like=True):
     hosting: int = 0
     sequence: int = 0
     delivery: int = 0
+    start_time_ms: int | None = None
+    priorities: tuple[str, ...] = ()
 
 
 class LeaveCall(Struct, frozen=True, array_like=True):

@@ -245,3 +245,36 @@ def test_the_sync_twin(node_url: str, topic: str) -> None:
             assert consumer.poll(timeout_ms=50) == []
         assert events == ["assigned 1", "revoked 1"]
         assert client.group_offsets(topic)["offsets"][0]["offset"] == 4
+
+
+async def test_a_paused_partition_is_read_again_after_resume(client: Client, topic: str) -> None:
+    await fill(client, topic, 4, partitions=2)
+    async with client.consumer(group=topic, topics=topic) as consumer:
+        consumer.pause([(topic, 0)])
+        assert consumer.paused == {TopicPartition(topic, 0)}
+        assert values(await consumer.poll()) == [1, 3]
+        assert await consumer.poll(timeout_ms=1) == []
+        consumer.resume([(topic, 0)])
+        found: list[Record] = []
+        while not found:
+            found = await consumer.poll()
+        assert values(found) == [0, 2]
+
+
+async def test_finished_records_of_a_long_delivery_are_committed_often(client: Client, topic: str) -> None:
+    await fill(client, topic, 4)
+    with pytest.raises(ValueError, match="auto_commit"):
+        client.consumer(group=topic, topics=topic, auto_commit=False, auto_commit_ms=10)
+    async with client.consumer(group=topic, topics=topic, auto_commit_ms=10) as consumer:
+        await read(consumer, 3)
+        async with asyncio.timeout(60):
+            while await offsets(client, topic) != {0: 2}:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_consumer_reads_topics_by_expression(client: Client, topic: str) -> None:
+    pytest.importorskip("re2")
+    await fill(client, f"{topic}.a", 2)
+    await fill(client, f"{topic}.b", 2)
+    async with client.consumer(group=topic, topics_pattern=f"{topic}[.].", topics_exclude=".*b") as consumer:
+        assert {record.topic for record in await consumer.poll()} == {f"{topic}.a"}

@@ -1,0 +1,66 @@
+"""Reads partitions in the order of their topics' priority: those of a lower one only when the ones above have nothing.
+
+A group without priorities has one level, and costs nothing more. Results are in the order of the given entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.fetch.context import FetchContext
+from gateway.fetch.multi_fetch import MultiFetch
+from gateway.fetch.multi_partition_read import Available, Limits, Wanted
+from gateway.fetch.recent_pieces import Part
+
+
+class Levels:
+    """The entries of one reader. `_all` waits for all levels; the first level with something to read is read."""
+
+    def __init__(
+        self, context: FetchContext, wanted: Sequence[Wanted], filters: tuple[str, ...], priorities: Sequence[str]
+    ) -> None:
+        self._wanted = list(wanted)
+        self._all = MultiFetch(context, wanted, filters)
+        ranks = {name: rank for rank, name in enumerate(priorities)}
+        levels: dict[int, list[int]] = {}
+        for index, one in enumerate(wanted):
+            levels.setdefault(ranks.get(one.topic, len(ranks)), []).append(index)
+        self._levels = [
+            (indexes, MultiFetch(context, [wanted[index] for index in indexes], filters))
+            for _, indexes in sorted(levels.items())
+            if len(levels) > 1
+        ]
+
+    async def check_available(self) -> Available:
+        return await self._all.check_available()
+
+    async def wait(self, min_bytes: int, wait_s: float) -> None:
+        await self._all.wait(min_bytes, wait_s)
+
+    async def read_with_retries(self, limits: Limits) -> list[Part]:
+        """Returns what is readable of the first level that has something."""
+        for number, (indexes, many) in enumerate(self._levels, 1):
+            found = await many.check_available()
+            if found.size_bytes or found.has_problem or number == len(self._levels):
+                read = dict(zip(indexes, await many.read_with_retries(limits), strict=True))
+                if number == len(self._levels) or self._is_answer(read):
+                    return self._parts(read)
+        return await self._all.read_with_retries(limits)
+
+    def advance_over(self, parts: Sequence[Part]) -> bool:
+        """Advances over records that did not pass the filters, as MultiFetch does."""
+        has_advanced = self._all.advance_over(parts)
+        if has_advanced:
+            self._wanted = list(self._all.wanted)
+            for indexes, many in self._levels:
+                many.advance_over([parts[index] for index in indexes])
+        return has_advanced
+
+    def _is_answer(self, read: dict[int, Part]) -> bool:
+        """Returns whether there are records, a problem, or offsets that no record of has passed the filters."""
+        return any(
+            part.problem is not None or part.next_offset != self._wanted[index].offset for index, part in read.items()
+        )
+
+    def _parts(self, read: dict[int, Part]) -> list[Part]:
+        return [read.get(index) or Part(one.offset, 0, [], None, b"") for index, one in enumerate(self._wanted)]
