@@ -126,7 +126,7 @@ def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[in
 def save_settings(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
     """Replace the stored settings of an existing topic."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
-    write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", _encoded(topic))
+    write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", encoded_topic(topic))
 
 
 def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:
@@ -145,7 +145,8 @@ def is_deletion_begun(disk: Disk, data_dir: str, topic: TopicRecord) -> bool:
     return disk.kind(directory) is None and disk.kind(directory + paths.DELETED_SUFFIX) is not None
 
 
-def _encoded(topic: TopicRecord) -> bytes:
+def encoded_topic(topic: TopicRecord) -> bytes:
+    """Encode `topic.json`."""
     fields = {
         "format": _format_of(topic),
         "topic": topic.name,

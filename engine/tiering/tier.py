@@ -119,7 +119,13 @@ class Tier:
 
     def _ship(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None:
         if partition.offline is None:
-            source = _Source(shard, partition, lambda end: self._tiered(topic.topic_id, partition, end))
+            source = _Source(
+                shard,
+                topic,
+                partition,
+                lambda end: self._tiered(topic.topic_id, partition, end),
+                self._shipping.change,
+            )
             self._shipping.add(topic, partition.number, source)
 
     def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
@@ -130,12 +136,24 @@ class Tier:
 class _Source:
     """A partition of this process, for its shipper."""
 
-    def __init__(self, shard: Shard, partition: Partition, on_tiered: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        topic: TopicRecord,
+        partition: Partition,
+        on_tiered: Callable[[int], None],
+        on_topic: Callable[[TopicRecord], None],
+    ) -> None:
         self._shard = shard
+        self._topic = topic
         self._partition = partition
         self._on_tiered = on_tiered
+        self._on_topic = on_topic
 
     async def local_log(self, above: int) -> LocalLog:
+        served = self._shard.topics.get(self._topic.name)
+        if served is not None and served.record.topic_id == self._topic.topic_id:
+            self._on_topic(served.record)  # its settings may have changed
         return local_log(self._partition, self._shard.leading_epoch(self._partition), above)
 
     async def tiered(self, end_offset: int) -> None:

@@ -150,6 +150,7 @@ def _add(shipping: Shipping, shards: list[LinkClient], served: dict[str, TopicRe
     old = served.get(record.topic_id)
     before = set() if old is None else set(old.local_partitions)
     served[record.topic_id] = record
+    shipping.change(record)
     shipping.remove_partitions(record, before - set(record.local_partitions))
     for number in sorted(set(record.local_partitions) - before):
         owner = shards[shard_of(record.topic_id, number, len(shards))]

@@ -43,7 +43,7 @@ COMMANDS = {
         "penstock.cli.commands.subscription", "Create, list, describe, pause, replay and delete push subscriptions."
     ),
     "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
-    "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the contents of the object store."),
+    "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),
     "ingest": LazyCommand(SERVER, "Write topics into Parquet tables."),
     "segment": LazyCommand(SERVER, "Print segment files."),
     "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the node of later commands."),

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from engine.format.paths import AUX, LOG, is_stored_topic_name, is_topic_id, store_partition_prefix
+from engine.format.paths import AUX, LOG, TOPIC_FILE, is_stored_topic_name, is_topic_id, store_partition_prefix
 from engine.tiering.manifest.keys import base_offset_of, generation_of, is_own, latest_key
 from engine.tiering.store.store import ObjectInfo, ObjectStore
 
+_DESCRIPTION = re.compile(rf"[^/]+/{re.escape(TOPIC_FILE)}")
 _PLACE = re.compile(r"([^/]+)/(0|[1-9]\d*)/")
 
 
@@ -71,7 +72,8 @@ def partitions_of(
         match = _PLACE.match(found.key.removeprefix(prefix))
         return (match[1], int(match[2])) if match and is_topic_id(match[1]) else None
 
-    for where, objects in groupby(store.list(prefix), place):
+    listed = (one for one in store.list(prefix) if not _DESCRIPTION.fullmatch(one.key.removeprefix(prefix)))
+    for where, objects in groupby(listed, place):
         yield None if where is None else StoredPartition(cluster_id, topic, *where), list(objects)
 
 

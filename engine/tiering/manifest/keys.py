@@ -12,7 +12,9 @@ from engine.format.paths import AUX, LOG, digits, store_manifest_key, store_mani
 
 _SEGMENT = re.compile(r"(\d{20})-\d+-[^/]+(\.log|\.aux)")
 _SUB_MANIFEST = re.compile(r"folded/(\d{20})-[^/]+\.json")
-_OWN = re.compile(r"(\d+/)?(manifest/(\d{20}|latest)\.json|folded/\d{20}-[^/]+\.json|\d{20}-\d+-[^/]+(\.log|\.aux))")
+_OWN = re.compile(
+    r"(\d+/)?(manifest/(\d{20}|latest)\.json|folded/\d{20}-[^/]+\.json|\d{20}-\d+-[^/]+(\.log|\.aux))|topic\.json"
+)
 _ROOT = re.compile(r"(\d{20})\.json")
 
 

@@ -30,6 +30,7 @@ from engine.runtime.tasks import log_failure
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.manifest.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
 from engine.tiering.manifest.store_time import StoreTime
+from engine.tiering.shipping.description import TopicDescription
 from engine.tiering.shipping.expiry import Holds, StoreExpiry
 from engine.tiering.shipping.garbage_collection import remove_expired_roots, remove_orphans
 from engine.tiering.shipping.local_log import LocalLog
@@ -123,10 +124,10 @@ class PartitionShipper:
         components: ShipperComponents,
         options: ShipperOptions = ShipperOptions(),
         holds: Holds = tuple,
+        description: TopicDescription | None = None,
     ) -> None:
-        self._prefix = prefix
-        self._holds = holds
-        self._source = source
+        self._prefix, self._source = prefix, source
+        self._holds, self._description = holds, description
         self._leader_epoch = -1  # of the current or last shipping
         self._fenced_epoch = -1
         self._writer = writer
@@ -220,6 +221,8 @@ class PartitionShipper:
             self._note_halt()
             return
         self._state = State.SHIPPING
+        if self._description is not None and self._description.is_due():
+            await self._blocking(self._description.write)
         local = await self._with_log_start_of(manifest, local)
         self._plan = plan_uploads(manifest.end_offset, local, manifest.end_epoch)
         is_other_log = self._plan.halt in (Halt.STORE_AHEAD, Halt.DIVERGED)  # then nothing may be deleted here

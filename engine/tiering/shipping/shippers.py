@@ -19,6 +19,7 @@ from engine.format import paths
 from engine.runtime.slices import in_slices
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.shipping.description import TopicDescription
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds
 from engine.tiering.shipping.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
@@ -51,6 +52,8 @@ class Shipping:
         self._cluster_id = cluster_id
         self._writer = writer
         self._shipped: dict[tuple[str, int], _Shipped] = {}
+        self._records: dict[str, TopicRecord] = {}  # of the topics with shippers, as they are now
+        self._descriptions: dict[str, TopicDescription] = {}
         self._removing = BackgroundTasks()
         self._stopping = asyncio.Event()
         self._jobs = JobHolds(components.store, cluster_id, components.clock)
@@ -59,6 +62,8 @@ class Shipping:
         return f"Shipping({self._with.store.url}, partitions={len(self._shipped)})"
 
     def add(self, topic: TopicRecord, partition: int, source: SegmentSource) -> None:
+        """Ship a partition of a topic."""
+        self.change(topic)
         prefix = paths.store_partition_prefix(self._cluster_id, topic.name, topic.topic_id, partition)
         shipper = PartitionShipper(
             prefix,
@@ -67,9 +72,18 @@ class Shipping:
             components=self._with,
             options=self._options,
             holds=partial(self._jobs.of, topic.name, topic.topic_id, partition),
+            description=self._descriptions[topic.topic_id],
         )
         task = keep_running(shipper.run, "shipping", of=f"{topic.name}/{partition}")
         self._shipped[topic.topic_id, partition] = _Shipped(shipper, task)
+
+    def change(self, topic: TopicRecord) -> None:
+        """Note a topic's new settings or partitions, for its description in the store."""
+        topic_id = topic.topic_id
+        self._records[topic_id] = topic
+        if topic_id not in self._descriptions:
+            record = partial(self._records.get, topic_id)
+            self._descriptions[topic_id] = TopicDescription(self._with.store, self._cluster_id, record)
 
     def wake(self, topic_id: str, partition: int) -> None:
         """Wake a shipper: a segment was sealed, or the leadership has moved."""
@@ -111,6 +125,8 @@ class Shipping:
         seen = {number: self._shipped.get((topic.topic_id, number)) for number in range(topic.partitions)}
         logs = {number: one.shipper.log_range for number, one in seen.items() if one and one.shipper.log_range}
         tasks = self._remove(topic, range(topic.partitions))
+        self._records.pop(topic.topic_id, None)
+        self._descriptions.pop(topic.topic_id, None)
         work = partial(self._remove_objects, topic, tasks, logs)
         self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
 

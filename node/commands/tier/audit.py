@@ -88,7 +88,7 @@ def run_audit(
     """Examine every partition, or those of one topic, and call `then` with each. Raises Failure, StoreUnavailable."""
     store = open_store(url)
     with ThreadPoolExecutor(_THREADS) as executor, status_line() as line:
-        show = _Progress(line)
+        show = Progress(line)
         examiner = Examiner(store, executor, SystemClock().now_ms(), depth, grace_ms, show.checked)
         audit = Audit(store, examiner)
         for cluster_id in clusters(store, cluster):
@@ -104,12 +104,12 @@ def run_audit(
     return audit
 
 
-class _Progress:
+class Progress:
     """The bytes and the objects that were checked, on a line of the terminal."""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self, show: Callable[[str], None], name: str = "") -> None:
         self._show = show
-        self.name = ""
+        self.name = name
         self.objects = 0
         self.checked_bytes = 0
 

@@ -17,6 +17,7 @@ from penstock.transport.exchange import Json
 STORE_COMMANDS = {
     "verify": "Check that the store has every object that manifests name, and that their facts agree.",
     "repair": "Repair what can be repaired for certain; show the steps first.",
+    "restore": "Build the data directory of a node from the store: all topics, or the given ones.",
 }
 
 
@@ -48,7 +49,7 @@ def store_command(name: str) -> click.Command:
 @click.group(cls=TierGroup)
 @shared_options
 def tier(**_: object) -> None:
-    """Show, verify and repair the contents of the object store."""
+    """Show, verify and repair the object store, and restore from it."""
 
 
 @tier.command()

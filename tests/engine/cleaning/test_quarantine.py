@@ -65,7 +65,9 @@ class Scene:
         with ThreadPoolExecutor(1) as executor:
             ids = iter(f"{n:032x}" for n in range(100))
             parts = ShipperComponents(self.store, RealDisk(), self.node.shard.clock, Random(1), ids.__next__, executor)
-            source = _Source(self.node.shard, self.partition, lambda end: None)
+            source = _Source(
+                self.node.shard, self.node.shard.topics["t"].record, self.partition, lambda end: None, lambda _: None
+            )
             shipper = PartitionShipper(PREFIX, source, writer="w", components=parts)
             await shipper.ship_once()
 

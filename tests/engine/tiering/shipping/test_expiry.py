@@ -223,7 +223,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             ids = iter(f"{n:032x}" for n in range(100))
             parts = ShipperComponents(store, RealDisk(), clock, Random(1), ids.__next__, executor)
             ends: list[int] = [0]
-            source = _Source(shard, partition, ends.append)
+            source = _Source(shard, shard.topics["t"].record, partition, ends.append, lambda _: None)
             shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
             node.hooks.tiered_end = lambda _: ends[-1]
             for _ in range(3):

@@ -1,0 +1,126 @@
+"""Restores a data directory of a standalone node from the store. Blocking.
+
+Builds the directory under another name beside it and renames it at the end, so that no node ever starts with a part of
+it. A call after an interruption continues. Topics keep their names, ids, settings and offsets. The cluster id stays
+too, so that a node continues to ship to the same place; a restore to a point in time gets a new one, because the store
+has later records of the old one at the same offsets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from engine.directory.data_directory import open_data_directory
+from engine.directory.topics import TopicRecord, save_topic
+from engine.errors import StartRefused
+from engine.format import paths
+from engine.runtime.disk import Disk
+from engine.tiering.audit.inventory import StoredPartition, partitions_of
+from engine.tiering.audit.restore import RestoredPartition, restore_partition
+from engine.tiering.manifest.deleted_topic import deleted_ends
+from engine.tiering.manifest.stored_topic import load_description
+from engine.tiering.store.store import ObjectStore
+
+UNFINISHED = ".restoring"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTarget:
+    """The directory to build, and the node that it is for."""
+
+    disk: Disk
+    path: str
+    node_id: int
+    boot_id: str
+    new_id: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTopic:
+    """A restored topic. `has_description`: the store had its settings; otherwise it has the defaults."""
+
+    record: TopicRecord
+    has_description: bool
+    partitions: tuple[RestoredPartition, ...]
+
+
+def restore_directory(
+    store: ObjectStore,
+    target: RestoreTarget,
+    cluster_id: str,
+    topics: Iterable[str],
+    *,
+    until_ms: int | None = None,
+    on_restored: Callable[[int], None] = lambda _: None,
+) -> tuple[str, list[RestoredTopic]]:
+    """Build a data directory with these topics. Returns its cluster id and the topics.
+
+    Raises StartRefused if the directory has files or is in use, and the errors of `restore_partition`.
+    """
+    disk, path, unfinished = target.disk, target.path, target.path + UNFINISHED
+    if disk.kind(path) is not None and disk.listdir(path):
+        raise StartRefused(f"{path} is not empty", hint="give --data-dir a new path, or move its files away")
+    directory = open_data_directory(
+        disk,
+        unfinished,
+        node_id=target.node_id,
+        cluster_id=cluster_id if until_ms is None else None,
+        boot_id=target.boot_id,
+        new_id=target.new_id,
+    )
+    try:
+        restored = []
+        for name in topics:
+            live = _live(store, cluster_id, name)
+            if live is None:
+                continue
+            record, has_description, partitions = live
+            logs = [
+                restore_partition(
+                    store,
+                    disk,
+                    one,
+                    paths.partition_dir(unfinished, name, record.topic_id, one.partition),
+                    until_ms=until_ms,
+                    on_restored=on_restored,
+                )
+                for one in partitions
+            ]
+            restored.append(RestoredTopic(record, has_description, tuple(logs)))
+        checkpoints = {
+            f"{one.record.topic_id}/{log.partition.partition}": log.checkpoint
+            for one in restored
+            for log in one.partitions
+        }
+        directory.save_checkpoints(checkpoints)
+        for one in restored:
+            save_topic(disk, unfinished, one.record)
+    except BaseException:
+        directory.release()
+        raise
+    directory.close_clean()
+    disk.rename(unfinished, path)
+    disk.fsync_dir(os.path.dirname(path))
+    return directory.identity.cluster_id, restored
+
+
+def _live(store: ObjectStore, cluster_id: str, name: str) -> tuple[TopicRecord, bool, list[StoredPartition]] | None:
+    """Returns the topic of this name that was not deleted: the newest of several. None if there is none."""
+    by_id: dict[str, list[StoredPartition]] = {}
+    newest_ms: dict[str, int] = {}
+    for place, objects in partitions_of(store, cluster_id, name):
+        if place is not None:
+            by_id.setdefault(place.topic_id, []).append(place)
+            modified_ms = max(one.modified_ms for one in objects)
+            newest_ms[place.topic_id] = max(newest_ms.get(place.topic_id, 0), modified_ms)
+    live = [one for one in by_id if deleted_ends(store, cluster_id, name, one) is None]
+    if not live:
+        return None
+    topic_id = max(live, key=newest_ms.__getitem__)
+    partitions = by_id[topic_id]
+    found = load_description(store, cluster_id, name, topic_id)
+    count = max([one.partition + 1 for one in partitions] + ([] if found is None else [found.partitions]))
+    record = TopicRecord(name, topic_id, count) if found is None else found
+    return replace(record, partitions=count, replication_factor=1), found is not None, partitions

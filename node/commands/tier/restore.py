@@ -1,0 +1,136 @@
+"""`penstock tier restore`: builds the data directory of a node from a store."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.runtime.disk import RealDisk
+from engine.tiering.audit.inventory import topics_of
+from engine.tiering.audit.restored_directory import RestoredTopic, RestoreTarget, restore_directory
+from engine.tiering.store.store import open_store
+from node.commands.tier.audit import Progress, StoreCommand, cluster_option, clusters, store_option
+from node.processes.process_parts import BOOT_ID
+from penstock.cli.failures import ExitCode, Failure
+from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
+from penstock.cli.records.progress import status_line
+
+_ABSENT = (
+    "Not in the store: records that were not sealed yet, compacted topics, positions of consumer groups, "
+    "push subscriptions, and producer state whose records are deleted."
+)
+
+
+class Time(click.ParamType[int]):
+    """A time with its zone, as milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a time such as 2026-01-31T05:00:00Z", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r} has no time zone: add Z for UTC", param, ctx)
+        return int(moment.timestamp() * 1000)
+
+
+@click.command(cls=StoreCommand)
+@click.argument("topics", nargs=-1)
+@store_option
+@cluster_option
+@click.option("--data-dir", required=True, metavar="DIR", help="The directory to build; it must be new or empty.")
+@click.option("--until", "until_ms", type=Time(), metavar="TIME", help="Only records before this time.")
+@click.option("--node-id", type=click.IntRange(min=1), default=1, show_default=True, help="The id of the node.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
+def restore(
+    topics: tuple[str, ...],
+    store_url: str,
+    cluster: str | None,
+    data_dir: str,
+    until_ms: int | None,
+    node_id: int,
+    as_json: bool,
+) -> None:
+    """Build the data directory of a node from the store: all topics, or the given ones.
+
+    Topics keep their settings, ids and offsets. Stop the node that wrote to the store first. With --until the node gets
+    a new cluster id, because the store has later records of the old one.
+
+    \f
+    Raises Failure.
+    """
+    store = open_store(store_url)
+    found = clusters(store, cluster)
+    if len(found) > 1:
+        raise Failure(f"{store.url} has several clusters: give --cluster one of {', '.join(found)}", ExitCode.USAGE)
+    having = topics_of(store, found[0])
+    unknown = sorted(set(topics) - set(having))
+    if unknown:
+        raise Failure(f"{store.url} has no objects of topic {unknown[0]}")
+    target = RestoreTarget(
+        RealDisk(), os.path.abspath(data_dir), node_id, Path(BOOT_ID).read_text().strip(), lambda: secrets.token_hex(16)
+    )
+    with status_line() as line:
+        show = Progress(line, "restored")
+        cluster_id, restored = restore_directory(
+            store, target, found[0], topics or having, until_ms=until_ms, on_restored=show.checked
+        )
+    if as_json:
+        print_json({"data_dir": target.path, "cluster": cluster_id, "topics": [_row_of(one) for one in restored]})
+        return
+    print_facts([("data directory", target.path), ("cluster", cluster_id)])
+    click.echo()
+    _print(restored)
+    for one in restored:
+        if not one.has_description:
+            print_note(f"The store has no settings of topic {one.record.name}: it has the defaults.")
+    print_note(_ABSENT)
+
+
+def _row_of(one: RestoredTopic) -> dict[str, Any]:
+    return {
+        "topic": one.record.name,
+        "topic_id": one.record.topic_id,
+        "has_settings": one.has_description,
+        "config": dict(one.record.overrides),
+        "partitions": [
+            {
+                "partition": log.partition.partition,
+                "log_start": log.log_start,
+                "end_offset": log.end_offset,
+                "segments": log.segments,
+                "bytes": log.size_bytes,
+                "is_cut": log.is_cut,
+            }
+            for log in one.partitions
+        ],
+    }
+
+
+def _print(restored: list[RestoredTopic]) -> None:
+    print_table(
+        [
+            Column("topic", is_text=True),
+            Column("partitions"),
+            Column("records"),
+            Column("segments"),
+            Column("restored"),
+        ],
+        [
+            (
+                one.record.name,
+                one.record.partitions,
+                sum(log.end_offset - log.log_start for log in one.partitions),
+                sum(log.segments for log in one.partitions),
+                format_bytes(sum(log.size_bytes for log in one.partitions)),
+            )
+            for one in restored
+        ],
+    )
