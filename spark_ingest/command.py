@@ -18,7 +18,6 @@ import click
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore, StoreUnusable
 from spark_ingest.decode.declared_columns import read_declared
-from spark_ingest.decode.event_time import path_of
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
@@ -234,7 +233,11 @@ def check_engine(engine: str, master: str | None, workers: int | None) -> None:
 
 def check_event_time(field: str | None) -> None:
     """Raises IngestRefused if the decoder cannot look up a member of the path."""
-    unusable = [name for name in path_of(field or "") if not is_decodable(name)]
+    if field is None:
+        return
+    from spark_ingest.decode.event_time import path_of  # with PyArrow
+
+    unusable = [name for name in path_of(field) if not is_decodable(name)]
     if unusable:
         hint = "names with quotes, backslashes or control characters are not supported; omit --event-time"
         raise IngestRefused(f"--event-time names the member {unusable[0]!r}", hint=hint)

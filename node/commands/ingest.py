@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,10 @@ ingest.add_command(unregister)
 
 
 def _run_command() -> click.Command:
+    """Raises ModuleNotFoundError. Does not import PyArrow: a run without new records does not need it."""
+    for name in ("pyarrow", "numpy"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
     command = import_module("spark_ingest.command").run_command
     assert isinstance(command, click.Command)
     return command

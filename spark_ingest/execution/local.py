@@ -11,7 +11,6 @@ from contextlib import closing
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.execution.outcomes import Report, failures_if_all, outcome_of, report_of
-from spark_ingest.execution.pandas_import import skip_pandas
 from spark_ingest.execution.processes import work_in_processes
 from spark_ingest.execution.worker import Answer, run_with_retries
 from spark_ingest.plan import TaskSpec, encode
@@ -64,6 +63,8 @@ class LocalExecutor:
             urls = (self._source.url, self._output.url)
             yield from work_in_processes([encode(spec) for spec in specs], processes, *urls)
             return
+        from spark_ingest.execution.pandas_import import skip_pandas  # with PyArrow
+
         skip_pandas()
         for at, spec in enumerate(specs):
             yield at, run_with_retries(spec, self._source, self._output)

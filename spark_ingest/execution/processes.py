@@ -19,7 +19,6 @@ from typing import NamedTuple
 import msgspec
 
 from spark_ingest.execution.outcomes import TaskFailed
-from spark_ingest.execution.pandas_import import skip_pandas
 from spark_ingest.execution.worker import Answer, work
 from spark_ingest.plan import encode
 
@@ -98,6 +97,8 @@ def _died(worker: _Worker) -> TaskFailed:
 def serve(connection: Connection, source_url: str, output_url: str) -> None:
     """Runs encoded TaskSpecs of a pipe until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent ends us
+    from spark_ingest.execution.pandas_import import skip_pandas
+
     skip_pandas()
     with suppress(EOFError, OSError):
         while True:

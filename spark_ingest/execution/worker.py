@@ -15,7 +15,7 @@ import msgspec
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore, open_store
 from spark_ingest.plan import TaskSpec
-from spark_ingest.protocol.task import TaskResult, run_task
+from spark_ingest.protocol.results import TaskResult
 
 ATTEMPTS_MAX = 3
 PAUSE_SECONDS = 2.0  # times the attempt; the store's client has retried before
@@ -45,6 +45,8 @@ def work(spec: bytes, source_url: str, output_url: str) -> Answer:
 def run_with_retries(
     spec: TaskSpec, source: ObjectStore, output: ObjectStore, sleep: Callable[[float], None] = time.sleep
 ) -> Answer:
+    from spark_ingest.protocol.task import run_task  # with PyArrow, which a run without new records does not need
+
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             return Done(run_task(spec, source, output))

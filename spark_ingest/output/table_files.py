@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -42,17 +41,6 @@ DEAD_LETTER_SCHEMA = pa.schema(
         pa.field("_schema_id", pa.string(), nullable=False),
     ]
 )
-
-
-class StoredFile(msgspec.Struct, frozen=True):
-    """A data file of a commit. `first` and `last` are pairs of partition and offset."""
-
-    key: str
-    rows: int
-    size_bytes: int
-    sha256: str
-    first: tuple[int, int]
-    last: tuple[int, int]
 
 
 def parquet_bytes(table: pa.Table) -> bytes:

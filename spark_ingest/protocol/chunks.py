@@ -17,6 +17,7 @@ from spark_ingest.decode.blocks import BlockMaker, DeadLetter
 from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.decode.record_columns import columns_of
 from spark_ingest.plan import TaskSpec
+from spark_ingest.protocol.results import SEEN_MEMBERS_MAX
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import PartitionOffset, Range, between
 
@@ -24,7 +25,6 @@ CHUNK_BYTES = 256 << 20  # sorting needs two to three times as much memory; a ch
 _RECORD_BYTES = 128  # for a record's own columns, beside its bytes
 BLOCK_RECORDS = 16_384  # large enough for Arrow, small enough that one bad value costs little
 BLOCK_BYTES = 16 << 20
-SEEN_MEMBERS_MAX = 1000
 
 
 @dataclass(slots=True)

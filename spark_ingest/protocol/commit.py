@@ -13,10 +13,9 @@ import msgspec
 
 from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.plan import FORMAT, UNSEEN, Lost, Plan, Positions, TableSchema, decode, plan_without, positions_after
-from spark_ingest.protocol.chunks import SEEN_MEMBERS_MAX
 from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
-from spark_ingest.protocol.task import TaskResult
+from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, TaskResult
 from spark_ingest.source.slices import Range
 
 

@@ -14,9 +14,8 @@ import msgspec
 from engine.errors import EngineError
 from spark_ingest.decode.json_types import Members, is_widened, merge_members
 from spark_ingest.errors import ColumnsWidened, TooManyBadRecords, TooManyMisfits, TopicsFailed
-from spark_ingest.output.table_files import StoredFile
 from spark_ingest.plan import TableSchema
-from spark_ingest.protocol.task import Misfits, TaskResult, add_misfits
+from spark_ingest.protocol.results import Misfits, StoredFile, TaskResult, add_misfits
 
 Failures = Mapping[str, EngineError]  # by topic
 

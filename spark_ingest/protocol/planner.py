@@ -10,7 +10,8 @@ import hashlib
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import msgspec
 
@@ -23,7 +24,15 @@ from spark_ingest.plan import JSON, Lost, Plan, Positions, Recipe, TableSchema, 
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics
 from spark_ingest.protocol.sample import sampled_members
-from spark_ingest.source.discovery import TieredPartition, partitions_of, resolve_cluster, slices_of, topics_of
+from spark_ingest.source.discovery import (
+    TieredPartition,
+    load_folded,
+    partitions_of,
+    resolve_cluster,
+    slices_of,
+    topics_of,
+)
+from spark_ingest.source.requests import request_all, value_of
 from spark_ingest.source.slices import Range, Slice, bounded, cut, target_group_bytes
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -80,9 +89,9 @@ class _Changes:
     """The new records of one topic, and the lost ones of a deleted topic of its name."""
 
     todos: list[_Todo]
-    slices: list[Slice]
     deleted: list[Lost]
     reading: TopicPosition | None  # None if the topic is not in the store
+    slices: list[Slice] = field(default_factory=list)
 
 
 def next_plan(
@@ -108,21 +117,24 @@ def next_plan(
     if not found and not selection.allow_no_topics and not any(map(selection.wants, positions)):
         hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
-    failures: dict[str, EngineError] = {}
-    changes: dict[str, _Changes] = {}
-    for topic in sorted({*found, *filter(selection.wants, positions)}):
-        if topic not in left_out:
-            with _failing_alone(topic, failures):
-                changes[topic] = _changes(source, cluster, head, selection, topic)
+    topics = [topic for topic in sorted({*found, *filter(selection.wants, positions)}) if topic not in left_out]
+    changes, failures = _all_changes(source, cluster, head, selection, topics)
     reading = {topic: one.reading for topic, one in changes.items() if one.reading}
     groups = _groups(changes, selection, parallelism)
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max))]
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
     schemas: dict[str, TableSchema] = {}
-    for topic in dict.fromkeys(task.topic for task in tasks):
-        with _failing_alone(topic, failures):
-            claim(topic)
-            schemas[topic] = _schema(source, head, selection, recipe, topic, tasks)
+    by_topic = {topic: list(some) for topic, some in groupby(tasks, lambda task: task.topic)}
+
+    def claimed(topic: str) -> TableSchema:
+        claim(topic)
+        return _schema(source, head, selection, recipe, topic, by_topic[topic])
+
+    for topic, schema in zip(by_topic, request_all(claimed, list(by_topic)), strict=True):
+        if isinstance(schema, EngineError):
+            failures[topic] = schema
+        else:
+            schemas[topic] = schema
     changes = {topic: one for topic, one in changes.items() if topic not in failures and (one.todos or one.deleted)}
     if not changes:
         return Planned(None, failures, cluster, reading)
@@ -159,18 +171,42 @@ def _failing_alone(topic: str, failures: dict[str, EngineError]) -> Iterator[Non
         failures[topic] = error
 
 
-def _changes(source: ObjectStore, cluster: str, head: Commit | None, selection: Selection, topic: str) -> _Changes:
-    """Raises LostRecords, Corrupt, UnsupportedFormat."""
+def _all_changes(
+    source: ObjectStore, cluster: str, head: Commit | None, selection: Selection, topics: Sequence[str]
+) -> tuple[dict[str, _Changes], dict[str, EngineError]]:
+    """Returns the changes of each topic, and the errors of the others."""
+    failures: dict[str, EngineError] = {}
+    changes: dict[str, _Changes] = {}
+    for topic, found in partitions_of(source, cluster, topics).items():
+        with _failing_alone(topic, failures):
+            changes[topic] = _changes(source, cluster, head, selection, topic, value_of(found))
+    todos = [todo for one in changes.values() for todo in one.todos]
+    folded = load_folded(source, [(todo.partition, todo.start, todo.end) for todo in todos])
+    complete: dict[str, _Changes] = {}
+    for topic, one in changes.items():
+        with _failing_alone(topic, failures):
+            slices = [piece for todo in one.todos for piece in slices_of(todo.partition, todo.start, todo.end, folded)]
+            complete[topic] = replace(one, slices=slices)
+    return complete, failures
+
+
+def _changes(
+    source: ObjectStore,
+    cluster: str,
+    head: Commit | None,
+    selection: Selection,
+    topic: str,
+    found: Sequence[TieredPartition],
+) -> _Changes:
+    """Returns the changes of a topic, still without its slices. Raises LostRecords, Corrupt."""
     positions = {topic: head.positions[topic]} if head and topic in head.positions else {}
-    found = partitions_of(source, cluster, topic)
     deleted = lost_with_deleted_topics(source, cluster, found, positions, lambda _: True)
     if selection.on_lost == FAIL_ON_LOSS:
         check_no_loss([*lost_to_retention(found, positions), *deleted])
     todos = [_todo(one, head, selection) for one in found]
     reading = {one.partition.partition: one.start for one in todos}
     todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
-    slices = [one for todo in todos for one in slices_of(source, todo.partition, todo.start, todo.end)]
-    return _Changes(todos, slices, deleted, TopicPosition(found[0].topic_id, reading) if found else None)
+    return _Changes(todos, deleted, TopicPosition(found[0].topic_id, reading) if found else None)
 
 
 def check_no_loss(lost: Sequence[Lost]) -> None:
@@ -261,7 +297,7 @@ def _schema(
     published = head.schemas[topic].members if head and topic in head.schemas else []
     if recipe.payload == JSON:
         published = with_declared(topic, published, selection.declared.get(topic, {}))
-        slices = [one for task in tasks if task.topic == topic for one in task.slices]
+        slices = [one for task in tasks for one in task.slices]
         seen = merge_members(sampled_members(source, slices), head.seen.get(topic, []) if head else [])
         published = evolve(published, seen, widens=selection.widens)
     return schema_of(published, recipe.payload)

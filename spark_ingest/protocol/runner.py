@@ -34,7 +34,7 @@ from spark_ingest.protocol.failures import Failures, Limits, Outcome, check_no_f
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Planned, Selection, next_plan
 from spark_ingest.protocol.registration import Registrar
-from spark_ingest.protocol.task import TaskResult
+from spark_ingest.protocol.results import TaskResult
 
 Execute = Callable[[Sequence[TaskSpec]], Sequence[Outcome]]
 
@@ -84,9 +84,9 @@ def run(job: Job, parts: Components) -> None:
     history = History(parts.output, job.name)
     failures: dict[str, EngineError] = {}
     registrar = Registrar(parts.source, job.name, parts.output.url, parts.listener.on_unregistered)
-    _remove_held_files(parts.output, history.head())
+    head = history.head()
+    _remove_held_files(parts.output, head)
     while True:
-        head = history.head()
         _register(job, registrar, head)
         found = history.plan(head.number + 1 if head else 1)
         plan = found or _new_plan(job, parts, history, head, failures, registrar)
@@ -103,6 +103,7 @@ def run(job: Job, parts: Components) -> None:
         if not is_again:
             _register(job, registrar, history.commit(plan.number))
             break
+        head = history.head()
     parts.listener.on_failures(failures)
     check_no_failures(failures)
 

@@ -9,7 +9,14 @@ from engine.tiering.store.store import ObjectStore
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics, rows_of
-from spark_ingest.source.discovery import TieredPartition, discover, resolve_cluster, unread_entries
+from spark_ingest.source.discovery import (
+    Folded,
+    TieredPartition,
+    discover,
+    load_folded,
+    resolve_cluster,
+    unread_entries,
+)
 
 
 def status(
@@ -25,7 +32,8 @@ def status(
     head = history.head()
     cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
     found, positions = discover(source, cluster, is_wanted), head.positions if head else {}
-    partitions = [_partition(source, one, head) for one in found]
+    folded = load_folded(source, [(one, _start(one, head), one.tiered_end) for one in found])
+    partitions = [_partition(one, head, folded) for one in found]
     lost = [
         *lost_to_retention(found, positions),
         *lost_with_deleted_topics(source, cluster, found, positions, is_wanted),
@@ -51,12 +59,19 @@ def status(
     }
 
 
-def _partition(source: ObjectStore, partition: TieredPartition, head: Commit | None) -> dict[str, Any]:
+def _committed_end(partition: TieredPartition, head: Commit | None) -> int | None:
     position = head.positions.get(partition.topic) if head else None
     is_same = position is not None and position.topic_id == partition.topic_id
-    committed_end = position.ends.get(partition.partition) if position and is_same else None
-    start = max(partition.log_start, committed_end or 0)
-    unread = unread_entries(source, partition, start)
+    return position.ends.get(partition.partition) if position and is_same else None
+
+
+def _start(partition: TieredPartition, head: Commit | None) -> int:
+    return max(partition.log_start, _committed_end(partition, head) or 0)
+
+
+def _partition(partition: TieredPartition, head: Commit | None, folded: Folded) -> dict[str, Any]:
+    committed_end, start = _committed_end(partition, head), _start(partition, head)
+    unread = unread_entries(partition, start, folded)
     span_ms = max(one.max_timestamp_ms for one in unread) - min(one.min_timestamp_ms for one in unread) if unread else 0
     return {
         "topic": partition.topic,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
@@ -25,45 +25,15 @@ import pyarrow as pa
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schema
 from spark_ingest.decode.event_time import HOUR_US
-from spark_ingest.decode.json_types import Members, merge_members
+from spark_ingest.decode.json_types import merge_members
 from spark_ingest.errors import LostRecords
 from spark_ingest.output import names
-from spark_ingest.output.table_files import StoredFile, dead_letter_table, parquet_bytes, sha256, store_once
+from spark_ingest.output.table_files import dead_letter_table, parquet_bytes, sha256, store_once
 from spark_ingest.plan import TaskSpec
-from spark_ingest.protocol.chunks import SEEN_MEMBERS_MAX, Chunk, chunks
-from spark_ingest.source.slices import Range
+from spark_ingest.protocol.chunks import Chunk, chunks
+from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, StoredFile, TaskResult, add_misfits
 
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
-
-
-class Misfits(msgspec.Struct, frozen=True, array_like=True):
-    """Values of a column that are in `_extra` because they have another type, and all values of the column."""
-
-    count: int
-    values: int
-
-
-class TaskResult(msgspec.Struct, frozen=True):
-    """The result of a task. rows + bad + absent is the number of offsets in its ranges.
-
-    `bad` counts records in dead letters; `absent` counts offsets without a record (control batches); `seen` has the
-    types of members without a column. `misfits` has the columns with any, counted in the chunks that have any.
-    """
-
-    task: int
-    topic: str
-    ranges: tuple[Range, ...]
-    rows: int
-    bad: int
-    absent: int
-    fallbacks: int
-    reasons: dict[str, int]
-    seen: Members
-    files: tuple[StoredFile, ...]
-    dead_letters: tuple[StoredFile, ...]
-    read_bytes: int
-    seconds: float
-    misfits: dict[str, Misfits] = {}
 
 
 class _File(NamedTuple):
@@ -125,14 +95,6 @@ def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_onc
 
 def _misfits(table: pa.Table, name: str, count: int) -> Misfits:
     return Misfits(count, count + table.num_rows - table[name].null_count)
-
-
-def add_misfits(one: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:
-    total = dict(one)
-    for name, more in other.items():
-        known = total.get(name, Misfits(0, 0))
-        total[name] = Misfits(known.count + more.count, known.values + more.values)
-    return total
 
 
 def _merge(one: TaskResult, other: TaskResult) -> TaskResult:

@@ -13,7 +13,7 @@ from spark_ingest.output import names
 from spark_ingest.plan import Lost, Plan, plan_without
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.task import TaskResult
+from spark_ingest.protocol.results import TaskResult
 
 
 @dataclass(slots=True)

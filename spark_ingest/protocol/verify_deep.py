@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.event_time import HOUR_US
 from spark_ingest.output import names
-from spark_ingest.output.table_files import StoredFile, sha256
+from spark_ingest.output.table_files import sha256
 from spark_ingest.protocol.commit import Commit
-from spark_ingest.protocol.task import TaskResult
+from spark_ingest.protocol.results import StoredFile, TaskResult
 
 _GETS_AT_ONCE = 8
 

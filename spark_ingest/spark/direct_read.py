@@ -15,7 +15,7 @@ from engine.errors import Corrupt
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.blocks import microseconds
 from spark_ingest.decode.record_columns import RecordColumns, columns_of
-from spark_ingest.source.discovery import TieredPartition, discover, resolve_cluster, slices_between
+from spark_ingest.source.discovery import TieredPartition, discover, load_folded, resolve_cluster, slices_between
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import Slice, cut
 from spark_ingest.spark.read_options import COLUMNS, FAIL, HEADERS, SKIP, ReadOptions
@@ -28,8 +28,10 @@ def plan_partitions(store: ObjectStore, wanted: ReadOptions) -> list[tuple[str, 
     topics = re.compile(wanted.topics)
     partitions = discover(store, resolve_cluster(store, wanted.cluster), lambda topic: bool(topics.fullmatch(topic)))
     by_topic: dict[str, list[Slice]] = {}
+    folded = load_folded(store, [(one, *_range(one, wanted)) for one in partitions])
     for one in partitions:
-        by_topic.setdefault(one.topic, []).extend(_slices(store, one, wanted))
+        slices = slices_between(one, *_range(one, wanted), folded, wanted.start_ms, wanted.end_ms)
+        by_topic.setdefault(one.topic, []).extend(slices)
     return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, wanted.partition_bytes)]
 
 
@@ -54,10 +56,10 @@ def read_partition(
         yield from _record_batches(wanted, topic, partition, block)
 
 
-def _slices(store: ObjectStore, partition: TieredPartition, wanted: ReadOptions) -> list[Slice]:
+def _range(partition: TieredPartition, wanted: ReadOptions) -> tuple[int, int]:
     start = max(partition.log_start, wanted.start_offset)
     end = partition.tiered_end if wanted.end_offset is None else min(partition.tiered_end, wanted.end_offset)
-    return list(slices_between(store, partition, start, end, wanted.start_ms, wanted.end_ms)) if start < end else []
+    return start, max(start, end)
 
 
 def _record_batches(

@@ -24,7 +24,7 @@ from spark_ingest.execution.worker import Answer, Done, work
 from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import Recipe, TaskSpec
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.task import TaskResult
+from spark_ingest.protocol.results import TaskResult
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.spark.context import ROOT

@@ -48,7 +48,7 @@ def _value(at: int, random: Random) -> bytes:
 @pytest.mark.parametrize(("payload", "event_time"), [(JSON, None), (JSON, "ts"), (RAW, None)])
 def test_a_task_is_no_loop_in_python(store: ObjectStore, payload: str, event_time: str | None) -> None:
     [partition] = discover(store, CLUSTER, lambda topic: True)
-    slices = tuple(slices_of(store, partition, 0, ROWS))
+    slices = tuple(slices_of(partition, 0, ROWS, {}))
     members = infer(orjson.loads(_value(0, Random(1))))[1]
     order = TaskSpec(1, Recipe(payload, event_time), schema_of(members, payload), Task(0, "flights", slices))
     rates = []

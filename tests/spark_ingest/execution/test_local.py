@@ -19,7 +19,7 @@ from spark_ingest.execution.outcomes import TaskFailed
 from spark_ingest.execution.processes import work_in_processes
 from spark_ingest.plan import Recipe, TableSchema, Task, TaskSpec, encode
 from spark_ingest.protocol.failures import FailedTask
-from spark_ingest.protocol.task import TaskResult
+from spark_ingest.protocol.results import TaskResult
 from spark_ingest.source.slices import Slice
 from tests.spark_ingest.jobs import Remembering, dead_letters, run_job, table_rows
 from tests.spark_ingest.objects import objects_of

@@ -18,7 +18,8 @@ from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Recipe, Task, TaskSpec
 from spark_ingest.protocol import chunks as harvest
 from spark_ingest.protocol import task as task_module
 from spark_ingest.protocol.planner import schema_of
-from spark_ingest.protocol.task import TaskResult, run_task
+from spark_ingest.protocol.results import TaskResult
+from spark_ingest.protocol.task import run_task
 from spark_ingest.source.discovery import discover, slices_of
 from tests.spark_ingest.jobs import dead_letters, listed_files, table_rows
 from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, row, undecodable_batch
@@ -29,7 +30,7 @@ MEMBERS = [["id", "bigint"], ["name", "string"]]
 def order_for(log: TieredLog, recipe: Recipe | None = None, members: list[list[object]] = MEMBERS) -> TaskSpec:
     recipe = recipe or Recipe()
     partitions = discover(log.store, CLUSTER, lambda topic: topic == log.topic)
-    slices = tuple(one for part in partitions for one in slices_of(log.store, part, part.log_start, part.tiered_end))
+    slices = tuple(one for part in partitions for one in slices_of(part, part.log_start, part.tiered_end, {}))
     return TaskSpec(7, recipe, schema_of(members, recipe.payload), Task(0, log.topic, slices), log.topic_id)
 
 

@@ -27,7 +27,7 @@ def log_of(records: int, batch_records: int, codec: Codec = Codec.NONE, segments
 
 def slices(log: TieredLog, start: int, end: int) -> list[Slice]:
     [partition] = discover(log.store, CLUSTER, lambda topic: True)
-    return list(slices_of(log.store, partition, start, end))
+    return list(slices_of(partition, start, end, {}))
 
 
 def values(log: TieredLog, wanted: list[Slice], piece_bytes: int = 1 << 20) -> list[bytes | None]:

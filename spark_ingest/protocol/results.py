@@ -1,0 +1,64 @@
+"""The result of a task: its files and its counts. Values only, without Arrow: planning and committing need no more.
+
+Importing PyArrow and NumPy takes as long as the rest of a run without new records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from spark_ingest.decode.json_types import Members
+from spark_ingest.source.slices import Range
+
+SEEN_MEMBERS_MAX = 1000
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A data file of a commit. `first` and `last` are pairs of partition and offset."""
+
+    key: str
+    rows: int
+    size_bytes: int
+    sha256: str
+    first: tuple[int, int]
+    last: tuple[int, int]
+
+
+class Misfits(msgspec.Struct, frozen=True, array_like=True):
+    """Values of a column that are in `_extra` because they have another type, and all values of the column."""
+
+    count: int
+    values: int
+
+
+class TaskResult(msgspec.Struct, frozen=True):
+    """The result of a task. rows + bad + absent is the number of offsets in its ranges.
+
+    `bad` counts records in dead letters; `absent` counts offsets without a record (control batches); `seen` has the
+    types of members without a column. `misfits` has the columns with any, counted in the chunks that have any.
+    """
+
+    task: int
+    topic: str
+    ranges: tuple[Range, ...]
+    rows: int
+    bad: int
+    absent: int
+    fallbacks: int
+    reasons: dict[str, int]
+    seen: Members
+    files: tuple[StoredFile, ...]
+    dead_letters: tuple[StoredFile, ...]
+    read_bytes: int
+    seconds: float
+    misfits: dict[str, Misfits] = {}
+
+
+def add_misfits(one: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:
+    total = dict(one)
+    for name, more in other.items():
+        known = total.get(name, Misfits(0, 0))
+        total[name] = Misfits(known.count + more.count, known.values + more.values)
+    return total
