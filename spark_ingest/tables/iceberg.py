@@ -124,7 +124,8 @@ class IcebergTables:
         except Exception as error:
             raise NotPublished(f"{self._place(topic)} cannot be read: {_line(error)}") from error
         self._check_owner(topic, table)
-        return Table(table.name(), table.metadata, table.metadata_location, table.io, _SentOnce(self._catalog))
+        once = _SentOnce(self._catalog)
+        return Table(table.name(), table.metadata, table.metadata_location, table.io, once, table.config)
 
     def _check_owner(self, topic: str, table: Table) -> None:
         """Raises IngestRefused for a table of another job, or one that has files of another program only."""
@@ -161,7 +162,8 @@ class IcebergTables:
 
     def _new_table(self, topic: str, schema: pa.Schema) -> Any:
         identifier = self._settings.identifier(topic)
-        self._catalog.create_namespace_if_not_exists(identifier[:-1])
+        if not self._catalog.namespace_exists(identifier[:-1]):  # creating one may need a right that the job lacks
+            self._catalog.create_namespace_if_not_exists(identifier[:-1])
         transaction = self._catalog.create_table_transaction(identifier, schema, properties=NEW_TABLE)
         with transaction.update_spec() as partitions:
             partitions.add_field("_event_time", HourTransform(), "_event_time_hour")
