@@ -12,10 +12,12 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 
+from tests.simulation.groups.run import run_groups
 from tests.simulation.judges.mutants import MUTANTS, found_by_seed
-from tests.simulation.report import never_happened
-from tests.simulation.run import run
+from tests.simulation.report import GROUPS_MUST_HAPPEN, never_happened
+from tests.simulation.run import Outcome, run
 from tests.simulation.world.world import LOGGED_EVENTS
 
 SEEDS_BETWEEN_COLLECTIONS = 20
@@ -30,6 +32,7 @@ def main() -> int:
     parser.add_argument("--from", type=int, default=0, dest="first")
     parser.add_argument("--minutes", type=float, default=0.0, help="run for this long instead of a number of seeds")
     parser.add_argument("--mutants", action="store_true")
+    parser.add_argument("--groups", action="store_true", help="runs with members of a consumer group")
     arguments = parser.parse_args()
     # disabled for speed (a tenth): all of a run becomes garbage at once, and is collected after every few runs
     gc.disable()
@@ -37,16 +40,20 @@ def main() -> int:
     if arguments.mutants:
         return _mutants(arguments.first, arguments.seeds)
     if arguments.seed is not None:
-        outcome = run(arguments.seed, logged_events=arguments.events)
+        outcome = (run_groups if arguments.groups else run)(arguments.seed, logged_events=arguments.events)
         print(outcome.report() if outcome.problems else f"seed {outcome.seed} is fine: {dict(outcome.counts)}")
         return bool(outcome.problems)
-    return _many(arguments.first, arguments.seeds, arguments.minutes)
+    if arguments.groups:
+        return _many(arguments.first, arguments.seeds, arguments.minutes, run_groups, GROUPS_MUST_HAPPEN)
+    return _many(arguments.first, arguments.seeds, arguments.minutes, run)
 
 
-def _many(first: int, seeds: int, minutes: float) -> int:
+def _many(
+    first: int, seeds: int, minutes: float, run_one: Callable[[int], Outcome], must_happen: Sequence[str] | None = None
+) -> int:
     began, counts, seed = time.monotonic(), Counter[str](), first
     while time.monotonic() - began < minutes * 60 if minutes else seed < first + seeds:
-        outcome = run(seed)
+        outcome = run_one(seed)
         if outcome.problems:
             print(outcome.report())
             return 1
@@ -54,7 +61,7 @@ def _many(first: int, seeds: int, minutes: float) -> int:
         seed += 1
         if seed % SEEDS_BETWEEN_COLLECTIONS == 0:
             gc.collect()
-    missing = never_happened(counts, seed - first) if seed - first >= ENOUGH_SEEDS else []
+    missing = never_happened(counts, seed - first, must_happen) if seed - first >= ENOUGH_SEEDS else []
     minutes_taken = (time.monotonic() - began) / 60
     for what, count in sorted(counts.items()):
         print(f"{count:10d} {what}")

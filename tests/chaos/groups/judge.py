@@ -32,9 +32,13 @@ class Figures:
         )
 
 
-def judge_groups(history: GroupHistory, ends: Mapping[int, int]) -> tuple[list[str], Figures]:
+def judge_groups(
+    history: GroupHistory, ends: Mapping[int, int], *, has_share: bool = True
+) -> tuple[list[str], Figures]:
     """Returns findings and figures. `ends`: the high watermark of each partition; the log begins at 0."""
     found = [text for partition, end in ends.items() for text in _partition(history, partition, end)]
+    if not has_share:
+        return found, _figures(history)
     found += _share(history, {(partition, offset) for partition, end in ends.items() for offset in range(end)})
     return found, _figures(history)
 
@@ -59,6 +63,46 @@ def _partition(history: GroupHistory, partition: int, end: int) -> Iterator[str]
         if first < (committed := surely.until(poll.asked_at)):
             yield f"G3 repeated: {poll.member} began at {partition} {first} after a commit of {committed} was answered"
     yield from _two_owners(polls, partition, history.session_s)
+    yield from _stale_commits(history, polls, partition)
+
+
+def _stale_commits(history: GroupHistory, polls: Sequence[Poll], partition: int) -> Iterator[str]:
+    """A commit of what another member got meanwhile moves nothing. `polls`: by the time of the answer."""
+    times = [poll.answered_at for poll in polls]
+    for poll in history.polls:
+        delivery = poll.commits
+        if delivery is None or poll.answered_at == inf or not delivery.offsets.get(partition):
+            continue
+        since = bisect_right(times, delivery.answered_at)
+        until = bisect_right(times, poll.asked_at)
+        meanwhile = [one for one in polls[since:until] if one.asked_at > delivery.answered_at]
+        lost = [one for one in meanwhile if one.member != poll.member]
+        if not lost:
+            continue
+        end, others = (
+            delivery.offsets[partition][-1] + 1,
+            [
+                one.commits.offsets[partition][-1] + 1
+                for one in history.polls
+                if one.commits is not None
+                and one.commits.offsets.get(partition)
+                and one.asked_at <= poll.answered_at
+                and (one.commits is not delivery or one.asked_at < lost[0].answered_at)
+            ],
+        )
+        if end > max(others, default=0):
+            text = f"{poll.member} committed {end} of partition {partition} at {poll.answered_at:.3f}"
+            yield f"G6 stale commit: {text}; {lost[0].member} got it at {lost[0].answered_at:.3f}"
+
+
+def committed_ends(history: GroupHistory) -> dict[int, int]:
+    """Returns the position of each partition whose commit was answered."""
+    found: dict[int, int] = {}
+    for poll in history.polls:
+        if poll.answered_at < inf and poll.commits is not None:
+            for partition, offsets in poll.commits.offsets.items():
+                found[partition] = max(found.get(partition, 0), offsets[-1] + 1)
+    return found
 
 
 class _Commits:

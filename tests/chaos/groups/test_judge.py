@@ -70,6 +70,12 @@ def two_owners(history: GroupHistory) -> None:
     history.polls[2].held_until = 15
 
 
+def stale_commit(history: GroupHistory) -> None:
+    """Ann's second delivery is committed after bob got its records, and before he commits."""
+    history.polls.insert(4, Poll("ann", 8.1, history.polls[2], 8.2, 8.3))
+    history.polls[5].asked_at = 8.5
+
+
 def no_outcome(history: GroupHistory) -> None:
     history.outcomes[3].is_accept = history.outcomes[2].is_accept = False
 
@@ -98,6 +104,7 @@ PLANTED: dict[str, list[Callable[[GroupHistory], None]]] = {
     "G2 skipped": [skipped],
     "G3 repeated": [repeated],
     "G4 two owners": [two_owners],
+    "G6 stale commit": [stale_commit],
     "H1 no outcome": [no_outcome, refused_and_no_other],
     "H2 two outcomes": [two_outcomes],
     "H3 delivered again": [delivered_again],

@@ -17,6 +17,7 @@ from engine.directory.data_directory import open_data_directory
 from engine.settings import TopicSettings
 from replication.cluster.registration_state import load_registration_state, save_registration_state
 from replication.cores.fetch import FetchAnswer, FollowerFetch
+from tests.simulation.groups.hosting import Coordinators, Decide
 from tests.simulation.world.bucket import Bucket
 from tests.simulation.world.hosted import Hosted, Reply
 from tests.simulation.world.network import Network
@@ -177,6 +178,7 @@ class Life(StoreClient):
         self.world, self.network = node.world, node.network
         self.node_id, self.options, self.clock = node.node_id, node.options, node.clock
         self.partitions: dict[str, Hosted] = {}
+        self.coordinators = Coordinators(self)
         self._late: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # arrived during a pause
 
     def begin(self) -> None:
@@ -262,6 +264,7 @@ class Life(StoreClient):
         for hosted in self.partitions.values():
             if self.world.random.random() < 0.2 and not hosted.log.offline:
                 hosted.log.checkpoint()
+        self.coordinators.sweep()
         self.ping()
         self.after(self.options.session_timeout_s / 5, self._tick)
 
@@ -313,3 +316,12 @@ class Life(StoreClient):
     def on_latest(self, partition: str, reply: Reply) -> None:
         if partition in self.partitions:
             self.partitions[partition].latest(reply)
+
+    def on_group(self, partition: str, decide: Decide, reply: Reply) -> None:
+        if partition in self.partitions:
+            self.coordinators.call(self.partitions[partition], decide, reply)
+        else:
+            reply("moved", None)
+
+    def on_group_stored(self, hosting: int, sequence: int, reply: Reply) -> None:
+        self.coordinators.stored(hosting, sequence, reply)
