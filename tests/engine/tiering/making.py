@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine.format.batch import Row, encode, read_header, stamp
+from engine.format.batch import Row, decode_one, encode, read_header, stamp
 from engine.tiering.manifest.manifest import FOLD_ENTRIES, Manifest, ManifestEntry, append, fold, oldest_run
 from engine.tiering.shipping.local_log import LocalLog, SealedSegment
+from spark_ingest.source.scan import ScannedBatch
 
 PREFIX = "cluster/topic/0123456789abcdef0123456789abcdef/0/"
 
@@ -25,6 +26,12 @@ def batch(base_offset: int, count: int = 3, *, epoch: int = 1, timestamp: int | 
 def segment_bytes(base_offset: int, batches: int = 4, count: int = 3, *, epoch: int = 1, size: int = 50) -> bytes:
     offsets = range(base_offset, base_offset + batches * count, count)
     return b"".join(batch(offset, count, epoch=epoch, size=size) for offset in offsets)
+
+
+def offsets_of(scanned: ScannedBatch) -> list[int]:
+    """Return the offsets of the records that ingestion takes from a batch."""
+    records = scanned.decoded if scanned.plain is None else decode_one(scanned.plain)
+    return [one.offset for one in records if scanned.source.start <= one.offset < scanned.source.end]
 
 
 def write_segment(directory: Path, data: bytes) -> SealedSegment:

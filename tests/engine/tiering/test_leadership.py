@@ -35,7 +35,7 @@ from replication.replica.acks import Acks
 from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
 from tests.engine.conftest import HandClock, running_node
-from tests.engine.tiering.making import local_log
+from tests.engine.tiering.making import local_log, offsets_of
 from tests.engine.tiering.shipping_scene import QUICK, WIDTH, Make, Source, newest, sealed
 from tests.engine.tiering.stores import Watched
 
@@ -143,7 +143,7 @@ def check_history(store: ObjectStore, one: Replica, epochs: list[tuple[int, int]
     assert [start for entry in entries for start in entry.leader_epochs if start in epochs] == epochs
     [found] = discover(store, one.shard.directory.identity.cluster_id, lambda _: True)
     slices = list(slices_of(store, found, found.log_start, found.tiered_end))
-    offsets = [record.offset for scanned in scan(store, slices) for record in scanned.records]
+    offsets = [offset for scanned in scan(store, slices) for offset in offsets_of(scanned)]
     assert offsets == [*range(manifest.log_start, manifest.end_offset)]
     return manifest
 

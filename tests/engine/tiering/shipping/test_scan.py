@@ -24,7 +24,7 @@ from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import Scan, scan_upload
 from spark_ingest.source.scan import scan as ingested
 from spark_ingest.source.slices import Slice
-from tests.engine.tiering.making import batch, segment_bytes, write_segment
+from tests.engine.tiering.making import batch, offsets_of, segment_bytes, write_segment
 
 
 def scan(directory: Path, data: bytes, from_offset: int | None = None) -> Scan:
@@ -67,7 +67,7 @@ def test_an_empty_batch_of_a_compaction_may_begin_before_the_end_of_the_store(tm
     store = MemoryStore()
     store.put("t.log", data)
     scanned = list(ingested(store, [Slice(0, "t.log", len(data), 8, 25, 8, 25)]))
-    assert [record.offset for one in scanned for record in one.records] == [20, 21, 22, 23, 24]
+    assert [offset for one in scanned for offset in offsets_of(one)] == [20, 21, 22, 23, 24]
 
 
 @pytest.mark.parametrize("window", [1, 300, 5_000, 1 << 20])
