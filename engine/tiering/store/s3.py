@@ -21,6 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -50,6 +51,24 @@ _NONCE = "penstock-put"
 _FORBIDDEN_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights on the bucket"
 
 
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """How the server encrypts objects. Empty: as the bucket is configured."""
+
+    sse: str = ""  # AES256, aws:kms or aws:kms:dsse
+    kms_key: str = ""  # id, alias or ARN; else the key of the bucket
+    bucket_key: bool = False  # fewer calls of KMS
+
+    def options(self) -> dict[str, str]:
+        """Return the options of the store's URL."""
+        return {"sse": self.sse, "kms_key": self.kms_key, "bucket_key": "true" if self.bucket_key else ""}
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of a PUT."""
+        found = {"ServerSideEncryption": self.sse, "SSEKMSKeyId": self.kms_key, "BucketKeyEnabled": self.bucket_key}
+        return {name: value for name, value in found.items() if value}
+
+
 class S3Store:
     """A bucket, or a prefix in one. Safe for threads."""
 
@@ -61,6 +80,7 @@ class S3Store:
         new_id: Callable[[], str],
         endpoint: str | None = None,
         region: str | None = None,
+        encryption: Encryption = Encryption(),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._bucket = bucket
@@ -68,6 +88,7 @@ class S3Store:
         self._new_id = new_id
         self._endpoint = endpoint
         self._region = region
+        self._encryption = encryption
         self._sleep = sleep
         self._lock = threading.Lock()
         self._opened: Any = None
@@ -78,7 +99,7 @@ class S3Store:
 
     @property
     def url(self) -> str:
-        options = {"endpoint": self._endpoint, "region": self._region}
+        options = {"endpoint": self._endpoint, "region": self._region, **self._encryption.options()}
         query = urlencode({name: value for name, value in options.items() if value}, safe=":/")
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/") + (f"?{query}" if query else "")
 
@@ -154,6 +175,7 @@ class S3Store:
         arguments = {"Bucket": self._bucket, "Key": self._prefix + key, "ContentLength": size_bytes}
         arguments |= {"Metadata": {_NONCE: nonce}}
         arguments |= {"IfNoneMatch": "*"} if if_absent else {}
+        arguments |= self._encryption.arguments()
         arguments |= {"ChecksumCRC32": base64.b64encode(crc32.to_bytes(4, "big")).decode()} if crc32 is not None else {}
         for attempt in range(1, _CONFLICT_ATTEMPTS_MAX + 1):
             try:

@@ -11,7 +11,7 @@ succeeds, ever. `probe` checks it, because some servers accept the condition and
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -19,6 +19,8 @@ from engine.errors import EngineError
 
 PROBE_PREFIX = "_probe/"
 _READ_BACK_BYTES = 8 << 20
+_SSE = ("AES256", "aws:kms", "aws:kms:dsse")
+_ENCRYPTION = ("sse", "kms_key", "bucket_key")
 
 
 class ObjectInfo(NamedTuple):
@@ -118,6 +120,8 @@ class ObjectStore(Protocol):
 def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> ObjectStore:
     """Open the store at `file:///absolute/path` or `s3://bucket/prefix?endpoint=http://host:port&region=name`.
 
+    S3 also takes `sse`, `kms_key` and `bucket_key`: how the server encrypts each object.
+
     Touches neither disk nor network; `probe` does. S3 credentials come from the AWS environment. `new_id` gives a fresh
     identifier at each call. Raises StoreUnusable for another URL.
     """
@@ -131,9 +135,9 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
             raise StoreUnusable(f"{shown!r} is not a file store", hint="write file:///absolute/path")
         return FileStore(unquote(parts.path), new_id=new_id)
     if parts.scheme == "s3":
-        from engine.tiering.store.s3 import S3Store
+        from engine.tiering.store.s3 import Encryption, S3Store
 
-        unknown = sorted(set(options) - {"endpoint", "region"})
+        unknown = sorted(set(options) - {"endpoint", "region", *_ENCRYPTION})
         if unknown or not parts.netloc or "@" in parts.netloc:
             hint = "write s3://bucket/prefix?endpoint=URL&region=NAME; credentials come from the environment"
             raise StoreUnusable(f"s3 store with bucket {parts.hostname!r}, unknown options {unknown}", hint=hint)
@@ -141,8 +145,22 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
         if endpoint is not None and not _is_plain(endpoint):
             text = "the endpoint of the s3 store is not an http or https URL of host, port and path only"
             raise StoreUnusable(text, hint="URLs of stores appear in logs: pass credentials in the environment")
-        return S3Store(parts.netloc, unquote(parts.path), new_id=new_id, endpoint=endpoint, region=region)
+        _check_encryption(options)
+        encryption = Encryption(options.get("sse", ""), options.get("kms_key", ""), options.get("bucket_key") == "true")
+        return S3Store(
+            parts.netloc, unquote(parts.path), new_id=new_id, endpoint=endpoint, region=region, encryption=encryption
+        )
     raise StoreUnusable(f"unknown kind of store {parts.scheme!r}", hint="use file:// or s3://")
+
+
+def _check_encryption(options: Mapping[str, str]) -> None:
+    sse = options.get("sse", "")
+    if "sse" in options and sse not in _SSE:
+        raise StoreUnusable(f"the s3 store has sse={sse}", hint=f"use one of {', '.join(_SSE)}")
+    if options.get("bucket_key", "true") != "true":
+        raise StoreUnusable("bucket_key of the s3 store is not true", hint="write bucket_key=true or leave it out")
+    if not sse.startswith("aws:kms") and ("kms_key" in options or "bucket_key" in options):
+        raise StoreUnusable("kms_key and bucket_key of the s3 store need KMS", hint="add sse=aws:kms")
 
 
 def _is_plain(url: str) -> bool:

@@ -21,6 +21,7 @@ LOST = "lost"  # executed, but the connection ends before the answer
 CUT = "cut"  # the answer's body ends half way
 FORBIDDEN = "forbidden"  # 403
 NO_BUCKET = "no bucket"  # 404 NoSuchBucket
+_ENCRYPTION = "x-amz-server-side-encryption"
 _ERRORS = {CONFLICT: (409, "ConditionalRequestConflict"), SLOW_DOWN: (503, "SlowDown")}
 _ERRORS |= {FORBIDDEN: (403, "AccessDenied"), NO_BUCKET: (404, "NoSuchBucket")}
 
@@ -34,6 +35,7 @@ class FakeS3:
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.faults: list[str | None] = []
         self.requests: list[str] = []
+        self.encryption: dict[str, str] = {}  # of the last request
         self.lock = threading.Lock()
         self.url = ""
 
@@ -71,6 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with self.state.lock:
             self.state.requests.append(self.command)
+            named = {name.lower(): value for name, value in self.headers.items()}
+            self.state.encryption = {name: named[name] for name in named if name.startswith(_ENCRYPTION)}
             fault = self.state.faults.pop(0) if self.state.faults else None
         if fault in _ERRORS:
             status, code = _ERRORS[fault]

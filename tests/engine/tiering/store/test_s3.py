@@ -52,6 +52,20 @@ def test_a_store_without_metadata_leaves_a_lost_answer_to_the_caller(new_id: Cal
             open_store(fake.url, new_id=new_id).put("k", b"mine", if_absent=True)
 
 
+def test_each_put_names_the_encryption_of_the_url(fake: FakeS3, new_id: Callable[[], str], tmp_path: Path) -> None:
+    name = "x-amz-server-side-encryption"
+    open_store(f"{fake.url}&sse=AES256", new_id=new_id).put("k", b"")
+    assert fake.encryption == {name: "AES256"}
+    source = tmp_path / "file"
+    source.write_bytes(b"0123")
+    store = open_store(f"{fake.url}&sse=aws:kms&kms_key=alias/log&bucket_key=true", new_id=new_id)
+    store.put_file("k", str(source), size_bytes=4)
+    kms = {f"{name}-aws-kms-key-id": "alias/log", f"{name}-bucket-key-enabled": "true"}
+    assert fake.encryption == {name: "aws:kms", **kms}
+    open_store(fake.url, new_id=new_id).put("k", b"")
+    assert fake.encryption == {}
+
+
 def test_a_conflict_is_sent_again(fake: FakeS3, door: S3Store, tmp_path: Path) -> None:
     source = tmp_path / "file"
     source.write_bytes(b"0123456789")

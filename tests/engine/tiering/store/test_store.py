@@ -28,6 +28,10 @@ from engine.tiering.store.store import NoSuchObject, ObjectStore, StoreUnavailab
         "s3:///prefix",
         "s3://b?acl=x",
         "s3://u:p@b",
+        "s3://b?sse=none",
+        "s3://b?sse=AES256&kms_key=k",
+        "s3://b?bucket_key=true",
+        "s3://b?sse=aws:kms&bucket_key=false",
     ],
 )
 def test_an_url_that_is_no_store_is_refused_with_a_hint(url: str) -> None:
@@ -48,6 +52,8 @@ def test_an_s3_url_keeps_its_parts_and_no_more() -> None:
     url = "s3://bucket/a/b?endpoint=http://127.0.0.1:9000&region=eu-west-1"
     assert open_store(url).url == url
     assert open_store("s3://bucket/").url == "s3://bucket"
+    encrypted = "s3://bucket?sse=aws:kms&kms_key=arn:aws:kms:eu-west-1:111122223333:key/1a2b&bucket_key=true"
+    assert open_store(encrypted).url == encrypted
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "..", "a/../b", ".", "a\0b", f"{TEMPORARY}/x", "x" * 256])
