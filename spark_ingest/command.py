@@ -23,6 +23,7 @@ from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
 from spark_ingest.options import (
     Pattern,
+    Seconds,
     TopicPercent,
     job_option,
     json_option,
@@ -44,6 +45,7 @@ from spark_ingest.protocol.planner import (
     Selection,
 )
 from spark_ingest.protocol.runner import Components, Job, run
+from spark_ingest.repeat import Stop, repeat
 from spark_ingest.report import Report, print_document, print_summary
 from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
@@ -165,6 +167,14 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
     type=click.IntRange(1),
     help="Tasks of --engine local that run at once; each takes up to 1 GB of memory.  [default: the cores]",
 )
+@click.option(
+    "--every",
+    "every_s",
+    type=Seconds(),
+    metavar="DURATION",
+    help="Start a run every 30s, 10min or 1h in one process, until SIGTERM; needs --engine local. Prints one line of "
+    "JSON for each run.",
+)
 @json_option
 def run_command(
     store: str,
@@ -174,6 +184,7 @@ def run_command(
     engine: str,
     master: str | None,
     workers: int | None,
+    every_s: float | None,
     **options: Any,
 ) -> None:
     """Write new records of the store into Parquet tables, exactly once.
@@ -184,7 +195,7 @@ def run_command(
     \f
     Raises the error of the topics that failed.
     """
-    check_engine(engine, master, workers)
+    check_engine(engine, master, workers, is_repeated=every_s is not None)
     selection = Selection(
         **{name: options[name] for name in ("topics", "exclude", "cluster", "start", "on_lost")},
         **{name: options[name] for name in ("task_bytes", "plan_bytes_max", "allow_no_topics")},
@@ -197,17 +208,24 @@ def run_command(
     tables = JobTables(options["tables_file"], output, job_name)
     tables.check(widens=selection.widens)
     job = Job(job_name, selection, recipe, limits, not options["no_register"])
-    report = Report(recipe, is_quiet=as_json and is_submitted())
     source, target = open_source_store(store), open_output_store(output, is_written=True)
-    executor: SparkExecutor | LocalExecutor
-    if engine == SPARK:
-        executor = SparkExecutor(master, store, output, report.progress)
-    else:
-        executor = LocalExecutor(source, target, workers or len(os.sched_getaffinity(0)), report.progress)
-    failure = execute_job(job, source, target, executor, report)
-    document = report.document(job.name, output, History(target, job.name).head())
-    document["tables"], unpublished = tables.publish()
-    failure = failure or unpublished
+
+    def run_once() -> tuple[dict[str, Any], EngineError | None]:
+        report = Report(recipe, is_quiet=as_json and is_submitted())
+        executor: SparkExecutor | LocalExecutor
+        if engine == SPARK:
+            executor = SparkExecutor(master, store, output, report.progress)
+        else:
+            executor = LocalExecutor(source, target, workers or len(os.sched_getaffinity(0)), report.progress)
+        failure = execute_job(job, source, target, executor, report)
+        document = report.document(job.name, output, History(target, job.name).head())
+        document["tables"], unpublished = tables.publish()
+        return document, failure or unpublished
+
+    if every_s is not None:
+        repeat(run_once, every_s, Stop(), time.monotonic, lambda: time.time_ns() // 1_000_000)
+        return
+    document, failure = run_once()
     if as_json:
         print_document(document)
     elif document["commits"] or not failure:
@@ -219,7 +237,7 @@ def run_command(
         click.get_current_context().exit(EXIT_LOST)
 
 
-def check_engine(engine: str, master: str | None, workers: int | None) -> None:
+def check_engine(engine: str, master: str | None, workers: int | None, *, is_repeated: bool) -> None:
     """Raises IngestRefused if an option belongs to the other engine, or if Spark or Java is missing."""
     if engine == LOCAL and master is not None:
         raise IngestRefused(
@@ -227,6 +245,8 @@ def check_engine(engine: str, master: str | None, workers: int | None) -> None:
         )
     if engine == SPARK and workers is not None:
         raise IngestRefused("--workers is an option of --engine local", hint="use --master local[N], or --engine local")
+    if engine == SPARK and is_repeated:
+        raise IngestRefused("--every needs --engine local", hint="run jobs on Spark by cron or a systemd timer")
     if engine == SPARK:
         require_spark()
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -34,6 +35,19 @@ class TopicPercent(click.ParamType[tuple[str | None, float]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, float]:
         topic, _, percent = str(value).rpartition("=")
         return topic or None, click.FloatRange(0, 100)(percent, param, ctx)
+
+
+class Seconds(click.ParamType[float]):
+    """A duration as text: 30s, 10min (or 10m), 1h, 1d."""
+
+    name = "duration"
+    _UNITS = MappingProxyType({"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400})
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        match = re.fullmatch(r"(\d{1,6})(s|min|m|h|d)", str(value))
+        if match is None or not int(match[1]):
+            self.fail(f"{value!r} is not a duration such as 30s, 10min or 1h", param, ctx)
+        return float(int(match[1]) * self._UNITS[match[2]])
 
 
 class StoreUrl(click.ParamType[str]):

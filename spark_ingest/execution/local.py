@@ -63,9 +63,9 @@ class LocalExecutor:
             urls = (self._source.url, self._output.url)
             yield from work_in_processes([encode(spec) for spec in specs], processes, *urls)
             return
-        from spark_ingest.execution.pandas_import import skip_pandas  # with PyArrow
+        from spark_ingest.execution.arrow_setup import set_up_arrow  # with PyArrow
 
-        skip_pandas()
+        set_up_arrow()
         for at, spec in enumerate(specs):
             yield at, run_with_retries(spec, self._source, self._output)
 

@@ -97,9 +97,9 @@ def _died(worker: _Worker) -> TaskFailed:
 def serve(connection: Connection, source_url: str, output_url: str) -> None:
     """Runs encoded TaskSpecs of a pipe until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent ends us
-    from spark_ingest.execution.pandas_import import skip_pandas
+    from spark_ingest.execution.arrow_setup import set_up_arrow
 
-    skip_pandas()
+    set_up_arrow()
     with suppress(EOFError, OSError):
         while True:
             spec = connection.recv_bytes()
