@@ -49,6 +49,7 @@ DECODED_BYTES_MAX = 256 * 1024 * 1024  # the maximum of `batch_decoded_bytes_max
 MEDIA_TYPE = "application/vnd.penstock.recordbatch"
 RESERVED_PREFIX = "__penstock"  # reserved header names; no consumer sees one of a keyed batch
 
+NOT_SEQUENCED = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)  # producer id, epoch and sequence of a batch without them
 _UNBOUNDED = 1 << 30  # the builder otherwise stops at its own size; bodies are bounded before
 _SLICE = 4096  # records per decoding step: about a millisecond in which no other thread runs
 _SLACK = bytes(SLACK_BYTES)
@@ -125,12 +126,14 @@ def encode(
     codec: Codec = Codec.NONE,
     decoded_bytes_max: int = DECODED_BYTES_MAX,
     entry: StoredHeader | None = None,
+    sequenced: tuple[int, int, int] = NOT_SEQUENCED,
 ) -> bytearray:
     """Encode one batch at offset 0 of epoch 0, for the leader to stamp. Rows keep their order. Raises BatchTooLarge.
 
-    With an `entry` it is a keyed batch, whose first record carries that header as its last.
+    With an `entry` it is a keyed batch, whose first record carries that header as its last. `sequenced`: its producer
+    id, epoch and first sequence.
     """
-    builder = _builder(entry)
+    builder = _builder(entry, sequenced)
     append = builder.append
     deltas = count()
     if entry is not None:
@@ -315,11 +318,15 @@ def _reader(whole: Buffer) -> DefaultRecordBatch:
     return DefaultRecordBatch(whole)
 
 
-def _builder(entry: StoredHeader | None = None) -> DefaultRecordBatchBuilder:
+def _builder(
+    entry: StoredHeader | None = None, sequenced: tuple[int, int, int] = NOT_SEQUENCED
+) -> DefaultRecordBatchBuilder:
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-    producer_id = NO_PRODUCER if entry is None else KEYED_PRODUCER
-    return DefaultRecordBatchBuilder(MAGIC, 0, 0, producer_id, NO_PRODUCER, NO_PRODUCER, _UNBOUNDED)
+    producer_id, epoch, sequence = sequenced
+    if entry is not None:
+        producer_id = KEYED_PRODUCER
+    return DefaultRecordBatchBuilder(MAGIC, 0, 0, producer_id, epoch, sequence, _UNBOUNDED)
 
 
 def _built(builder: DefaultRecordBatchBuilder, codec: Codec, decoded_bytes_max: int) -> bytearray:

@@ -160,18 +160,21 @@ class AppendValidator:
         admitted, end = [], log_end
         for append in appends:
             header = record_batch.read_header(append.batch)
-            append.verdict = self._validate(header, append.conditions or NO_CONDITIONS, end, now_ms)
-            if append.verdict is None:
-                admitted.append(append)
-                self._stage(header, end, now_ms)
-                if header.is_control:
-                    self.fencing.stage(append.batch, end)
-                count = header.last_offset_delta + 1
-                if append.conditions is not None and append.conditions.key is not None:
-                    append.key_kept_ms = self.keys.stage(append.conditions.key, end, count, now_ms)
-                if append.conditions is not None and append.conditions.source is not None:
-                    self.sources.stage(append.conditions.source, end, count, now_ms)
-                end += count
+            conditions = append.conditions
+            append.verdict = self._validate(header, conditions or NO_CONDITIONS, end, now_ms)
+            if append.verdict is not None:
+                continue
+            admitted.append(append)
+            count = header.last_offset_delta + 1
+            if header.producer_id >= 0:
+                self._staged.append(_Staged(end, header.producer_id, self.producers.stage(header, end, now_ms)))
+            if header.is_control:
+                self.fencing.stage(append.batch, end)
+            if conditions is not None and conditions.key is not None:
+                append.key_kept_ms = self.keys.stage(conditions.key, end, count, now_ms)
+            if conditions is not None and conditions.source is not None:
+                self.sources.stage(conditions.source, end, count, now_ms)
+            end += count
         return admitted
 
     def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
@@ -317,12 +320,6 @@ class AppendValidator:
         self.counts.source_repeats += 1
         batch, position = stored
         return Appended(batch.base_offset, batch.record_count, batch.time_ms, True, source_position=position)
-
-    def _stage(self, header: Header, end: int, now_ms: int) -> None:
-        """Note the changes of a batch of the plan, from offset `end` on."""
-        if header.producer_id >= 0:
-            producer = self.producers.stage(header, end, now_ms)
-            self._staged.append(_Staged(end, header.producer_id, producer))
 
     def _commit(self, settings: TopicSettings, below: int | None) -> None:
         """Apply the plan's changes below an offset, or all of them."""

@@ -44,7 +44,7 @@ class First(NamedTuple):
 class Producer:
     """The last batches of one producer in its current epoch, flat, oldest first, at most WINDOW_BATCHES."""
 
-    __slots__ = ("batches", "epoch", "record_count", "used_ms")
+    __slots__ = ("batches", "epoch", "next_sequence", "record_count", "used_ms")
 
     def __init__(self, epoch: int, record_count: int, used_ms: int, batches: array[int]) -> None:
         assert batches, "a producer is known by a batch"
@@ -52,16 +52,13 @@ class Producer:
         self.record_count = record_count  # known contiguous records; at most 2^30
         self.used_ms = used_ms
         self.batches = batches
+        self.next_sequence = (batches[-3] + 1) % _SEQUENCES
 
     def __repr__(self) -> str:
         return f"Producer(epoch={self.epoch}, next={self.next_sequence}, batches={len(self.batches) // _FIELDS})"
 
     def used_at(self, used_ms: int) -> Producer:
         return Producer(self.epoch, self.record_count, used_ms, self.batches)
-
-    @property
-    def next_sequence(self) -> int:
-        return following(self.batches[-3])
 
     def find(self, first: int, last: int) -> First | None:
         """Find the batch of exactly these sequences, from the latest one on."""
@@ -85,7 +82,8 @@ class Producer:
         """Return its state after one more batch of its epoch."""
         batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
         batches.extend(_fields_of(header, base_offset))
-        return Producer(self.epoch, min(self.record_count + _count(header), 2**30), used_ms, batches)
+        count = self.record_count + header.last_offset_delta + 1
+        return Producer(self.epoch, min(2 ** 30, count), used_ms, batches)
 
 
 class Producers:
@@ -220,8 +218,11 @@ def _gap(header: Header, expected: int, why: str) -> SequenceGap:
 
 def _after(producer: Producer | None, header: Header, base_offset: int, now_ms: int) -> Producer:
     """A producer after one more batch; one that is not contiguous begins a new state."""
-    is_same_epoch = producer is not None and producer.epoch == header.producer_epoch
-    if producer is not None and is_same_epoch and producer.next_sequence == header.base_sequence:
+    if (
+        producer is not None
+        and producer.epoch == header.producer_epoch
+        and producer.next_sequence == header.base_sequence
+    ):
         return producer.with_batch(header, base_offset, now_ms)
     return Producer(header.producer_epoch, _count(header), now_ms, array("q", _fields_of(header, base_offset)))
 
@@ -232,7 +233,8 @@ def _count(header: Header) -> int:
 
 
 def _fields_of(header: Header, base_offset: int) -> tuple[int, int, int, int]:
-    return header.base_sequence, last_sequence_of(header), base_offset, header.max_timestamp
+    first = header.base_sequence
+    return first, (first + header.last_offset_delta) % _SEQUENCES, base_offset, header.max_timestamp
 
 
 def _distance(first: int, second: int) -> int:

@@ -16,13 +16,14 @@ from msgspec import Raw, Struct
 import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import compiled_batch
-from engine.format.batch import Codec, RowFields, StoredHeader
+from engine.format.batch import NOT_SEQUENCED, Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
 from gateway.produce.partitioner import Partitioner
 
 _ANY_TIME = 2**63 - 1
+CODECS = {codec.name.lower(): codec for codec in Codec}
 RECORD_OVERHEAD_BYTES = 32  # lengths and deltas of a record: at most 3 varints of 5 bytes, 2 of 10, and its attributes
 
 Headers = list[tuple[str, bytes | None]]
@@ -218,8 +219,8 @@ def group_by_partition(
 
 def encode(partition: int, records: Records, to: Destination) -> Batch:
     """Returns one partition's batch. Raises Problem record_too_large, batch_too_large; BatchTooLarge."""
-    settings, entry = to.settings, _entry(to)
-    codec, unpacked = Codec[settings.compression.upper()], settings.batch_decoded_bytes_max
+    settings, entry = to.settings, None if to.entry is None else stored_entry(to.entry)
+    codec, unpacked = CODECS[settings.compression], settings.batch_decoded_bytes_max
     if isinstance(records, IncomingSpans):
         _check_size(records.longest + len(to.key or b""), settings)
         data = compiled_batch.encode_spans(records.body, records.spans, to.now_ms, codec, unpacked, to.key, entry)
@@ -230,7 +231,8 @@ def encode(partition: int, records: Records, to: Destination) -> Batch:
         data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, entry)
         return _batch(partition, data, len(records.values), to)
     _check_size(max(map(row_bytes, records)), settings)
-    return _batch(partition, record_batch.encode(records, codec, unpacked, entry), len(records), to)
+    data = record_batch.encode(records, codec, unpacked, entry, to.sequenced or NOT_SEQUENCED)
+    return _batch(partition, data, len(records), to, is_sequenced=True)
 
 
 def _encode_rows(partition: int, incoming: IncomingObjects, rows: bytes, to: Destination) -> Batch:
@@ -240,7 +242,7 @@ def _encode_rows(partition: int, incoming: IncomingObjects, rows: bytes, to: Des
         incoming.body, rows, to.now_ms, to.key, _entry(to), are_lines=incoming.are_lines
     )
     _check_size(longest, settings)
-    codec = Codec[settings.compression.upper()]
+    codec = CODECS[settings.compression]
     return _batch(partition, compiled_batch.finished(found, codec, settings.batch_decoded_bytes_max), count, to)
 
 
@@ -248,22 +250,22 @@ def _entry(to: Destination) -> StoredHeader | None:
     return None if to.entry is None else stored_entry(to.entry)
 
 
-def _batch(partition: int, data: bytearray, count: int, to: Destination) -> Batch:
-    """Completes a batch. Raises Problem batch_too_large."""
+def _batch(partition: int, data: bytearray, count: int, to: Destination, *, is_sequenced: bool = False) -> Batch:
+    """Completes a batch, which may have its sequence already. Raises Problem batch_too_large."""
     settings, limit = to.settings, to.settings.batch_bytes_max
     if len(data) > limit:
         text = f"partition {partition} would get a batch of {len(data)} bytes, the topic allows {limit}"
         raise Problem("batch_too_large", text, limit=limit)
     if settings.timestamp_type == "append":
         record_batch.stamp_append_time(data, to.now_ms)
-    if to.sequenced is not None:
+    if to.sequenced is not None and not is_sequenced:
         record_batch.stamp_sequence(data, *to.sequenced)
     return Batch(partition, data, count)
 
 
 def encode_rows(rows: list[RowFields], settings: TopicSettings, now_ms: int) -> bytearray:
     """Returns the batch of records of several requests. Their sizes have been checked. Raises BatchTooLarge."""
-    data = record_batch.encode(rows, Codec[settings.compression.upper()], settings.batch_decoded_bytes_max)
+    data = record_batch.encode(rows, CODECS[settings.compression], settings.batch_decoded_bytes_max)
     if settings.timestamp_type == "append":
         record_batch.stamp_append_time(data, now_ms)
     return data

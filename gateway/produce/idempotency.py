@@ -144,7 +144,10 @@ async def _find(context: ProduceContext, topic: Topic, keyed: KeyedRequest) -> F
     if context.peers.view is not None:
         found = await _find_in_cluster(context, topic, keyed)
     else:
-        found = [find_in_partitions(topic.partitions.values(), *keyed, context.clock.steady_ms())]
+        here = find_in_partitions(topic.partitions.values(), *keyed, context.clock.steady_ms())
+        if here is None and context.peers.count == 1:
+            return None
+        found = [here]
         if context.peers.count > 1:
             found += await _find_remote(context, topic, keyed)
     known = [one for one in found if one is not None]

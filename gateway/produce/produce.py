@@ -224,7 +224,7 @@ async def _store_one(
     if isinstance(to.entry, SourceEntry):
         conditions = (conditions or NO_CONDITIONS)._replace(source=to.entry)
     elif to.entry is not None:
-        conditions = (conditions or NO_CONDITIONS)._replace(key=to.entry)
+        conditions = AppendConditions(key=to.entry) if conditions is None else conditions._replace(key=to.entry)
     parts = [Part(name, one.partition, one.record_count, topic, one.data, one.shared, conditions) for one in batches]
     if wanted.is_forwarding_forbidden:
         await check_leadership(request, context.router, [(name, one.partition) for one in batches])

@@ -121,11 +121,10 @@ class ShortPath:
         texts = {lower: value for name, value in own if (lower := name.lower()) in _VARYING}
         if not texts:
             return known
-        headers = CIMultiDict(known.headers)
-        headers.update(texts)
-        if known.wanted is None:  # a fetch has no key
-            return known._replace(headers=CIMultiDictProxy(headers))
-        return self._with_own(known, CIMultiDictProxy(headers), texts)
+        copy = CIMultiDict(known.headers)
+        copy.update(texts)
+        headers = CIMultiDictProxy(copy)
+        return known._replace(headers=headers) if known.wanted is None else self._with_own(known, headers, texts)
 
     def _with_own(self, known: KnownHead, headers: CIMultiDictProxy[str], own: dict[str, str]) -> KnownHead | None:
         """Returns a known head with the values of this request in place of placeholders."""
