@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+import shlex
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from spark_ingest.tables.settings import TableSettings
-from tests.docs.console import PAGES, blocks, run_step, steps_of
-from tests.spark_ingest.jobs import run_job
+from tests.docs.console import PAGES, blocks, matches, steps_of
+from tests.node.commands.test_ingest import penstock
 from tests.spark_ingest.tables.lakes import Lake
 from tests.spark_ingest.tiered import TieredLog, json_rows
 
 PAGE = "iceberg.md"
 
 
-@pytest.mark.e2e
-def test_the_sessions_and_the_program_do_what_the_page_says(tmp_path: Path) -> None:
+def test_the_sessions_and_the_program_do_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: each other one would take seconds to import pyiceberg."""
     lake = Lake(tmp_path)
     (tmp_path / "an output").symlink_to(tmp_path / "lake")
     (tmp_path / "lake").mkdir()
     TieredLog(lake.source, topic="rides").add(0, json_rows(10))
     lake.ingest()
     lake.log.add(0, json_rows(5, first=50))
-    run_job(lake.source, lake.output)
+    lake.ingest()
     [settings] = blocks(PAGE, "toml")
     (tmp_path / "tables.toml").write_text(settings)
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    monkeypatch.chdir(tmp_path)
     for step in (step for session in blocks(PAGE, "console") for step in steps_of(session)):
-        run_step(step, tmp_path, environment)
+        command, *arguments = shlex.split(step.command)
+        ended = penstock(*arguments)
+        assert (command, ended.exit_code) == ("penstock", 0)
+        assert matches(step.expected, ended.stdout), ended.stdout
     [program] = blocks(PAGE, "python")
-    shown = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, check=True, text=True)
-    assert "id: [[7004,7005,7006,7007,7008,7009]]" in shown.stdout
+    exec(program, {})
+    assert "id: [[7004,7005,7006,7007,7008,7009]]" in capsys.readouterr().out
 
 
 def test_every_setting_is_documented_and_no_other() -> None:
