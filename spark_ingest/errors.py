@@ -47,6 +47,12 @@ class TopicsFailed(EngineError):
     code = "topics_failed"
 
 
+class HistoryDamaged(EngineError):
+    """A plan or commit is missing or not the expected one. Nothing was removed; find out what removed it."""
+
+    code = "history_damaged"
+
+
 class OutputConflict(EngineError):
     """An output object exists with different rows. Nothing was overwritten; find out who wrote it."""
 

@@ -2,6 +2,7 @@
 
     _ingest/<job>/plans/<20 digits>.json       the plan of a commit, created once
     _ingest/<job>/commits/<20 digits>.json     the commit, created once
+    _ingest/<job>/archives/<20 digits>-<20 digits>.json    the commits from the first to the last number, created once
     _ingest/<job>/schemas/<topic>/<id>.json    the columns of a table, with Spark's DDL
     _ingest/_owners/<table>.json               the job that writes a table
     tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet
@@ -26,6 +27,7 @@ from spark_ingest.source.slices import Range
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null
 
+_ARCHIVE = re.compile(r"(\d{20})-(\d{20})\.json")
 _NUMBERED = re.compile(r"(\d{20})\.json")
 _DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)\.parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +47,20 @@ def commits_prefix(job: str) -> str:
 
 def commit_key(job: str, number: int) -> str:
     return f"{commits_prefix(job)}{digits(number)}.json"
+
+
+def archives_prefix(job: str) -> str:
+    return f"_ingest/{job}/archives/"
+
+
+def archive_key(job: str, first: int, last: int) -> str:
+    return f"{archives_prefix(job)}{digits(first)}-{digits(last)}.json"
+
+
+def bounds_of(key: str) -> tuple[int, int] | None:
+    """Returns the first and the last commit of an archive; None for any other key."""
+    match = _ARCHIVE.fullmatch(key.rpartition("/")[2])
+    return (int(match.group(1)), int(match.group(2))) if match else None
 
 
 def number_of(key: str) -> int | None:

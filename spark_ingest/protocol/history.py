@@ -1,4 +1,6 @@
-"""Stores the plans and commits of one job in the output store: created once, never changed, never removed.
+"""Stores the plans and commits of one job in the output store: created once and never changed.
+
+`penstock ingest clean` replaces old ones by archives (clean.py); an archive's commits are read from it.
 
 Exactly one driver creates plan N, and exactly one creates commit N. A second driver uses the stored plan. A plan
 determines all files, so both drivers write the same files and no row is written twice.
@@ -7,12 +9,15 @@ determines all files, so both drivers write the same files and no row is written
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
+from spark_ingest.errors import HistoryDamaged
 from spark_ingest.output import names
 from spark_ingest.plan import Plan, decode_plan, encode
+from spark_ingest.protocol.archive import Archive, decode_archive
 from spark_ingest.protocol.commit import Commit, decode_commit
 
 
@@ -22,6 +27,8 @@ class History:
     def __init__(self, output: ObjectStore, job: str) -> None:
         self._output = output
         self.job = job
+        self._known_archives: list[tuple[int, int]] = []
+        self._archives: dict[tuple[int, int], Archive] = {}
 
     def head(self) -> Commit | None:
         """Returns the newest commit; None before the first."""
@@ -29,15 +36,47 @@ class History:
         head = self.commit(max(numbers)) if numbers else None
         if head is None or head.first_nonce:
             return head
-        first = self.commit(1)  # of a release that did not write it
+        first = self.any_commit(1)  # of a release that did not write it
         return msgspec.structs.replace(head, first_nonce=first.plan_nonce if first else "")
 
     def commits(self) -> Iterator[Commit]:
-        """Yields every commit, oldest first."""
+        """Yields every commit, oldest first; those of archives have less, see archive.py. Raises HistoryDamaged."""
+        end = 0
+        for bounds in self.archives():
+            yield from self.archive(bounds).commits
+            end = bounds[1]
         for number in sorted(self._numbers(names.commits_prefix(self.job))):
-            commit = self.commit(number)
-            assert commit is not None
-            yield commit
+            if number > end:
+                commit = self.commit(number)
+                if commit is None:
+                    raise HistoryDamaged(f"commit {number} was removed while it was read", hint="run again")
+                yield commit
+
+    def archives(self) -> list[tuple[int, int]]:
+        """Returns the first and last commits of the archives, in order."""
+        found = filter(None, (names.bounds_of(one.key) for one in self._output.list(names.archives_prefix(self.job))))
+        return sorted(found)
+
+    def archived_end(self) -> int:
+        """Returns the number of the last archived commit, or 0."""
+        return max((last for _, last in self.archives()), default=0)
+
+    def archive(self, bounds: tuple[int, int]) -> Archive:
+        """Returns an archive. Raises UnreadablePlan."""
+        if bounds not in self._archives:
+            key = names.archive_key(self.job, *bounds)
+            self._archives[bounds] = decode_archive(self._output.get(key), key)
+        return self._archives[bounds]
+
+    def put_archive(self, archive: Archive) -> None:
+        """Stores an archive, unless it exists: the same commits give the same one."""
+        with suppress(ObjectExists):
+            self._output.put(names.archive_key(self.job, archive.first, archive.last), encode(archive), if_absent=True)
+
+    def is_behind(self, number: int) -> bool:
+        """True if newer commits than `number` exist and this one does not: it was cleaned away."""
+        newer = self._output.list(names.commits_prefix(self.job), names.commit_key(self.job, number))
+        return any(names.number_of(one.key) for one in newer) and self.commit(number) is None
 
     def commits_with_losses(self, head: Commit) -> list[Commit]:
         """Returns the commits up to `head` that recorded lost records, oldest first.
@@ -51,11 +90,22 @@ class History:
             return []
         if last.number == after + 1:
             return [last]
-        middle = self.commit((after + last.number) // 2)
+        middle = self.any_commit((after + last.number) // 2)
         if middle is None:
             return []  # a gap, which `verify` reports
         earlier = self._with_losses(after, lost_before, middle)
         return earlier + self._with_losses(middle.number, middle.lost_records, last)
+
+    def any_commit(self, number: int) -> Commit | None:
+        """Returns a commit, also an archived one."""
+        if (found := self._archived(number) or self.commit(number)) is not None:
+            return found
+        self._known_archives = self.archives()
+        return self._archived(number)
+
+    def _archived(self, number: int) -> Commit | None:
+        within = [bounds for bounds in self._known_archives if bounds[0] <= number <= bounds[1]]
+        return self.archive(within[0]).commit(number) if within else None
 
     def commit(self, number: int) -> Commit | None:
         key = names.commit_key(self.job, number)

@@ -134,9 +134,16 @@ def _new_plan(
         key = names.schema_key(job.name, topic, schema.schema_id)
         _put_if_absent(parts.output, key, schema_document(topic, job.recipe.payload, schema))
     stored = history.put_plan(plan)
+    _check_not_behind(history, plan.number)
     if job.is_registered:
         registrar.update(planned.cluster, head.first_nonce if head else stored.nonce, planned.reading)
     return stored
+
+
+def _check_not_behind(history: History, number: int) -> None:
+    """Raises IngestRefused for a plan whose commit was made and cleaned away while this driver was suspended."""
+    if history.is_behind(number):
+        raise IngestRefused(f"plan {number} of job {history.job} is older than its archives", hint="run again")
 
 
 def _next_plan(job: Job, parts: Components, head: Commit | None, failures: Container[str]) -> Planned:
@@ -170,6 +177,7 @@ def _carry_out(
     done = sorted(result.task for result in results if result.topic not in failed)
     assert done == [task.task for task in rest.tasks]
     ours = commit_of(plan, head, results, held_topics(plan.number, failed, outcomes), parts.now_ms())
+    _check_not_behind(history, plan.number)
     stored = history.put_commit(ours)
     assert stored.plan_nonce == plan.nonce
     if stored.is_abandoned:

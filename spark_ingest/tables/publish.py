@@ -91,7 +91,7 @@ def unpublished(
         return
     first = min((one.after for one in found.values() if not one.error), default=head.number) + 1
     for number in range(first, head.number + 1):
-        commit = head if number == head.number else history.commit(number)
+        commit = head if number == head.number else history.any_commit(number)
         for one in found.values():
             if one.error or one.after >= number:
                 continue
@@ -112,8 +112,11 @@ def files_of(commit: Commit, topic: str) -> RunFiles | None:
 def _before_first(history: History, topic: str, head: Commit) -> int:
     """Returns the last commit before a topic's first one. Bisects: commits keep the schemas of all topics.
 
+    Returns 0 if commits are archived: archives begin with the first one, and do not have the schemas.
     Raises IngestRefused if that commit is gone, since the topic may then have earlier files.
     """
+    if history.archived_end():
+        return 0
     before, first = 0, head.number
     before_is_known = True
     while first - before > 1:

@@ -7,6 +7,7 @@ import pytest
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output import names
+from spark_ingest.protocol.clean import clean
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.publish import MARK_AFTER, pending, publish
 from spark_ingest.tables.values import RunFiles, TableFile, TableState
@@ -115,3 +116,19 @@ def test_a_new_table_needs_only_the_commits_since_its_topic_is_ingested(
 
 def test_a_job_without_commits_has_no_tables(output: MemoryStore) -> None:
     assert publish(History(output, "default"), RememberedTables()) == []
+
+
+def test_a_table_also_gets_the_commits_of_archives(source: MemoryStore, output: MemoryStore) -> None:
+    flights, rides = TieredLog(source), TieredLog(source, topic="rides")
+    rides.add(0, json_rows(3))
+    for at in range(6):
+        flights.add(0, json_rows(2, first=2 * at))
+        run_job(source, output)
+    tables = RememberedTables()
+    tables.commits["flights"] = 2
+    clean(output, "default", keep_commits=1, keep_ms=0, archive_commits=2)
+    found = {one.topic: one.commits for one in publish(History(output, "default"), tables)}
+    assert found == {"flights": [3, 4, 5, 6], "rides": [1]}
+    output.delete(names.archive_key("default", 1, 2))
+    [_, gone] = publish(History(output, "default"), RememberedTables())
+    assert "commit 1 of job default is gone" in str(gone.error)
