@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from engine.errors import EngineError
-from node.commands.ingest_clean import clean
+from node.commands.ingest_clean import clean, retain
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_tables import publish
 from penstock.cli.failures import ExitCode, Failure
@@ -133,6 +133,7 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
     \f
     Raises Failure.
     """
+    from spark_ingest.output.retained import load_retained
     from spark_ingest.output.stores import open_output_store, open_source_store
     from spark_ingest.protocol.lost import counted, pending_losses, rows_of
     from spark_ingest.protocol.verify import verify as verify_files
@@ -142,7 +143,7 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
     opened = open_output_store(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
     if deep:
-        findings.problems += verify_deep(opened, commits)
+        findings.problems += verify_deep(opened, commits, load_retained(opened, job_name).covers)
     tables, differences = JobTables(tables_file, output, job_name).verify(commits)
     findings.problems += differences
     lost = findings.lost + (pending_losses(open_source_store(store), commits) if store else [])
@@ -153,6 +154,7 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
         "rows": findings.rows,
         "dead_letters": findings.dead_letters,
         "leftovers": findings.leftovers,
+        "retired": findings.retired,
         "is_deep": deep,
         "problems": findings.problems,
         "held": findings.held,
@@ -193,6 +195,7 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
 
 ingest.add_command(clean)
 ingest.add_command(jobs)
+ingest.add_command(retain)
 ingest.add_command(unregister)
 
 
@@ -256,8 +259,10 @@ def _print_findings(document: dict[str, Any]) -> None:
         f"{document['commits']:,} commits, {document['files']:,} files {how}, {document['rows']:,} rows, "
         f"{document['dead_letters']:,} dead letters"
     )
+    if document["retired"]:
+        click.echo(f"{document['retired']:,} of these files are retired")
     if document["leftovers"]:
-        click.echo(f"{document['leftovers']:,} files of a plan that is not committed yet")
+        click.echo(f"{document['leftovers']:,} files that are not committed yet, were held back, or are retired")
     _print_held(document)
     _print_tables(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:

@@ -3,6 +3,8 @@
     _ingest/<job>/plans/<20 digits>.json       the plan of a commit, created once
     _ingest/<job>/commits/<20 digits>.json     the commit, created once
     _ingest/<job>/archives/<20 digits>-<20 digits>.json    the commits from the first to the last number, created once
+    _ingest/<job>/retained/<20 digits>.json    which days of tables are retired, replaced by the next number
+    _ingest/<job>/published.json               exists once the job has added files to Iceberg tables
     _ingest/<job>/schemas/<topic>/<id>.json    the columns of a table, with Spark's DDL
     _ingest/_owners/<table>.json               the job that writes a table
     tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet
@@ -57,6 +59,18 @@ def archive_key(job: str, first: int, last: int) -> str:
     return f"{archives_prefix(job)}{digits(first)}-{digits(last)}.json"
 
 
+def published_key(job: str) -> str:
+    return f"_ingest/{job}/published.json"
+
+
+def retained_prefix(job: str) -> str:
+    return f"_ingest/{job}/retained/"
+
+
+def retained_key(job: str, number: int) -> str:
+    return f"{retained_prefix(job)}{digits(number)}.json"
+
+
 def bounds_of(key: str) -> tuple[int, int] | None:
     """Returns the first and the last commit of an archive; None for any other key."""
     match = _ARCHIVE.fullmatch(key.rpartition("/")[2])
@@ -64,7 +78,7 @@ def bounds_of(key: str) -> tuple[int, int] | None:
 
 
 def number_of(key: str) -> int | None:
-    """Returns the number of a plan or commit; None for any other key."""
+    """Returns the number of a plan, a commit or a state of retention; None for any other key."""
     match = _NUMBERED.fullmatch(key.rpartition("/")[2])
     return int(match.group(1)) if match else None
 

@@ -135,6 +135,14 @@ class History:
             return decode_commit(self._output.get(key), key)
         return commit
 
+    def mark_published(self) -> None:
+        """Records that tables of a catalog name files of this job, so that nothing removes them."""
+        with suppress(ObjectExists):
+            self._output.put(names.published_key(self.job), b"{}", if_absent=True)
+
+    def is_published(self) -> bool:
+        return self._output.head(names.published_key(self.job)) is not None
+
     def _numbers(self, prefix: str) -> list[int]:
         found = [names.number_of(one.key) for one in self._output.list(prefix)]
         return [number for number in found if number is not None]

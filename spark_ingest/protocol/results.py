@@ -55,6 +55,11 @@ class TaskResult(msgspec.Struct, frozen=True):
     seconds: float
     misfits: dict[str, Misfits] = {}
 
+    @property
+    def every_file(self) -> tuple[StoredFile, ...]:
+        """Returns data files and dead letters."""
+        return (*self.files, *self.dead_letters)
+
 
 def add_misfits(one: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:
     total = dict(one)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.output import names
+from spark_ingest.output.retained import Retained, load_retained
 from spark_ingest.plan import Lost, Plan, plan_without
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
@@ -21,7 +22,8 @@ class Findings:
     """Counts and problems. `leftovers` are files of an uncommitted plan, or of topics that a commit held back.
 
     `held` are the errors of topics that the newest commit holds back. `lost` are the ranges that commits recorded as
-    lost; they are not problems of the output. `unseen` were gone when the job first read their partitions.
+    lost; they are not problems of the output. `unseen` were gone when the job first read their partitions. `retired`
+    counts files that `retain` has removed.
     """
 
     commits: int = 0
@@ -29,6 +31,7 @@ class Findings:
     rows: int = 0
     dead_letters: int = 0
     leftovers: int = 0
+    retired: int = 0
     lost: list[Lost] = field(default_factory=list)
     unseen: list[Lost] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
@@ -55,7 +58,7 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
             findings.files += len(result.files) + len(result.dead_letters)
             findings.rows += result.rows
             findings.dead_letters += result.bad
-    _check_listing(output, commits, findings)
+    _check_listing(output, commits, load_retained(output, job), findings)
     return findings, commits
 
 
@@ -108,8 +111,11 @@ def _of_result(result: TaskResult) -> list[str]:
     return problems
 
 
-def _check_listing(output: ObjectStore, commits: list[Commit], findings: Findings) -> None:
-    """Checks that every committed file exists with its size, and that there is no other file."""
+def _check_listing(output: ObjectStore, commits: list[Commit], retained: Retained, findings: Findings) -> None:
+    """Checks that every committed file exists with its size, and that there is no other file.
+
+    A retired file may be there still: the next `retain` removes it.
+    """
     results = [result for commit in commits for result in commit.results]
     committed = {file.key: file.size_bytes for result in results for file in (*result.files, *result.dead_letters)}
     if len(committed) != findings.files:
@@ -118,7 +124,12 @@ def _check_listing(output: ObjectStore, commits: list[Commit], findings: Finding
     held = {(commit.number, topic) for commit in commits for topic in commit.held_here}
     prefixes = [prefix(topic) for topic in sorted(topics) for prefix in (names.table_prefix, names.dead_letters_prefix)]
     listed = {one.key: one.size_bytes for prefix in prefixes for one in output.list(prefix)}
+    retired = {key for key in committed if retained.covers(key)}
+    findings.retired = len(retired)
+    findings.leftovers += len(retired & listed.keys())
     for key, size_bytes in committed.items():
+        if key in retired:
+            continue
         if key not in listed:
             findings.problems.append(f"{key} is missing")
         elif listed[key] != size_bytes:

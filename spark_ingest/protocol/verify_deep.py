@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -27,16 +27,21 @@ class _Read(NamedTuple):
     problems: list[str]
 
 
-def verify_deep(output: ObjectStore, commits: Iterable[Commit]) -> Iterator[str]:
-    """Yields problems, task by task."""
+def verify_deep(
+    output: ObjectStore, commits: Iterable[Commit], is_retired: Callable[[str], bool] = lambda _: False
+) -> Iterator[str]:
+    """Yields problems, task by task. Skips retired files, and the offsets of a task that has any."""
     with ThreadPoolExecutor(_GETS_AT_ONCE) as pool:
         for commit in commits:
             for result in commit.results:
-                rows = pool.map(lambda one, number=commit.number: _read_rows(output, one, number), result.files)
-                letters = pool.map(lambda one: _read_letters(output, one), result.dead_letters)
+                files = [one for one in result.files if not is_retired(one.key)]
+                dead = [one for one in result.dead_letters if not is_retired(one.key)]
+                rows = pool.map(lambda one, number=commit.number: _read_rows(output, one, number), files)
+                letters = pool.map(lambda one: _read_letters(output, one), dead)
                 reads = [*rows, *letters]
                 yield from (problem for read in reads for problem in read.problems)
-                if not any(read.problems for read in reads):
+                is_whole = len(reads) == len(result.every_file)
+                if is_whole and not any(read.problems for read in reads):
                     yield from _of_places(commit, result, [place for read in reads for place in read.places])
 
 

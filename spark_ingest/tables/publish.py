@@ -39,7 +39,9 @@ def publish(history: History, tables: Tables) -> list[Publication]:
     """Adds every committed file that a table does not have; returns one publication for each topic of the job."""
     head = history.head()
     found = publications(history, tables, head)
-    for one, run in unpublished(history, found, head):
+    for at, (one, run) in enumerate(unpublished(history, found, head)):
+        if at == 0:
+            history.mark_published()
         try:
             if tables.add(run):
                 one.commits.append(run.commit)

@@ -7,10 +7,10 @@ import pytest
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output import names
-from spark_ingest.protocol.clean import clean
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.publish import MARK_AFTER, pending, publish
 from spark_ingest.tables.values import RunFiles, TableFile, TableState
+from spark_ingest.upkeep.clean import clean
 from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.tiered import TieredLog, json_rows
 

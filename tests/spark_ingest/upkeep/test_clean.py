@@ -17,12 +17,12 @@ from node.commands.ingest import ingest
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
 from spark_ingest.plan import Recipe, TopicPosition, UnreadablePlan, encode
-from spark_ingest.protocol.clean import clean
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.status import status
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
+from spark_ingest.upkeep.clean import clean
 from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.killing_store import Killed
 from tests.spark_ingest.tiered import TieredLog, json_rows, row

@@ -1,0 +1,58 @@
+"""Which data files of tables are retired by age: one object that `penstock ingest retain` replaces by its successor.
+
+It is the commit of that step: from its creation verify misses none of the files that it covers, and retain removes
+them. Rows that later commits add to an old day are not covered.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from engine.tiering.store.store import ObjectExists, ObjectStore
+from spark_ingest.output import names
+from spark_ingest.plan import FORMAT, decode
+
+_DAY = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/")
+
+
+class Cut(NamedTuple):
+    """Files of days before `day`, of plans up to `last`."""
+
+    day: str
+    last: int
+
+
+class Retained(msgspec.Struct, frozen=True):
+    """State `number` of a job, with a cut for each topic."""
+
+    job: str
+    number: int
+    cuts: dict[str, Cut]
+    format: int = FORMAT
+
+    def covers(self, key: str) -> bool:
+        """True if a data file or a file of dead letters is retired. One without a day never is."""
+        cut, plan, day = self.cuts.get(names.topic_of(key)), names.plan_number_of(key), _DAY.search(key)
+        if cut is None or plan is None or day is None:
+            return False
+        return plan <= cut.last and day.group(1) < cut.day
+
+
+def load_retained(output: ObjectStore, job: str) -> Retained:
+    """Returns the newest state; an empty one before the first. Raises UnreadablePlan."""
+    found = [(names.number_of(one.key) or 0, one.key) for one in output.list(names.retained_prefix(job))]
+    number, key = max(found, default=(0, ""))
+    return decode(output.get(key), key, Retained) if number else Retained(job, 0, {})
+
+
+def put_retained(output: ObjectStore, state: Retained) -> Retained:
+    """Stores a state; returns the stored one, which another run may have created first."""
+    key = names.retained_key(state.job, state.number)
+    try:
+        output.put(key, msgspec.json.encode(state), if_absent=True)
+    except ObjectExists:
+        return decode(output.get(key), key, Retained)
+    return state

@@ -1,0 +1,1 @@
+"""Steps after the commit: archives of the history, and retention of tables."""
