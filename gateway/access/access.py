@@ -71,6 +71,7 @@ NEEDS: dict[str, Right | Requirement] = {
     "acknowledge_records": Right.GROUP,
     "group_heartbeat": Right.GROUP,
     "group_poll": Right.GROUP,  # the handlers check the right read to each topic
+    "group_events": Right.GROUP,
     "leave_group": Right.GROUP,
     "read_group_offsets": Right.GROUP,
     "commit_group_offsets": Right.GROUP,

@@ -24,22 +24,22 @@ from engine.errors import EngineError
 from engine.runtime.tasks import start_task
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
-from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX, Positions
+from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX
 from gateway.fetch.recent_pieces import Part
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
 from gateway.groups.context import GROUPS, GroupContext
-from gateway.groups.hosting.calls import POLL, RESET, STORED, ChangedCall, StoredCall
+from gateway.groups.grants import Grants
+from gateway.groups.hosting.calls import RESET, ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.levels import Levels
 from gateway.groups.membership import Owned
 from gateway.groups.model.token import decode_token, encode_token
-from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position, ResetCall, Slot, Token
+from gateway.groups.model.values import Grant, PollCall, Position, ResetCall, Slot, Token
 from gateway.groups.names import (
     Subscribing,
     Timeout,
-    check_readable,
     check_subscription,
     client_of,
     group_name,
@@ -108,16 +108,17 @@ class _Poll:
         self._wish = wish
         self._call = call
         self._budget = context.budgets.begin(wish.wait_ms)
+        self._grants = Grants(request, context, call.group)
         self._moved: dict[Slot, int] = {}
         self._paused = {Slot(one.topic, one.partition) for one in wish.paused}
 
     async def answer(self) -> HttpResponse:
         """Returns the answer. Raises Problem, EngineError."""
         while True:
-            first = grant = await self._grant(())
-            storing = start_task(self._stored(first))
+            first = grant = await self._grants.grant(self._call)
+            storing = start_task(self._grants.stored(first))
             try:
-                grant = await self._with_starts(grant)
+                grant = await self._grants.with_starts(self._call, grant)
                 reading = [one for one in grant.assignment if one.slot not in self._paused]
                 wanted = [self._wanted(one) for one in reading]
                 parts = await self._read(wanted, grant)
@@ -129,7 +130,7 @@ class _Poll:
                     continue
                 await storing
                 if grant is not first:
-                    await self._stored(grant)
+                    await self._grants.stored(grant)
                 return self._response(grant, reading, wanted, parts)
             except EngineError as error:
                 if not has_moved(error) and not is_transient(error):
@@ -145,41 +146,6 @@ class _Poll:
         """
         token = None if self._call.token is None else structs.replace(self._call.token, delivery=grant.delivery)
         return structs.replace(self._call, topics=None, pattern=None, token=token)
-
-    async def _grant(self, starts: Sequence[Position]) -> Grant:
-        call = structs.replace(self._call, starts=tuple(starts)) if starts else self._call
-        grant = await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True)
-        for topic in {one.topic for one in grant.assignment}:
-            check_readable(self._request, topic)
-            if self._context.topics.get(topic) is None:  # the coordinator learnt of it sooner
-                await self._context.topics.refresh(topic)
-        return grant
-
-    async def _stored(self, grant: Grant) -> None:
-        if grant.sequence:
-            call = StoredCall(grant.hosting, grant.sequence)
-            await self._context.coordinators.call(STORED, None, self._call.group, call)
-
-    async def _with_starts(self, grant: Grant) -> Grant:
-        """Gives partitions without a position their first one, also those that another member gives up meanwhile.
-
-        Raises Problem no_committed_offset.
-        """
-        while without := [one for one in grant.assignment if one.offset < 0]:
-            if grant.start == "error" and any(one.offset == START_POLICY for one in without):
-                raise Problem(
-                    "no_committed_offset",
-                    f"group {self._call.group!r} has no position of partition {without[0].partition} of topic "
-                    f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
-                )
-            timestamp = grant.start_time_ms if grant.start == "time" else None
-            found = await bounds(self._context.router, [one.slot for one in without], timestamp)
-            starts = [
-                Position(one.topic, one.topic_id, one.partition, _start(one.offset, grant.start, place))
-                for one, place in zip(without, found, strict=True)
-            ]
-            grant = await self._grant(starts)
-        return grant
 
     def _wanted(self, one: Position) -> Wanted:
         offset = max(0, one.offset)
@@ -311,10 +277,3 @@ class _Poll:
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))
         return Token(self._call.member_id, grant.member_epoch, grant.resets, tuple(delivered), grant.delivery)
-
-
-def _start(offset: int, start: str, place: Positions) -> int:
-    if offset != START_POLICY or start == "earliest":
-        return place["log_start"]
-    found = place["offset"] if start == "time" else None
-    return place["high_watermark"] if found is None else found

@@ -12,7 +12,7 @@ from gateway.admin import cluster_operations, fencing, operations, producers, so
 from gateway.admin.context import ADMIN
 from gateway.fetch import fetch, fetch_many, tail
 from gateway.fetch.context import FETCH
-from gateway.groups import acknowledge, acquire, administration, explanation, membership, offsets, poll
+from gateway.groups import acknowledge, acquire, administration, events, explanation, membership, offsets, poll
 from gateway.groups.context import GROUPS
 from gateway.http.context import HTTP
 from gateway.produce import produce, produce_many
@@ -64,6 +64,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("GET", "/v1", operations.links),
     ("POST", "/v1/producers", producers.create_producer),
     ("POST", MEMBER + "/poll", poll.group_poll),
+    ("GET", MEMBER + "/events", events.group_events),
     ("POST", GROUP + "/acquire", acquire.acquire_records),
     ("POST", GROUP + "/acknowledge", acknowledge.acknowledge_records),
     ("POST", GROUP + "/heartbeat", membership.group_heartbeat),

@@ -10,6 +10,7 @@ from gateway.fetch import fetch_many, tail
 from gateway.fetch.fetch import OffsetsQuery
 from gateway.fetch.request import FetchQuery
 from gateway.filters.record_filter import CONDITIONS_MAX
+from gateway.groups.events import EventsQuery
 from gateway.http.problems import KINDS
 from gateway.http.query import Number, Rule, Text, Texts, Word, rules_of
 from gateway.produce.produce import PartitionQuery, TopicQuery
@@ -27,6 +28,7 @@ QUERIES: Mapping[str, type[msgspec.Struct]] = {
     "fetch": FetchQuery,
     "find_offsets": OffsetsQuery,
     "tail_topic": tail.TopicQuery,
+    "group_events": EventsQuery,
     "read_table": TableQuery,
 }
 

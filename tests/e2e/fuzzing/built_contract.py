@@ -10,7 +10,7 @@ from typing import Any
 from openapi import load_contract, resolve
 from openapi.contract import METHODS
 
-ENDLESS = ("tail_topic",)
+ENDLESS = ("tail_topic", "group_events")
 
 
 def built_contract() -> dict[str, Any]:

@@ -1,0 +1,239 @@
+"""A member as an event stream: GET /v1/groups/{group}/members/{member}/events.
+
+One request takes part in the group. The id of an event is a token: sent back as `Last-Event-ID`, it commits all records
+up to this event, and the stream goes on behind them. An open stream commits nothing, so it ends from time to time, and
+the client confirms by reconnecting, which an EventSource does by itself.
+Invariants: (1) nothing is committed but by a token that the client sends; (2) at most `unconfirmed_max` records and one
+piece are sent before the stream ends; (3) it ends when the assignment changes: a revoked partition is given up with the
+next request; (4) what is read is written before more is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+import orjson
+from aiohttp import web
+from msgspec import UNSET, Struct, structs
+
+from engine.errors import EngineError
+from engine.runtime.tasks import start_task
+from gateway.fetch import event_stream
+from gateway.fetch.multi_fetch import MultiFetch
+from gateway.fetch.multi_partition_read import Limits, Wanted
+from gateway.fetch.recent_pieces import Part
+from gateway.fetch.request import Filter, ValueForm, check_filter
+from gateway.fetch.tail import HEADERS, NO_ROOM_PAUSE_S, PAUSE_S, PIECE_BYTES, TRANSIENT, WRITE_BYTES, stream, write
+from gateway.groups.bounds import bounds
+from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.grants import Grants
+from gateway.groups.hosting.calls import ChangedCall
+from gateway.groups.hosting.coordinators import has_moved
+from gateway.groups.model.token import decode_token, encode_token
+from gateway.groups.model.values import Grant, PollCall, Position, Slot, Token
+from gateway.groups.names import Subscribing, check_readable, check_subscription, client_of, group_name, member_name
+from gateway.http.context import ANSWER_HEADERS
+from gateway.http.negotiation import SSE, by_preference
+from gateway.http.problems import Problem, from_fields
+from gateway.http.query import Number, Text, read_query
+from gateway.routing.leader_failover import is_transient
+
+CONFIRM_S = 5.0  # until the client has to confirm a record: each time costs a request, and redeliveries after a loss
+RECONNECT_MS = 10  # after a stream that ended so that the client confirms
+BELOW = "offset_below_log_start"
+TOPICS_CHARACTERS_MAX = 4096
+
+
+class EventsQuery(Struct, frozen=True):
+    """The query of an event stream of a member."""
+
+    topics: Annotated[str | None, Text(TOPICS_CHARACTERS_MAX)] = None
+    topics_pattern: Annotated[str | None, Text(1000)] = None
+    topics_exclude: Annotated[str | None, Text(1000)] = None
+    value: ValueForm = None
+    filter: Filter = ()
+    unconfirmed_max: Annotated[int, Number(1, 100_000)] = 1000
+    session_timeout_ms: Annotated[int | None, Number(1000, 3_600_000)] = None
+
+
+async def group_events(request: web.Request) -> web.StreamResponse:
+    """GET /v1/groups/{group}/members/{member}/events. Raises Problem, EngineError."""
+    context = request.app[GROUPS]
+    query = read_query(request, EventsQuery)
+    check_filter(query.filter)
+    context.lifecycle.check_accepting()
+    group, member_id = group_name(request), member_name(request.match_info["member"])
+    if SSE not in by_preference(request.headers.get("Accept", "")):
+        raise Problem("not_acceptable", f"this is read as {SSE}: request it in Accept, or poll")
+    text = request.headers.get("Last-Event-ID")
+    token = decode_token(text) if text else None
+    wish = Subscribing(
+        query.topics.split(",") if query.topics else UNSET, query.topics_pattern or UNSET, query.topics_exclude or ""
+    )
+    topics, pattern = await check_subscription(request, context, wish, must_exist=token is None)
+    if request.method == "HEAD":
+        return web.Response(headers=HEADERS)
+    client = client_of(request)
+    call = PollCall(group, member_id, topics, token, (), query.session_timeout_ms, None, client, pattern)
+    return await _Events(request, context, query, call).answer()
+
+
+class _Events:
+    """One stream. `_positions` are what its next token commits; also offsets of records that no filter passed."""
+
+    def __init__(self, request: web.Request, context: GroupContext, query: EventsQuery, call: PollCall) -> None:
+        self._request = request
+        self._context = context
+        self._query = query
+        self._call = call
+        self._grants = Grants(request, context, call.group)
+        self._grant: Grant | None = None
+        self._positions: dict[Slot, Position] = {}
+        self._unconfirmed = 0
+        self._written_at = 0.0
+        self._first_at: float | None = None  # when the first unconfirmed record was sent
+
+    async def answer(self) -> web.StreamResponse:
+        """Returns the stream once it has ended. Raises Problem, EngineError before it begins."""
+        fetch = self._context.fetch
+        grant = self._grant = await self._begin()
+        if not grant.auto_commit:
+            self._positions = {one.slot: one for one in grant.assignment}
+        with fetch.long_polls.waiting(max(1, len(grant.assignment))):
+            response = web.StreamResponse(headers=HEADERS | self._request[ANSWER_HEADERS])
+            await response.prepare(self._request)
+            await stream(fetch, self._request, response, self._run)
+        return response
+
+    async def _begin(self) -> Grant:
+        """Commits what the client confirms, and joins. One that comes too late begins at the committed positions."""
+        budget = self._context.budgets.begin()
+        while True:
+            try:
+                grant = await self._grants.with_starts(self._call, await self._grants.grant(self._call))
+                await self._grants.stored(grant)
+                return grant
+            except EngineError as error:
+                if error.code == "stale_token" and self._call.topics is not None and self._call.token is not None:
+                    self._call = structs.replace(self._call, token=None)
+                elif has_moved(error) or is_transient(error):
+                    await budget.pause(error)
+                else:
+                    raise
+
+    async def _run(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Runs until the client has to confirm, the assignment changes, the node drains or a problem ends it."""
+        grant, fetch = self._grant, self._context.fetch
+        assert grant is not None
+        await self._write(response, b"retry: %d\nid: %b\n\n" % (event_stream.RECONNECT_MS, self._id(grant)))
+        wanted = [Wanted(one.topic, one.topic_id, one.partition, one.offset) for one in grant.assignment]
+        many = MultiFetch(fetch, wanted, self._query.filter) if wanted else None
+        changing = start_task(self._changed(grant))
+        was_woken, reconnect_ms = False, RECONNECT_MS
+        try:
+            while not changing.done():
+                if self._context.lifecycle.is_draining:
+                    reconnect_ms = event_stream.RECONNECT_MS
+                    break
+                has_records = many is not None and await self._send(many, grant, response)
+                if self._unconfirmed >= self._query.unconfirmed_max or self._is_due():
+                    break
+                if not has_records:
+                    if was_woken:  # for records that are not readable, such as while a shard restarts
+                        await asyncio.sleep(PAUSE_S)
+                    was_woken = await self._wait(many, changing, response)
+            await self._write(response, b"retry: %d\nid: %b\n\n" % (reconnect_ms, self._id(grant)))
+        finally:
+            changing.cancel()
+
+    async def _changed(self, grant: Grant) -> None:
+        """Returns when the assignment is another one, or the coordinator moves. Keeps the session alive."""
+        wait_ms = self._context.settings.stream_heartbeat_ms
+        call = ChangedCall(self._call.group, self._call.member_id, grant.version, grant.hosting, wait_ms)
+        try:
+            while not await self._context.coordinators.changed(self._call.group, call):
+                pass
+        except EngineError:
+            return  # the client comes again, to the present coordinator
+
+    async def _send(self, many: MultiFetch, grant: Grant, response: web.StreamResponse) -> bool:
+        """Sends what is readable. Returns whether there was something. Raises Problem."""
+        fetch = self._context.fetch
+        limits = Limits(PIECE_BYTES, None, self._query.value, next(fetch.rotation), as_lines=True)
+        parts = await many.read(limits)
+        await self._skip_deleted(many, grant, parts)
+        size_bytes = 2 * sum(len(part.body) for part in parts)
+        if size_bytes > WRITE_BYTES and not fetch.stream_budget.has_room(size_bytes):
+            del parts  # they are read again
+            await asyncio.sleep(NO_ROOM_PAUSE_S)
+            return True
+        with fetch.stream_budget.hold(size_bytes):
+            before = [one.offset for one in many.wanted]
+            piece = b"".join(self._events(index, grant, many, part) for index, part in enumerate(parts))
+            if piece:
+                await self._write(response, piece)
+        return any(part.problem is None and part.next_offset > at for part, at in zip(parts, before, strict=True))
+
+    async def _skip_deleted(self, many: MultiFetch, grant: Grant, parts: Sequence[Part]) -> None:
+        """Goes on where the log begins, if records were deleted before they were read. Raises the other problems."""
+        for index, part in enumerate(parts):
+            if part.problem is None or part.problem.code in TRANSIENT:
+                continue
+            if part.problem.code != BELOW or grant.start == "error":
+                raise from_fields(part.problem, partition=many.wanted[index].partition)
+            [place] = await bounds(self._context.router, [grant.assignment[index].slot])
+            many.advance(index, place["high_watermark" if grant.start == "latest" else "log_start"])
+
+    def _events(self, index: int, grant: Grant, many: MultiFetch, part: Part) -> bytes:
+        if part.problem is not None:
+            return b""
+        one = grant.assignment[index]
+        head = b"data: {" + orjson.dumps({"topic": one.topic, "partition": one.partition})[1:-1] + b","
+        events = []
+        for row, end in zip(part.body.split(b"\n"), part.line_ends, strict=False):
+            self._positions[one.slot] = Position(one.topic, one.topic_id, one.partition, end)
+            events.append(b"id: %b\n%b%b\n\n" % (self._id(grant), head, row[1:]))
+        if part.next_offset != many.wanted[index].offset:
+            self._positions[one.slot] = Position(one.topic, one.topic_id, one.partition, part.next_offset)
+            many.advance(index, part.next_offset)
+            if self._first_at is None:
+                self._first_at = asyncio.get_running_loop().time()
+        self._unconfirmed += len(part.line_ends)
+        return b"".join(events)
+
+    def _id(self, grant: Grant) -> bytes:
+        positions = tuple(self._positions.values())
+        token = Token(self._call.member_id, grant.member_epoch, grant.resets, positions, grant.delivery)
+        return encode_token(token).encode()
+
+    def _is_due(self) -> bool:
+        return self._first_at is not None and asyncio.get_running_loop().time() >= self._first_at + CONFIRM_S
+
+    async def _wait(self, many: MultiFetch | None, changing: asyncio.Task[None], response: web.StreamResponse) -> bool:
+        """Waits for records, another assignment, or the time to confirm; sends a comment after a long silence.
+
+        Returns whether there may be records.
+        """
+        heartbeat_s = self._context.settings.stream_heartbeat_ms / 1000
+        now = asyncio.get_running_loop().time()
+        if now >= self._written_at + heartbeat_s:
+            self._context.fetch.access.check(self._request, "group_events")  # the token may have been revoked
+            for topic in {one.topic for one in many.wanted} if many is not None else ():
+                check_readable(self._request, topic)
+            await self._write(response, event_stream.HEARTBEAT)
+        due_s = self._written_at + heartbeat_s - now
+        if self._first_at is not None:
+            due_s = min(due_s, self._first_at + CONFIRM_S - now)
+        reading = changing if many is None else start_task(many.wait_for_any(max(0.01, due_s)))
+        try:
+            await asyncio.wait([changing, reading], timeout=max(0.01, due_s), return_when=asyncio.FIRST_COMPLETED)
+            return reading.done()
+        finally:
+            if reading is not changing:
+                reading.cancel()
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        await write(self._context.fetch, response, data)
+        self._written_at = asyncio.get_running_loop().time()

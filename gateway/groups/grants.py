@@ -1,0 +1,69 @@
+"""Asks the coordinator for the partitions of a member and their positions, for polls and event streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+from msgspec import structs
+
+from gateway.fetch.partition_reads import Positions
+from gateway.groups.bounds import bounds
+from gateway.groups.context import GroupContext
+from gateway.groups.hosting.calls import POLL, STORED, StoredCall
+from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
+from gateway.groups.names import check_readable
+from gateway.http.problems import Problem
+
+
+class Grants:
+    """The calls of one request of a member. Each may be repeated."""
+
+    def __init__(self, request: web.Request, context: GroupContext, group: str) -> None:
+        self._request = request
+        self._context = context
+        self._group = group
+
+    async def grant(self, call: PollCall, starts: Sequence[Position] = ()) -> Grant:
+        """Commits the delivery of the call's token, and returns what the member may read."""
+        call = structs.replace(call, starts=tuple(starts)) if starts else call
+        grant = await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True)
+        for topic in {one.topic for one in grant.assignment}:
+            check_readable(self._request, topic)
+            if self._context.topics.get(topic) is None:  # the coordinator learnt of it sooner
+                await self._context.topics.refresh(topic)
+        return grant
+
+    async def stored(self, grant: Grant) -> None:
+        """Waits until what the grant shows is durable."""
+        if grant.sequence:
+            call = StoredCall(grant.hosting, grant.sequence)
+            await self._context.coordinators.call(STORED, None, self._group, call)
+
+    async def with_starts(self, call: PollCall, grant: Grant) -> Grant:
+        """Gives partitions without a position their first one, also those that another member gives up meanwhile.
+
+        Raises Problem no_committed_offset.
+        """
+        while without := [one for one in grant.assignment if one.offset < 0]:
+            if grant.start == "error" and any(one.offset == START_POLICY for one in without):
+                raise Problem(
+                    "no_committed_offset",
+                    f"group {self._group!r} has no position of partition {without[0].partition} of topic "
+                    f"{without[0].topic!r}, and its setting start is error; commit or reset its positions",
+                )
+            timestamp = grant.start_time_ms if grant.start == "time" else None
+            found = await bounds(self._context.router, [one.slot for one in without], timestamp)
+            starts = [
+                Position(one.topic, one.topic_id, one.partition, _start(one.offset, grant.start, place))
+                for one, place in zip(without, found, strict=True)
+            ]
+            grant = await self.grant(call, starts)
+        return grant
+
+
+def _start(offset: int, start: str, place: Positions) -> int:
+    if offset != START_POLICY or start == "earliest":
+        return place["log_start"]
+    found = place["offset"] if start == "time" else None
+    return place["high_watermark"] if found is None else found
