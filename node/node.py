@@ -26,7 +26,7 @@ from gateway.connections.read_budget import ReadBudget
 from gateway.connections.request_order import RequestOrder
 from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
 from gateway.connections.stream_budget import StreamBudget
-from gateway.fetch import partition_reads
+from gateway.fetch import partition_reads, positions
 from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.fetch import follower_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
@@ -147,6 +147,7 @@ class Node:
         self.push = PushHost(self.groups, self.topics, self.partitions)
         calls = [
             *partition_reads.partition_calls(self.reads),
+            *positions.partition_calls(self.reads),
             *table_calls(self.reads, random.randbytes),
             *admin_calls.partition_calls(owner),
             *group_calls(self.groups),

@@ -1,8 +1,9 @@
 """Counts responses that were given to the HTTP server and not yet taken by their clients: per connection and in total.
 
-A response is complete in memory before it is given, so clients that ask and never read would fill the memory. Large
-responses are counted here from the moment that they are reserved; event streams, which can wait, are counted by
-gateway/connections/send_buffers.py. The server ends connections whose clients take nothing (gateway/wire/idle.py).
+Most responses are complete in memory before they are given, so clients that ask and never read would fill the memory.
+Large ones are counted here from the moment that they are reserved, as are the pieces of those that are given in pieces.
+Event streams, which can wait, are counted by gateway/connections/send_buffers.py. The server ends connections whose
+clients take nothing (gateway/wire/idle.py).
 Invariant: a response beyond a bound is rejected and not given.
 """
 
@@ -93,6 +94,19 @@ class ResponseBuffers:
         self._size_bytes += size_bytes - before
         request[RESERVED] = size_bytes
 
+    @property
+    def is_full(self) -> bool:
+        """True while all responses together exceed their bound."""
+        total = self._size_bytes
+        if total >= self._limits.bytes_max and self._now() >= self._summed_at + REFRESH_S:
+            total = self.size_bytes
+        return total >= self._limits.bytes_max
+
+    def give(self, connection: Carrier, size_bytes: int) -> None:
+        """Counts a piece of a response that the server gets now. Nothing is reserved for it."""
+        self.connections[connection] += 0  # its unsent bytes count
+        self._size_bytes += size_bytes
+
     def end_reservation(self, request: Request) -> None:
         """Ends the reservation: the server has the response now, and counts it."""
         self._release(request)
@@ -114,9 +128,6 @@ class ResponseBuffers:
             self.refused += 1
             text = "the send buffer of this connection is full: its client does not read its responses"
             raise Problem("too_many_requests", text, limit=limits.connection_bytes_max)
-        total = self._size_bytes
-        if total >= limits.bytes_max and self._now() >= self._summed_at + REFRESH_S:
-            total = self.size_bytes
-        if total >= limits.bytes_max:
+        if self.is_full:
             self.refused += 1
             raise Problem("overloaded", "the send buffers are full: clients do not read their responses")

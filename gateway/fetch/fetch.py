@@ -6,22 +6,25 @@ partition of another process), the event streams, or response_compression.py (la
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import orjson
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from msgspec import Struct, structs
 
 from engine.errors import EngineError
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FETCH, FetchContext, ReadContext
-from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, FIND_OFFSETS, Answer
+from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, Answer
+from gateway.fetch.positions import FIND_OFFSETS
 from gateway.fetch.request import JSON, OFFERED, FetchRequest, FilteredFetchRequest, Timestamp, parse
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
+from gateway.http.content_encoding import choose_encoding
 from gateway.http.context import HTTP
-from gateway.http.messages import HttpResponse, Request, for_aiohttp
+from gateway.http.messages import HttpResponse, Request, StreamedResponse, for_aiohttp
 from gateway.http.negotiation import SSE, prefers_events
 from gateway.http.query import path_partition, read_query
 from gateway.http.response_compression import packed
@@ -44,7 +47,8 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     accept = request.headers.get("Accept", "")
     if SSE in accept.lower() and prefers_events(accept, OFFERED):
         return await tail_partition(request)
-    return for_aiohttp(await read(request))
+    response = await read(request)
+    return for_aiohttp(response) if response.rest is None else StreamedResponse(response, response.rest)
 
 
 async def read(request: Request) -> HttpResponse:
@@ -55,17 +59,25 @@ async def read(request: Request) -> HttpResponse:
         await check_leadership(request, context.router, [(topic, number)])
     partition = context.partitions.local_partition(topic, number)
     if partition is not None:
-        headers, body = await partition_reads.fetch(context.reads, partition, wanted)
+        may_stream = partial(_may_stream, request)
+        headers, body, rest = await partition_reads.fetch_local(context.reads, partition, wanted, may_stream)
     else:
         headers, body = await _fetch_remote(context, topic, number, wanted)
+        rest = None
     if STATUS in headers:
         return HttpResponse(b"", headers, int(headers.pop(STATUS)))
     if not body and wanted.media_type in (EVENT, BINARY) and "ce-id" not in headers:  # there is no event
         headers.pop("Content-Type", None)
         return HttpResponse(b"", headers, 204)
-    response = HttpResponse(body, dict(headers))
+    response = HttpResponse(body, dict(headers), rest=rest)
     is_small = len(body) < request.app[HTTP].compress_bytes_min
     return response if is_small else await packed(request, response)
+
+
+def _may_stream(request: Request) -> bool:
+    """Returns whether the answer may be sent in pieces: a client of HTTP/1.0 would take a torn one for whole."""
+    is_complete = request.method == "HEAD" or request.version < HttpVersion11
+    return not is_complete and choose_encoding(request.headers.get("Accept-Encoding", "")) is None
 
 
 async def find_offsets(request: web.Request) -> web.Response:

@@ -21,18 +21,23 @@ from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import (
-    Read,
     confirm_offset,
-    decoded,
-    document_fields,
-    encode_document,
+    document,
     filtered_chunk,
     read_chunk,
     readable_bytes,
     render_records,
 )
 from gateway.fetch.recent_pieces import Lines, Part
-from gateway.fetch.record_json import Bounds, Style, encode_lines, end_of, records_out
+from gateway.fetch.record_json import (
+    Bounds,
+    Read,
+    Style,
+    decoded,
+    encode_lines,
+    end_of,
+    records_out,
+)
 from gateway.fetch.rendering import line_ends
 from gateway.http.problems import Problem, ProblemFields, from_engine
 from gateway.routing.leader_failover import is_transient
@@ -300,7 +305,7 @@ def _render(partition: Partition, offset: int, chunk: Chunk | None, bounds: Boun
     if limits.as_lines:
         return _render_lines(read, bounds, limits.value)
     rendered = render_records(read, bounds, limits.value, Style.ARRAY)
-    body = encode_document(document_fields(partition, rendered.next_offset), rendered.text)
+    body = document(partition, rendered.next_offset, rendered.text)
     return Part(rendered.next_offset, rendered.record_count, [], None, body), rendered.size_bytes
 
 

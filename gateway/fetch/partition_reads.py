@@ -1,4 +1,4 @@
-"""Reads one partition at its owner and renders the result: fetches records, finds positions.
+"""Reads one partition at its owner and renders the result.
 
 gateway/fetch/multi_partition_read.py reads many with the same parts: how much is readable, whether an offset is final,
 the whole batches, their records.
@@ -11,17 +11,16 @@ least one record if there is one, whatever its size, so that a large record neve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import msgspec
 
 import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import keyed_batch
-from engine.format.batch import Record
 from engine.format.batch_header import has_no_records, is_compressed, without_control
 from engine.log.damaged_ranges import damaged
 from engine.log.log import available_bytes
@@ -32,19 +31,20 @@ from gateway.fetch.cloud_events import BINARY, EVENT_FORMS, events_out, render_e
 from gateway.fetch.context import ReadContext
 from gateway.fetch.record_json import (
     Bounds,
-    Decoded,
+    Read,
     Rendered,
-    S,
     Style,
     Undecodable,
-    decode_stored,
+    decoded,
     render_plainly,
 )
 from gateway.fetch.rendering import render_stored
-from gateway.fetch.request import JSON, FetchRequest, FilteredFetchRequest
+from gateway.fetch.request import JSON, NDJSON, FetchRequest, FilteredFetchRequest
+from gateway.fetch.streamed_records import CLOSING, PIECE_BYTES, Form, Source, begin
 from gateway.filters.filtered_batches import filtered
 from gateway.filters.record_filter import record_filter
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
+from gateway.http.messages import NextPiece
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
 from replication.replica.replicas import AnyReplica
@@ -57,43 +57,31 @@ _ENCODER = msgspec.json.Encoder()
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
 
 
-class Read(NamedTuple):
-    """The result of a read: whole batches from `offset` on, None if there are none."""
+class Found(NamedTuple):
+    """An answer. Its body is whole, unless there is a rest."""
 
-    offset: int
-    chunk: Chunk | None
-
-
-class Positions(TypedDict):
-    """The bounds of a partition and, for a time, the first record at or after it."""
-
-    topic: str
-    partition: int
-    log_start: int
-    log_end: int
-    high_watermark: int
-    offset: int | None
-    timestamp: int | None
-
-
-class DocumentFields(TypedDict):
-    """The members of a JSON document of records, except the records."""
-
-    topic: str
-    partition: int
-    next_offset: int
-    high_watermark: int
-    log_start: int
-    leader_epoch: int
+    headers: dict[str, str]
+    body: bytes | bytearray
+    rest: NextPiece | None = None
 
 
 FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch", FetchRequest)
 FILTERED_FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch_filtered", FilteredFetchRequest)
-FIND_OFFSETS: PartitionCall[int | None, Positions] = PartitionCall("find_offsets", int | None)
 
 
 async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest) -> Answer:
-    """Answers a fetch. Waits, as a long poll, for at most `wait_ms`. Raises Problem, EngineError."""
+    """Answers a fetch as `fetch_local` does, with a whole body."""
+    headers, body, _ = await fetch_local(context, partition, wanted, lambda: False)
+    return headers, body
+
+
+async def fetch_local(
+    context: ReadContext, partition: Partition, wanted: FetchRequest, may_stream: Callable[[], bool]
+) -> Found:
+    """Answers a fetch. Waits, as a long poll, for at most `wait_ms`. Raises Problem, EngineError.
+
+    A large body of records has a rest if `may_stream` returns True.
+    """
     if partition.offline is not None:
         raise partition.offline
     leader, settings = context.partitions.replica(partition), context.settings
@@ -117,7 +105,7 @@ async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest
                 chunk = await filtered_chunk(context, partition, filters, found) if filters else found
             is_enough = chunk is passed or searched_bytes >= SEARCHED_BYTES_MAX
             if chunk is None or is_enough or (chunk.data and not has_no_records(chunk.data)):
-                return await _answer(context, partition, wanted, Read(offset, chunk))
+                return await _answer(context, partition, wanted, Read(offset, chunk), may_stream)
         passed, offset = chunk, chunk.next_offset  # no record: a client waits for records
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
 
@@ -156,12 +144,43 @@ async def confirm_offset(context: ReadContext, partition: Partition, offset: int
     partition.check_readable(offset)
 
 
-async def _answer(context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read) -> Answer:
+async def _answer(
+    context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read, may_stream: Callable[[], bool]
+) -> Found:
     kept = _cache_headers(context, partition, read.chunk, wanted)
     if wanted.if_none_match is not None and is_not_modified(wanted.if_none_match, kept.get("ETag")):
-        return {STATUS: "304", **kept, **_bounds_headers(partition)}, b""
-    headers, body = await _render(context, partition, wanted, read)
-    return (headers, body) if "Cache-Control" in headers else (kept | headers, body)
+        return Found({STATUS: "304", **kept, **_bounds_headers(partition)}, b"")
+    found, (offset, chunk) = None, read
+    is_large = chunk is not None and len(chunk.data) > PIECE_BYTES
+    if chunk is not None and is_large and wanted.media_type in (JSON, NDJSON) and may_stream():
+        found = await _stream(context, partition, wanted, offset, chunk, is_cached=kept is not NO_STORE)
+    if found is None:
+        found = Found(*await _render(context, partition, wanted, read))
+    return found if "Cache-Control" in found.headers else found._replace(headers=kept | found.headers)
+
+
+async def _stream(
+    context: ReadContext, partition: Partition, wanted: FetchRequest, offset: int, chunk: Chunk, *, is_cached: bool
+) -> Found | None:
+    """Returns the headers and the first piece of a large answer; None if it is to be given whole.
+
+    Records of the store are given whole: each further piece would be a request to it.
+    """
+    is_plain = wanted.max_records is None and not isinstance(wanted, FilteredFetchRequest)
+    if not is_plain or offset < partition.log.local_log_start or len(chunk.data) > context.settings.fetch_bytes_max:
+        return None
+    form = Form(wanted.value, _style(wanted), partition.settings.batch_decoded_bytes_max)
+    source = Source(partial(read_chunk, context, partition), context.local_budget, context.offload)
+    begun = await begin(source, form, offset, chunk, is_checked=is_cached)
+    if begun is None:
+        return None
+    first, rest = begun
+    context.metrics.fetch_bytes.value += len(chunk.data)
+    partition.bytes_out += len(chunk.data)
+    headers = _position_headers(partition, chunk.next_offset, wanted.media_type)
+    if wanted.media_type == JSON:
+        first = document(partition, chunk.next_offset, first).removesuffix(CLOSING)
+    return Found(headers, first, rest.next)
 
 
 def _cache_headers(
@@ -183,22 +202,6 @@ def _cache_headers(
     )
     place = (topic_id, partition.number, wanted.offset, chunk.next_offset)
     return cacheable_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
-
-
-async def find_offsets(context: ReadContext, partition: Partition, timestamp: int | None) -> tuple[Positions, bytes]:
-    """Finds the bounds of a partition and, for a time, its first record. Raises NotLeader, OffsetNotAvailable."""
-    context.partitions.replica(partition).check_latest()
-    found = None if timestamp is None else await find_time(context, partition, timestamp)
-    document: Positions = {
-        "topic": partition.topic,
-        "partition": partition.number,
-        "log_start": partition.log.log_start,
-        "log_end": partition.log_end,
-        "high_watermark": partition.high_watermark,
-        "offset": None if found is None else found[0],
-        "timestamp": None if found is None else found[1],
-    }
-    return document, b""
 
 
 async def read_chunk(context: ReadContext, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
@@ -319,15 +322,19 @@ def _render_events(partition: Partition, wanted: FetchRequest, read: Read, bound
 
 
 def _render_json(partition: Partition, wanted: FetchRequest, read: Read, bounds: Bounds) -> Answer:
-    lines = Style.VALUES if wanted.ndjson == "values" else Style.LINES
-    style = Style.ARRAY if wanted.media_type == JSON else lines
-    rendered = render_records(read, bounds, wanted.value, style)
+    rendered = render_records(read, bounds, wanted.value, _style(wanted))
     headers = _position_headers(partition, rendered.next_offset, wanted.media_type)
     if rendered.has_gap:
         headers |= NO_STORE
     if wanted.media_type == JSON:
-        return headers, encode_document(document_fields(partition, rendered.next_offset), rendered.text)
+        return headers, document(partition, rendered.next_offset, rendered.text)
     return headers, rendered.text
+
+
+def _style(wanted: FetchRequest) -> Style:
+    if wanted.media_type == JSON:
+        return Style.ARRAY
+    return Style.VALUES if wanted.ndjson == "values" else Style.LINES
 
 
 def render_records(read: Read, bounds: Bounds, form: str | None, style: Style) -> Rendered:
@@ -338,16 +345,9 @@ def render_records(read: Read, bounds: Bounds, form: str | None, style: Style) -
     return render(read.chunk.data, read.offset, read.chunk.next_offset, bounds, form, style)
 
 
-def decoded(read: Read, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]) -> Decoded[S]:
-    """Returns the records of a read in the form of an answer, and the offset that follows them."""
-    if read.chunk is None:
-        return Decoded([], read.offset, 0)
-    return decode_stored(read.chunk.data, read.offset, read.chunk.next_offset, bounds, show)
-
-
-def document_fields(partition: Partition, next_offset: int) -> DocumentFields:
-    """Returns the members of a JSON document of records, except the records."""
-    return {
+def document(partition: Partition, next_offset: int, records: bytes) -> bytes:
+    """Returns the JSON document of records with commas between them."""
+    fields: dict[str, str | int] = {
         "topic": partition.topic,
         "partition": partition.number,
         "next_offset": next_offset,
@@ -355,9 +355,10 @@ def document_fields(partition: Partition, next_offset: int) -> DocumentFields:
         "log_start": partition.log.log_start,
         "leader_epoch": partition.log.leader_epoch,
     }
+    return encode_document(fields, records)
 
 
-def encode_document(fields: DocumentFields, records: bytes) -> bytes:
+def encode_document(fields: Mapping[str, str | int], records: bytes) -> bytes:
     """Returns `{…,"records":[…]}`, of records with commas between them."""
     return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
 
@@ -381,4 +382,4 @@ def _bounds_headers(partition: Partition) -> dict[str, str]:
 def partition_calls(context: ReadContext) -> list[Answering]:
     """Returns the readers' calls to partitions of this process."""
     fetching = partial(fetch, context)
-    return [FETCH_CALL.by(fetching), FILTERED_FETCH_CALL.by(fetching), FIND_OFFSETS.by(partial(find_offsets, context))]
+    return [FETCH_CALL.by(fetching), FILTERED_FETCH_CALL.by(fetching)]

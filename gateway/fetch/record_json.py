@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from engine.errors import DecodedTooLarge, InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import Record
+from engine.partition.reader import Chunk
 from gateway.http.record_content_type import is_json, is_text, media_type_of
 
 _VALUES = msgspec.json.Decoder(Raw)
@@ -71,6 +72,13 @@ class Rendered(NamedTuple):
     record_count: int
     size_bytes: int
     has_gap: bool
+
+
+class Read(NamedTuple):
+    """The result of a read: whole batches from `offset` on, None if there are none."""
+
+    offset: int
+    chunk: Chunk | None
 
 
 class Bounds(NamedTuple):
@@ -133,6 +141,13 @@ def decode_stored(
         outs = outs[:max_records]
         return Decoded(outs, end_of(outs[-1]), decoded_bytes)
     return Decoded(outs, next_offset, decoded_bytes)
+
+
+def decoded(read: Read, bounds: Bounds, show: Callable[[Sequence[Record]], list[S]]) -> Decoded[S]:
+    """Returns the records of a read in the form of an answer, and the offset that follows them."""
+    if read.chunk is None:
+        return Decoded([], read.offset, 0)
+    return decode_stored(read.chunk.data, read.offset, read.chunk.next_offset, bounds, show)
 
 
 def end_of(out: Shown | Undecodable) -> int:

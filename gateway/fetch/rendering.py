@@ -45,6 +45,13 @@ def render_stored(
     return _Run(data, offset, next_offset, bounds, form, style).rendered()
 
 
+def has_unreadable(data: bytes | bytearray) -> bool:
+    """Returns whether the compiled codec, which must be there, cannot read the records of some uncompressed batch."""
+    assert penstock_codec.native is not None
+    *_, end = penstock_codec.native.render(data, 0, _UNBOUNDED, _FORMS[None], Style.LINES, -1, _UNBOUNDED)
+    return end == _DECLINED
+
+
 def line_ends(rendered: Rendered) -> list[int]:
     """Returns the offset that follows each line. The lines must have no gap: each is a record with its offset first."""
     assert not rendered.has_gap

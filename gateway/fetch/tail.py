@@ -26,7 +26,7 @@ from gateway.fetch import event_stream
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_fetch import MOVING, MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
-from gateway.fetch.partition_reads import FIND_OFFSETS, Positions
+from gateway.fetch.positions import FIND_OFFSETS, Positions
 from gateway.fetch.recent_pieces import Part
 from gateway.fetch.request import Filter, From, Offset, Timestamp, ValueForm, check_filter
 from gateway.http.context import ANSWER_HEADERS

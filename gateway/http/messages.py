@@ -6,7 +6,7 @@ gateway/server/short_path.py makes it; aiohttp makes the requests of every other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -69,21 +69,47 @@ class HttpRequest(dict[web.RequestKey[Any], Any]):
 Request = web.Request | HttpRequest
 
 
+# Returns the next piece of a body, and whether it is the last one. An error cuts the answer off.
+NextPiece = Callable[[], Awaitable[tuple[bytes, bool]]]
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class HttpResponse:
-    """A whole response. The server adds the length, the date and its name."""
+    """A response. The server adds the length, the date and its name.
+
+    The body is whole unless there is a `rest`, which is called for each further piece, as the client takes them.
+    """
 
     body: bytes | bytearray
     headers: dict[str, str]
     status: int = 200
+    rest: NextPiece | None = None
     prepared: ClassVar[bool] = False  # as of an aiohttp response that has been sent
 
     def __repr__(self) -> str:
         return f"HttpResponse({self.status}, {len(self.body)} bytes)"
 
 
+class StreamedResponse(web.StreamResponse):
+    """An HttpResponse with a rest, as aiohttp's application takes it."""
+
+    def __init__(self, response: HttpResponse, rest: NextPiece) -> None:
+        super().__init__(status=response.status, headers=response.headers)
+        self.body = response.body
+        self.rest = rest
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Writes the body. Only aiohttp's own server calls it."""
+        await self.write(self.body)
+        is_last = False
+        while not is_last:
+            piece, is_last = await self.rest()
+            await self.write(piece)
+        await super().write_eof(data)
+
+
 def for_aiohttp(response: HttpResponse | web.Response) -> web.Response:
-    """Returns the response as aiohttp's application takes it."""
+    """Returns a whole response as aiohttp's application takes it."""
     if isinstance(response, web.Response):
         return response
     return web.Response(status=response.status, body=response.body or None, headers=response.headers)

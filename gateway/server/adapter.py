@@ -9,6 +9,7 @@ except values derived from its head, which equal requests of a connection share.
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,12 @@ from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from engine.errors import EngineError
 from engine.runtime.loop_waits import loop_waits
 from gateway.access.hosts import is_host
 from gateway.connections.response_buffers import CONNECTION, ResponseBuffers
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
-from gateway.http.messages import HttpResponse
+from gateway.http.messages import HttpResponse, NextPiece, StreamedResponse
 from gateway.http.problems import Problem
 from gateway.server.body import Body, BodyLimits
 from gateway.server.route_cache import RouteCache
@@ -30,6 +32,9 @@ from gateway.server.short_path import KnownHead, ShortPath
 from gateway.wire.exchange import Exchange
 from gateway.wire.messages import Header, RequestHead
 
+log = logging.getLogger("penstock.gateway")
+
+NO_ROOM_PAUSE_S = 0.5  # before another look at the room of all answers, which other clients free
 WATCH_AFTER_S = 0.05  # most bodies have arrived by then, and need no watch
 
 
@@ -82,7 +87,7 @@ class Adapter:
                 answer = await self._short_path.answer(exchange, body, memo, version)
             except ConnectionResetError:
                 return
-            _send_response(exchange, answer)
+            await self._send(exchange, answer)
             if not exchange.is_body_complete:
                 await body.discard()
             return
@@ -103,9 +108,38 @@ class Adapter:
             await response.write_eof()
         else:
             self._responses.end_reservation(request)
-            _send_response(exchange, response)
+            await self._send(exchange, response)
         if not exchange.is_body_complete:
             await body.discard()
+
+    async def _send(self, exchange: Exchange, response: web.StreamResponse | HttpResponse) -> None:
+        rest = response.rest if isinstance(response, HttpResponse | StreamedResponse) else None
+        if rest is None:
+            _send_response(exchange, response)
+            return
+        assert isinstance(response, HttpResponse | StreamedResponse)
+        exchange.begin(response.status, [*response.headers.items(), _SERVER])
+        exchange.write(response.body)
+        try:
+            await self._send_rest(exchange, rest)
+        except EngineError as error:  # without its end, the client does not take the answer for whole
+            log.warning("answer cut off", extra={"path": exchange.head.path, "reason": str(error)})
+        except ConnectionResetError:
+            pass
+
+    async def _send_rest(self, exchange: Exchange, rest: NextPiece) -> None:
+        """Gives each piece once the pieces before it have left. Raises what `rest` raises, ConnectionResetError."""
+        responses, connection = self._responses, exchange.connection
+        is_last = False
+        while not is_last:
+            await exchange.wait_room()
+            if responses.is_full:
+                await asyncio.sleep(NO_ROOM_PAUSE_S)
+                continue
+            piece, is_last = await rest()
+            responses.give(connection, len(piece))
+            exchange.write(piece)
+        exchange.finish()
 
 
 def problem_response(status: int) -> tuple[list[Header], bytes]:

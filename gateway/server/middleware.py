@@ -27,7 +27,7 @@ from gateway.access.tokens_file import Right
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch import tail
 from gateway.http.context import ANSWER_HEADERS
-from gateway.http.messages import HttpRequest, HttpResponse, Request
+from gateway.http.messages import HttpRequest, HttpResponse, Request, StreamedResponse
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import partitions_named
 from gateway.http.request_body import HELD_BYTES
@@ -95,7 +95,10 @@ class Middleware:
         answer_headers = request[ANSWER_HEADERS] = {"Penstock-Request-Id": request_id}
         try:
             response = await handler(request)
-            if isinstance(response, HttpResponse | web.Response) and (body := response.body) is not None:
+            if (
+                isinstance(response, HttpResponse | web.Response | StreamedResponse)
+                and (body := response.body) is not None
+            ):
                 size_bytes: int = len(body)  # type: ignore[arg-type]
                 if size_bytes >= COUNTED_BYTES or self.responses.connections:
                     may_refuse = request.method == "GET" and operation != "metrics"

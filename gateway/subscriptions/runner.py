@@ -22,7 +22,8 @@ from msgspec.structs import asdict
 from engine.errors import EngineError, OffsetBelowLogStart
 from engine.format import batch as record_batch
 from engine.runtime.tasks import BackgroundTasks
-from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, FIND_OFFSETS
+from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL
+from gateway.fetch.positions import FIND_OFFSETS
 from gateway.fetch.record_json import Bounds, Undecodable, decode_stored
 from gateway.fetch.request import FetchRequest, FilteredFetchRequest
 from gateway.groups.core.coordinator import Coordinator

@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         self._core.begin(exchange.stream_id, status, [*headers, self._server.date])
         self._flush_soon()
 
-    def write(self, exchange: Exchange, data: bytes) -> None:
+    def write(self, exchange: Exchange, data: bytes | bytearray) -> None:
         """Writes a piece of an answer. Raises ConnectionResetError when the client has left."""
         if self._is_closed or exchange.stream_id not in self._exchanges:
             raise ConnectionResetError("the client has left")
@@ -185,6 +185,11 @@ class Connection(asyncio.BufferedProtocol):
         """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
         assert self._output is not None
         await self._output.wait_progress()
+
+    async def wait_room(self, exchange: Exchange) -> None:
+        """Wait until what was written has left for the transport, and it has room. Raises ConnectionResetError."""
+        assert self._output is not None
+        await self._output.wait_room(exchange.stream_id)
 
     # From the server
 

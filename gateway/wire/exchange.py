@@ -30,9 +30,10 @@ class Carrier(Protocol):
     def stop_body(self, exchange: Exchange) -> None: ...
     def answer(self, exchange: Exchange, status: int, headers: list[Header], body: bytes | bytearray) -> None: ...
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None: ...
-    def write(self, exchange: Exchange, data: bytes) -> None: ...
+    def write(self, exchange: Exchange, data: bytes | bytearray) -> None: ...
     def finish(self, exchange: Exchange) -> None: ...
     async def wait_progress(self) -> None: ...
+    async def wait_room(self, exchange: Exchange) -> None: ...
     def abort(self) -> None: ...
 
 
@@ -139,9 +140,16 @@ class Exchange:
         self.has_begun = True
         self.connection.begin(self, status, headers)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         """Give a piece. It is accepted whatever its size: check the unsent bytes, and wait for progress, before."""
         self.connection.write(self, data)
+
+    async def wait_room(self) -> None:
+        """Wait until the next piece may be given. Raises ConnectionResetError when the client has left.
+
+        The wait is for this answer alone: other answers of the connection may wait for their windows.
+        """
+        await self.connection.wait_room(self)
 
     def finish(self) -> None:
         """End an answer in pieces."""

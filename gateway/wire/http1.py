@@ -10,13 +10,14 @@ shell ensures; (3) no input makes `receive` raise.
 from __future__ import annotations
 
 from collections import deque
-from http import HTTPStatus
 
 import httptools
 
 from gateway.wire.frames import Buffer
 from gateway.wire.heads import KnownHeads
 from gateway.wire.messages import (
+    SMALL_BYTES,
+    STATUS_LINES,
     BodyCut,
     BodyPart,
     Event,
@@ -26,13 +27,13 @@ from gateway.wire.messages import (
     RequestHead,
     StreamReset,
     WireLimits,
+    chunked,
     end_body,
+    head_without_upgrade,
     split_target,
 )
 
-HOP_HEADERS = ("upgrade", "connection", "http2-settings")
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
-SMALL_BYTES = 64 * 1024  # answers of up to this size are sent with their head, as one piece
 
 
 class _Message:
@@ -164,17 +165,14 @@ class Http1:
                     raise _Rejected(501) from None
                 options = [value.lower() for name, value in self._headers if name.lower() == "connection"]
                 self._has_close = "close" in [one.strip() for one in ",".join(options).split(",")]
-                kept = [f"{name}: {value}\r\n" for name, value in self._headers if name.lower() not in HOP_HEADERS]
-                target, version = self._target.decode("latin-1"), self._parser.get_http_version()
-                head = f"{method} {target} HTTP/{version}\r\n{''.join(kept)}\r\n"
+                version = self._parser.get_http_version()
                 self._parser = httptools.HttpRequestParser(self)
-                data = head.encode("utf-8", "surrogateescape") + rest
+                data = head_without_upgrade(method, self._target, version, self._headers) + rest
 
     def on_message_begin(self) -> None:
         self._is_in_head = True
         self._is_between = self._is_quiet = self._is_upgrade = False
-        self._head_bytes = 0
-        self._target, self._headers = b"", []
+        self._target, self._headers, self._head_bytes = b"", [], 0
 
     def on_url(self, target: bytes) -> None:
         self._is_quiet = False
@@ -270,6 +268,10 @@ class Http1:
     def has_output(self) -> bool:
         return bool(self._out)
 
+    def is_waiting(self, stream_id: int) -> bool:
+        """Returns whether data waits to be taken."""
+        return bool(self._out)
+
     def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
         """Returns the pieces to send, about so many bytes."""
         taken: list[bytes | bytearray | memoryview] = []
@@ -321,10 +323,11 @@ class Http1:
             message.keeps_alive = False
         self._send(self._head(message, status, headers))
 
-    def write(self, stream_id: int, data: bytes) -> None:
+    def write(self, stream_id: int, data: bytes | bytearray) -> None:
         message = self._messages.get(stream_id)
         if message is not None and data:
-            self._send(b"%x\r\n%b\r\n" % (len(data), data) if message.is_chunked else data)
+            for piece in chunked(data) if message.is_chunked else (data,):
+                self._send(piece)
 
     def finish(self, stream_id: int) -> None:
         message = self._messages.get(stream_id)
@@ -369,11 +372,11 @@ class Http1:
             headers = [*headers, ("Connection", "close")]
         elif message.version == "1.0":
             headers = [*headers, ("Connection", "keep-alive")]
-        first = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"
+        first = STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
         lines = "".join([f"{name.lower()}: {value}\r\n" for name, value in headers])
         return f"{first}{lines}\r\n".encode("utf-8", "surrogateescape")
 
-    def _send(self, data: bytes | memoryview) -> None:
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
         self._out.append(data)
         self.pending_bytes += len(data)
 
@@ -392,6 +395,3 @@ class Http1:
 
 class _Rejected(ValueError):
     """A well-formed head that is rejected, with its status alone."""
-
-
-_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}

@@ -223,19 +223,9 @@ class Http2:
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
         increment = frames.WORD.unpack(payload)[0] & frames.WINDOW_MAX
         if stream_id == 0:
-            self._queue.left += increment
-            if increment == 0 or self._queue.left > frames.WINDOW_MAX:
-                code = frames.FLOW_CONTROL_ERROR if increment else frames.PROTOCOL_ERROR
-                raise ConnectionFault(code, "a window of nothing, or beyond all bounds")
-            return
-        stream = self._streams.known(stream_id)
-        if stream is not None:
-            if increment == 0:
-                raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
-            stream.send_left += increment
-            if stream.send_left > frames.WINDOW_MAX:
-                raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR)
-            self._queue.widened(stream)
+            self._queue.widen(increment)
+        elif (stream := self._streams.known(stream_id)) is not None:
+            self._queue.widen_stream(stream, increment)
 
     @property
     def pending_bytes(self) -> int:
@@ -246,6 +236,11 @@ class Http2:
     def has_output(self) -> bool:
         """Returns whether `take_output` returns anything now; pending bytes may wait for a window."""
         return self._sender.has_output
+
+    def is_waiting(self, stream_id: int) -> bool:
+        """Returns whether data of a stream waits to be taken, such as for a window."""
+        stream = self._open.get(stream_id)
+        return stream is not None and bool(stream.pieces)
 
     def take_output(self, budget_bytes: int) -> list[Piece]:
         """Returns the frames to send, with about so many bytes of answers."""
@@ -277,7 +272,7 @@ class Http2:
         if stream_id in self._open:
             self._sender.send_headers(stream_id, 0, status, headers)
 
-    def write(self, stream_id: int, data: bytes) -> None:
+    def write(self, stream_id: int, data: Piece) -> None:
         stream = self._open.get(stream_id)
         if stream is not None and data:
             self._sender.send_data(stream, data, ends=False)

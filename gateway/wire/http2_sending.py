@@ -20,6 +20,7 @@ from gateway.wire.frames import (
     WINDOW_DEFAULT,
     WINDOW_MAX,
     ConnectionFault,
+    StreamFault,
     frame,
     frame_head,
 )
@@ -74,6 +75,22 @@ class SendQueue:
             stream.pieces = deque()
         stream.pieces.append(memoryview(data))
         self.pending_bytes += len(data)
+        self.widened(stream)
+
+    def widen(self, increment: int) -> None:
+        """Widens the window of the connection. Raises ConnectionFault."""
+        self.left += increment
+        if increment == 0 or self.left > WINDOW_MAX:
+            code = FLOW_CONTROL_ERROR if increment else frames.PROTOCOL_ERROR
+            raise ConnectionFault(code, "a window of nothing, or beyond all bounds")
+
+    def widen_stream(self, stream: Stream, increment: int) -> None:
+        """Widens the window of a stream. Raises StreamFault."""
+        if increment == 0:
+            raise StreamFault(stream.stream_id, frames.PROTOCOL_ERROR)
+        stream.send_left += increment
+        if stream.send_left > WINDOW_MAX:
+            raise StreamFault(stream.stream_id, FLOW_CONTROL_ERROR)
         self.widened(stream)
 
     def widened(self, stream: Stream) -> None:

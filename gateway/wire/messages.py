@@ -7,9 +7,14 @@ one; `memo` is for what its reader derives from it. Heads that differ by request
 from __future__ import annotations
 
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 Header = tuple[str, str]
+
+SMALL_BYTES = 64 * 1024  # an answer or a chunk of up to this size is sent with its head, as one piece
+STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
+_HOP_HEADERS = ("upgrade", "connection", "http2-settings")
 
 
 class WireLimits(NamedTuple):
@@ -157,6 +162,20 @@ def split_target(target: str) -> tuple[str, str, str]:
         target = f"/{rest}"
     path, _, query = target.partition("#")[0].partition("?")
     return authority, path, query
+
+
+def chunked(data: bytes | bytearray) -> tuple[bytes | bytearray, ...]:
+    """Returns data as a chunk of HTTP/1.1. A large one is not copied."""
+    if len(data) <= SMALL_BYTES:
+        return (b"".join((b"%x\r\n" % len(data), data, b"\r\n")),)
+    return b"%x\r\n" % len(data), data, b"\r\n"
+
+
+def head_without_upgrade(method: str, target: bytes, version: str, headers: Iterable[Header]) -> bytes:
+    """Returns a head of HTTP/1.1 without the headers that ask for another protocol."""
+    kept = [f"{name}: {value}\r\n" for name, value in headers if name.lower() not in _HOP_HEADERS]
+    head = f"{method} {target.decode('latin-1')} HTTP/{version}\r\n{''.join(kept)}\r\n"
+    return head.encode("utf-8", "surrogateescape")
 
 
 def size_of(headers: Iterable[Header]) -> int:

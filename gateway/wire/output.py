@@ -29,6 +29,7 @@ class Output:
         self._is_ending = False
         self._is_lost = False
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._room_waiters: dict[int, asyncio.Future[None]] = {}
         transport.set_write_buffer_limits(high=WRITE_BYTES)
 
     def __repr__(self) -> str:
@@ -61,6 +62,7 @@ class Output:
         self._is_lost = True
         self._core.drop_output()
         self._wake_waiters()
+        self._wake_room_waiters()
 
     async def wait_progress(self) -> None:
         """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
@@ -68,6 +70,20 @@ class Output:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
+        if self._is_lost:
+            raise ConnectionResetError("the client has left")
+
+    async def wait_room(self, stream_id: int) -> None:
+        """Wait until the transport has taken what was given for a stream, and has room for more.
+
+        Raises ConnectionResetError when the client has left.
+        """
+        while not self._is_lost and (self._is_paused or self._core.is_waiting(stream_id)):
+            waiter = self._room_waiters[stream_id] = self._loop.create_future()
+            try:
+                await waiter
+            finally:
+                del self._room_waiters[stream_id]
         if self._is_lost:
             raise ConnectionResetError("the client has left")
 
@@ -93,6 +109,8 @@ class Output:
                 self._transport.writelines(out)
             if self._waiters:
                 self._wake_waiters()
+        if self._room_waiters and not self._is_paused:
+            self._wake_room_waiters()
         if core.has_output:
             self.flush_soon()
         elif core.is_closing and not core.pending_bytes:
@@ -107,6 +125,11 @@ class Output:
             self._loop.call_later(LINGER_S, self._transport.abort)
         else:
             self._transport.close()
+
+    def _wake_room_waiters(self) -> None:
+        for stream_id, waiter in self._room_waiters.items():
+            if not self._core.is_waiting(stream_id) and not waiter.done():
+                waiter.set_result(None)
 
     def _wake_waiters(self) -> None:
         while self._waiters:

@@ -309,3 +309,94 @@ async def test_a_pipeline_in_pieces_of_any_size_is_answered_in_order(seed):
     await sending
     writer.close()
     await served.server.close(0.0)
+
+
+PIECE = b"x" * 300_000
+PIECES = 40  # beyond what the kernel takes for a client that does not read
+
+
+class Streaming:
+    """An application that answers in pieces, each once there is room for it. `/torn` ends without an end."""
+
+    def __init__(self):
+        self.given = {}
+
+    async def __call__(self, exchange: Exchange) -> None:
+        path = exchange.head.path
+        exchange.begin(200, [])
+        for number in range(PIECES):
+            await exchange.wait_room()
+            exchange.write(PIECE)
+            self.given[exchange.stream_id] = number + 1
+            if path == "/torn":
+                await exchange.wait_room()
+                return
+        exchange.finish()
+
+    async def until_it_waits(self, stream_id):
+        """Returns the number of pieces given, once it has not grown for some turns of the loop."""
+        given, turns = -1, 0
+        while turns < 50:
+            await asyncio.sleep(0.001)
+            given, turns = self.given.get(stream_id, 0), turns + 1 if self.given.get(stream_id, 0) == given > 0 else 0
+        return given
+
+
+async def test_pieces_wait_for_a_client_that_does_not_read():
+    streaming = Streaming()
+    served = Served(streaming)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
+    client.connect(served.place)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(client, GET.replace(b"h\r\n\r\n", b"h\r\nConnection: close\r\n\r\n"))
+    given = await streaming.until_it_waits(1)
+    assert given < PIECES
+    assert served.connection.unsent_bytes < 4 * len(PIECE)
+    answer = b""
+    while data := await loop.sock_recv(client, 2**20):
+        answer += data
+    assert answer.endswith(b"\r\n0\r\n\r\n")
+    assert answer.count(b"x") == PIECES * len(PIECE)
+    client.close()
+    await served.server.close(0.0)
+
+
+async def test_an_answer_without_its_end_is_seen_to_be_cut_off():
+    served = Served(Streaming())
+    reader, writer = await asyncio.open_connection(*served.place)
+    writer.write(GET.replace(b"/g", b"/torn"))
+    answer = await reader.read()
+    assert answer.count(b"x") == len(PIECE)
+    assert not answer.endswith(b"0\r\n\r\n")
+    writer.close()
+    await served.server.close(0.0)
+
+
+async def test_a_stream_with_a_closed_window_keeps_no_other_from_its_pieces():
+    """And a stream that is cut off is reset."""
+    streaming = Streaming()
+    served = Served(streaming)
+    h2 = H2Connection(H2Configuration(client_side=True))
+    h2.initiate_connection()
+    h2.increment_flow_control_window(2**30)
+    for stream_id, path in ((1, "/"), (3, "/"), (5, "/torn")):
+        head = [(":method", "GET"), (":path", path), (":scheme", "http"), (":authority", "h")]
+        h2.send_headers(stream_id, head, end_stream=True)
+        if stream_id > 1:
+            h2.increment_flow_control_window(2**30, stream_id)
+    loop = asyncio.get_running_loop()
+    client = socket.create_connection(served.place)
+    client.setblocking(False)
+    await loop.sock_sendall(client, h2.data_to_send())
+    ended = set()
+    while len(ended) < 2:
+        for event in h2.receive_data(await loop.sock_recv(client, 2**20)):
+            if isinstance(event, StreamEnded | StreamReset):
+                ended.add((type(event), event.stream_id))
+        await loop.sock_sendall(client, h2.data_to_send())
+    assert ended == {(StreamEnded, 3), (StreamReset, 5)}
+    assert streaming.given == {1: 1, 3: PIECES, 5: 1}
+    client.close()
+    await served.server.close(0.0)

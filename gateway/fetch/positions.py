@@ -1,0 +1,47 @@
+"""The bounds of a partition, and the position of a time, at the partition's owner."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypedDict
+
+from engine.partition.partition import Partition
+from gateway.fetch.context import ReadContext
+from gateway.fetch.partition_reads import find_time
+from gateway.routing.router import Answering, PartitionCall
+
+
+class Positions(TypedDict):
+    """The bounds of a partition and, for a time, the first record at or after it."""
+
+    topic: str
+    partition: int
+    log_start: int
+    log_end: int
+    high_watermark: int
+    offset: int | None
+    timestamp: int | None
+
+
+FIND_OFFSETS: PartitionCall[int | None, Positions] = PartitionCall("find_offsets", int | None)
+
+
+async def find_offsets(context: ReadContext, partition: Partition, timestamp: int | None) -> tuple[Positions, bytes]:
+    """Finds the bounds of a partition and, for a time, its first record. Raises NotLeader, OffsetNotAvailable."""
+    context.partitions.replica(partition).check_latest()
+    found = None if timestamp is None else await find_time(context, partition, timestamp)
+    document: Positions = {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "log_start": partition.log.log_start,
+        "log_end": partition.log_end,
+        "high_watermark": partition.high_watermark,
+        "offset": None if found is None else found[0],
+        "timestamp": None if found is None else found[1],
+    }
+    return document, b""
+
+
+def partition_calls(context: ReadContext) -> list[Answering]:
+    """Returns the readers' calls to partitions of this process."""
+    return [FIND_OFFSETS.by(partial(find_offsets, context))]
