@@ -12,7 +12,8 @@ from typing import Any
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 
-WRITE_BYTES = 256 * 1024  # taken from the core at a time; the transport keeps twice as much at most
+WRITE_BYTES = 1024 * 1024  # taken from the core at a time: an answer of a fetch by default leaves in one write
+FULL_BYTES = 256 * 1024  # in the transport: above it no more is taken from the core, until a quarter of it is left
 LINGER_S = 2.0  # a client that is still sending receives the end before its connection is reset
 
 
@@ -30,7 +31,7 @@ class Output:
         self._is_lost = False
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._room_waiters: dict[int, asyncio.Future[None]] = {}
-        transport.set_write_buffer_limits(high=WRITE_BYTES)
+        transport.set_write_buffer_limits(high=FULL_BYTES)
 
     def __repr__(self) -> str:
         return f"Output(unsent_bytes={self.unsent_bytes}, taken_bytes={self.taken_bytes})"
