@@ -34,7 +34,6 @@ class Stop:
         self._event = threading.Event()
         self._is_under_way = False
 
-    @property
     def is_set(self) -> bool:
         return self._event.is_set()
 
@@ -80,7 +79,7 @@ def repeat(
     """
     is_first = True
     with stop.listening():
-        while not stop.is_set:
+        while not stop.is_set():
             started, started_ms = clock(), now_ms()
             document: dict[str, Any] = {}
             error = None
@@ -93,7 +92,7 @@ def repeat(
                 if is_first and isinstance(failure, IngestRefused | StoreUnusable):
                     raise
                 error = failure
-            if not stop.is_set or document:  # a signal to the whole group ends the workers first
+            if not stop.is_set() or document:  # a signal to the whole group ends the workers first
                 line = {"started_ms": started_ms, **document, "error": None if error is None else str(error)}
                 click.echo(msgspec.json.encode(line).decode())
             is_first = False

@@ -83,7 +83,7 @@ class Producer:
         batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
         batches.extend(_fields_of(header, base_offset))
         count = self.record_count + header.last_offset_delta + 1
-        return Producer(self.epoch, min(2 ** 30, count), used_ms, batches)
+        return Producer(self.epoch, min(2**30, count), used_ms, batches)
 
 
 class Producers:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from aiohttp import web
 from msgspec import structs
 
-from gateway.fetch.partition_reads import Positions
+from gateway.fetch.positions import Positions
 from gateway.groups.bounds import bounds
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
