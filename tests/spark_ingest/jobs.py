@@ -22,6 +22,7 @@ from spark_ingest.protocol.runner import Components, Job, run
 from spark_ingest.protocol.task import run_task
 
 NOW_MS = 1_700_000_000_000
+_NONCES = count(1)  # of all runs: no two jobs have the same
 
 
 class Remembering:
@@ -65,7 +66,7 @@ def run_job(
     execute: Callable[[Sequence[TaskSpec]], Sequence[Outcome]] | None = None,
     **selection: Any,
 ) -> Remembering:
-    listener, ids = listener or Remembering(), count(1)
+    listener = listener or Remembering()
 
     def execute_here(orders: Sequence[TaskSpec]) -> list[Outcome]:
         return [_run_task(order, source, output) for order in orders]
@@ -76,7 +77,7 @@ def run_job(
         execute or execute_here,
         lambda: 2,
         listener,
-        new_id=lambda: f"nonce-{id(listener)}-{next(ids)}",
+        new_id=lambda: f"nonce-{next(_NONCES)}",
         now_ms=lambda: NOW_MS,
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
