@@ -124,7 +124,7 @@ chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: 
 chaos-short: $(VENV)/.all ## Three of these faults, 20 s each, and clusters with planted bugs that must be caught; `make test` has a shorter form
 	PENSTOCK_TEST_CHAOS=1 $(BIN)/pytest tests/chaos/test_chaos.py $(ARGS)
 
-exactly-once-long: $(VENV)/.all ## Each recipe (at most, at least, exactly once) under KILLS (200) kills of workers, shards and the node; judged
+exactly-once-long: $(VENV)/.all ## Each recipe (at most, at least, exactly once) under KILLS (200) kills of workers, shards and the node; judged (ARGS=--cluster: three nodes)
 	@$(BIN)/python -m tests.exactly_once --kills $(or $(KILLS),200) $(ARGS)
 
 workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share a topic while they come, go, hang and die: SECONDS (60); judged

@@ -23,6 +23,7 @@ import psutil  # type: ignore[import-untyped]
 HOST = "127.0.0.1"
 READY_S = 60.0
 POLLS_A_SECOND = 150  # that begin
+TICKS_A_SECOND = 20  # at which records are produced for event streams
 CASES: dict[str, Callable[[Node, argparse.Namespace], Coroutine[None, None, str]]] = {}
 
 
@@ -135,7 +136,7 @@ async def open_polls(node: Node, options: argparse.Namespace) -> str:
     """Opens polls of groups of one member each, which wait 30 s for records."""
     count = options.polls
     async with connections(node, 1) as [admin]:
-        await admin.call("PUT", "/v1/topics/t", {"partitions": 8})
+        await admin.call("PUT", "/v1/topics/t", {"partitions": options.partitions})
         before_mb = node.rss_mb
 
         async def poll(number: int) -> None:
@@ -151,7 +152,7 @@ async def open_polls(node: Node, options: argparse.Namespace) -> str:
             cost = await idle_cost(node, 60)
             async with connections(node, 1) as [admin]:
                 groups = len((await admin.json("GET", "/v1/groups"))["groups"])
-    return f"{groups} groups with a poll each of 8 partitions: {cost} ({before_mb:.0f} MB before)"
+    return f"{groups} groups with a poll each of {options.partitions} partitions: {cost} ({before_mb:.0f} MB before)"
 
 
 @case
@@ -240,11 +241,10 @@ async def event_streams(node: Node, options: argparse.Namespace) -> str:
         async with running(*(read(one, is_timed=number < 10) for number, one in enumerate(tails))):
             await asyncio.sleep(2)
             cpu_s, began = node.cpu_s, time.monotonic()
-            for tick in range(seconds * 100):
-                line = orjson.dumps(f"at {time.monotonic()} x") + b"\n"
-                lines = line * (rate // 100)
+            for tick in range(seconds * TICKS_A_SECOND):
+                lines = (orjson.dumps(f"at {time.monotonic()} x") + b"\n") * (rate // TICKS_A_SECOND)
                 await producer.call("POST", "/v1/topics/t/records", lines, "Content-Type: application/x-ndjson")
-                await asyncio.sleep(max(0.0, began + (tick + 1) / 100 - time.monotonic()))
+                await asyncio.sleep(max(0.0, began + (tick + 1) / TICKS_A_SECOND - time.monotonic()))
             await asyncio.sleep(0.5)
             took_s, used_s = time.monotonic() - began, node.cpu_s - cpu_s
     produced = seconds * rate
@@ -353,6 +353,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--polls", type=int, default=10_000)
+    parser.add_argument("--partitions", type=int, default=8, help="of each open poll")
     parser.add_argument("--callers", type=int, default=1_000)
     parser.add_argument("--tails", type=int, default=200)
     parser.add_argument("--keys", type=int, default=1_000_000)

@@ -6,10 +6,12 @@ import argparse
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
+from tests.exactly_once.cluster import ClusterRun
 from tests.exactly_once.judge import RECIPES
-from tests.exactly_once.run import Report, run
+from tests.exactly_once.run import Report, Run, run
 
 
 def summary(recipe: str, report: Report) -> str:
@@ -23,12 +25,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--recipe", choices=sorted(RECIPES), action="append")
+    parser.add_argument("--cluster", action="store_true", help="three nodes, whose leaders die")
     options = parser.parse_args()
+    make = ClusterRun if options.cluster else Run
     has_failed = False
     for recipe in options.recipe or RECIPES:
         began = time.monotonic()
-        with tempfile.TemporaryDirectory() as directory:
-            report = run(Path(directory), recipe, options.kills, options.seed, lambda text: print(text, flush=True))
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+            say = partial(print, flush=True)
+            report = run(Path(directory), recipe, options.kills, options.seed, say, make)
         failures = report.failures(recipe)
         has_failed |= bool(failures)
         print(summary(recipe, report), f"{time.monotonic() - began:.0f} s")

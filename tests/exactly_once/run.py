@@ -52,6 +52,10 @@ class Run:
         self.node = self._start_node(0)
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
 
+    @property
+    def urls(self) -> list[str]:
+        return [self.node.url]
+
     def __enter__(self) -> Self:
         return self
 
@@ -107,17 +111,24 @@ class Run:
 
     def _worker(self, member: str) -> subprocess.Popen[bytes]:
         with (self._directory / f"{member}.err").open("ab") as errors:
-            command = [sys.executable, "-m", "tests.exactly_once.worker", self.node.url, self._recipe, member]
+            command = [sys.executable, "-m", "tests.exactly_once.worker", ",".join(self.urls), self._recipe, member]
             return subprocess.Popen(command, cwd=ROOT, stderr=errors)
 
 
-def run(directory: Path, recipe: str, kills: int, seed: int, say: Callable[[str], None] = lambda _: None) -> Report:
+def run(
+    directory: Path,
+    recipe: str,
+    kills: int,
+    seed: int,
+    say: Callable[[str], None] = lambda _: None,
+    make: Callable[[Path, str, int], Run] = Run,
+) -> Report:
     # two processes of one member commit the same delivery, so both may process it: at most once needs one of each
     kinds = [kind for kind in KINDS if kind != "twin" or recipe != "at_most_once"]
-    with Run(directory, recipe, seed) as running, Client(running.node.url, options=PATIENT) as client:
-        client.create_topic(INPUT, partitions=INPUT_PARTITIONS)
+    with make(directory, recipe, seed) as running, Client(running.urls, options=PATIENT) as client:
+        client.create_topic(INPUT, partitions=INPUT_PARTITIONS, replication_factor=len(running.urls))
         for topic in (BY_KEY, BY_HAND):
-            client.create_topic(topic, partitions=PARTITIONS)
+            client.create_topic(topic, partitions=PARTITIONS, replication_factor=len(running.urls))
         running.start_workers()
         with client.producer() as producer:
             for number in range(kills):

@@ -69,7 +69,7 @@ def send(producer: object, records: list[Record]) -> None:
 
 
 if __name__ == "__main__":
-    with Client(sys.argv[1]) as connected:
+    with Client(sys.argv[1].split(",")) as connected:
         {"exactly_once": exactly_once, "at_least_once": at_least_once, "at_most_once": at_most_once}[sys.argv[2]](
             connected, sys.argv[3]
         )
