@@ -75,7 +75,7 @@ class StreamedRecords:
         return f"StreamedRecords({self._offset}..{self._end})"
 
     async def next(self) -> tuple[bytes, bool]:
-        """Returns the next piece, and whether it is the last one. Raises EngineError."""
+        """Returns the next piece, and whether it is the last one. Raises ReadFailed, or what `read` raises."""
         source = self._source
         async with source.budget.hold(PIECE_BYTES * RENDERED_COPIES):
             chunk = await source.read(self._offset, max(1, min(PIECE_BYTES, self._left_bytes)))

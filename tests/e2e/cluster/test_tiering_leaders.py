@@ -32,6 +32,7 @@ from tests.e2e.cluster.test_cluster import Cluster, described, running_cluster, 
 from tests.e2e.lifecycle.test_shards import call, children
 from tests.e2e.load import Ledger, Load, Log, read_log
 from tests.engine.tiering import servers
+from tests.engine.tiering.making import records_of
 from tests.replication.zookeeper_process import WHY_NOT, is_installed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not is_installed(), reason=WHY_NOT)]
@@ -230,7 +231,7 @@ async def check_records(tiered: Tiered, *ledgers: Ledger) -> None:
 def stored_log(tiered: Tiered) -> Log:
     """Read with the reader of Spark's ingestion, which asks no node."""
     (partition,) = discover(tiered.store, call(f"{tiered.url}/v1/cluster")["cluster_id"], lambda _: True)
-    slices = slices_of(tiered.store, partition, partition.log_start, partition.tiered_end)
-    records = [record for scanned in scan(tiered.store, slices) for record in scanned.records]
+    slices = slices_of(partition, partition.log_start, partition.tiered_end, {})
+    records = [record for scanned in scan(tiered.store, slices) for record in records_of(scanned)]
     assert [record.offset for record in records] == [*range(tiered.row["log_end"])]
     return Log([[orjson.loads(bytes(record.value or b"")) for record in records]])

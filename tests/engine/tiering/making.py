@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine.format.batch import Row, decode_one, encode, read_header, stamp
+from engine.format.batch import Record, Row, decode_one, encode, read_header, stamp
 from engine.tiering.manifest.manifest import FOLD_ENTRIES, Manifest, ManifestEntry, append, fold, oldest_run
 from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from spark_ingest.source.scan import ScannedBatch
@@ -28,10 +28,14 @@ def segment_bytes(base_offset: int, batches: int = 4, count: int = 3, *, epoch: 
     return b"".join(batch(offset, count, epoch=epoch, size=size) for offset in offsets)
 
 
-def offsets_of(scanned: ScannedBatch) -> list[int]:
-    """Return the offsets of the records that ingestion takes from a batch."""
+def records_of(scanned: ScannedBatch) -> list[Record]:
+    """Return the records that ingestion takes from a batch."""
     records = scanned.decoded if scanned.plain is None else decode_one(scanned.plain)
-    return [one.offset for one in records if scanned.source.start <= one.offset < scanned.source.end]
+    return [one for one in records if scanned.source.start <= one.offset < scanned.source.end]
+
+
+def offsets_of(scanned: ScannedBatch) -> list[int]:
+    return [record.offset for record in records_of(scanned)]
 
 
 def write_segment(directory: Path, data: bytes) -> SealedSegment:

@@ -142,7 +142,7 @@ def check_history(store: ObjectStore, one: Replica, epochs: list[tuple[int, int]
     entries = [*iter_entries(store, manifest)]
     assert [start for entry in entries for start in entry.leader_epochs if start in epochs] == epochs
     [found] = discover(store, one.shard.directory.identity.cluster_id, lambda _: True)
-    slices = list(slices_of(store, found, found.log_start, found.tiered_end))
+    slices = list(slices_of(found, found.log_start, found.tiered_end, {}))
     offsets = [offset for scanned in scan(store, slices) for offset in offsets_of(scanned)]
     assert offsets == [*range(manifest.log_start, manifest.end_offset)]
     return manifest
