@@ -117,6 +117,14 @@ class ClusterSettings:
         why="Partitions of the topic __groups, which has the state of consumer groups. Each leader of one coordinates "
         "the groups that fall to it, so a few for each shard spread the work. Read when the first group begins.",
     )
+    groups_replication_factor: int = setting(
+        3,
+        minimum=1,
+        maximum=REPLICATION_FACTOR_MAX,
+        why="Replicas of __groups; one on each node where the cluster has fewer. The state of groups survives the loss "
+        "of a node even if topics have one replica. default_replication_factor counts if it is larger. Read when the "
+        "first group begins.",
+    )
     leader_wait_ms: int = setting(
         10 * SECOND_MS,
         minimum=0,

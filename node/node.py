@@ -127,7 +127,7 @@ class Node:
         )
         self.responses = ResponseBuffers(_answer_limits(settings), clock.monotonic)
         self.partitions = Partitions(shard, peers, self.replicas)
-        self.topics = Topics(shard, settings, changes, topic_finder)
+        self.topics = Topics(shard, settings, changes, topic_finder, peers.count_live_nodes)
         budgets = RetryBudgets(peers, self.lifecycle, settings.leader_wait_ms, random)
         self.reads = ReadContext(
             settings,

@@ -5,7 +5,7 @@ A topic is known here, looked for in the cluster, or created on demand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from engine.errors import InvalidTopicName, UnknownPartition, UnknownTopic
@@ -39,15 +39,21 @@ class TopicChanges(Protocol):
 
 
 class Topics:
-    """`finder` is None on a standalone node, which knows every topic."""
+    """`finder` is None on a standalone node, which knows every topic. `live_nodes` counts the nodes of the cluster."""
 
     def __init__(
-        self, shard: Shard, settings: NodeSettings, changes: TopicChanges, finder: TopicFinder | None = None
+        self,
+        shard: Shard,
+        settings: NodeSettings,
+        changes: TopicChanges,
+        finder: TopicFinder | None,
+        live_nodes: Callable[[], int],
     ) -> None:
         self._shard = shard
         self._settings = settings
         self._changes = changes
         self._finder = finder
+        self._live_nodes = live_nodes
         self.is_standalone = finder is None
 
     @property
@@ -98,10 +104,15 @@ class Topics:
         topic, _ = await self.create(name, settings.default_partitions, settings.default_replication_factor, {})
         return topic
 
-    async def get_or_create_internal(self, name: str, partitions: int, overrides: Mapping[str, object]) -> Topic:
-        """Returns an internal topic; creates it with the default replication if it is missing. Raises EngineError."""
+    async def get_or_create_internal(
+        self, name: str, partitions: int, replicas: int, overrides: Mapping[str, object]
+    ) -> Topic:
+        """Returns an internal topic; creates it if it is missing, with as many of the replicas as there are nodes.
+
+        Raises EngineError.
+        """
         if (topic := self._shard.topics.get(name)) is None:
-            replicas = self._settings.default_replication_factor
+            replicas = max(min(replicas, self._live_nodes()), self._settings.default_replication_factor)
             topic, _ = await self._changes.create_topic(name, partitions, replicas, overrides)
         return topic
 

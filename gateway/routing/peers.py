@@ -100,6 +100,9 @@ class Peers:
         """Returns whether this process answers for the partition. Raises NoLeader."""
         return self.is_local(self.owner(topic_id, partition))
 
+    def count_live_nodes(self) -> int:
+        return 1 if self.view is None else max(1, len(self.view.nodes))
+
     def leader_url(self, topic_id: str, partition: int) -> str | None:
         """Returns the URL of a leader in another process; None if unknown."""
         if self.view is None:

@@ -38,7 +38,7 @@ GROUPS = {
     "Replication": "default_replication_factor replica_lag_time_max_ms replica_fetch_min_bytes replica_fetch_max_bytes "
     "replica_fetch_wait_max_ms replica_catchup_bytes_per_second",
     "Topics": "auto_create_topics default_partitions topics_max topic_partitions_max partitions_max",
-    "Consumer groups": "groups_max groups_partitions group_members_max",
+    "Consumer groups": "groups_max groups_partitions groups_replication_factor group_members_max",
     "Push": "push_targets push_http push_unconfirmed subscriptions_max",
     "Produce": "produce_timeout_ms request_body_bytes_max records_per_request_max produce_partitions_max "
     "append_queue_bytes_max json_depth_max json_number_digits_max idempotency_keys_total_max",

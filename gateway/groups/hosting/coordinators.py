@@ -98,6 +98,9 @@ class Coordinators:
             topic = self._topics.get(GROUPS_TOPIC)
         if topic is None and creates:
             topic = await self._topics.get_or_create_internal(
-                GROUPS_TOPIC, self._settings.groups_partitions, TOPIC_CONFIG
+                GROUPS_TOPIC,
+                self._settings.groups_partitions,
+                self._settings.groups_replication_factor,
+                TOPIC_CONFIG,
             )
         return None if topic is None else topic.record.partitions
