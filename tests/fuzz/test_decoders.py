@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from engine.directory.data_directory import DataDirectory, Identity, _identify, _identify_additional
 from engine.directory.log_directories import _known_directories
-from engine.directory.topics import TopicRecord, _encoded, decoded_topic
+from engine.directory.topics import TopicRecord, decoded_topic, encoded_topic
 from engine.errors import BatchTooLarge, Corrupt, CorruptBatch, InvalidBatch, RecordTooLarge, StartRefused
 from engine.format import batch
 from engine.format.batch import Codec
@@ -346,8 +346,8 @@ def test_the_meta_file(tmp_path_factory, data: bytes) -> None:
         _known_directories(disk, DataDirectory(disk, str(path), identity, last_shutdown=LastShutdown.CLEAN))
 
 
-TOPIC = _encoded(TopicRecord("t", "id", 3, 1, {"segment_ms": 60_000}, 5))
-SPREAD = _encoded(TopicRecord("t", "id", 3, 1, {}, 5, {"1": "b", "2": "c"}))
+TOPIC = encoded_topic(TopicRecord("t", "id", 3, 1, {"segment_ms": 60_000}, 5))
+SPREAD = encoded_topic(TopicRecord("t", "id", 3, 1, {}, 5, {"1": "b", "2": "c"}))
 
 
 @fuzzed

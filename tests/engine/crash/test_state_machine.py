@@ -47,7 +47,7 @@ def cut_one_batch_too_much(segment, on_scanned=lambda _: None, scan=recovery.sca
     return recovery._Scan(found.index, position, header.base_offset, found.epochs)
 
 
-def expired_at_any_age(log, limit, now_ms, keep_ms, keep_bytes):
+def expired_at_any_age(log, limit, *_):
     sealed = [segment for segment in log.segments[:-1] if segment.next_offset <= limit]
     return sealed[-1].next_offset if sealed else None
 
