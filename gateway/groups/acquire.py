@@ -47,6 +47,7 @@ from gateway.groups.share_reads import (
     RangesFound,
     RangesRead,
 )
+from gateway.groups.turns import Turn
 from gateway.http.json_body import read_json
 from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.query import NoQuery, read_query
@@ -89,21 +90,32 @@ async def acquire_records(request: web.Request) -> web.Response:
             await context.topics.refresh(topic)
     else:
         topics = await check_topics(request, context, wish.topics, must_exist=True)
-    response = await _Acquire(context, group, member_id, topics, wish).answer()
+    with context.turns.caller((group, topics)) as turn:
+        response = await _Acquire(context, group, member_id, topics, wish, turn).answer()
     return for_aiohttp(await packed(request, response))
 
 
 class _Acquire:
-    """One request. `_places`: how far the group had looked at each partition before the present look."""
+    """One request. `_places`: how far the group had looked at each partition before the present look.
+
+    The callers of this process who find nothing take turns to watch, so that a record wakes one of them.
+    """
 
     def __init__(
-        self, context: GroupContext, group: str, member_id: str, topics: tuple[str, ...], wish: AcquireRequest
+        self,
+        context: GroupContext,
+        group: str,
+        member_id: str,
+        topics: tuple[str, ...],
+        wish: AcquireRequest,
+        turn: Turn,
     ) -> None:
         self._context = context
         self._group = group
         self._member_id = member_id
         self._topics = topics
         self._wish = wish
+        self._turn = turn
         self._budget = context.budgets.begin(wish.wait_ms)
         self._places: tuple[Place, ...] = ()
         self._resets = 0
@@ -121,8 +133,10 @@ class _Acquire:
                     if await self._wait(found):
                         continue
                     return self._response(None, found, [])
+                self._turn.end()
                 texts = await self._read(lock, found)
             except EngineError as error:
+                self._turn.end()
                 if not has_moved(error) and not is_transient(error):
                     raise
                 await self._budget.pause(error)
@@ -222,6 +236,9 @@ class _Acquire:
         lifecycle = self._context.lifecycle
         if left_ms <= 0 or lifecycle.is_draining:
             return False
+        if not self._turn.is_ours:  # with the turn it looks once more: what came meanwhile woke another caller
+            with self._context.fetch.long_polls.waiting():
+                return await self._turn.begin(left_ms / 1000) and not lifecycle.is_draining
         wait_ms = left_ms if found.due_ms is None else min(left_ms, found.due_ms + 1)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s + 0.001, PAUSE_S_MAX)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from engine.runtime.clock import Clock
 from gateway.fetch.context import FetchContext
 from gateway.groups.hosting.coordinators import Coordinators
+from gateway.groups.turns import Turns
 from gateway.http.lifecycle import Lifecycle
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.retry_budget import RetryBudgets
@@ -19,7 +20,10 @@ from gateway.settings import NodeSettings
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
-    """`coordinators` has the way to the coordinator of a group, `fetch` reads for its members."""
+    """`coordinators` has the way to the coordinator of a group, `fetch` reads for its members.
+
+    `turns`: of the callers of share groups that wait.
+    """
 
     settings: NodeSettings
     topics: Topics
@@ -31,6 +35,7 @@ class GroupContext:
     lifecycle: Lifecycle
     clock: Clock
     new_id: Callable[[], str]
+    turns: Turns = field(default_factory=Turns)
 
 
 GROUPS = web.AppKey("groups", GroupContext)

@@ -68,9 +68,10 @@ def test_a_failed_run_is_tried_again_at_its_next_time(capsys: pytest.CaptureFixt
 
 
 def test_wrong_options_end_the_first_run(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(IngestRefused):
         repeated(StopAfter(1), [IngestRefused("no topic")], capsys)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_signal_ends_a_run_under_way(capsys: pytest.CaptureFixture[str]) -> None:

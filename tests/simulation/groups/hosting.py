@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import EngineError
@@ -34,6 +34,9 @@ class Topics:
 
     def find(self, name: str) -> TopicSize | None:
         return self._size if name == TOPIC else None
+
+    def names(self) -> Collection[str]:
+        return (TOPIC,)
 
 
 class Coordinating:
