@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import EngineError, OffsetAboveHighWatermark
 from engine.runtime.tasks import start_task
+from gateway.connections.turns import Turn
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.groups.context import GROUPS, GroupContext
@@ -47,7 +48,6 @@ from gateway.groups.share_reads import (
     RangesFound,
     RangesRead,
 )
-from gateway.groups.turns import Turn
 from gateway.http.json_body import read_json
 from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.query import NoQuery, read_query

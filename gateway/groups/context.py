@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from engine.runtime.clock import Clock
+from gateway.connections.turns import Turns
 from gateway.fetch.context import FetchContext
 from gateway.groups.hosting.coordinators import Coordinators
-from gateway.groups.turns import Turns
 from gateway.http.lifecycle import Lifecycle
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.retry_budget import RetryBudgets

@@ -1,6 +1,6 @@
 """Turns of callers that wait for the same thing: one watches, and the next one looks when it has got something.
 
-Without turns one new record wakes every caller of a share group, and all but one look for nothing.
+Without turns one new record wakes every waiting caller of a share group, and all but one look for nothing.
 Invariant: at most one caller of a key has the turn. It passes to the others in their order.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.groups.turns import Turns
+from gateway.connections.turns import Turns
 
 LONG_S = 60
 
