@@ -4,6 +4,7 @@
     _ingest/<job>/commits/<20 digits>.json     the commit, created once
     _ingest/<job>/archives/<20 digits>-<20 digits>.json    the commits from the first to the last number, created once
     _ingest/<job>/retained/<20 digits>.json    which days of tables are retired, replaced by the next number
+    _ingest/<job>/manifests.json               what discovery remembers of the source store; may be removed at any time
     _ingest/<job>/published.json               exists once the job has added files to Iceberg tables
     _ingest/<job>/schemas/<topic>/<id>.json    the columns of a table, with Spark's DDL
     _ingest/_owners/<table>.json               the job that writes a table
@@ -61,6 +62,10 @@ def archive_key(job: str, first: int, last: int) -> str:
 
 def published_key(job: str) -> str:
     return f"_ingest/{job}/published.json"
+
+
+def known_manifests_key(job: str) -> str:
+    return f"_ingest/{job}/manifests.json"
 
 
 def retained_prefix(job: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 
 import msgspec
@@ -32,6 +33,8 @@ from spark_ingest.source.discovery import (
     slices_of,
     topics_of,
 )
+from spark_ingest.source.known import KnownManifest, KnownTopics
+from spark_ingest.source.listing import Place
 from spark_ingest.source.requests import request_all, value_of
 from spark_ingest.source.slices import Range, Slice, bounded, cut, target_group_bytes
 
@@ -66,13 +69,15 @@ class Selection:
 class Planned:
     """The next plan, None if nothing is new; and the errors of topics that it therefore leaves out.
 
-    `reading` has the first offset of each partition that the job has not committed, also where nothing is new.
+    `reading` has the first offset of each partition that the job has not committed, also where nothing is new. `known`
+    is for the next plan of the job.
     """
 
     plan: Plan | None
     failures: dict[str, EngineError]
     cluster: str
     reading: Positions
+    known: KnownTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +107,15 @@ def next_plan(
     recipe: Recipe,
     *,
     left_out: Container[str],
+    known: Callable[[str], KnownTopics],
     claim: Callable[[str], None],
     parallelism: int,
     new_id: Callable[[], str],
     now_ms: int,
 ) -> Planned:
     """Returns the plan after `head`, without the topics in `left_out`. `claim` raises if a table is another job's.
+
+    `known` returns what the job remembers of a cluster.
 
     Raises IngestRefused, and retryable errors; an error of one topic is in the result.
     """
@@ -118,7 +126,8 @@ def next_plan(
         hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
     topics = [topic for topic in sorted({*found, *filter(selection.wants, positions)}) if topic not in left_out]
-    changes, failures = _all_changes(source, cluster, head, selection, topics)
+    discovered = partitions_of(source, cluster, topics, known(cluster), partial(_is_committed, head))
+    changes, failures = _all_changes(source, cluster, head, selection, discovered.topics)
     reading = {topic: one.reading for topic, one in changes.items() if one.reading}
     groups = _groups(changes, selection, parallelism)
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max))]
@@ -137,7 +146,7 @@ def next_plan(
             schemas[topic] = schema
     changes = {topic: one for topic, one in changes.items() if topic not in failures and (one.todos or one.deleted)}
     if not changes:
-        return Planned(None, failures, cluster, reading)
+        return Planned(None, failures, cluster, reading, discovered.known)
     kept = [task for task in tasks if task.topic in changes]
     tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
     todos = [todo for one in changes.values() for todo in one.todos]
@@ -157,7 +166,7 @@ def next_plan(
         unseen=_unseen(todos, head, selection),
         is_partial=len(taken) < len(groups),
     )
-    return Planned(plan, failures, cluster, reading)
+    return Planned(plan, failures, cluster, reading, discovered.known)
 
 
 @contextmanager
@@ -172,12 +181,16 @@ def _failing_alone(topic: str, failures: dict[str, EngineError]) -> Iterator[Non
 
 
 def _all_changes(
-    source: ObjectStore, cluster: str, head: Commit | None, selection: Selection, topics: Sequence[str]
+    source: ObjectStore,
+    cluster: str,
+    head: Commit | None,
+    selection: Selection,
+    topics: Mapping[str, list[TieredPartition] | EngineError],
 ) -> tuple[dict[str, _Changes], dict[str, EngineError]]:
     """Returns the changes of each topic, and the errors of the others."""
     failures: dict[str, EngineError] = {}
     changes: dict[str, _Changes] = {}
-    for topic, found in partitions_of(source, cluster, topics).items():
+    for topic, found in topics.items():
         with _failing_alone(topic, failures):
             changes[topic] = _changes(source, cluster, head, selection, topic, value_of(found))
     todos = [todo for one in changes.values() for todo in one.todos]
@@ -232,6 +245,13 @@ def _committed(partition: TieredPartition, head: Commit | None) -> int | None:
     if position is None or position.topic_id != partition.topic_id:
         return None
     return position.ends.get(partition.partition)
+
+
+def _is_committed(head: Commit | None, place: Place, manifest: KnownManifest) -> bool:
+    """True if the job has committed all that a manifest has."""
+    position = head.positions.get(place.topic) if head else None
+    is_same = position is not None and position.topic_id == place.topic_id
+    return bool(position and is_same and position.ends.get(place.partition) == manifest.end_offset)
 
 
 def _todo(partition: TieredPartition, head: Commit | None, selection: Selection) -> _Todo:

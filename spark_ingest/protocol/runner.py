@@ -35,6 +35,7 @@ from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Planned, Selection, next_plan
 from spark_ingest.protocol.registration import Registrar
 from spark_ingest.protocol.results import TaskResult
+from spark_ingest.source.known import KnownManifests
 
 Execute = Callable[[Sequence[TaskSpec]], Sequence[Outcome]]
 
@@ -123,10 +124,12 @@ def _new_plan(
     registrar: Registrar,
 ) -> Plan | None:
     """Stores the next plan, without the topics that failed in this run; adds those that cannot be planned."""
-    planned = _next_plan(job, parts, head, failures)
+    remembered = _remembered(job, parts)
+    planned = _next_plan(job, parts, head, failures, remembered)
     failures |= planned.failures
     plan = planned.plan
     if plan is None:
+        remembered.store(planned.cluster, planned.known)
         if head is not None and job.is_registered:
             registrar.update(planned.cluster, head.first_nonce, planned.reading)
         return None
@@ -135,9 +138,14 @@ def _new_plan(
         _put_if_absent(parts.output, key, schema_document(topic, job.recipe.payload, schema))
     stored = history.put_plan(plan)
     _check_not_behind(history, plan.number)
+    remembered.store(planned.cluster, planned.known)
     if job.is_registered:
         registrar.update(planned.cluster, head.first_nonce if head else stored.nonce, planned.reading)
     return stored
+
+
+def _remembered(job: Job, parts: Components) -> KnownManifests:
+    return KnownManifests(parts.output, names.known_manifests_key(job.name), parts.source.url)
 
 
 def _check_not_behind(history: History, number: int) -> None:
@@ -146,7 +154,9 @@ def _check_not_behind(history: History, number: int) -> None:
         raise IngestRefused(f"plan {number} of job {history.job} is older than its archives", hint="run again")
 
 
-def _next_plan(job: Job, parts: Components, head: Commit | None, failures: Container[str]) -> Planned:
+def _next_plan(
+    job: Job, parts: Components, head: Commit | None, failures: Container[str], remembered: KnownManifests
+) -> Planned:
     return next_plan(
         parts.source,
         head,
@@ -154,6 +164,7 @@ def _next_plan(job: Job, parts: Components, head: Commit | None, failures: Conta
         job.selection,
         job.recipe,
         left_out=failures,
+        known=remembered.load,
         claim=lambda topic: claim_table(parts.output, topic, job.name),
         parallelism=parts.parallelism(),
         new_id=parts.new_id,
@@ -171,7 +182,7 @@ def _carry_out(
     failures |= {topic: error for topic, error in failed.items() if topic not in widened}
     rest = plan_without(plan, failed)
     is_useless = failed and not widened and not rest.positions and not rest.deleted
-    if is_useless and _next_plan(job, parts, head, failures).plan is None:
+    if is_useless and _next_plan(job, parts, head, failures, _remembered(job, parts)).plan is None:
         return _Next.STOP
     results = [one for one in outcomes if isinstance(one, TaskResult)]
     done = sorted(result.task for result in results if result.topic not in failed)

@@ -1,6 +1,6 @@
 """Finds clusters, topics and partitions of a store by their manifests. Reads no segment.
 
-A recreated topic has several ids. Only the id with the newest manifest is read.
+A recreated topic has several ids. Only the id with the newest manifest is read. listing.py finds the manifests.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 
 from engine.errors import EngineError
-from engine.format.paths import is_topic_name, store_manifest_key, store_partition_prefix, store_topic_prefix
-from engine.tiering.manifest.chain import load_newest, load_sub_manifest
+from engine.format.paths import is_topic_name, store_partition_prefix
+from engine.tiering.manifest.chain import NewestRoot, load_generation, load_newest, load_sub_manifest
 from engine.tiering.manifest.manifest import Manifest, ManifestEntry
-from engine.tiering.store.store import ObjectStore
+from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.errors import IngestRefused
+from spark_ingest.source.known import KnownManifest, KnownTopic, KnownTopics
+from spark_ingest.source.listing import Place, TopicListing, names_below, newest_roots
 from spark_ingest.source.requests import request_all, value_of
 from spark_ingest.source.slices import Slice
 
@@ -23,25 +26,30 @@ Folded = Mapping[str, "Sequence[ManifestEntry] | EngineError"]  # by the key of 
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """One partition in the store: offsets `log_start` to `tiered_end` (exclusive)."""
+    """One partition in the store: offsets `log_start` to `tiered_end` (exclusive).
+
+    `manifest` is None if it is as it was at an earlier discovery, and the caller needs none of its segments.
+    """
 
     topic: str
     topic_id: str
     partition: int
-    manifest: Manifest
+    log_start: int
+    tiered_end: int
+    manifest: Manifest | None
 
-    @property
-    def log_start(self) -> int:
-        return self.manifest.log_start
 
-    @property
-    def tiered_end(self) -> int:
-        return self.manifest.end_offset
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """The partitions of each topic, or its error; and what the next discovery may remember."""
+
+    topics: dict[str, list[TieredPartition] | EngineError]
+    known: KnownTopics
 
 
 def resolve_cluster(store: ObjectStore, wanted: str | None) -> str:
     """Returns the named cluster, or the only one. Raises IngestRefused."""
-    found = [name for name in _names(store, "") if not name.startswith(("_", "."))]
+    found = [name for name in names_below(store, "") if not name.startswith(("_", "."))]
     if wanted is not None:
         if wanted not in found:
             raise IngestRefused(
@@ -57,13 +65,13 @@ def resolve_cluster(store: ObjectStore, wanted: str | None) -> str:
 
 def discover(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[TieredPartition]:
     """Returns every partition with a manifest of the wanted topics, by topic and number. Raises the first error."""
-    found = partitions_of(store, cluster, topics_of(store, cluster, is_wanted))
+    found = partitions_of(store, cluster, topics_of(store, cluster, is_wanted)).topics
     return [one for result in found.values() for one in value_of(result)]
 
 
 def topics_of(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[str]:
     """Returns the wanted topics that have objects in the store; some may have no manifest yet."""
-    return [topic for topic in _names(store, f"{cluster}/") if is_topic_name(topic) and is_wanted(topic)]
+    return [topic for topic in names_below(store, f"{cluster}/") if is_topic_name(topic) and is_wanted(topic)]
 
 
 def slices_of(partition: TieredPartition, start: int, end: int, folded: Folded) -> Iterator[Slice]:
@@ -91,6 +99,7 @@ def load_folded(store: ObjectStore, wanted: Iterable[tuple[TieredPartition, int,
     refs = [
         ref
         for partition, start, end in wanted
+        if partition.manifest is not None
         for ref in partition.manifest.folded
         if ref.end_offset > start and ref.base_offset < end
     ]
@@ -104,57 +113,76 @@ def unread_entries(partition: TieredPartition, start: int, folded: Folded) -> li
 
 
 def partitions_of(
-    store: ObjectStore, cluster: str, topics: Sequence[str]
-) -> dict[str, list[TieredPartition] | EngineError]:
-    """Returns the partitions with a manifest of the newest id of each topic; or Corrupt, UnsupportedFormat."""
-    listed = request_all(lambda topic: _names(store, f"{cluster}/{topic}/"), topics)
-    ids = [(topic, one) for topic, names in zip(topics, listed, strict=True) for one in value_of(names)]
-    numbers = request_all(lambda of: _numbers(store, cluster, *of), ids)
-    places = [(*of, number) for of, found in zip(ids, numbers, strict=True) for number in value_of(found)]
-    manifests = request_all(lambda place: load_newest(store, store_partition_prefix(cluster, *place)), places)
-    by_topic: dict[str, list[TieredPartition] | EngineError] = {topic: [] for topic in topics}
-    for (topic, topic_id, number), manifest in zip(places, manifests, strict=True):
-        known = by_topic[topic]
-        if isinstance(known, EngineError) or manifest is None:
-            continue
-        if isinstance(manifest, EngineError):
-            by_topic[topic] = manifest
-        else:
-            known.append(TieredPartition(topic, topic_id, number, manifest))
-    return {
-        topic: one if isinstance(one, EngineError) else _of_newest_id(store, one) for topic, one in by_topic.items()
-    }
+    store: ObjectStore,
+    cluster: str,
+    topics: Sequence[str],
+    known: KnownTopics = MappingProxyType({}),
+    is_read: Callable[[Place, KnownManifest], bool] | None = None,
+) -> Discovered:
+    """Returns the partitions with a manifest of the newest id of each topic; or Corrupt, UnsupportedFormat.
+
+    Does not read the manifests that are known if `is_read` says that the caller needs nothing of their entries.
+    """
+    listings = newest_roots(store, cluster, topics, known)
+    roots = {place: root for one in listings.values() for place, root in one.newest.items()}
+    same = {place: one for place, root in roots.items() if (one := _known(known, place, root))}
+    same = {place: one for place, one in same.items() if is_read and is_read(place, one)}
+    changed = [place for place in roots if place not in same]
+    loaded = request_all(lambda place: _load(store, cluster, place, roots[place]), changed)
+    manifests = dict(zip(changed, loaded, strict=True))
+    found: dict[str, list[TieredPartition] | EngineError] = {}
+    for topic, listing in listings.items():
+        partitions = [_partition(place, same.get(place), manifests.get(place)) for place in listing.newest]
+        errors = [one for one in partitions if isinstance(one, EngineError)]
+        found[topic] = errors[0] if errors else [one for one in partitions if isinstance(one, TieredPartition)]
+    return Discovered(found, {topic: _remembered(one, found[topic]) for topic, one in listings.items()})
 
 
-def _of_newest_id(store: ObjectStore, partitions: list[TieredPartition]) -> list[TieredPartition]:
-    ids = {one.topic_id for one in partitions}
-    if len(ids) < 2:
-        return partitions
-    newest = max(partitions, key=lambda one: _written_ms(store, one)).topic_id
-    return [one for one in partitions if one.topic_id == newest]
+def _known(known: KnownTopics, place: Place, root: NewestRoot) -> KnownManifest | None:
+    """Returns what is remembered of exactly this root."""
+    topic = known.get(place.topic)
+    one = topic.manifests.get(place.partition) if topic and topic.topic_id == place.topic_id else None
+    return one if one and NewestRoot(one.generation, one.size_bytes, one.modified_ms) == root else None
 
 
-def _numbers(store: ObjectStore, cluster: str, topic: str, topic_id: str) -> list[int]:
-    names = _names(store, store_topic_prefix(cluster, topic, topic_id))
-    return sorted(int(name) for name in names if name.isdigit())
+def _load(store: ObjectStore, cluster: str, place: Place, root: NewestRoot) -> Manifest | None:
+    prefix = store_partition_prefix(cluster, *place)
+    try:
+        return load_generation(store, prefix, root.generation)
+    except NoSuchObject:
+        return load_newest(store, prefix)  # superseded for a day when it was listed
+
+
+def _partition(
+    place: Place, known: KnownManifest | None, loaded: Manifest | EngineError | None
+) -> TieredPartition | EngineError | None:
+    if isinstance(loaded, EngineError):
+        return loaded
+    if known is not None:
+        return TieredPartition(*place, known.log_start, known.end_offset, None)
+    return TieredPartition(*place, loaded.log_start, loaded.end_offset, loaded) if loaded else None
+
+
+def _remembered(listing: TopicListing, found: Sequence[TieredPartition] | EngineError) -> KnownTopic:
+    """Returns what the next discovery needs. A root that was replaced meanwhile is not remembered."""
+    manifests: dict[int, KnownManifest] = {}
+    if isinstance(found, EngineError) or not found:
+        return KnownTopic(keys=listing.keys)
+    for one in found:
+        root = listing.newest[Place(one.topic, one.topic_id, one.partition)]
+        if one.manifest is None or one.manifest.generation == root.generation:
+            manifests[one.partition] = KnownManifest(*root, one.log_start, one.tiered_end)
+    return KnownTopic(found[0].topic_id, listing.keys, manifests)
 
 
 def _entries(partition: TieredPartition, start: int, folded: Folded) -> Iterator[ManifestEntry]:
     """Yields the entries that end after `start`, oldest first. Raises an error in `folded`."""
+    assert partition.manifest is not None, "nothing of its entries was needed"
     older = (value_of(folded[ref.key]) for ref in partition.manifest.folded if ref.key in folded)
     for entry in chain(chain.from_iterable(older), partition.manifest.entries):
         if entry.end_offset > start:
             yield entry
 
 
-def _written_ms(store: ObjectStore, partition: TieredPartition) -> int:
-    info = store.head(store_manifest_key(partition.manifest.prefix, partition.manifest.generation))
-    return info.modified_ms if info else 0
-
-
 def _holds_topics(store: ObjectStore, cluster: str) -> bool:
-    return any(is_topic_name(name) for name in _names(store, f"{cluster}/"))
-
-
-def _names(store: ObjectStore, prefix: str) -> list[str]:
-    return [one.removeprefix(prefix).rstrip("/") for one in store.list_prefixes(prefix)]
+    return any(is_topic_name(name) for name in names_below(store, f"{cluster}/"))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 import orjson
 from crc32c import crc32c
@@ -48,17 +49,25 @@ class Conflict(EngineError):
     retryable = True
 
 
+class NewestRoot(NamedTuple):
+    """A root as a LIST shows it. A generation is never written again, so the same three values are the same root."""
+
+    generation: int
+    size_bytes: int
+    modified_ms: int
+
+
 def load_newest(store: ObjectStore, prefix: str) -> Manifest | None:
     """Load the newest manifest of a partition; None without one. Usually one LIST, two without a usable hint.
 
     Raises StoreUnavailable, Corrupt, UnsupportedFormat.
     """
     for _ in range(_LOAD_ATTEMPTS_MAX):
-        generation = _newest_generation(store, prefix)
-        if generation is None:
+        newest = find_newest(store, prefix)
+        if newest is None:
             return None
         with suppress(NoSuchObject):
-            return load_generation(store, prefix, generation)
+            return load_generation(store, prefix, newest.generation)
     raise StoreUnavailable(f"the manifests below {prefix} were deleted while they were read")
 
 
@@ -162,13 +171,19 @@ def _create(store: ObjectStore, key: str, data: bytes) -> None:
             raise Conflict(f"another writer created {key}") from error
 
 
-def _newest_generation(store: ObjectStore, prefix: str) -> int | None:
-    hint = hinted_generation(store, prefix)
+def find_newest(store: ObjectStore, prefix: str, hint: int | None = None) -> NewestRoot | None:
+    """Find the newest root of a partition, and read none; None without one.
+
+    `hint` is a generation at which the LIST begins, as `latest` is, which is read without it.
+    """
+    hint = hinted_generation(store, prefix) if hint is None else hint
     for start_after in dict.fromkeys([before_generation(prefix, hint), ""]):
-        found = [generation_of(prefix, one.key) for one in store.list(store_manifest_prefix(prefix), start_after)]
-        generations = [generation for generation in found if generation is not None]
-        if generations:
-            return max(generations)
+        listed = [
+            (generation_of(prefix, one.key), one) for one in store.list(store_manifest_prefix(prefix), start_after)
+        ]
+        roots = [NewestRoot(number, one.size_bytes, one.modified_ms) for number, one in listed if number is not None]
+        if roots:
+            return max(roots)
     return None
 
 

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
 
 from engine.errors import Corrupt, EngineError
 from engine.format.paths import store_manifest_key
 from engine.testing.memory_store import MemoryStore
-from engine.testing.store_proxy import StoreProxy
 from engine.tiering.manifest.chain import commit, fold_if_due, iter_entries, load_newest
 from engine.tiering.manifest.manifest import ENTRIES_MAX, ManifestEntry, append, successor
 from engine.tiering.store.store import ObjectStore, StoreUnavailable
 from spark_ingest.source.discovery import discover, load_folded, partitions_of, slices_of
 from spark_ingest.source.requests import REQUESTS_AT_ONCE, request_all
-from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.tiered import CLUSTER, TieredLog, json_rows
-
-T = TypeVar("T")
-
-
-class Counting(StoreProxy):
-    def __init__(self, inner: ObjectStore) -> None:
-        super().__init__(inner)
-        self.calls: Counter[str] = Counter()
-
-    def relay(self, method: str, key: str, do: Callable[[], T]) -> T:
-        self.calls[method] += 1
-        return do()
 
 
 def tiered(topics: int, partitions: int) -> ObjectStore:
@@ -42,17 +25,6 @@ def tiered(topics: int, partitions: int) -> ObjectStore:
         for partition in range(partitions):
             log.add(partition, json_rows(2))
     return store
-
-
-def test_a_run_without_new_records_makes_three_requests_a_partition_and_two_a_topic() -> None:
-    source, output = Counting(tiered(3, 4)), Counting(MemoryStore())
-    run_job(source, output)
-    source.calls.clear()
-    output.calls.clear()
-    assert run_job(source, output).plans == []
-    registration = {"get": 1, "put": 1}
-    assert source.calls == Counter(registration) + Counter({"get": 2 * 12, "list": 12, "list_prefixes": 2 + 2 * 3})
-    assert output.calls == {"list": 1, "get": 2}
 
 
 def test_many_requests_are_under_way_at_once_and_not_more_than_the_bound() -> None:
@@ -88,7 +60,7 @@ def test_a_damaged_manifest_is_an_error_of_its_topic_alone() -> None:
     store = tiered(3, 2)
     damaged = store_manifest_key(TieredLog(store, topic="topic-1").prefix(0), 2)
     store.put(damaged, store.get(damaged)[:-2])
-    found = partitions_of(store, CLUSTER, ["topic-0", "topic-1", "topic-2"])
+    found = partitions_of(store, CLUSTER, ["topic-0", "topic-1", "topic-2"]).topics
     assert isinstance(found["topic-1"], Corrupt)
     assert [len(one) for one in (found["topic-0"], found["topic-2"]) if isinstance(one, list)] == [2, 2]
 
