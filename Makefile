@@ -62,6 +62,8 @@ docs: $(VENV)/.all ## Check the documents against the code
 docs-write: $(VENV)/.all ## Write the generated parts of documents again
 	$(BIN)/python -m node.setup.settings_page >docs/reference/settings.md.tmp
 	@mv docs/reference/settings.md.tmp docs/reference/settings.md
+	$(BIN)/python -m spark_ingest.config.page >docs/reference/ingest-settings.md.tmp
+	@mv docs/reference/ingest-settings.md.tmp docs/reference/ingest-settings.md
 	$(BIN)/python -m tests.docs.test_client_docs
 	$(BIN)/python -m tests.docs.test_metrics_docs
 	$(BIN)/python -m tests.docs.test_troubleshooting

@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ import click
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore, StoreUnusable
+from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, Choices
+from spark_ingest.config.choosing import OPTIONS_OF_TOPICS, TopicChoices
+from spark_ingest.config.job_file import JobFile, read_job_file
+from spark_ingest.config.job_settings import ENGINES, LOCAL, SPARK, parameters_of
+from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT, ON_MISFIT, TOPIC_SETTINGS
 from spark_ingest.decode.declared_columns import read_declared
-from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
 from spark_ingest.options import (
@@ -32,7 +36,7 @@ from spark_ingest.options import (
     tables_option,
 )
 from spark_ingest.output.stores import open_output_store, open_source_store
-from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD, Recipe
+from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD
 from spark_ingest.protocol.failures import Limits
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import (
@@ -51,14 +55,30 @@ from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
 from spark_ingest.tables.job_tables import JobTables, print_tables
 
-SPARK, LOCAL = "spark", "local"
-DEAD_LETTER_MAX_PERCENT = 0.1
-WIDEN, KEEP = "widen", "keep"
 EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
 _USAGE_ERRORS = (IngestRefused, StoreUnusable)
 
 
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> JobFile:
+    """Makes the settings of the file the defaults of the options."""
+    if path is None:
+        return JobFile({}, {}, {})
+    file = read_job_file(path)
+    of_topics = {name: value for name, value in file.defaults.items() if name in OPTIONS_OF_TOPICS}
+    context.default_map = parameters_of(dict(file.job)) | of_topics
+    return file
+
+
 @click.command("run")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    is_eager=True,
+    callback=_read_config,
+    help="A TOML file with the settings of the job and of its topics. Options override it.",
+)
 @store_option
 @output_option
 @click.option(
@@ -96,7 +116,7 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
 )
 @click.option(
     "--on-misfit",
-    type=click.Choice((FAIL, WIDEN, KEEP)),
+    type=click.Choice(ON_MISFIT),
     default=FAIL,
     show_default=True,
     help="For a column with too many values of another type, which are in _extra and in no sum. fail: do not commit "
@@ -105,7 +125,7 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
 @click.option(
     "--misfit-max-percent",
     type=click.FloatRange(0, 100),
-    default=10.0,
+    default=MISFIT_MAX_PERCENT,
     show_default=True,
     help="The largest share of a column's values that may have another type.",
 )
@@ -155,7 +175,7 @@ _USAGE_ERRORS = (IngestRefused, StoreUnusable)
 @tables_option("Also add committed files to Iceberg tables: a TOML file with the catalog and the names of tables.")
 @click.option(
     "--engine",
-    type=click.Choice((SPARK, LOCAL)),
+    type=click.Choice(ENGINES),
     default=SPARK,
     show_default=True,
     help="spark: run the tasks on a Spark master. local: run them on this machine, without Spark and Java. Both write "
@@ -185,6 +205,7 @@ def run_command(
     master: str | None,
     workers: int | None,
     every_s: float | None,
+    file: JobFile,
     **options: Any,
 ) -> None:
     """Write new records of the store into Parquet tables, exactly once.
@@ -196,22 +217,24 @@ def run_command(
     Raises the error of the topics that failed.
     """
     check_engine(engine, master, workers, is_repeated=every_s is not None)
+    percents = dict(options["bad_percents_max"])
+    given = {name: options[name] for name in OPTIONS_OF_TOPICS}
+    if None in percents:
+        given["dead_letter_max_percent"] = percents[None]
+    choices = TopicChoices(file, given, read_declared(options["schema_file"]) if options["schema_file"] else {})
     selection = Selection(
         **{name: options[name] for name in ("topics", "exclude", "cluster", "start", "on_lost")},
         **{name: options[name] for name in ("task_bytes", "plan_bytes_max", "allow_no_topics")},
-        widens=options["on_misfit"] == WIDEN,
-        declared=read_declared(options["schema_file"]) if options["schema_file"] else {},
+        choices=choices,
     )
     check_event_time(options["event_time"])
-    recipe = Recipe(**{name: options[name] for name in ("payload", "event_time", "event_time_fallback")})
-    limits = limits_of(options["bad_percents_max"], options["on_misfit"], options["misfit_max_percent"])
     tables = JobTables(options["tables_file"], output, job_name)
-    tables.check(widens=selection.widens)
-    job = Job(job_name, selection, recipe, limits, not options["no_register"])
+    tables.check(widens=choices.may_widen)
+    job = Job(job_name, selection, choices.defaults.recipe, limits_of(percents, choices), not options["no_register"])
     source, target = open_source_store(store), open_output_store(output, is_written=True)
 
     def run_once() -> tuple[dict[str, Any], EngineError | None]:
-        report = Report(recipe, is_quiet=as_json and is_submitted())
+        report = Report(lambda topic: choices(topic).recipe, is_quiet=as_json and is_submitted())
         executor: SparkExecutor | LocalExecutor
         if engine == SPARK:
             executor = SparkExecutor(master, store, output, report.progress)
@@ -253,27 +276,15 @@ def check_engine(engine: str, master: str | None, workers: int | None, *, is_rep
 
 def check_event_time(field: str | None) -> None:
     """Raises IngestRefused if the decoder cannot look up a member of the path."""
-    if field is None:
-        return
-    from spark_ingest.decode.event_time import path_of  # with PyArrow
-
-    unusable = [name for name in path_of(field) if not is_decodable(name)]
-    if unusable:
-        hint = "names with quotes, backslashes or control characters are not supported; omit --event-time"
-        raise IngestRefused(f"--event-time names the member {unusable[0]!r}", hint=hint)
+    if field is not None and (problem := TOPIC_SETTINGS["event_time"].problem(field)):
+        what, _, hint = problem.partition("; ")
+        raise IngestRefused(f"--event-time {what}", hint=f"{hint}, or omit --event-time")
 
 
-def limits_of(
-    percents: Sequence[tuple[str | None, float]], on_misfit: str = KEEP, misfit_max_percent: float = 100
-) -> Limits:
-    """Returns the limits that PERCENT and TOPIC=PERCENT give; the last one of a topic counts."""
-    given = dict(percents)
-    return Limits(
-        given.pop(None, DEAD_LETTER_MAX_PERCENT),
-        {topic: one for topic, one in given.items() if topic},
-        100 if on_misfit == KEEP else misfit_max_percent,
-        on_misfit == WIDEN,
-    )
+def limits_of(percents: Mapping[str | None, float], choices: Choices | None = None) -> Limits:
+    """Returns the limits of PERCENT and TOPIC=PERCENT, and those of the choices."""
+    of_topics = {topic: one for topic, one in percents.items() if topic}
+    return Limits(percents.get(None, DEAD_LETTER_MAX_PERCENT), of_topics, choices=choices)
 
 
 def execute_job(

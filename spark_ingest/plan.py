@@ -15,8 +15,8 @@ from engine.errors import EngineError
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 3  # of the conversion code; increment it when the same plan would give different rows
-GENERATIONS = (1, 2, GENERATION)  # that this release executes; see _spec for those before
+GENERATION = 4  # of the conversion code; increment it when the same plan would give different rows
+GENERATIONS = (1, 2, 3, GENERATION)  # that this release executes; see _spec for those before
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
@@ -36,7 +36,7 @@ class UnreadablePlan(EngineError):
 
 
 class Recipe(msgspec.Struct, frozen=True):
-    """How records are converted to rows; the same for all topics of a plan."""
+    """How records of a topic are converted to rows."""
 
     payload: str = JSON
     event_time: str | None = None
@@ -109,7 +109,8 @@ class Plan(msgspec.Struct, frozen=True):
     `nonce` distinguishes two plans of one number; only one of them was stored. `positions` are the ends of the plan's
     partitions after the commit. With `--on-lost skip`, `skipped` lists ranges that retention removed and `deleted`
     ranges of deleted topics. `unseen` are ranges below the first offset of partitions that the job reads from
-    the start for the first time. `is_partial`: the store has more records than this plan covers.
+    the start for the first time. `is_partial`: the store has more records than this plan covers. `recipes` has the
+    topics whose recipe is not `recipe`.
     """
 
     job: str
@@ -126,12 +127,16 @@ class Plan(msgspec.Struct, frozen=True):
     deleted: tuple[Lost, ...] = ()
     unseen: dict[str, list[Range]] = {}
     is_partial: bool = False
+    recipes: dict[str, Recipe] = {}
     generation: int = GENERATION
     format: int = FORMAT
 
     @property
     def record_range(self) -> int:
         return sum(task.record_range for task in self.tasks)
+
+    def recipe_of(self, topic: str) -> Recipe:
+        return self.recipes.get(topic, self.recipe)
 
 
 class TaskSpec(msgspec.Struct, frozen=True):
@@ -153,7 +158,7 @@ def _spec(plan: Plan, task: Task) -> TaskSpec:
     """Files of generation 1 have no `_topic_id`, dead letters of generations 1 and 2 have none."""
     topic_id = plan.positions[task.topic].topic_id
     ids = [topic_id if plan.generation >= first else "" for first in (2, 3)]
-    return TaskSpec(plan.number, plan.recipe, plan.schemas[task.topic], task, *ids)
+    return TaskSpec(plan.number, plan.recipe_of(task.topic), plan.schemas[task.topic], task, *ids)
 
 
 def starts_of(plan: Plan) -> Positions:
@@ -171,6 +176,7 @@ def plan_without(plan: Plan, topics: Container[str]) -> Plan:
         plan,
         positions={topic: one for topic, one in plan.positions.items() if topic not in topics},
         schemas={topic: one for topic, one in plan.schemas.items() if topic not in topics},
+        recipes={topic: one for topic, one in plan.recipes.items() if topic not in topics},
         tasks=tuple(task for task in plan.tasks if task.topic not in topics),
         skipped={topic: one for topic, one in plan.skipped.items() if topic not in topics},
         deleted=tuple(one for one in plan.deleted if one.topic not in topics),

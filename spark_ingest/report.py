@@ -21,8 +21,10 @@ _PROGRESS_SECONDS = 10  # between progress lines without a terminal
 class Report:
     """The listener of a run. Counts the commits of this run, not those of a concurrent one."""
 
-    def __init__(self, recipe: Recipe, *, is_quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self._recipe = recipe
+    def __init__(
+        self, recipe_of: Callable[[str], Recipe], *, is_quiet: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._recipe_of = recipe_of
         self._is_quiet = is_quiet
         self._clock = clock
         self._started = self._printed = clock()
@@ -44,7 +46,7 @@ class Report:
             self._note(f"lost: {lost}")
         for gone in lost_of(plan.unseen, plan.positions, UNSEEN):
             self._note(f"not ingested: {gone}")
-        if is_resumed and plan.recipe != self._recipe:
+        if is_resumed and any(plan.recipe_of(topic) != self._recipe_of(topic) for topic in plan.schemas):
             self._note("the plan was made with different options; they apply until it is committed")
 
     def progress(self, tasks: int, rows: int) -> None:

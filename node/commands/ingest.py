@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from engine.errors import EngineError
+from node.commands.ingest_check import check
 from node.commands.ingest_clean import clean, retain
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_tables import publish
@@ -193,6 +194,7 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
         )
 
 
+ingest.add_command(check)
 ingest.add_command(clean)
 ingest.add_command(jobs)
 ingest.add_command(retain)

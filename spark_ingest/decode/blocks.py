@@ -19,7 +19,7 @@ from spark_ingest.decode.json_types import Members, columns
 from spark_ingest.decode.record_columns import HEADERS, RecordColumns
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, TOPIC_ID, VALUE, StandardColumn
 from spark_ingest.errors import NoEventTime
-from spark_ingest.plan import FAIL, JSON, RECORD, TaskSpec
+from spark_ingest.plan import FAIL, RAW, RECORD, TaskSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 LATEST_MS = LATEST_US // 1000
@@ -66,9 +66,9 @@ class Block:
 def table_schema(order: TaskSpec) -> pa.Schema:
     """Returns the Arrow schema, which depends on the plan only: all files of a schema id have the same one."""
     leading = [_arrow_field(one) for one in LEADING if order.topic_id or one != TOPIC_ID]
-    if order.recipe.payload == JSON:
-        return pa.schema([*leading, *arrow_fields(order.schema.members), _arrow_field(EXTRA)])
-    return pa.schema([*leading, _arrow_field(VALUE)])
+    if order.recipe.payload == RAW:
+        return pa.schema([*leading, _arrow_field(VALUE)])
+    return pa.schema([*leading, *arrow_fields(order.schema.members), _arrow_field(EXTRA)])
 
 
 def _arrow_field(column: StandardColumn) -> pa.Field:
@@ -82,7 +82,7 @@ class BlockMaker:
         self._order = order
         self._partition = partition
         self._schema = table_schema(order)
-        self._json = JsonRows(order.schema.members) if order.recipe.payload == JSON else None
+        self._json = None if order.recipe.payload == RAW else JsonRows(order.schema.members)
         self._column_names = {name for name, _ in columns(order.schema.members)}
         self._event_field = EventField(order.recipe.event_time) if order.recipe.event_time else None
         self._event_at = _column_of(order.schema.members, self._event_field)

@@ -11,7 +11,7 @@ except that a bigint may become a decimal.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from spark_ingest.decode.json_types import RESERVED, Members, can_be_column
@@ -33,16 +33,22 @@ def read_declared(path: Path) -> Declared:
             raise IngestRefused(
                 f"--schema {path}: {topic} is not a table of members", hint=f'write [{topic}], a = "bigint"'
             )
-        lower = [name.lower() for name in columns]
         for name, kind in columns.items():
             place = f"--schema {path}: {topic}: {name!r}"
-            if kind not in TYPES:
-                raise IngestRefused(f"{place} has the type {kind!r}", hint=f"there are: {', '.join(TYPES)}")
-            if not name or not can_be_column(name) or name.lower() in RESERVED or lower.count(name.lower()) > 1:
-                raise IngestRefused(
-                    f"{place} cannot be a column", hint="names of standard columns are taken, in any case"
-                )
+            if problem := column_problem(name, kind, columns):
+                what, _, hint = problem.partition("; ")
+                raise IngestRefused(f"{place} {what}", hint=hint)
     return found
+
+
+def column_problem(name: str, kind: object, columns: Iterable[str]) -> str | None:
+    """Returns why a column of `columns` cannot be declared, and what to write; None if it can."""
+    if kind not in TYPES:
+        return f"has the type {kind!r}; there are: {', '.join(TYPES)}"
+    names = [one.lower() for one in columns]
+    if not name or not can_be_column(name) or name.lower() in RESERVED or names.count(name.lower()) > 1:
+        return "cannot be a column; names of standard columns are taken, in any case"
+    return None
 
 
 def with_declared(topic: str, published: Members, declared: Mapping[str, str]) -> Members:

@@ -9,7 +9,7 @@ import msgspec
 
 from spark_ingest.decode.json_types import spark_ddl
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
-from spark_ingest.plan import JSON, TableSchema
+from spark_ingest.plan import RAW, TableSchema
 
 _PARTITION_DDL = "`dt` DATE, `hr` INT"
 
@@ -27,5 +27,5 @@ def schema_document(topic: str, payload: str, schema: TableSchema) -> bytes:
 
 def table_ddl(payload: str, schema: TableSchema) -> str:
     """Returns the DDL of all columns; the partition columns are last."""
-    own = [spark_ddl(schema.members), EXTRA.ddl] if payload == JSON else [VALUE.ddl]
+    own = [VALUE.ddl] if payload == RAW else [spark_ddl(schema.members), EXTRA.ddl]
     return ", ".join([*(one.ddl for one in LEADING), *filter(None, own), _PARTITION_DDL])

@@ -7,11 +7,12 @@ of a topic: it ends the run, and the next one resumes the plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from engine.errors import EngineError
+from spark_ingest.choices import Choices
 from spark_ingest.decode.json_types import Members, is_widened, merge_members
 from spark_ingest.errors import ColumnsWidened, TooManyBadRecords, TooManyMisfits, TopicsFailed
 from spark_ingest.plan import TableSchema
@@ -48,9 +49,18 @@ class Limits:
     dead_letter_max_percents: Mapping[str, float]  # of single topics
     misfit_max_percent: float = 100
     widens: bool = False
+    choices: Choices | None = None  # of single topics; they replace all but `dead_letter_max_percents`
 
-    def percent_of(self, topic: str) -> float:
-        return self.dead_letter_max_percents.get(topic, self.dead_letter_max_percent)
+    def of(self, topic: str) -> Limits:
+        """Returns the limits of one topic."""
+        if self.choices is None:
+            return replace(self, dead_letter_max_percent=self._percent_of(topic, self.dead_letter_max_percent))
+        one = self.choices(topic)
+        percent = self._percent_of(topic, one.dead_letter_max_percent)
+        return Limits(percent, {}, one.misfit_max_percent, one.widens)
+
+    def _percent_of(self, topic: str, otherwise: float) -> float:
+        return self.dead_letter_max_percents.get(topic, otherwise)
 
 
 def failures_of(
@@ -65,7 +75,8 @@ def failures_of(
         else:
             results.setdefault(one.topic, []).append(one)
     for topic, done in results.items():
-        error = _bad_records(topic, done, limits.percent_of(topic)) or _misfits(topic, done, schemas[topic], limits)
+        mine = limits.of(topic)
+        error = _bad_records(topic, done, mine.dead_letter_max_percent) or _misfits(topic, done, schemas[topic], mine)
         if topic not in failures and error:
             failures[topic] = error
     return failures

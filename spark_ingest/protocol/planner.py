@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,10 +18,11 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
+from spark_ingest.choices import Choices, TopicChoice
 from spark_ingest.decode.declared_columns import Declared, with_declared
 from spark_ingest.decode.json_types import Members, evolve, merge_members
 from spark_ingest.errors import IngestRefused, LostRecords
-from spark_ingest.plan import JSON, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
+from spark_ingest.plan import RAW, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics
 from spark_ingest.protocol.sample import sampled_members
@@ -60,9 +61,16 @@ class Selection:
     allow_no_topics: bool = False
     widens: bool = False  # a bigint column with fractions becomes a decimal
     declared: Declared = field(default_factory=dict)
+    choices: Choices | None = None  # of single topics; they replace the recipe, `widens` and `declared`
 
     def wants(self, topic: str) -> bool:
         return bool(self.topics.fullmatch(topic)) and not (self.exclude and self.exclude.fullmatch(topic))
+
+    def choice_of(self, topic: str, recipe: Recipe) -> TopicChoice:
+        """Returns the choice for a topic; `recipe` is that of topics without one."""
+        if self.choices is not None:
+            return self.choices(topic)
+        return TopicChoice(recipe, self.declared.get(topic, {}), widens=self.widens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +145,7 @@ def next_plan(
 
     def claimed(topic: str) -> TableSchema:
         claim(topic)
-        return _schema(source, head, selection, recipe, topic, by_topic[topic])
+        return _schema(source, head, selection.choice_of(topic, recipe), topic, by_topic[topic])
 
     for topic, schema in zip(by_topic, request_all(claimed, list(by_topic)), strict=True):
         if isinstance(schema, EngineError):
@@ -165,6 +173,7 @@ def next_plan(
         deleted=tuple(lost for one in changes.values() for lost in one.deleted),
         unseen=_unseen(todos, head, selection),
         is_partial=len(taken) < len(groups),
+        recipes=_recipes(selection, recipe, by_topic.keys() & changes),
     )
     return Planned(plan, failures, cluster, reading, discovered.known)
 
@@ -307,17 +316,24 @@ def _unseen(todos: Sequence[_Todo], head: Commit | None, selection: Selection) -
     return unseen
 
 
+def _recipes(selection: Selection, recipe: Recipe, topics: Iterable[str]) -> dict[str, Recipe]:
+    """Returns the recipes of topics that have another one than the plan."""
+    found = {topic: selection.choice_of(topic, recipe).recipe for topic in sorted(topics)}
+    return {topic: one for topic, one in found.items() if one != recipe}
+
+
 def _schema(
-    source: ObjectStore, head: Commit | None, selection: Selection, recipe: Recipe, topic: str, tasks: Sequence[Task]
+    source: ObjectStore, head: Commit | None, choice: TopicChoice, topic: str, tasks: Sequence[Task]
 ) -> TableSchema:
     """Returns the columns of a table: published ones, declared ones, and new ones of the sample and the last commit.
 
     Raises IngestRefused if a declared type contradicts a published one, Corrupt.
     """
     published = head.schemas[topic].members if head and topic in head.schemas else []
-    if recipe.payload == JSON:
-        published = with_declared(topic, published, selection.declared.get(topic, {}))
+    recipe = choice.recipe
+    if recipe.payload != RAW:
+        published = with_declared(topic, published, choice.columns)
         slices = [one for task in tasks for one in task.slices]
         seen = merge_members(sampled_members(source, slices), head.seen.get(topic, []) if head else [])
-        published = evolve(published, seen, widens=selection.widens)
+        published = evolve(published, seen, widens=choice.widens)
     return schema_of(published, recipe.payload)

@@ -135,7 +135,7 @@ def _new_plan(
         return None
     for topic, schema in plan.schemas.items():
         key = names.schema_key(job.name, topic, schema.schema_id)
-        _put_if_absent(parts.output, key, schema_document(topic, job.recipe.payload, schema))
+        _put_if_absent(parts.output, key, schema_document(topic, plan.recipe_of(topic).payload, schema))
     stored = history.put_plan(plan)
     _check_not_behind(history, plan.number)
     remembered.store(planned.cluster, planned.known)

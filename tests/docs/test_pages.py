@@ -15,6 +15,7 @@ from gateway.docs.page import render_docs
 from gateway.settings import NODE_RULES
 from node.setup.settings_page import environment_variable_of, flag_of, settings_page
 from openapi import load_contract, operations
+from spark_ingest.config.page import ingest_settings_page
 from tests.architecture.test_libraries import GROUPS, distribution
 from tests.docs.pages import (
     LINE_NUMBER,
@@ -68,6 +69,11 @@ def test_the_settings_page_is_what_the_declarations_say() -> None:
     assert (ROOT / "docs" / "reference" / "settings.md").read_text() == settings_page(), (
         "write it again: make docs-write"
     )
+
+
+def test_the_page_of_ingestion_is_what_its_declarations_say() -> None:
+    page = (ROOT / "docs" / "reference" / "ingest-settings.md").read_text()
+    assert page == ingest_settings_page(), "write it again: make docs-write"
 
 
 def test_the_settings_page_documents_every_setting() -> None:

@@ -85,7 +85,7 @@ def test_sizes_have_three_digits(size: int, text: str) -> None:
 
 
 def report_of(log: TieredLog) -> Report:
-    report = Report(Recipe(), is_quiet=False, clock=iter([0.0, 1.0, 2.5, 4.0]).__next__)
+    report = Report(lambda topic: Recipe(), is_quiet=False, clock=iter([0.0, 1.0, 2.5, 4.0]).__next__)
     done = run_job(log.store, MemoryStore(), bad_percent_max=50)
     for plan, is_resumed in done.plans:
         report.on_plan(plan, is_resumed=is_resumed)
@@ -109,7 +109,7 @@ def test_the_summary_has_rows_files_and_notable_facts(capsys: pytest.CaptureFixt
 
 
 def test_a_run_that_finds_nothing_says_0_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report(Recipe(), is_quiet=False)
+    report = Report(lambda topic: Recipe(), is_quiet=False)
     print_summary(report.document("default", "memory://", None))
     assert capsys.readouterr().out.startswith("0 rows: ")
 

@@ -201,8 +201,8 @@ def test_a_driver_that_finds_its_plan_committed_without_a_topic_removes_what_it_
 
 def test_limits_are_for_all_topics_or_for_one() -> None:
     given = [TopicPercent()(text) for text in ("0.5", "bad=20", "bad=30")]
-    assert limits_of(given) == Limits(0.5, {"bad": 30.0})
-    assert limits_of([]) == Limits(0.1, {})
+    assert limits_of(dict(given)) == Limits(0.5, {"bad": 30.0})
+    assert limits_of({}) == Limits(0.1, {})
 
 
 def test_status_and_verify_print_held_topics(tmp_path: Path) -> None:

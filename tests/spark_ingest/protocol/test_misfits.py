@@ -59,7 +59,7 @@ def test_misfits_are_counted_by_column_in_the_commit_the_summary_and_status(
     assert [(name, one.count, one.values) for name, one in result.misfits.items()] == [("amt", 2, 3)]
     assert ran.commits[0].misfits == {"flights": {"amt": 4}}
     assert topic_totals(ran.commits)["flights"]["misfits"] == {"amt": 2}
-    report = Report(Recipe(), is_quiet=True)
+    report = Report(lambda topic: Recipe(), is_quiet=True)
     report.on_commit(ran.commits[0], is_ours=True)
     print_summary(report.document("default", "o", ran.commits[0]))
     assert "  values of another type than their column, in _extra: amt 2" in capsys.readouterr().out

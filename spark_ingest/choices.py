@@ -1,0 +1,24 @@
+"""The choices of the operator for one topic. Values only; config/ reads them from a job file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from spark_ingest.plan import Recipe
+
+DEAD_LETTER_MAX_PERCENT = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChoice:
+    """How records of a topic become rows, and its limits. Only the recipe is part of plans."""
+
+    recipe: Recipe = field(default_factory=Recipe)
+    columns: Mapping[str, str] = field(default_factory=dict)  # declared types by member
+    dead_letter_max_percent: float = DEAD_LETTER_MAX_PERCENT
+    misfit_max_percent: float = 100
+    widens: bool = False  # a bigint column with fractions becomes a decimal
+
+
+Choices = Callable[[str], TopicChoice]

@@ -1,0 +1,41 @@
+"""Joins the options of `penstock ingest run` with the sections of a job file to the choice for each topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from spark_ingest.choices import TopicChoice
+from spark_ingest.config.job_file import JobFile
+from spark_ingest.config.topic_settings import choice_of
+from spark_ingest.decode.declared_columns import Declared
+
+OPTIONS_OF_TOPICS = ("payload", "event_time", "event_time_fallback", "on_misfit", "misfit_max_percent")
+_TOPICS_KEPT = 10_000
+
+
+class TopicChoices:
+    """The choice for each topic: its section of the file, then the options, then [defaults], then the defaults."""
+
+    def __init__(self, file: JobFile, options: Mapping[str, Any], declared: Declared) -> None:
+        self._file = file
+        self._defaults = {**file.defaults, **{name: one for name, one in options.items() if one is not None}}
+        self._declared = declared
+        self.defaults = choice_of(self._defaults)
+        self._kept = lru_cache(_TOPICS_KEPT)(self._choice_of)
+
+    @property
+    def may_widen(self) -> bool:
+        """True if a column of any topic may become decimal."""
+        sections = [self._file.choice_of(name, self._defaults) for name in self._file.topics]
+        return any(one.widens for one in (self.defaults, *sections))
+
+    def __call__(self, topic: str) -> TopicChoice:
+        return self._kept(topic)
+
+    def _choice_of(self, topic: str) -> TopicChoice:
+        section = self._file.section_of(topic)
+        settings = {**self._defaults, **(self._file.topics[section] if section is not None else {})}
+        settings["columns"] = {**(settings.get("columns") or {}), **self._declared.get(topic, {})}
+        return choice_of(settings)

@@ -1,0 +1,147 @@
+"""Reads and checks a job file, before anything else is opened. Finds all mistakes at once.
+
+    [job]
+    store = "penstock-data/store"
+    output = "lake"
+    topics = "flights|rides"
+
+    [defaults]
+    event_time = "ts"
+
+    [topics.rides]
+    payload = "raw"
+
+A section of a topic counts for the topic of that name; without one, the first section in the file counts whose name
+matches the whole name of the topic as a regular expression.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from spark_ingest.choices import TopicChoice
+from spark_ingest.config.job_settings import JOB_SETTINGS
+from spark_ingest.config.setting import Setting, is_expression
+from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of
+from spark_ingest.errors import IngestRefused
+
+FILE_BYTES_MAX = 16 << 20  # a larger file is not a job file
+_SECTIONS = ("job", "defaults", "topics")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """The settings of a checked file, as given: defaults are not filled in."""
+
+    job: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    topics: Mapping[str, Mapping[str, Any]]
+
+    def section_of(self, topic: str) -> str | None:
+        """Returns the name of the section that counts for a topic; None if the defaults do."""
+        if topic in self.topics:
+            return topic
+        return next((name for name in self.topics if re.fullmatch(name, topic)), None)
+
+    def choice_of(self, topic: str, defaults: Mapping[str, Any] | None = None) -> TopicChoice:
+        """Returns the choice for a topic. `defaults` replaces the file's own ones."""
+        section = self.section_of(topic)
+        base = self.defaults if defaults is None else defaults
+        return choice_of({**base, **(self.topics[section] if section is not None else {})})
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Returns the settings of a file. Raises IngestRefused with every mistake."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(FILE_BYTES_MAX + 1).decode()
+    except OSError as error:
+        raise IngestRefused(f"--config {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise IngestRefused(f"--config {path} is not UTF-8 text: {error}") from error
+    if len(text) > FILE_BYTES_MAX:
+        raise IngestRefused(f"--config {path} has more than {FILE_BYTES_MAX:,} bytes")
+    try:
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise IngestRefused(f"--config {path} is not TOML: {error}", hint="correct that line") from error
+    mistakes = _mistakes(found, text)
+    if mistakes:
+        counted = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise IngestRefused(f"--config {path} has {counted}:\n" + "\n".join(f"  {one}" for one in mistakes))
+    return JobFile(found.get("job", {}), found.get("defaults", {}), found.get("topics", {}))
+
+
+def _mistakes(found: Mapping[str, Any], text: str) -> list[str]:
+    """Returns a line for each mistake, in the order of the file where a line is known."""
+    lines = _Lines(text)
+    mistakes: list[tuple[int, str]] = []
+
+    def add(section: str, name: str, problem: str) -> None:
+        line = lines.of(section, name)
+        place = f"line {line}: " if line else ""
+        mistakes.append((line, f"{place}{'.'.join(filter(None, (section, name)))} {problem}"))
+
+    for name in found:
+        if name not in _SECTIONS:
+            add("", name, f"is not a section; write [{'], ['.join(_SECTIONS[:2])}] or [topics.NAME]")
+    parts: dict[str, dict[str, Any]] = {}
+    for name in _SECTIONS:
+        value = found.get(name, {})
+        if not isinstance(value, dict):
+            add("", name, f"is a value; write a section [{name}]")
+        parts[name] = value if isinstance(value, dict) else {}
+    sections = [("job", parts["job"], JOB_SETTINGS), ("defaults", parts["defaults"], TOPIC_SETTINGS)]
+    for name, settings in parts["topics"].items():
+        section = f"topics.{name}"
+        if not isinstance(settings, dict):
+            add("topics", name, f"is a value; write a section [topics.{name}]")
+            continue
+        if problem := is_expression(name):
+            add(section, "", problem)
+        sections.append((section, settings, TOPIC_SETTINGS))
+    for section, settings, known in sections:
+        for name, problem in problems_of(settings, known):
+            add(section, name, problem)
+    return [text for _, text in sorted(mistakes, key=lambda one: one[0] or 1 << 30)]
+
+
+def problems_of(settings: Mapping[str, Any], known: Mapping[str, Setting]) -> list[tuple[str, str]]:
+    """Returns the names of wrong, unknown and missing settings of a section, each with what to do."""
+    found = []
+    for name, value in settings.items():
+        setting = known.get(name)
+        if setting is None:
+            near = get_close_matches(name, known, 1)
+            found.append((name, "is unknown; " + (f"write {near[0]}" if near else f"there are: {', '.join(known)}")))
+        elif problem := setting.problem(value):
+            found.append((name, problem))
+    missing = [one.name for one in known.values() if one.is_required and one.name not in settings]
+    return found + [(name, f"is missing; write {name} = …") for name in missing]
+
+
+class _Lines:
+    """Finds the line of a setting, for messages only: tomllib gives no positions. 0 if it is not found."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: dict[tuple[str, str], int] = {}
+        section = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if header := re.fullmatch(r"\s*\[+\s*(.*?)\s*\]+\s*(#.*)?", line):
+                section = _unquoted(header[1])
+                self._lines.setdefault((section, ""), number)
+            elif key := re.match(r"\s*(\"[^\"]*\"|'[^']*'|[\w-]+)\s*=", line):
+                self._lines.setdefault((section, _unquoted(key[1])), number)
+
+    def of(self, section: str, name: str) -> int:
+        return self._lines.get((section, name)) or self._lines.get((section, ""), 0) or self._lines.get((name, ""), 0)
+
+
+def _unquoted(name: str) -> str:
+    return re.sub(r"[\"'](.*?)[\"']", r"\1", name)

@@ -1,0 +1,97 @@
+"""The settings of a job, in the section [job] of a job file. Each is an option of `penstock ingest run` too."""
+
+from __future__ import annotations
+
+from spark_ingest.config.setting import NUMBER, SWITCH, TEXT, WHOLE, Setting, is_expression
+from spark_ingest.output.names import JOB_NAME
+from spark_ingest.protocol.planner import EARLIEST, FAIL_ON_LOSS, LATEST, PLAN_BYTES_MAX, SKIP_LOST, TASK_BYTES
+
+SPARK, LOCAL = "spark", "local"
+ENGINES = (SPARK, LOCAL)
+YEAR_S = 366 * 86_400
+
+
+def _job_name(value: str) -> str | None:
+    return None if JOB_NAME.fullmatch(value) else "is not a job name; write letters, digits, '.', '_' and '-'"
+
+
+_SETTINGS = (
+    Setting("name", TEXT, "default", "A job keeps its own plans and commits, under this name.", check=_job_name),
+    Setting("store", TEXT, None, "The store with the tiered segments: a URL or a path.", is_required=True),
+    Setting("output", TEXT, None, "Tables, plans and commits are written there: a URL or a path.", is_required=True),
+    Setting(
+        "topics",
+        TEXT,
+        None,
+        "Each run ingests all topics whose whole name matches this regular expression, also new ones.",
+        is_required=True,
+        check=is_expression,
+    ),
+    Setting("exclude", TEXT, None, "Leaves out topics whose whole name matches.", check=is_expression),
+    Setting("cluster", TEXT, None, "The id of the cluster; required if the store has several."),
+    Setting(
+        "start",
+        TEXT,
+        EARLIEST,
+        "Where to start in a partition that is new to the job: its first record, or records from now on.",
+        choices=(EARLIEST, LATEST),
+    ),
+    Setting(
+        "on_lost",
+        TEXT,
+        FAIL_ON_LOSS,
+        "For records that were removed before they were ingested: hold the topic back, or record the loss and go on.",
+        choices=(FAIL_ON_LOSS, SKIP_LOST),
+    ),
+    Setting("register", SWITCH, True, "Topics with `retention_waits_for_jobs` wait for a registered job."),
+    Setting("allow_no_topics", SWITCH, False, "Ends without an error if no topic matches."),
+    Setting(
+        "task_bytes",
+        WHOLE,
+        TASK_BYTES,
+        "Log bytes of one task. A task writes one file for each hour of data, so larger tasks write fewer files.",
+        minimum=1 << 10,
+        maximum=1 << 40,
+    ),
+    Setting(
+        "commit_bytes",
+        WHOLE,
+        PLAN_BYTES_MAX,
+        "Log bytes of one commit. A larger backlog takes several commits; a kill repeats at most one.",
+        minimum=1 << 10,
+        maximum=1 << 50,
+    ),
+    Setting("tables", TEXT, None, "A TOML file with a catalog: committed files are also added to Iceberg tables."),
+    Setting("engine", TEXT, SPARK, "Where tasks run: on Spark, or on this machine.", choices=ENGINES),
+    Setting("master", TEXT, None, "Where Spark runs; without it spark-submit's master, else `local[*]`."),
+    Setting(
+        "workers",
+        WHOLE,
+        None,
+        "Tasks of the engine `local` that run at once; without it the cores. Each takes up to 1 GB of memory.",
+        minimum=1,
+        maximum=4096,
+    ),
+    Setting(
+        "every_s",
+        NUMBER,
+        None,
+        "One process starts a run every so many seconds, until SIGTERM; needs the engine `local`.",
+        minimum=1,
+        maximum=YEAR_S,
+    ),
+)
+JOB_SETTINGS = {one.name: one for one in _SETTINGS}
+
+# The option of `run` that a setting gives, where its name differs.
+_PARAMETERS = {"name": "job_name", "commit_bytes": "plan_bytes_max", "tables": "tables_file"}
+
+
+def parameters_of(job: dict[str, object]) -> dict[str, object]:
+    """Returns the settings of a checked section as values of the options of `run`."""
+    found = {_PARAMETERS.get(name, name): value for name, value in job.items()}
+    if "register" in found:
+        found["no_register"] = not found.pop("register")
+    if "every_s" in found:
+        found["every_s"] = f"{found['every_s']:g}s"
+    return found

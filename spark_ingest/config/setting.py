@@ -1,0 +1,89 @@
+"""Declares a setting of a job file: its name, type, default, bounds and reason. Checks one value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+TEXT, WHOLE, NUMBER, SWITCH, TEXTS, TABLE, TABLES = (
+    "text",
+    "whole number",
+    "number",
+    "true or false",
+    "list of texts",
+    "table",
+    "list of tables",
+)
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    TEXT: str,
+    WHOLE: int,
+    NUMBER: (int, float),
+    SWITCH: bool,
+    TEXTS: list,
+    TABLE: dict,
+    TABLES: list,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. `check` returns why a value of the right type is wrong, and what to write; None if it is right."""
+
+    name: str
+    kind: str
+    default: Any
+    why: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    is_required: bool = False
+    check: Callable[[Any], str | None] | None = None
+
+    def problem(self, value: object) -> str | None:
+        """Returns why a value is wrong, and what to write; None if it is right."""
+        is_type = isinstance(value, _TYPES[self.kind]) and (self.kind == SWITCH or not isinstance(value, bool))
+        if self.kind in (TEXTS, TABLES) and is_type:
+            assert isinstance(value, list)
+            is_type = all(isinstance(one, str if self.kind == TEXTS else dict) for one in value)
+        if not is_type:
+            return f"is {_shown(value)}; write {self.bounds.replace('`', '')}"
+        if self.choices and value not in self.choices:
+            return f"is {_shown(value)}; write one of: {', '.join(self.choices)}"
+        if self.kind == TEXT and not value:
+            return "is empty; write a text, or remove the line"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low, high = self.minimum, self.maximum
+            if (low is not None and value < low) or (high is not None and value > high):
+                return f"is {_shown(value)}; write {self.bounds}"
+        return self.check(value) if self.check else None
+
+    @property
+    def bounds(self) -> str:
+        """Returns the allowed values as text."""
+        if self.choices:
+            return ", ".join(f"`{one}`" for one in self.choices)
+        if self.minimum is not None or self.maximum is not None:
+            low = "" if self.minimum is None else f"from {self.minimum:,} "
+            high = "" if self.maximum is None else f"to {self.maximum:,}"
+            return f"a {self.kind} {low}{high}".strip()
+        return _article(self.kind)
+
+
+def is_expression(value: str) -> str | None:
+    """Returns why a text is not a regular expression; None if it is one."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        return f"is not a regular expression: {error}; correct it"
+    return None
+
+
+def _article(kind: str) -> str:
+    return kind if kind == SWITCH else f"a {kind}"
+
+
+def _shown(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"

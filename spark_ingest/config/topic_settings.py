@@ -1,0 +1,62 @@
+"""The settings of a topic: [defaults] of a job file for all topics, [topics.NAME] for some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, TopicChoice
+from spark_ingest.config.setting import NUMBER, TABLE, TEXT, Setting
+from spark_ingest.decode.declared_columns import column_problem
+from spark_ingest.decode.json_types import is_decodable
+from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD, Recipe
+
+WIDEN, KEEP = "widen", "keep"
+ON_MISFIT = (FAIL, WIDEN, KEEP)
+MISFIT_MAX_PERCENT = 10.0
+
+
+def _event_time(value: str) -> str | None:
+    names = [value] if not value.startswith("/") else value[1:].split("/")
+    wrong = [name for name in names if not is_decodable(name)]
+    return f"names the member {wrong[0]!r}; write a name without quotes and backslashes" if wrong else None
+
+
+def _columns(value: Mapping[str, object]) -> str | None:
+    for name, kind in value.items():
+        problem = column_problem(name, kind, value)
+        if problem:
+            return f"{name!r} {problem}"
+    return None
+
+
+_SETTINGS = (
+    Setting("payload", TEXT, JSON, "How values are decoded.", choices=PAYLOADS),
+    Setting("event_time", TEXT, None, "The member with the time of the event: `ts`, `meta.ts` or `/meta/ts`. "
+            "Without it the record's timestamp counts.", check=_event_time),
+    Setting("event_time_fallback", TEXT, RECORD, "For a record without an event time: take the record's timestamp, "
+            "write a dead letter, or fail the topic.", choices=EVENT_TIME_FALLBACKS),
+    Setting("dead_letter_max_percent", NUMBER, DEAD_LETTER_MAX_PERCENT,
+            "Above this share of dead letters the topic is not committed, so bad data is noticed.",
+            minimum=0, maximum=100),
+    Setting("on_misfit", TEXT, FAIL, "For a column with too many values of another type, which are in no sum: hold the "
+            "topic back, make a bigint column decimal, or commit.", choices=ON_MISFIT),
+    Setting("misfit_max_percent", NUMBER, MISFIT_MAX_PERCENT,
+            "The largest share of a column's values that may have another type.", minimum=0, maximum=100),
+    Setting("columns", TABLE, None, "Types of columns that do not follow from the first values: `amt = \"double\"`.",
+            check=_columns),
+)  # fmt: skip
+TOPIC_SETTINGS = {one.name: one for one in _SETTINGS}
+
+
+def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
+    """Returns the choice that checked settings make; settings that are absent have their defaults."""
+    values = {name: one.default for name, one in TOPIC_SETTINGS.items()} | dict(settings)
+    on_misfit = values["on_misfit"]
+    return TopicChoice(
+        recipe=Recipe(**{name: values[name] for name in ("payload", "event_time", "event_time_fallback")}),
+        columns=values["columns"] or {},
+        dead_letter_max_percent=values["dead_letter_max_percent"],
+        misfit_max_percent=100 if on_misfit == KEEP else values["misfit_max_percent"],
+        widens=on_misfit == WIDEN,
+    )
