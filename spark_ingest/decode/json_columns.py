@@ -20,7 +20,13 @@ from spark_ingest.decode.json_types import Members, Type, columns
 
 _ARROW = {
     "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
     "bigint": pa.int64(),
+    "float": pa.float32(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
     "double": pa.float64(),
     "string": pa.string(),
     "json": pa.string(),

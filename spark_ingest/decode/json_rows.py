@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -27,11 +28,23 @@ from spark_ingest.decode.json_types import (
     is_decodable,
 )
 
-_Bigint = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_FLOAT_MAX = 3.4028234663852886e38
+
+
+def _integer(bits: int) -> Any:
+    return Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)] | None
+
+
 _SCALARS: dict[str, Any] = {
     "null": None,
     "boolean": bool | None,
-    "bigint": _Bigint | None,
+    "tinyint": _integer(8),
+    "smallint": _integer(16),
+    "int": _integer(32),
+    "bigint": _integer(64),
+    "float": Annotated[float, msgspec.Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)] | None,
+    "date": date | None,
+    "timestamp": datetime | None,
     "double": float | None,
     "string": str | None,
     "json": msgspec.Raw,  # keeps null as text; json_columns.py converts it
@@ -61,14 +74,20 @@ class Rows:
 
 
 class JsonRows:
-    """Decodes the values of one topic with one schema."""
+    """Decodes the values of one topic with one schema.
 
-    def __init__(self, members: Members) -> None:
-        self.struct = struct_of(members)
+    Without `keeps_others`, members that the schema does not have are skipped at every depth, and values of another type
+    are dropped instead of kept.
+    """
+
+    def __init__(self, members: Members, *, keeps_others: bool = True) -> None:
+        self.struct = struct_of(members, keeps_others)
+        self._keeps_others = keeps_others
         self._row_of = msgspec.json.Decoder(self.struct)
         self._members_of = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._member_of = {
-            name: (attribute_of(at), msgspec.json.Decoder(_annotation(kind))) for at, (name, kind) in enumerate(members)
+            name: (attribute_of(at), msgspec.json.Decoder(_annotation(kind, keeps_others)))
+            for at, (name, kind) in enumerate(members)
         }
         self._tombstone = self.struct()
         self._keeps_raw = _has_json(members)
@@ -127,7 +146,8 @@ class JsonRows:
                     raise msgspec.ValidationError(name)
                 fitting[attribute] = decoder.decode(raw)
             except msgspec.ValidationError:
-                leftovers[name] = raw.copy()
+                if self._keeps_others:
+                    leftovers[name] = raw.copy()
         return self.struct(**fitting), leftovers
 
 
@@ -157,33 +177,33 @@ def _type_of(raw: msgspec.Raw) -> Type:
         return "json"
 
 
-def struct_of(members: Members) -> type[msgspec.Struct]:
-    """Returns a struct with numbered attributes, since member names can be any text.
+def struct_of(members: Members, is_strict: bool = True) -> type[msgspec.Struct]:
+    """Returns a struct with numbered attributes, since member names can be any text; strict: it has no other members.
 
     A plan of an older release may have a column whose name msgspec cannot look up. The struct uses a name longer than
     any column's instead, so a value with such a member is decoded one member at a time.
     """
     fields = [
-        (attribute_of(at), _annotation(kind), _ABSENT if kind in ("json", "decimal") else None)
+        (attribute_of(at), _annotation(kind, is_strict), _ABSENT if kind in ("json", "decimal") else None)
         for at, (_, kind) in enumerate(members)
     ]
     names = {
         attribute_of(at): name if is_decodable(name) else attribute_of(at).rjust(2 * NAME_CHARS_MAX)
         for at, (name, _) in enumerate(members)
     }
-    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, gc=False, frozen=True)
+    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=is_strict, gc=False, frozen=True)
 
 
 def attribute_of(at: int) -> str:
     return f"m{at}"
 
 
-def _annotation(kind: Type) -> Any:
+def _annotation(kind: Type, is_strict: bool) -> Any:
     if isinstance(kind, str):
         return _SCALARS[kind]
     if kind[0] == "array":
-        return list[_annotation(kind[1])] | None  # type: ignore[misc]
-    return struct_of(kind[1]) | None
+        return list[_annotation(kind[1], is_strict)] | None  # type: ignore[misc]
+    return struct_of(kind[1], is_strict) | None
 
 
 def _has_json(members: Members) -> bool:

@@ -5,6 +5,7 @@ A type is a JSON value itself, because plans and commits carry it:
     "null" "boolean" "bigint" "double" "decimal" "string" "json" ["array", type] ["struct", [[name, type], ...]]
 
 `json` is a value's JSON text; conflicting types become `json`. `decimal` is declared, or a widened bigint of a table.
+Reads by the data source also have "tinyint" "smallint" "int" "float" "date" "timestamp", which no table has.
 Members are pairs in the order of first occurrence.
 
 Invariants: merging is commutative except for the order of members, and never narrows. A merged type has a bounded

@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from engine.errors import Corrupt
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.decode.blocks import microseconds
 from spark_ingest.decode.record_columns import RecordColumns, columns_of
 from spark_ingest.source.discovery import TieredPartition, discover, load_folded, resolve_cluster, slices_between
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import Slice, cut
-from spark_ingest.spark.read_options import COLUMNS, FAIL, HEADERS, SKIP, ReadOptions
+from spark_ingest.spark.read_options import FAIL, SKIP, ReadOptions
+from spark_ingest.spark.record_array import record_array
+from spark_ingest.spark.typed_rows import TypedRows
 
 BLOCK_RECORDS = 16_384
 
@@ -26,7 +27,8 @@ BLOCK_RECORDS = 16_384
 def plan_partitions(store: ObjectStore, wanted: ReadOptions) -> list[tuple[str, tuple[Slice, ...]]]:
     """Returns the topic and the slices of each Spark partition."""
     topics = re.compile(wanted.topics)
-    partitions = discover(store, resolve_cluster(store, wanted.cluster), lambda topic: bool(topics.fullmatch(topic)))
+    found = discover(store, resolve_cluster(store, wanted.cluster), lambda topic: bool(topics.fullmatch(topic)))
+    partitions = [one for one in found if wanted.partitions is None or one.partition in wanted.partitions]
     by_topic: dict[str, list[Slice]] = {}
     folded = load_folded(store, [(one, *_range(one, wanted)) for one in partitions])
     for one in partitions:
@@ -36,7 +38,7 @@ def plan_partitions(store: ObjectStore, wanted: ReadOptions) -> list[tuple[str, 
 
 
 def read_partition(
-    store: ObjectStore, wanted: ReadOptions, topic: str, slices: Sequence[Slice]
+    store: ObjectStore, wanted: ReadOptions, topic: str, slices: Sequence[Slice], typed: TypedRows | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of a Spark partition. Raises Corrupt; for undecodable batches unless the option skips them."""
     block: list[ScannedBatch] = []
@@ -46,29 +48,31 @@ def read_partition(
         if scanned.undecodable is not None and wanted.undecodable == FAIL:
             raise _undecodable(topic, scanned)
         if count and (scanned.source.partition != partition or count >= BLOCK_RECORDS):
-            yield from _record_batches(wanted, topic, partition, block)
+            yield from _record_batches(wanted, typed, topic, partition, block)
             block, count = [], 0
         partition = scanned.source.partition
         if scanned.record_count:
             block.append(scanned)
         count += scanned.record_count
     if count:
-        yield from _record_batches(wanted, topic, partition, block)
+        yield from _record_batches(wanted, typed, topic, partition, block)
 
 
 def _range(partition: TieredPartition, wanted: ReadOptions) -> tuple[int, int]:
-    start = max(partition.log_start, wanted.start_offset)
-    end = partition.tiered_end if wanted.end_offset is None else min(partition.tiered_end, wanted.end_offset)
-    return start, max(start, end)
+    start = max(partition.log_start, wanted.starts.of(partition.partition) or 0)
+    end = wanted.ends.of(partition.partition)
+    return start, max(start, partition.tiered_end if end is None else min(partition.tiered_end, end))
 
 
 def _record_batches(
-    wanted: ReadOptions, topic: str, partition: int, block: Sequence[ScannedBatch]
+    wanted: ReadOptions, typed: TypedRows | None, topic: str, partition: int, block: Sequence[ScannedBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yields one record batch, none if no record has a wanted time."""
     records = _in_time(wanted, columns_of(block))
-    if len(records):
-        arrays = [_array(name, topic, partition, records) for name in wanted.columns]
+    if len(records) and typed is not None:
+        yield typed.batch(topic, partition, records)
+    elif len(records):
+        arrays = [record_array(name, topic, partition, records) for name in wanted.columns]
         yield pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
 
 
@@ -77,31 +81,6 @@ def _in_time(wanted: ReadOptions, records: RecordColumns) -> RecordColumns:
         return records
     is_wanted = pa.array([wanted.has_time(one) for one in records.timestamps.to_pylist()], pa.bool_())
     return RecordColumns(*(column.filter(is_wanted) for column in records))
-
-
-def _array(name: str, topic: str, partition: int, records: RecordColumns) -> pa.Array:
-    kind = COLUMNS[name].kind
-    match name:
-        case "topic":
-            return pa.repeat(topic, len(records))
-        case "partition":
-            return pa.repeat(pa.scalar(partition, kind), len(records))
-        case "offset":
-            return records.offsets
-        case "timestamp":
-            return microseconds(records.timestamps).cast(kind)
-        case "key":
-            return records.keys
-        case "value":
-            return records.values
-        case _:
-            return _as_structs(records.headers)
-
-
-def _as_structs(headers: pa.MapArray) -> pa.Array:
-    """Converts a map column to lists of structs, in the same memory."""
-    pairs = pa.StructArray.from_arrays([headers.keys, headers.items], fields=list(HEADERS.value_type))
-    return pa.ListArray.from_arrays(headers.offsets, pairs, HEADERS)
 
 
 def _undecodable(topic: str, scanned: ScannedBatch) -> Corrupt:

@@ -1,4 +1,4 @@
-"""The options and the columns of the data source. Pure.
+"""The options of a read of the data source. Pure.
 
 Spark passes options as text, with names in any case. An error names the option, because Spark shows it within a long
 stack trace.
@@ -6,41 +6,25 @@ stack trace.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spark_ingest.decode.blocks import TIMESTAMP
 from spark_ingest.decode.event_time import parse
 from spark_ingest.errors import IngestRefused
+from spark_ingest.spark.record_array import COLUMNS
+from spark_ingest.spark.typed_schema import TYPED_COLUMNS
 
 PARTITION_BYTES = 32 << 20  # some seconds of one core
-HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])))
 FAIL, SKIP = "fail", "skip"
 
-
-class Column(NamedTuple):
-    """A column type in Spark's DDL and in Arrow."""
-
-    ddl: str
-    kind: pa.DataType
-
-
-COLUMNS = {
-    "topic": Column("STRING", pa.string()),
-    "partition": Column("INT", pa.int32()),
-    "offset": Column("BIGINT", pa.int64()),
-    "timestamp": Column("TIMESTAMP", TIMESTAMP),
-    "key": Column("BINARY", pa.binary()),
-    "value": Column("BINARY", pa.binary()),
-    "headers": Column("ARRAY<STRUCT<name: STRING, value: BINARY>>", HEADERS),
-}
 _OPTIONS = {
     *("store", "topic", "topics", "cluster", "columns", "partitionbytes", "undecodable"),
-    *("startoffset", "endoffset", "starttime", "endtime"),
+    *("startoffset", "endoffset", "starttime", "endtime", "partitions"),
+    *("schema", "output", "job"),
 }
 _TABLE_OPTION = "option."  # CREATE TABLE gives each option with and without it
 # CREATE TABLE adds these by itself. LOCATION gives a path, which has no meaning here.
@@ -48,26 +32,66 @@ _OF_SPARK = {"provider", "location", "path", "owner", "external", "is_managed_lo
 
 
 @dataclass(frozen=True, slots=True)
+class Offsets:
+    """One bound of the offsets to read: of each named partition, and of all others. None is the log's own bound."""
+
+    of_others: int | None = None
+    by_partition: Mapping[int, int] = field(default_factory=dict)
+
+    def of(self, partition: int) -> int | None:
+        return self.by_partition.get(partition, self.of_others)
+
+    def raised(self, offset: int) -> Offsets:
+        """Returns these bounds, none below the offset."""
+        return Offsets(
+            offset if self.of_others is None else max(self.of_others, offset),
+            {partition: max(one, offset) for partition, one in self.by_partition.items()},
+        )
+
+    def lowered(self, offset: int) -> Offsets:
+        """Returns these bounds, none above the offset."""
+        return Offsets(
+            offset if self.of_others is None else min(self.of_others, offset),
+            {partition: min(one, offset) for partition, one in self.by_partition.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a read. End offsets and end times are exclusive."""
+    """The options of a read. End offsets and end times are exclusive.
+
+    `columns` are those of the record. `ddl_members` or `output` make a typed read; a schema that is given to Spark
+    itself does so too, which these options do not have.
+    """
 
     store: str
     topics: str
     cluster: str | None
-    start_offset: int
-    end_offset: int | None
+    starts: Offsets
+    ends: Offsets
+    partitions: frozenset[int] | None
     start_ms: int | None
     end_ms: int | None
     columns: tuple[str, ...]
     partition_bytes: int
     undecodable: str
+    ddl_members: str | None = None
+    output: str | None = None
+    job: str = "default"
+    topic: str | None = None
+
+    @property
+    def is_typed(self) -> bool:
+        return self.ddl_members is not None or self.output is not None
 
     @property
     def ddl(self) -> str:
+        """The columns of a raw read."""
         return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in self.columns)
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of a raw read."""
         return pa.schema([pa.field(name, COLUMNS[name].kind) for name in self.columns])
 
     def has_time(self, timestamp_ms: int) -> bool:
@@ -84,17 +108,27 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         raise IngestRefused(f"unknown options {unknown}", hint=f"there are: {', '.join(sorted(_OPTIONS))}")
     if "store" not in given or ("topic" in given) == ("topics" in given):
         raise IngestRefused("give the options 'store' and one of 'topic' and 'topics' (a regular expression)")
+    if "output" in given and ("schema" in given or "topic" not in given):
+        raise IngestRefused("'output' takes the schema of one table: give 'topic' with it, and no 'schema'")
+    if "job" in given and "output" not in given:
+        raise IngestRefused("'job' needs 'output', where the job writes its tables")
+    is_typed = "schema" in given or "output" in given
     return ReadOptions(
         store=given["store"],
         topics=re.escape(given["topic"]) if "topic" in given else _pattern(given["topics"]),
         cluster=given.get("cluster"),
-        start_offset=_offset(given, "startoffset", "earliest") or 0,
-        end_offset=_offset(given, "endoffset", "latest"),
+        starts=_offsets(given, "startoffset", "earliest"),
+        ends=_offsets(given, "endoffset", "latest"),
+        partitions=_partitions(given.get("partitions")),
         start_ms=_time(given, "starttime"),
         end_ms=_time(given, "endtime"),
-        columns=_columns(given.get("columns")),
+        columns=_columns(given.get("columns"), TYPED_COLUMNS if is_typed else COLUMNS, is_typed),
         partition_bytes=_integer(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
         undecodable=_one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
+        ddl_members=given.get("schema"),
+        output=given.get("output"),
+        job=given.get("job", "default"),
+        topic=given.get("topic"),
     )
 
 
@@ -111,9 +145,28 @@ def _pattern(text: str) -> str:
         raise IngestRefused(f"topics={text!r} is not a regular expression: {error}") from error
 
 
-def _offset(given: Mapping[str, str], name: str, nothing: str) -> int | None:
+def _offsets(given: Mapping[str, str], name: str, nothing: str) -> Offsets:
+    """Returns the bound of all partitions, or that of each: `100`, or `{"0": 100, "3": 20}`."""
     text = given.get(name, nothing)
-    return None if text == nothing else _integer(text, name, 0)
+    if not text.lstrip().startswith("{"):
+        return Offsets(None if text == nothing else _integer(text, name, 0))
+    try:
+        found = {_integer(number, name, 0): _integer(str(one), name, 0) for number, one in json.loads(text).items()}
+    except json.JSONDecodeError as error:
+        raise IngestRefused(f'{name}={text!r} is not JSON like {{"0": 100}}: {error}') from error
+    return Offsets(None, found)
+
+
+def _partitions(text: str | None) -> frozenset[int] | None:
+    """Returns the numbers of a list such as `0,4-7`."""
+    if text is None:
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        start = _integer(first, "partitions", 0)
+        found.update(range(start, (_integer(last, "partitions", start) if dash else start) + 1))
+    return frozenset(found)
 
 
 def _integer(text: str, name: str, least: int) -> int:
@@ -131,11 +184,13 @@ def _time(given: Mapping[str, str], name: str) -> int | None:
     return None if found is None else -(-found // 1000)
 
 
-def _columns(text: str | None) -> tuple[str, ...]:
-    names = tuple(COLUMNS) if text is None else tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name not in COLUMNS]
+def _columns(text: str | None, known: Mapping[str, object], is_typed: bool) -> tuple[str, ...]:
+    if text is None:
+        return () if is_typed else tuple(known)
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in known]
     if unknown or len(set(names)) != len(names):
-        raise IngestRefused(f"columns={text!r} names {unknown or 'one twice'}", hint=f"there are: {', '.join(COLUMNS)}")
+        raise IngestRefused(f"columns={text!r} names {unknown or 'one twice'}", hint=f"there are: {', '.join(known)}")
     return names
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from engine.format.batch import Codec
 from engine.tiering.store.store import open_store
+from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 
 if TYPE_CHECKING:
@@ -75,6 +76,48 @@ def test_nothing_wanted_is_an_empty_frame(spark: SparkSession, log: TieredLog) -
 def test_a_wrong_option_is_reported_by_name(spark: SparkSession, log: TieredLog) -> None:
     with pytest.raises(Exception, match=r"unknown options \['strat'\]"):
         read(spark, log, strat=1).count()
+
+
+def test_a_schema_gives_typed_columns(spark: SparkSession, log: TieredLog) -> None:
+    given = {"store": log.store.url.replace(" ", "%20"), "topic": log.topic}
+    ours = spark.read.format("penstock").schema("id BIGINT, _offset BIGINT").options(**given).load()
+    assert ours.selectExpr("sum(id)", "count(id)", "max(_offset)").head() == (71_994_000, 12_000, 4000)
+    frame = read(spark, log, schema="name STRING, id INT", columns="_partition,_extra")
+    assert frame.schema.simpleString() == "struct<_partition:int,_extra:string,name:string,id:int>"
+    assert frame.where("id = 4007").head() == (1, None, "n3", 4007)
+
+
+def test_the_published_schema_gives_the_columns_of_the_table(
+    spark: SparkSession, log: TieredLog, tmp_path: Path
+) -> None:
+    output = tmp_path / "an output"
+    run_job(log.store, open_store(output.as_uri()), topics=log.topic)
+    frame = read(spark, log, output=output.as_uri(), columns="_partition,_offset")
+    table = spark.read.parquet(str(output / "tables/flights")).select(frame.columns)
+    assert frame.columns == ["_partition", "_offset", "id", "name"]
+    assert frame.exceptAll(table).count() == table.exceptAll(frame).count() == 0
+    options = f"OPTIONS (store '{log.store.url}', topic 'flights', output '{output.as_uri()}')"
+    spark.sql(f"CREATE TABLE typed_log USING penstock {options}")
+    try:
+        assert spark.sql("SELECT count(id) FROM typed_log WHERE name = 'n1'").head()[0] == 1715
+    finally:
+        spark.sql("DROP TABLE typed_log")
+
+
+def test_filters_are_pushed_down_where_spark_allows_it(spark: SparkSession, log: TieredLog) -> None:
+    """With the setting off, Spark filters by itself."""
+    wanted = "partition = 1 AND offset >= 100 AND offset < 110 AND timestamp < '2013-11-21 06:08:25Z'"
+    frames = {}
+    for is_on in (False, True):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", is_on)
+        try:
+            frame = read(spark, log, partitionBytes=2000).where(wanted)
+            frames[is_on] = (frame.rdd.getNumPartitions(), [one.offset for one in frame.collect()])
+        finally:
+            spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert frames[True] == (1, [100, 101, 102, 103, 104])
+    assert frames[False][0] > 3
+    assert frames[False][1] == frames[True][1]
 
 
 def test_a_table_of_the_catalog_reads_the_log(spark: SparkSession, log: TieredLog) -> None:

@@ -16,7 +16,6 @@ from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.output.table_files import DEAD_LETTER_SCHEMA
 from spark_ingest.plan import RAW, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.spark.context import ROOT
-from spark_ingest.spark.read_options import COLUMNS, parse_options
 
 PAGE = (ROOT / "docs" / "ingest.md").read_text()
 
@@ -76,16 +75,6 @@ def test_columns_and_reasons_of_dead_letters_are_documented() -> None:
     )
     reasons = {*re.findall(r'Bad\("(\w+)"', code), *re.findall(r'"(undecodable_batch)"', code)}
     assert names_in(first_cells(text)) == reasons
-
-
-def test_every_option_of_the_data_source_is_documented_and_accepted() -> None:
-    documented = names_in(first_cells(section("As a DataFrame"))) - {"earliest", "latest"}
-    good = {"startOffset": "1", "endOffset": "2", "startTime": "2013-11-21", "endTime": "1385010000", "columns": "key"}
-    good |= {"partitionBytes": "5", "undecodable": "skip", "cluster": "c", "store": "s", "topic": "t"}
-    assert documented == {*good, "topics"}
-    parse_options(good)
-    columns = section("As a DataFrame").split("Columns: ")[1]
-    assert [name for name in COLUMNS if f"`{name}`" not in columns] == []
 
 
 @pytest.mark.parametrize(

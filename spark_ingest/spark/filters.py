@@ -1,0 +1,75 @@
+"""Narrows a read by the filters of a query, for Spark's filter push-down.
+
+Only comparisons of the partition, the offset and the timestamp narrow it. Spark evaluates every filter all the same, so
+a filter that is not understood costs time and changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+from spark_ingest.spark.read_options import ReadOptions
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COMPARISONS = (EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual)
+
+
+def narrowed(wanted: ReadOptions, filters: Iterable[Filter], prefix: str) -> ReadOptions:
+    """Returns options for at least the records that pass all filters. `prefix` is before the names of columns."""
+    return reduce(lambda known, one: _narrowed(known, one, prefix), filters, wanted)
+
+
+def _narrowed(wanted: ReadOptions, one: Filter, prefix: str) -> ReadOptions:
+    if not isinstance(one, _COMPARISONS) or len(one.attribute) != 1:
+        return wanted
+    values = list(one.value) if isinstance(one, In) else [one.value]
+    match one.attribute[0].removeprefix(prefix) if one.attribute[0].startswith(prefix) else None:
+        case "partition" if _are_integers(values):
+            return _with_partitions(wanted, one, values)
+        case "offset" if _are_integers(values):
+            lower, upper = _bounds(one, values)
+            starts = wanted.starts if lower is None else wanted.starts.raised(lower)
+            return replace(wanted, starts=starts, ends=wanted.ends if upper is None else wanted.ends.lowered(upper))
+        case "timestamp" if values and all(isinstance(value, datetime) and value.tzinfo for value in values):
+            return _with_times(wanted, one, [(value - _EPOCH) // timedelta(microseconds=1) for value in values])
+    return wanted
+
+
+def _are_integers(values: list[object]) -> bool:
+    return bool(values) and all(type(value) is int for value in values)
+
+
+def _with_partitions(wanted: ReadOptions, one: Filter, values: list[int]) -> ReadOptions:
+    if not isinstance(one, EqualTo | In):
+        return wanted
+    known = frozenset(values)
+    return replace(wanted, partitions=known if wanted.partitions is None else wanted.partitions & known)
+
+
+def _with_times(wanted: ReadOptions, one: Filter, times_us: list[int]) -> ReadOptions:
+    """Timestamps of records are whole milliseconds, and those of a query are microseconds."""
+    lower_us, upper_us = _bounds(one, times_us)
+    start_ms = None if lower_us is None else -(-lower_us // 1000)
+    end_ms = None if upper_us is None else -(-upper_us // 1000)
+    starts = [time for time in (wanted.start_ms, start_ms) if time is not None]
+    ends = [time for time in (wanted.end_ms, end_ms) if time is not None]
+    return replace(wanted, start_ms=max(starts, default=None), end_ms=min(ends, default=None))
+
+
+def _bounds(one: Filter, values: list[int]) -> tuple[int | None, int | None]:
+    """Returns the smallest value that can pass the filter, and the first one above all that can."""
+    match one:
+        case GreaterThan():
+            return values[0] + 1, None
+        case GreaterThanOrEqual():
+            return values[0], None
+        case LessThan():
+            return None, values[0]
+        case LessThanOrEqual():
+            return None, values[0] + 1
+    return min(values), max(values) + 1
