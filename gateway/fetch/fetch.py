@@ -20,6 +20,7 @@ from gateway.fetch.context import FETCH, FetchContext, ReadContext
 from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, Answer
 from gateway.fetch.positions import FIND_OFFSETS
 from gateway.fetch.request import JSON, OFFERED, FetchRequest, FilteredFetchRequest, Timestamp, parse
+from gateway.fetch.streamed_records import PIECE_BYTES
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
 from gateway.http.content_encoding import choose_encoding
@@ -70,14 +71,19 @@ async def read(request: Request) -> HttpResponse:
         headers.pop("Content-Type", None)
         return HttpResponse(b"", headers, 204)
     response = HttpResponse(body, dict(headers), rest=rest)
-    is_small = len(body) < request.app[HTTP].compress_bytes_min
+    is_small = rest is None and len(body) < request.app[HTTP].compress_bytes_min
     return response if is_small else await packed(request, response)
 
 
 def _may_stream(request: Request) -> bool:
-    """Returns whether the answer may be sent in pieces: a client of HTTP/1.0 would take a torn one for whole."""
-    is_complete = request.method == "HEAD" or request.version < HttpVersion11
-    return not is_complete and choose_encoding(request.headers.get("Accept-Encoding", "")) is None
+    """Returns whether the answer may be sent in pieces: a client of HTTP/1.0 would take a torn one for whole.
+
+    With a `compress_bytes_min` above a piece, the size of the whole answer decides whether it is compressed.
+    """
+    if request.method == "HEAD" or request.version < HttpVersion11:
+        return False
+    is_compressed_from = request.app[HTTP].compress_bytes_min
+    return is_compressed_from <= PIECE_BYTES or choose_encoding(request.headers.get("Accept-Encoding", "")) is None
 
 
 async def find_offsets(request: web.Request) -> web.Response:

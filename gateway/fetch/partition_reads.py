@@ -40,7 +40,7 @@ from gateway.fetch.record_json import (
 )
 from gateway.fetch.rendering import render_stored
 from gateway.fetch.request import JSON, NDJSON, FetchRequest, FilteredFetchRequest
-from gateway.fetch.streamed_records import CLOSING, PIECE_BYTES, Form, Source, begin
+from gateway.fetch.streamed_records import CLOSING, PIECE_BYTES, STORE_PIECE_BYTES, Form, Source, begin
 from gateway.filters.filtered_batches import filtered
 from gateway.filters.record_filter import record_filter
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
@@ -90,7 +90,7 @@ async def fetch_local(
     min_bytes, wait_ms = min(wanted.min_bytes, max_bytes), wanted.wait_ms
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     copies = 1 if wanted.media_type == record_batch.MEDIA_TYPE else RENDERED_COPIES
-    filters = wanted.filters if isinstance(wanted, FilteredFetchRequest) else ()
+    filters = _filters(wanted)
     passed: Chunk | None = None
     searched_bytes = 0
     while True:
@@ -108,6 +108,10 @@ async def fetch_local(
                 return await _answer(context, partition, wanted, Read(offset, chunk), may_stream)
         passed, offset = chunk, chunk.next_offset  # no record: a client waits for records
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
+
+
+def _filters(wanted: FetchRequest) -> tuple[str, ...]:
+    return wanted.filters if isinstance(wanted, FilteredFetchRequest) else ()
 
 
 async def filtered_chunk(context: ReadContext, partition: Partition, filters: tuple[str, ...], chunk: Chunk) -> Chunk:
@@ -162,15 +166,15 @@ async def _answer(
 async def _stream(
     context: ReadContext, partition: Partition, wanted: FetchRequest, offset: int, chunk: Chunk, *, is_cached: bool
 ) -> Found | None:
-    """Returns the headers and the first piece of a large answer; None if it is to be given whole.
-
-    Records of the store are given whole: each further piece would be a request to it.
-    """
-    is_plain = wanted.max_records is None and not isinstance(wanted, FilteredFetchRequest)
-    if not is_plain or offset < partition.log.local_log_start or len(chunk.data) > context.settings.fetch_bytes_max:
+    """Returns the headers and the first piece of a large answer; None if it is to be given whole."""
+    is_local = offset >= partition.log.local_log_start
+    piece_bytes = PIECE_BYTES if is_local else STORE_PIECE_BYTES
+    if wanted.max_records is not None or not piece_bytes < len(chunk.data) <= context.settings.fetch_bytes_max:
         return None
     form = Form(wanted.value, _style(wanted), partition.settings.batch_decoded_bytes_max)
-    source = Source(partial(read_chunk, context, partition), context.local_budget, context.offload)
+    budget = context.local_budget if is_local else context.store_budget
+    keep = partial(filtered_chunk, context, partition, filters) if (filters := _filters(wanted)) else None
+    source = Source(partial(read_chunk, context, partition), budget, context.offload, piece_bytes, keep)
     begun = await begin(source, form, offset, chunk, is_checked=is_cached)
     if begun is None:
         return None
@@ -194,7 +198,7 @@ def _cache_headers(
     if chunk is None or not is_sealed or wanted.offset is None or partition.settings.is_compacted:
         return NO_STORE
     topic_id = context.topics.topic(partition.topic).record.topic_id
-    filters = wanted.filters if isinstance(wanted, FilteredFetchRequest) else ()
+    filters = _filters(wanted)
     form = (wanted.media_type, wanted.max_records, wanted.value, wanted.ndjson, filters)
     bounds = (partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
     is_exact = wanted.media_type == record_batch.MEDIA_TYPE and not (

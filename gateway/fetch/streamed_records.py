@@ -23,6 +23,7 @@ from gateway.fetch.rendering import has_unreadable, render_stored
 from gateway.http.offload import OFF_LOOP_BYTES, Offload
 
 PIECE_BYTES = 256 * 1024  # of batches; takes less than a millisecond to render
+STORE_PIECE_BYTES = 1024 * 1024  # of batches from the store, where each read may be a request
 CLOSING = b"]}"  # of a JSON document
 
 
@@ -35,11 +36,17 @@ class Form(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The place of the records: `read` takes an offset and about how many bytes to read."""
+    """The place of the records: `read` takes an offset and about how many bytes to read.
+
+    `piece_bytes`: of batches, read for one piece. `keep`: takes the records of batches that are in the answer; None if
+    all are.
+    """
 
     read: Callable[[int, int], Awaitable[Chunk | None]]
     budget: ReadBudget
     offload: Offload
+    piece_bytes: int
+    keep: Callable[[Chunk], Awaitable[Chunk]] | None = None
 
 
 async def begin(
@@ -54,7 +61,7 @@ async def begin(
         return None
     if is_checked and await source.offload.by_size(len(chunk.data), partial(has_unreadable, chunk.data)):
         return None
-    first = _render(chunk, offset, form, PIECE_BYTES)
+    first = _render(chunk, offset, form, source.piece_bytes)
     if first.next_offset == chunk.next_offset:
         return None
     return first.text, StreamedRecords(source, form, first, chunk)
@@ -68,7 +75,7 @@ class StreamedRecords:
         self._form = form
         self._offset = first.next_offset
         self._end = chunk.next_offset
-        self._left_bytes = len(chunk.data) - first.size_bytes
+        self._left_bytes = source.piece_bytes if source.keep else len(chunk.data) - first.size_bytes
         self._needs_comma = first.record_count > 0
 
     def __repr__(self) -> str:
@@ -77,13 +84,16 @@ class StreamedRecords:
     async def next(self) -> tuple[bytes, bool]:
         """Returns the next piece, and whether it is the last one. Raises ReadFailed, or what `read` raises."""
         source = self._source
-        async with source.budget.hold(PIECE_BYTES * RENDERED_COPIES):
-            chunk = await source.read(self._offset, max(1, min(PIECE_BYTES, self._left_bytes)))
+        async with source.budget.hold(source.piece_bytes * RENDERED_COPIES):
+            chunk = await source.read(self._offset, max(1, min(source.piece_bytes, self._left_bytes)))
             if chunk is None:
                 raise ReadFailed(f"the records from offset {self._offset} to {self._end} cannot be read any more")
             chunk = _up_to(chunk, self._end)
+            if source.keep is None:
+                self._left_bytes -= len(chunk.data)
+            else:
+                chunk = await source.keep(chunk)
             rendered = await self._rendered(chunk)
-        self._left_bytes -= len(chunk.data)
         self._offset = chunk.next_offset
         is_last = self._offset >= self._end
         return self._text(rendered, is_last=is_last), is_last

@@ -139,6 +139,8 @@ class Adapter:
             piece, is_last = await rest()
             responses.give(connection, len(piece))
             exchange.write(piece)
+            if not piece:  # no record passed a filter
+                await asyncio.sleep(0)
         exchange.finish()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import orjson
@@ -13,7 +14,6 @@ from engine.format import batch as record_batch
 from engine.format.batch_header import mark_compressed
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import ReadBudget
-from gateway.fetch import streamed_records
 from gateway.fetch.record_json import Bounds, Style, render_plainly
 from gateway.fetch.streamed_records import Form, Source, StreamedRecords, begin
 from gateway.http.offload import Offload
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.skipif(penstock_codec.native is None, reason="only the 
 
 PIECE_BYTES = 300
 RECORDS = 3  # of each batch
+
+Keep = Callable[[Chunk], Awaitable[Chunk]]
 
 
 class Stored:
@@ -44,18 +46,14 @@ class Stored:
         return Chunk(data, number * RECORDS) if data else None
 
     async def begin(
-        self, style: Style, offset: int = 0, *, is_checked: bool = False
+        self, style: Style, offset: int = 0, *, is_checked: bool = False, keep: Keep | None = None
     ) -> tuple[bytes, StreamedRecords] | None:
         chunk = await self.read(offset, 1 << 30)
         assert chunk is not None
         self.sizes.clear()
-        source = Source(self.read, ReadBudget(1 << 20), Offload(ThreadPoolExecutor(1)))
+        source = Source(self.read, ReadBudget(1 << 20), Offload(ThreadPoolExecutor(1)), PIECE_BYTES, keep)
+        chunk = chunk if keep is None else await keep(chunk)
         return await begin(source, Form(None, style, 1 << 20), offset, chunk, is_checked=is_checked)
-
-
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed_records, "PIECE_BYTES", PIECE_BYTES)
 
 
 @pytest.mark.parametrize("style", Style)
@@ -89,6 +87,34 @@ async def test_records_that_come_later_are_not_in_the_answer() -> None:
         piece, is_last = await rest.next()
         text += piece
     assert [orjson.loads(line)["offset"] for line in text.splitlines()] == list(range(7 * RECORDS))
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_pieces_without_a_record_that_passes_are_passed_over(style: Style) -> None:
+    numbers = {0, 1, 15, 16, 29}
+
+    async def keep(chunk: Chunk) -> Chunk:
+        kept = [
+            chunk.data[at : at + header.size_bytes]
+            for at, header in record_batch.walk(chunk.data)
+            if header.base_offset // RECORDS in numbers
+        ]
+        return Chunk(b"".join(kept), chunk.next_offset)
+
+    stored = Stored(40)
+    begun = await stored.begin(style, keep=keep)
+    assert begun is not None
+    text, rest = begun
+    pieces = [text]
+    is_last = False
+    while not is_last:
+        piece, is_last = await rest.next()
+        pieces.append(piece)
+    whole = b"".join(stored.batches[number] or b"" for number in sorted(numbers))
+    expected = render_plainly(whole, 0, 40 * RECORDS, Bounds(None, 1 << 20, 1 << 20), None, style)
+    assert b"".join(pieces) == expected.text + (b"]}" if style is Style.ARRAY else b"")
+    assert b"" in pieces
+    assert max(stored.sizes) < PIECE_BYTES + len(stored.batches[-1] or b"")
 
 
 async def test_records_that_cannot_be_read_any_more_cut_the_answer_off() -> None:

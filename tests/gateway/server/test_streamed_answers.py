@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
 import pytest
+import zstandard
 from aiohttp import ClientSession
 
 import penstock_codec
 from engine.errors import ReadFailed
+from engine.log.log import Log
+from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
-from gateway.fetch import partition_reads, streamed_records
+from gateway.fetch import fetch, partition_reads, streamed_records
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.processes.server import running_node
@@ -23,6 +27,10 @@ from tests.gateway.server.served import served
 pytestmark = pytest.mark.skipif(penstock_codec.native is None, reason="only the compiled codec renders pieces")
 
 PIECE_BYTES = 1000
+UNPACKED = {
+    "gzip": gzip.decompress,
+    "zstd": lambda body: zstandard.ZstdDecompressor().decompressobj().decompress(body),
+}
 BATCHES, RECORDS = 30, 10
 PATH = "/v1/topics/t/partitions/0/records?offset=0"
 
@@ -34,7 +42,7 @@ async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     async with running_node(NodeSettings(data_dir=str(tmp_path / "data"))) as node:
         await node.shard.create_topic("t", 1, 1, {})
         async with served(node, is_short=True) as ((host, port), _), ClientSession(f"http://{host}:{port}") as client:
-            body = b'{"a":"some text in each record"}\n' * RECORDS
+            body = b"".join(b'{"n":%d,"a":"some text in each record"}\n' % number for number in range(RECORDS))
             for _ in range(BATCHES):
                 async with client.post(
                     "/v1/topics/t/records?acks=all", data=body, headers={"Content-Type": "application/x-ndjson"}
@@ -80,17 +88,63 @@ async def test_the_pieces_are_the_body_that_is_given_whole(node: Node, accept: s
         assert [one["offset"] for one in orjson.loads(unchunked(body))["records"]] == list(range(BATCHES * RECORDS))
 
 
-async def test_a_client_that_takes_an_encoding_gets_a_whole_answer(node: Node) -> None:
-    async with served(node, is_short=True) as (place, _):
-        head, _ = await answered(
-            place, f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept-Encoding: zstd\r\n\r\n"
-        )
-    assert b"content-length:" in head
+def asked(path: str, encoding: str) -> str:
+    rest = "Host: 127.0.0.1\r\nConnection: close\r\nAccept: application/x-ndjson\r\n"
+    return f"GET {path} HTTP/1.1\r\n{rest}Accept-Encoding: {encoding}\r\n\r\n"
 
 
 @pytest.mark.parametrize("is_short", [True, False])
+@pytest.mark.parametrize("encoding", UNPACKED)
+async def test_the_pieces_of_an_encoded_answer_are_one_body(
+    node: Node, encoding: str, is_short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(node, is_short=is_short) as (place, _):
+        _, plain = await answered(place, asked(PATH, "identity"))
+        head, body = await answered(place, asked(PATH, encoding))
+        monkeypatch.setattr(fetch, "PIECE_BYTES", NodeSettings().compress_bytes_min - 1)
+        whole_head, _ = await answered(place, asked(PATH, encoding))
+    assert f"content-encoding: {encoding}".encode() in head
+    assert b"vary: accept-encoding" in head
+    assert b"transfer-encoding: chunked" in head
+    assert body.count(b"\r\n") >= 2 * 3 + 2, "three pieces and the end"
+    assert UNPACKED[encoding](unchunked(body)) == unchunked(plain)
+    assert b"content-length:" in whole_head, "the size of the whole answer decides whether it is compressed"
+
+
+async def test_a_filtered_answer_in_pieces_has_the_records_that_pass(node: Node) -> None:
+    wish = f"{PATH}&filter=value/n=3"
+    async with served(node, is_short=True) as (place, _):
+        head, body = await answered(place, asked(wish, "identity"))
+        _, whole = await answered(place, asked(wish, "identity").replace("HTTP/1.1", "HTTP/1.0"))
+    assert b"transfer-encoding: chunked" in head
+    assert body.count(b"\r\n") >= 2 * 3 + 2, "three pieces and the end"
+    assert unchunked(body) == whole
+    assert [orjson.loads(line)["offset"] for line in whole.splitlines()] == list(range(3, BATCHES * RECORDS, RECORDS))
+
+
+async def test_records_of_the_store_come_in_larger_pieces(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    async def from_store(partition: Partition, offset: int, max_bytes: int) -> Chunk | None:
+        sizes.append(max_bytes)
+        return await node.reads.reader.read(partition, offset, max_bytes)
+
+    monkeypatch.setattr(type(node.reads.tier), "read", staticmethod(from_store))
+    async with served(node, is_short=True) as (place, _):
+        _, local = await answered(place, asked(PATH, "identity"))
+        monkeypatch.setattr(Log, "local_log_start", 1 << 40)
+        monkeypatch.setattr(partition_reads, "STORE_PIECE_BYTES", 2 * PIECE_BYTES)
+        head, body = await answered(place, asked(PATH, "identity"))
+    assert b"transfer-encoding: chunked" in head
+    assert unchunked(body) == unchunked(local)
+    assert sizes[1:-1] == [2 * PIECE_BYTES] * (len(sizes) - 2)
+    assert len(sizes) > 3
+
+
+@pytest.mark.parametrize("encoding", ["identity", *UNPACKED])
+@pytest.mark.parametrize("is_short", [True, False])
 async def test_an_answer_whose_records_fail_to_be_read_is_cut_off(
-    node: Node, is_short: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    node: Node, is_short: bool, encoding: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     read, offsets = node.reads.reader.read, []
 
@@ -103,7 +157,7 @@ async def test_an_answer_whose_records_fail_to_be_read_is_cut_off(
     monkeypatch.setattr(node.reads.reader, "read", failing)
     async with served(node, is_short=is_short) as (place, _):
         with caplog.at_level(logging.WARNING, "penstock.gateway"):
-            head, body = await answered(place, f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            head, body = await answered(place, asked(PATH, encoding))
     assert head.startswith(b"http/1.1 200")
     assert len(offsets) == 3
     assert not body.endswith(b"0\r\n\r\n"), "its last chunk is missing"
