@@ -54,11 +54,12 @@ class NodeProcess:
         self.begin_stop()
         return self.exit_code()
 
-    def kill(self) -> None:
-        """Kill as in a crash, without a clean stop."""
+    def kill(self, *, wait_for_shards: bool = True) -> None:
+        """Kill as in a crash, without a clean stop. `wait_for_shards`: false where the test has stopped them itself."""
         self._process.kill()
         self._process.wait()
-        self._wait_until_unlocked()
+        if wait_for_shards:
+            self._wait_until_unlocked()
 
     def _wait_until_unlocked(self) -> None:
         """Wait for the shards of a killed supervisor, which hold its lock until they have ended too."""

@@ -187,7 +187,7 @@ def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_e
         orphans = list(children(process.pid).values())
         for orphan in orphans:
             os.kill(orphan, signal.SIGSTOP)
-        process.kill()
+        process.kill(wait_for_shards=False)
         code, _, stderr = refused_start(data_dir=tmp_path / "data", port=0)
         assert (code, "in use" in stderr) == (1, True), "a second node must not start while an orphan could still write"
         for orphan in orphans:
@@ -211,7 +211,7 @@ def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_pat
         until(lambda: bool(set(children(process.pid).values()) - before))
         (late,) = set(children(process.pid).values()) - before
         os.kill(late, signal.SIGSTOP)  # during its imports
-        process.kill()
+        process.kill(wait_for_shards=False)
         os.kill(late, signal.SIGCONT)
         until(lambda: not any(map(is_alive, {late, *before})))
 
