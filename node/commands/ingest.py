@@ -21,7 +21,7 @@ from node.commands.ingest_clean import clean, retain
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_tables import publish
 from penstock.cli.failures import ExitCode, Failure
-from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
+from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option, tables_option
 
 RUN = "run"
@@ -258,8 +258,8 @@ def _print_status(document: dict[str, Any]) -> None:
 def _print_findings(document: dict[str, Any]) -> None:
     how = "read again" if document["is_deep"] else "listed"
     click.echo(
-        f"{document['commits']:,} commits, {document['files']:,} files {how}, {document['rows']:,} rows, "
-        f"{document['dead_letters']:,} dead letters"
+        f"{format_count(document['commits'], 'commit')}, {format_count(document['files'], 'file')} {how}, "
+        f"{format_count(document['rows'], 'row')}, {format_count(document['dead_letters'], 'dead letter')}"
     )
     if document["retired"]:
         click.echo(f"{document['retired']:,} of these files are retired")

@@ -6,7 +6,7 @@ import re
 
 import click
 
-from penstock.cli.output import format_bytes, print_json, print_note
+from penstock.cli.output import format_bytes, format_count, print_json, print_note
 from spark_ingest.options import Pattern, job_option, json_option, output_option
 
 _DAY_MS = 24 * 3_600_000
@@ -43,9 +43,10 @@ def clean(output: str, job_name: str, keep_commits: int, keep_days: int, is_dry:
         print_json({**document, "objects_removed": done.removed, "left": done.left})
         return
     count = sum(last - first + 1 for first, last in done.archives)
-    would = "would be" if is_dry else "were"
-    commits = f"{count:,} commits" if count else "No commits"
-    print_note(f"{commits} {would} archived, {done.removed:,} plans and commits removed.")
+    would = " would be" if is_dry else ""
+    print_note(
+        f"{format_count(count, 'commit')}{would} archived, {format_count(done.removed, 'object')}{would} removed."
+    )
     for key, why in sorted(done.left.items()):
         print_note(f"left: {key}: {why}")
 

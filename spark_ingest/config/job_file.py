@@ -18,7 +18,6 @@ matches the whole name of the topic as a regular expression.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -30,8 +29,8 @@ from spark_ingest.config.job_settings import JOB_SETTINGS
 from spark_ingest.config.setting import Setting, is_expression
 from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of
 from spark_ingest.errors import IngestRefused
+from spark_ingest.toml_file import parse_toml, read_text
 
-FILE_BYTES_MAX = 16 << 20  # a larger file is not a job file
 _SECTIONS = ("job", "defaults", "topics")
 
 
@@ -58,19 +57,8 @@ class JobFile:
 
 def read_job_file(path: Path) -> JobFile:
     """Returns the settings of a file. Raises IngestRefused with every mistake."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(FILE_BYTES_MAX + 1).decode()
-    except OSError as error:
-        raise IngestRefused(f"--config {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise IngestRefused(f"--config {path} is not UTF-8 text: {error}") from error
-    if len(text) > FILE_BYTES_MAX:
-        raise IngestRefused(f"--config {path} has more than {FILE_BYTES_MAX:,} bytes")
-    try:
-        found = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise IngestRefused(f"--config {path} is not TOML: {error}", hint="correct that line") from error
+    text = read_text("--config", path)
+    found = parse_toml("--config", path, text)
     mistakes = _mistakes(found, text)
     if mistakes:
         counted = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"

@@ -10,12 +10,12 @@ except that a bigint may become a decimal.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from spark_ingest.decode.json_types import RESERVED, Members, can_be_column
 from spark_ingest.errors import IngestRefused
+from spark_ingest.toml_file import read_toml
 
 TYPES = ("boolean", "bigint", "double", "decimal", "string", "json")
 
@@ -24,10 +24,7 @@ Declared = Mapping[str, Mapping[str, str]]  # types by topic and member
 
 def read_declared(path: Path) -> Declared:
     """Returns the columns of a TOML file. Raises IngestRefused."""
-    try:
-        found = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise IngestRefused(f"--schema {path} cannot be read: {error}") from error
+    found = read_toml("--schema", path)
     for topic, columns in found.items():
         if not isinstance(columns, dict):
             raise IngestRefused(

@@ -14,7 +14,6 @@ Pure but for reading the file. It opens no catalog.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from spark_ingest.errors import IngestRefused
+from spark_ingest.toml_file import read_toml
 
 ICEBERG = "iceberg"
 SQLITE, REST = "sql", "rest"  # kinds of catalogs, as pyiceberg calls them
@@ -63,10 +63,7 @@ class TableSettings:
 
 def read_tables(path: Path) -> TableSettings:
     """Returns the settings of a TOML file. Raises IngestRefused."""
-    try:
-        found = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise IngestRefused(f"--tables {path} cannot be read: {error}") from error
+    found = read_toml("--tables", path)
     try:
         return _settings(found)
     except ValueError as error:

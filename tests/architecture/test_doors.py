@@ -32,8 +32,7 @@ FILE_DOORS = {
     "node.setup.watched_files": "whether the tokens file and the certificate have changed",
     "gateway.docs.page": "its own style sheet and pictures, from the package",
     "openapi.contract": "the contract, from the package",
-    "spark_ingest.decode.declared_columns": "the operator's file of column types",
-    "spark_ingest.tables.settings": "the operator's file of a catalog and its tables",
+    "spark_ingest.toml_file": "the operator's files: of a job, of column types, of a catalog and its tables",
     "spark_ingest.spark.environment": "looks whether Java is there and is new enough",
     "spark_ingest.spark.context": "Spark's own files: its logging, and our code for executors elsewhere",
 }

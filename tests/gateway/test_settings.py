@@ -96,7 +96,7 @@ def test_data_dir_and_data_dirs_replace_each_other(config):
     assert load_settings({"data_dirs": ("/flag/a", "/flag/b")}, environment).data_dir == "/flag/a"
 
 
-def test_a_stranger_in_the_environment_is_somebody_elses():
+def test_variables_of_other_programs_are_ignored():
     """Other programs have variables with our prefix too: PENSTOCK_URL is the client's."""
     assert load_settings({}, {"PENSTOCK_URL": "http://x", "PENSTOCK_NO_SUCH": "1", "PORT": "1"}) == NodeSettings()
 

@@ -13,7 +13,7 @@ from penstock.aio import Client
 from penstock.options import ClientOptions
 from tests.penstock.fake_node import FakeNode
 
-NOBODY = "http://127.0.0.1:1"  # a port that no test is given
+UNREACHABLE = "http://127.0.0.1:1"  # a port that no test is given
 QUICK = ClientOptions(
     linger_ms=2, backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300, delivery_timeout_ms=60_000,
     unreachable_timeout_ms=60_000, request_timeout_ms=600_000,

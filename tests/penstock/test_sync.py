@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ClientClosed, ConnectionFailed, ProblemError
 from penstock.sync import Client
-from tests.penstock.conftest import NOBODY, QUICK
+from tests.penstock.conftest import QUICK, UNREACHABLE
 from tests.penstock.fake_node import FakeNode
 
 
@@ -120,5 +120,5 @@ def test_a_closed_client_says_so(url: str) -> None:
     client.close()
     with pytest.raises(ClientClosed):
         client.list_topics()
-    with Client(NOBODY) as client, pytest.raises(ConnectionFailed):
+    with Client(UNREACHABLE) as client, pytest.raises(ConnectionFailed):
         client.cluster()

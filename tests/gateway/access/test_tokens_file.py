@@ -46,9 +46,9 @@ def test_prefixes_are_plain_beginnings_and_no_right_holds_another():
     assert allowed == ["orders.", "orders.eu"]
     assert not token.allows(Right.WRITE, "orders.eu")
     assert token.allows(Right.ADMIN, "anything")
-    nobody = parse_tokens((new := made()).entry).find(new.text)
-    assert not any(nobody.allows(right, topic) for right in Right for topic in ("", "a"))
-    assert (token.sees("x"), nobody.sees("x")) == (True, False)
+    powerless = parse_tokens((new := made()).entry).find(new.text)
+    assert not any(powerless.allows(right, topic) for right in Right for topic in ("", "a"))
+    assert (token.sees("x"), powerless.sees("x")) == (True, False)
 
 
 def test_only_the_whole_token_is_found():

@@ -171,7 +171,7 @@ async def test_a_link_that_is_down_refuses_at_once(tmp_path: Path) -> None:
         Link({}).begin("echo", None)
 
 
-async def test_a_caller_does_not_wait_for_ever_for_somebody_who_is_not_there(tmp_path):
+async def test_a_caller_waits_for_an_absent_process_only_until_its_limit(tmp_path):
     caller = LinkClient(str(tmp_path / "absent.sock"))
     with pytest.raises(LinkLost, match=r"no process answered at .*absent\.sock"):
         await caller.connected(0.05)

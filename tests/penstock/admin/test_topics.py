@@ -8,14 +8,14 @@ from typing import Any
 
 from penstock.admin.topics import TopicPartitions
 from penstock.aio import Client
-from tests.penstock.conftest import NOBODY, QUICK
+from tests.penstock.conftest import QUICK, UNREACHABLE
 from tests.penstock.fake_node import FakeNode, FakePartition, Stored
 
 
 async def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    topics = TopicPartitions(Client(NOBODY, options=QUICK)._attempts, 50, 1_000)
+    topics = TopicPartitions(Client(UNREACHABLE, options=QUICK)._attempts, 50, 1_000)
     waiting = asyncio.create_task(topics.load("flights"))
     while not topics._in_flight:
         await asyncio.sleep(0)

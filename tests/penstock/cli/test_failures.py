@@ -19,7 +19,7 @@ from tests.e2e.node_process import ROOT
 from tests.penstock.cli.conftest import Run
 from tests.waiting import wait_until
 
-NOBODY = "http://127.0.0.1:1"
+UNREACHABLE = "http://127.0.0.1:1"
 WAIT_S = 60  # for a command that ends within a second on an idle machine
 
 
@@ -63,10 +63,10 @@ def test_a_wrong_command_ends_with_2_and_says_where_help_is(run: Run, arguments:
 )
 def test_no_node_ends_with_3_at_once(run: Run, arguments: list[str]) -> None:
     began = time.monotonic()
-    ran = run(*arguments, "--url", NOBODY)
+    ran = run(*arguments, "--url", UNREACHABLE)
     assert time.monotonic() - began < 20, "no retries"
     assert ran.code == ExitCode.UNREACHABLE
-    assert one_line(ran.err) == f"penstock: cannot reach {NOBODY}: connection refused\n"
+    assert one_line(ran.err) == f"penstock: cannot reach {UNREACHABLE}: connection refused\n"
 
 
 @pytest.mark.parametrize("command", ["topic describe", "topic roll", "tier status", "consume", "produce"])

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from penstock import Client, ClientClosed, ClientError, ConnectionFailed, ProblemError, Record, UndecodableBatch
 from penstock.records import decode_records
-from tests.penstock.conftest import NOBODY
+from tests.penstock.conftest import UNREACHABLE
 from tests.penstock.fake_node import FakeNode, FakePartition, Stored, answering, problem, reset
 from tests.waiting import until
 
@@ -157,7 +157,7 @@ async def test_retryable_failures_are_retried(client: Client, fake: FakeNode) ->
 
 
 async def test_gives_up_when_the_node_stays_away() -> None:
-    async with Client(NOBODY) as client:
+    async with Client(UNREACHABLE) as client:
         with pytest.raises(ConnectionFailed):
             await client.consume("t", unreachable_timeout_ms=0).poll()
 

@@ -18,7 +18,7 @@ from penstock import (
     RecordPosition,
 )
 from penstock.producer.partitioners import partition_of_key
-from tests.penstock.conftest import NOBODY
+from tests.penstock.conftest import UNREACHABLE
 from tests.penstock.fake_node import NOW_MS, FakeNode, answering, problem, reset
 from tests.waiting import pass_time, until
 
@@ -289,7 +289,7 @@ async def test_abort_fails_what_is_not_acknowledged(client: Client, fake: FakeNo
 
 
 async def test_a_node_that_is_not_there_is_no_side_effect() -> None:
-    async with Client(NOBODY) as client:
+    async with Client(UNREACHABLE) as client:
         with pytest.raises(ConnectionFailed) as caught:
             await client.list_topics()
     assert caught.value.no_side_effects

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock import Client, ConnectionFailed, ProblemError
 from penstock.transport import api
 from penstock.transport.nodes import NodeList, parse_addresses
-from tests.penstock.conftest import NOBODY, QUICK
+from tests.penstock.conftest import QUICK, UNREACHABLE
 from tests.penstock.fake_node import FakeNode, answering, problem, reset
 
 URLS = ["http://a:1", "http://b:1", "http://c:1"]
@@ -99,7 +99,7 @@ def both(*servers: TestServer) -> list[str]:
 async def test_a_node_that_is_not_there_is_passed_over_even_by_a_call_that_is_made_once() -> None:
     async with two_nodes() as (first, _, server, _other):
         first.add_topic("t")
-        absent = NOBODY
+        absent = UNREACHABLE
         async with Client([absent, *both(server)], options=QUICK) as client:
             assert (await client.describe_topic("t"))["topic"] == "t"
             assert (client.statistics().node_changes, client.url) == (1, both(server)[0].rstrip("/"))

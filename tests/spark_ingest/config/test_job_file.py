@@ -73,7 +73,7 @@ def test_what_is_not_a_job_file_is_refused_in_one_message(tmp_path: Path, text: 
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IngestRefused, match="cannot be read: No such file"):
+    with pytest.raises(IngestRefused, match="cannot be read: no such file"):
         read_job_file(tmp_path / "absent.toml")
     (tmp_path / "bytes").write_bytes(b"\xff")
     with pytest.raises(IngestRefused, match="is not UTF-8"):

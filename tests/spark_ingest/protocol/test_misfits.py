@@ -146,7 +146,7 @@ def test_a_bigint_column_may_be_declared_decimal() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "cannot be read"),
+        ("x", "is not TOML"),
         ("flights = 1", "not a table of members"),
         ('[flights]\na = "number"', "has the type 'number'"),
         ('[flights]\n_Offset = "bigint"', "cannot be a column"),

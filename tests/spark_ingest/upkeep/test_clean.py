@@ -256,5 +256,5 @@ def test_the_command_archives_and_says_what_it_would_do(tmp_path: Path) -> None:
         },
     )
     text = CliRunner().invoke(ingest, given)
-    assert "No commits were archived, 0 plans and commits removed." in text.output
+    assert "0 commits archived, 0 objects removed." in text.output
     assert "left: _ingest/default/plans/notes.txt: not a plan or commit" in text.output

@@ -89,8 +89,8 @@ def test_objects_that_nothing_names_are_sorted_by_age_and_place(tmp_path: Path) 
 
 def test_foreign_objects_are_named(tmp_path: Path) -> None:
     store = stored(tmp_path)
-    store.put(f"{PREFIX}README.txt", b"of somebody")
-    store.put("cluster/topic/note", b"of somebody")
+    store.put(f"{PREFIX}README.txt", b"foreign")
+    store.put("cluster/topic/note", b"foreign")
     assert found(store) == ["foreign"]
     places = [(place, [one.key for one in objects]) for place, objects in partitions_of(store, "cluster", "topic")]
     assert [place for place, _ in places] == [PARTITION, None]
