@@ -144,8 +144,7 @@ class _Poll:
 
         the member may have been removed meanwhile.
         """
-        token = None if self._call.token is None else structs.replace(self._call.token, delivery=grant.delivery)
-        return structs.replace(self._call, topics=None, pattern=None, token=token)
+        return structs.replace(self._call, topics=None, pattern=None, delivery=grant.delivery)
 
     def _wanted(self, one: Position) -> Wanted:
         offset = max(0, one.offset)

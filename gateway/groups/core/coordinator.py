@@ -140,8 +140,8 @@ class Coordinator(GroupTable):
                 read = positions.commit_delivery(group, member, call.token, now)
             elif call.topics is not None and not call.starts:
                 membership.rejoin(group, member, call.client, timeouts_ms, now)
-            if member.revoking and not positions.is_repeat(member, call.token):
-                release(group, member, list(member.revoking), now)
+            if member.revoking:
+                release(group, member, positions.given_up(member, call), now)
             if wanted is not None:
                 membership.subscribe(group, member, wanted, now, source)
         starts = [one for one in call.starts if one.slot in member.assigned and one.slot not in group.offsets]
@@ -150,7 +150,7 @@ class Coordinator(GroupTable):
         self._alive(member, now)
         if not call.starts:
             membership.note_begun(group, member, 0 if call.token is None else call.token.member_epoch, now)
-        member.delivery = 1 + max(member.delivery, 0 if call.token is None else call.token.delivery)
+        member.delivery = 1 + max(member.delivery, positions.last_delivery(call))
         return Grant(
             member.epoch,
             group.resets,
@@ -186,6 +186,7 @@ class Coordinator(GroupTable):
         if member is not None:
             self._alive(member, now)
             member.moved_ms = now.steady_ms
+            member.confirmed_epoch = max(member.confirmed_epoch, call.member_epoch)
         self._know(group, call.positions, now, source)
         positions.commit(group, call.positions, now)
         self.add(group)

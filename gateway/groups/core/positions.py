@@ -13,7 +13,16 @@ from gateway.groups.core.membership import check_epoch
 from gateway.groups.model.errors import CoordinatorMoved, GroupsFull, InvalidToken, MemberFenced, StaleToken
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.state import Group, Member, Offset
-from gateway.groups.model.values import START_EARLIEST, START_POLICY, Now, Position, Slot, Token, TopicSource
+from gateway.groups.model.values import (
+    START_EARLIEST,
+    START_POLICY,
+    Now,
+    PollCall,
+    Position,
+    Slot,
+    Token,
+    TopicSource,
+)
 
 
 def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dict[Slot, int]:
@@ -44,9 +53,21 @@ def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dic
     return {position.slot: position.offset for position in delivered}
 
 
-def is_repeat(member: Member, token: Token | None) -> bool:
-    """Returns whether a poll is one that came before: the member may still work on the delivery after it."""
-    return token is not None and 0 < token.delivery < member.delivery
+def given_up(member: Member, call: PollCall) -> list[Slot]:
+    """Returns the revoked partitions that a member gives up with a poll: it has finished their records.
+
+    A late repeat of an earlier poll gives up nothing: the member may work on a later delivery. Only the count of
+    deliveries distinguishes them. A poll that begins without a token has none, and may be late too: it gives up only
+    what was revoked before an answer that the member has confirmed by a commit.
+    """
+    if call.token is None and not call.delivery:
+        return [slot for slot, epoch in member.revoked.items() if epoch <= member.confirmed_epoch]
+    return [] if 0 < last_delivery(call) < member.delivery else list(member.revoking)
+
+
+def last_delivery(call: PollCall) -> int:
+    """Returns the delivery that a poll follows; 0: none, or it was not counted."""
+    return call.delivery or (0 if call.token is None else call.token.delivery)
 
 
 def stale(reason: str) -> StaleToken:

@@ -39,7 +39,8 @@ class Member:
     """A member. `assigned` and `revoking` have the epoch at which it got each partition.
 
     It may send any epoch from `joined_epoch` to `epoch`. `waiting` counts its open polls: they keep its session.
-    `revoked` has the epoch at which each of `revoking` was revoked, `delivery` counts deliveries, `called_ms` and
+    `revoked` has the epoch at which each of `revoking` was revoked, `confirmed_epoch` is that of its last commit by
+    position, `delivery` counts deliveries, `called_ms` and
     `moved_ms` are the last call and commit; they begin with a coordinator. With a `pattern`, `topics` are the named and
     the matching ones, as of version `matched` of its matches; names from
     `arrived` on came after it. `later` has the fields of its record that a
@@ -63,6 +64,7 @@ class Member:
     moved_ms: int = 0
     revoked: dict[Slot, int] = field(default_factory=dict)
     delivery: int = 0
+    confirmed_epoch: int = 0
     pattern: TopicPattern | None = None
     matched: int = 0
     arrived: int = 0

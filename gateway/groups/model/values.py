@@ -93,7 +93,8 @@ class HeartbeatCall(Struct, frozen=True, array_like=True):
 class PollCall(Struct, frozen=True, array_like=True):
     """Begins a poll. Joins if the member is unknown and `topics` are given.
 
-    `token` is a decoded token. `starts` are positions of partitions that have none yet.
+    `token` is a decoded token. `starts` are positions of partitions that have none yet. `delivery` is the last one of a
+    poll that has waited since, and holds no records; 0: the poll begins.
     """
 
     group: str
@@ -105,6 +106,7 @@ class PollCall(Struct, frozen=True, array_like=True):
     rebalance_timeout_ms: int | None = None
     client: Client = Client()
     pattern: TopicPattern | None = None
+    delivery: int = 0
 
 
 class Token(Struct, frozen=True, array_like=True):

@@ -59,10 +59,10 @@ async def test_a_poll_waits_for_records(group, topic):
 
 async def test_a_poll_that_waits_takes_over_a_new_assignment(group, new_topic):
     topic = await new_topic(2)
-    await group.polled("a", topics=[topic.name])
+    first = await group.polled("a", topics=[topic.name])
     waiting = asyncio.ensure_future(group.polled("b", topics=[topic.name], wait_ms=60_000))
     await until_members(group, 2)
-    await group.polled("a")  # gives one up
+    await group.polled("a", token=first["token"])  # gives one up
     [number] = [one["partition"] for one in (await group.describe())["partitions"] if one["member_id"] == "b"]
     await topic.post_lines("1", partition=number)
     assert values(await waiting) == [1]

@@ -93,6 +93,60 @@ def test_a_late_repeat_of_a_poll_gives_up_nothing_that_its_successor_delivered()
     assert {stage.committed(0), stage.committed(1)} == {2, 3}
 
 
+def test_a_late_first_poll_gives_up_nothing_that_its_member_works_on():
+    """A member gave its first poll up, repeated it, and works on the answer: the first one comes late."""
+    stage = Stage(t=2)
+    delivered = delivery("a", stage.poll("a"))
+    stage.poll("b")
+    stage.poll("a")
+    assert stage.owned("b") == set()
+    stage.poll("a", delivered)
+    stage.poll("a", delivery("a", stage.poll("a")))
+    assert len(stage.owned("b")) == 1
+    assert {stage.committed(0), stage.committed(1)} == {1, 2}
+
+
+def test_a_member_that_restarts_gives_up_partitions_with_its_second_poll():
+    stage = Stage(t=2)
+    stage.poll("a")
+    stage.poll("b")
+    grant = stage.poll("a")
+    assert (stage.owned("b"), len(numbers(grant))) == (set(), 1)
+    stage.poll("a", delivery("a", grant, 0))
+    assert len(stage.owned("b")) == 1
+
+
+def test_a_first_poll_that_waits_gives_up_partitions_at_once():
+    """It holds no records: nothing was delivered since it began."""
+    stage = Stage(t=2)
+    waiting = stage.poll("a")
+    stage.poll("b")
+    again = stage.call(Coordinator.poll, PollCall(GROUP, "a", delivery=waiting.delivery))
+    assert (len(stage.owned("b")), again.delivery) == (1, waiting.delivery + 1)
+
+
+def test_a_first_poll_that_waits_gives_up_nothing_after_a_later_delivery():
+    stage = Stage(t=2)
+    waiting = stage.poll("a")
+    stage.poll("a")
+    stage.poll("b")
+    stage.call(Coordinator.poll, PollCall(GROUP, "a", delivery=waiting.delivery))
+    assert stage.owned("b") == set()
+
+
+def test_a_member_that_commits_by_position_gives_up_partitions_with_the_poll_after_its_commit():
+    """Its commit has the epoch of an answer without these partitions: it has begun with the records after them."""
+    stage = Stage(t=2)
+    first = stage.poll("a")
+    stage.poll("b")
+    stage.commit(0, 5, "a", first.member_epoch)
+    second = stage.poll("a")
+    assert stage.owned("b") == set()
+    stage.commit(min(numbers(second)), 6, "a", second.member_epoch)
+    stage.poll("a")
+    assert len(stage.owned("b")) == 1
+
+
 def test_a_revocation_is_taken_up_by_a_new_coordinator():
     stage = Stage(t=2)
     first = stage.heartbeat("a")

@@ -107,7 +107,7 @@ def test_the_token_of_a_partition_that_another_member_has_is_stale():
     stage = Stage(t=2)
     token = delivery("a", stage.poll("a"), 3)
     stage.poll("b")
-    stage.poll("a")  # without its token: it gives up a partition that it has not committed
+    stage.poll("a", delivery("a", stage.poll("a"), 0))  # it gives up a partition that it has not committed
     stage.poll("b")
     with pytest.raises(StaleToken):
         stage.poll("a", token)
