@@ -6,13 +6,18 @@ tests/gateway/groups/core/test_state_machine.py has those of the core alone, whi
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from gateway.groups.model import records
 from gateway.groups.model.values import Position
 from tests.simulation.groups import hosting, members
-from tests.simulation.groups.run import run_groups
+from tests.simulation.groups.run import group_options, run_groups
+from tests.simulation.run import Options
+
+if TYPE_CHECKING:
+    from tests.simulation.world.hosted import Hosted
 
 
 def _stored_at_once(self: hosting.Coordinating, sequence: int, reply: Any) -> None:
@@ -20,6 +25,17 @@ def _stored_at_once(self: hosting.Coordinating, sequence: int, reply: Any) -> No
 
 
 _at = members._at
+
+
+_coordinator_at = hosting.Coordinators._at
+
+
+def _kept(self: hosting.Coordinators, partition: Hosted) -> hosting.Coordinating | None:
+    """Return the coordinator of an earlier leadership, which does not know what others have decided since."""
+    if self._now is None or self._now.is_over:
+        return _coordinator_at(self, partition)
+    self._now.leader = partition.leader
+    return self._now if self._now.is_leading() else None
 
 
 def _one_beyond(position: Position, offset: int) -> Position:
@@ -30,7 +46,9 @@ PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "an answer leaves before its commit is stored": ((hosting.Coordinating, "stored", _stored_at_once), "G3"),
     "revoked partitions are not stored": ((records, "_nested", lambda epochs: {}), "G4"),
     "a token has one offset too many": ((members, "_at", _one_beyond), "G"),
+    "a coordinator outlives its leadership": ((hosting.Coordinators, "_at", _kept), "G"),
 }
+WITH_MOVING_LEADERS = frozenset({"a coordinator outlives its leadership"})
 
 
 def plant(name: str) -> AbstractContextManager[object]:
@@ -38,12 +56,18 @@ def plant(name: str) -> AbstractContextManager[object]:
     return patch.object(where, what, mutant)
 
 
+def _options(name: str, seed: int) -> Options:
+    """Return the options of a run; one kind of fault moves leaders about and back to where they were."""
+    found = group_options(seed)
+    return replace(found, kinds=("expire_session",), fault_every_s=0.4) if name in WITH_MOVING_LEADERS else found
+
+
 def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
     """Return the first seed whose run finds the planted bug, and the finding; None if no run finds it."""
     _, kind = PLANTED[name]
     with plant(name):
         for seed in seeds:
-            for problem in run_groups(seed).problems:
+            for problem in run_groups(seed, options=_options(name, seed)).problems:
                 if problem.startswith(kind):
                     return seed, problem
     return None

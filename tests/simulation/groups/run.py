@@ -65,5 +65,5 @@ class GroupRun(Run):
         return committed_ends(self.groups) == {number: end for number, end in ends.items() if end}
 
 
-def run_groups(seed: int, logged_events: int = LOGGED_EVENTS) -> Outcome:
-    return GroupRun(seed, group_options(seed), logged_events).execute()
+def run_groups(seed: int, logged_events: int = LOGGED_EVENTS, options: Options | None = None) -> Outcome:
+    return GroupRun(seed, options or group_options(seed), logged_events).execute()
