@@ -3,7 +3,7 @@
     spark.dataSource.register(PenstockDataSource)
     spark.read.format("penstock").option("store", "file:///data/store").option("topic", "flights").load()
 
-Adapts direct_read.py to Spark's data source API. docs/spark.md lists options and columns.
+docs/spark.md lists options and columns; frames/ has the readers.
 Spark calls these methods in separate Python processes, so no state is kept between calls.
 
 Spark 4 gives the options of CREATE TABLE to `schema`, and none to `reader` when the table is read. The metadata of the
@@ -12,27 +12,21 @@ first column, which Spark keeps in the catalog, therefore holds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import time
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from spark_ingest.errors import IngestRefused
-from spark_ingest.output.stores import open_output_store, open_source_store
+from spark_ingest.frames.batch_reader import PenstockReader
+from spark_ingest.frames.read_options import ReadOptions, parse_options
+from spark_ingest.frames.stream_options import parse_stream_options, without_stream_options
+from spark_ingest.frames.stream_reader import PenstockStreamReader
+from spark_ingest.frames.typed_rows import typed_schema
+from spark_ingest.frames.typed_schema import published_fields, typed_ddl
+from spark_ingest.output.stores import open_output_store
 from spark_ingest.protocol.history import History
-from spark_ingest.source.slices import Slice
-from spark_ingest.spark.direct_read import plan_partitions, read_partition
-from spark_ingest.spark.filters import narrowed
-from spark_ingest.spark.read_options import ReadOptions, parse_options
-from spark_ingest.spark.typed_rows import TypedRows, typed_schema
-from spark_ingest.spark.typed_schema import published_fields, typed_ddl
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _OPTIONS = "penstock.options"
 
@@ -46,7 +40,7 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str | StructType:
         """Returns the columns without a schema that was given to Spark itself. Raises IngestRefused."""
-        wanted = parse_options(self.options)
+        wanted = parse_options(without_stream_options(self.options))
         is_table = "provider" in self.options
         if wanted.ddl_members is not None:
             if is_table:
@@ -67,77 +61,12 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> DataSourceReader:
         return PenstockReader(parse_options(self._all_options(schema)), schema)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return PenstockStreamReader(parse_stream_options(self._all_options(schema)), schema, time.monotonic)
+
     def _all_options(self, schema: StructType) -> dict[str, str]:
         kept = [one.metadata.get(_OPTIONS, {}) for one in schema]
         return {**(kept[0] if kept else {}), **self.options}
-
-
-@dataclass
-class PenstockPartition(InputPartition):  # type: ignore[misc]
-    """The input of one Spark task."""
-
-    topic: str
-    slices: tuple[Slice, ...]
-
-
-class PenstockReader(DataSourceReader):  # type: ignore[misc]
-    """Plans the partitions of a read and reads them."""
-
-    def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
-        """Raises IngestRefused for a schema that records cannot be read with."""
-        self._wanted = wanted
-        self._schema = None if _is_raw(wanted, schema) else schema
-        if self._schema is not None:
-            _typed_rows(self._schema)
-
-    @property
-    def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # noqa: N802
-        return _PushFilters(self)
-
-    def narrow(self, filters: list[Filter]) -> None:
-        """Reads less: only what can pass the filters."""
-        self._wanted = narrowed(self._wanted, filters, "" if self._schema is None else "_")
-
-    def partitions(self) -> list[PenstockPartition]:
-        store = open_source_store(self._wanted.store)
-        parts = [PenstockPartition(topic, slices) for topic, slices in plan_partitions(store, self._wanted)]
-        return parts or [PenstockPartition("", ())]  # given an empty list, Spark calls read() with None
-
-    def read(self, partition: PenstockPartition) -> Iterator[pa.RecordBatch]:
-        store, typed = open_source_store(self._wanted.store), _typed_rows(self._schema)
-        return read_partition(store, self._wanted, partition.topic, partition.slices, typed)
-
-
-class _PushFilters:
-    """Narrows a reader by filters; Spark still evaluates them all.
-
-    While `spark.sql.python.filterPushdown.enabled` is off, Spark fails every query of a reader with `pushFilters`; it
-    looks at `__func__`. This reader may be used all the same: without filters it reads more, and no result differs.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, reader: PenstockReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._reader.narrow(filters)
-        return filters
-
-
-def _is_raw(wanted: ReadOptions, schema: StructType) -> bool:
-    """True without a typed option and without a schema that was given to Spark itself."""
-    if wanted.is_typed:
-        return False
-    return bool(_arrow(schema) == wanted.schema)
-
-
-def _typed_rows(schema: StructType | None) -> TypedRows | None:
-    return None if schema is None else TypedRows(schema.jsonValue(), _arrow(schema))
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _published_schema(wanted: ReadOptions) -> StructType:

@@ -1,1 +1,1 @@
-"""Spark: its context, its workers, direct reads."""
+"""Spark as an engine: its context, its environment, the execution of tasks."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_ingest.decode.json_types import Members, Type, can_be_column, columns
 from spark_ingest.errors import IngestRefused
-from spark_ingest.spark.record_array import COLUMNS
+from spark_ingest.frames.record_array import COLUMNS
 
 EXTRA, REASON = "_extra", "_reason"
 TYPED_COLUMNS = {f"_{name}": column.ddl for name, column in COLUMNS.items()} | {EXTRA: "STRING", REASON: "STRING"}

@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
-from spark_ingest.spark.direct_read import plan_partitions, read_partition
-from spark_ingest.spark.read_options import parse_options
-from spark_ingest.spark.typed_rows import TypedRows
-from spark_ingest.spark.typed_schema import published_fields
+from spark_ingest.frames.direct_read import plan_partitions, read_partition
+from spark_ingest.frames.read_options import parse_options
+from spark_ingest.frames.typed_rows import TypedRows
+from spark_ingest.frames.typed_schema import published_fields
 from tests.spark_ingest.tiered import TieredLog, row
 
 

@@ -12,8 +12,8 @@ from engine.errors import Corrupt
 from engine.format.batch import encode
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
-from spark_ingest.spark.direct_read import plan_partitions, read_partition
-from spark_ingest.spark.read_options import parse_options
+from spark_ingest.frames.direct_read import plan_partitions, read_partition
+from spark_ingest.frames.read_options import parse_options
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row, undecodable_batch
 
 

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from spark_ingest.spark.filters import narrowed
-from spark_ingest.spark.read_options import ReadOptions, parse_options
+from spark_ingest.frames.filters import narrowed
+from spark_ingest.frames.read_options import ReadOptions, parse_options
 
 TIME = datetime(2013, 11, 21, 5, tzinfo=UTC)
 TIME_MS = 1_385_010_000_000

@@ -14,12 +14,12 @@ import pyarrow as pa
 from engine.errors import Corrupt
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.record_columns import RecordColumns, columns_of
+from spark_ingest.frames.read_options import FAIL, SKIP, ReadOptions
+from spark_ingest.frames.record_array import record_array
+from spark_ingest.frames.typed_rows import TypedRows
 from spark_ingest.source.discovery import TieredPartition, discover, load_folded, resolve_cluster, slices_between
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import Slice, cut
-from spark_ingest.spark.read_options import FAIL, SKIP, ReadOptions
-from spark_ingest.spark.record_array import record_array
-from spark_ingest.spark.typed_rows import TypedRows
 
 BLOCK_RECORDS = 16_384
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from spark_ingest.frames.read_options import parse_options
+from spark_ingest.frames.record_array import COLUMNS
+from spark_ingest.frames.stream_options import parse_stream_options
+from spark_ingest.frames.typed_schema import TYPED_COLUMNS
 from spark_ingest.spark.context import ROOT
-from spark_ingest.spark.read_options import parse_options
-from spark_ingest.spark.record_array import COLUMNS
-from spark_ingest.spark.typed_schema import TYPED_COLUMNS
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()
 READ = {
@@ -38,6 +39,12 @@ def test_every_option_of_a_read_is_documented_and_accepted() -> None:
     parse_options(READ | {"columns": "key"})
     parse_options(READ | {"schema": "a INT", "columns": "_key,_extra"})
     parse_options(READ | {"output": "o", "job": "j"})
+
+
+def test_every_option_of_a_stream_is_documented_and_accepted() -> None:
+    own = {"maxRecordsPerBatch": "5", "maxBytesPerBatch": "5", "pollMs": "0", "onLost": "skip", "startOffset": "latest"}
+    assert options_in("Streams") == set(own)
+    parse_stream_options({name: text for name, text in READ.items() if not name.startswith("end")} | own)
 
 
 def test_every_column_is_documented() -> None:

@@ -19,8 +19,8 @@ from spark_ingest.decode.json_rows import JsonRows
 from spark_ingest.decode.json_types import columns
 from spark_ingest.decode.record_columns import RecordColumns
 from spark_ingest.errors import IngestRefused
-from spark_ingest.spark.record_array import COLUMNS, record_array
-from spark_ingest.spark.typed_schema import EXTRA, REASON, TYPED_COLUMNS, members_of
+from spark_ingest.frames.record_array import COLUMNS, record_array
+from spark_ingest.frames.typed_schema import EXTRA, REASON, TYPED_COLUMNS, members_of
 
 _KINDS = {f"_{name}": column.kind for name, column in COLUMNS.items()} | {EXTRA: pa.string(), REASON: pa.string()}
 

@@ -13,7 +13,7 @@ from functools import reduce
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from spark_ingest.spark.read_options import ReadOptions
+from spark_ingest.frames.read_options import ReadOptions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARISONS = (EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual)

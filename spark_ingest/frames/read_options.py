@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from spark_ingest.decode.event_time import parse
 from spark_ingest.errors import IngestRefused
-from spark_ingest.spark.record_array import COLUMNS
-from spark_ingest.spark.typed_schema import TYPED_COLUMNS
+from spark_ingest.frames.record_array import COLUMNS
+from spark_ingest.frames.typed_schema import TYPED_COLUMNS
 
 PARTITION_BYTES = 32 << 20  # some seconds of one core
 FAIL, SKIP = "fail", "skip"
@@ -102,7 +102,7 @@ class ReadOptions:
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
     """Parses the options that Spark passes. Raises IngestRefused."""
-    given = _given(options)
+    given = given_options(options)
     unknown = sorted(set(given) - _OPTIONS)
     if unknown:
         raise IngestRefused(f"unknown options {unknown}", hint=f"there are: {', '.join(sorted(_OPTIONS))}")
@@ -123,8 +123,8 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         start_ms=_time(given, "starttime"),
         end_ms=_time(given, "endtime"),
         columns=_columns(given.get("columns"), TYPED_COLUMNS if is_typed else COLUMNS, is_typed),
-        partition_bytes=_integer(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
-        undecodable=_one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
+        partition_bytes=integer(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
+        undecodable=one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
         ddl_members=given.get("schema"),
         output=given.get("output"),
         job=given.get("job", "default"),
@@ -132,7 +132,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
-def _given(options: Mapping[str, str]) -> dict[str, str]:
+def given_options(options: Mapping[str, str]) -> dict[str, str]:
     """Returns the options in lower case, without those that Spark adds to a table of its catalog."""
     given = {name.lower().removeprefix(_TABLE_OPTION): value for name, value in options.items()}
     return {name: value for name, value in given.items() if name not in _OF_SPARK}
@@ -149,9 +149,9 @@ def _offsets(given: Mapping[str, str], name: str, nothing: str) -> Offsets:
     """Returns the bound of all partitions, or that of each: `100`, or `{"0": 100, "3": 20}`."""
     text = given.get(name, nothing)
     if not text.lstrip().startswith("{"):
-        return Offsets(None if text == nothing else _integer(text, name, 0))
+        return Offsets(None if text == nothing else integer(text, name, 0))
     try:
-        found = {_integer(number, name, 0): _integer(str(one), name, 0) for number, one in json.loads(text).items()}
+        found = {integer(number, name, 0): integer(str(one), name, 0) for number, one in json.loads(text).items()}
     except json.JSONDecodeError as error:
         raise IngestRefused(f'{name}={text!r} is not JSON like {{"0": 100}}: {error}') from error
     return Offsets(None, found)
@@ -164,12 +164,13 @@ def _partitions(text: str | None) -> frozenset[int] | None:
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        start = _integer(first, "partitions", 0)
-        found.update(range(start, (_integer(last, "partitions", start) if dash else start) + 1))
+        start = integer(first, "partitions", 0)
+        found.update(range(start, (integer(last, "partitions", start) if dash else start) + 1))
     return frozenset(found)
 
 
-def _integer(text: str, name: str, least: int) -> int:
+def integer(text: str, name: str, least: int) -> int:
+    """Parses an option. Raises IngestRefused."""
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise IngestRefused(f"{name}={text!r} is not an integer of at least {least}")
     return int(text)
@@ -194,7 +195,8 @@ def _columns(text: str | None, known: Mapping[str, object], is_typed: bool) -> t
     return names
 
 
-def _one_of(text: str, name: str, allowed: tuple[str, ...]) -> str:
+def one_of(text: str, name: str, allowed: tuple[str, ...]) -> str:
+    """Returns an option with one of some values. Raises IngestRefused."""
     if text not in allowed:
         raise IngestRefused(f"{name}={text!r} is not one of {', '.join(allowed)}")
     return text

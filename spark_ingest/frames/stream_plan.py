@@ -1,0 +1,156 @@
+"""Plans the batches of a stream from manifests: where it starts, what comes next, what is lost. Reads no segment.
+
+Knows nothing of Spark. Reads the store at most every `pollMs`, because Spark asks a hundred times a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.errors import LostRecords
+from spark_ingest.frames.stream_offsets import StreamOffset, Unread, admitted, advanced
+from spark_ingest.frames.stream_options import StreamOptions
+from spark_ingest.plan import Lost
+from spark_ingest.protocol.lost import lost_to_retention, lost_with_deleted_topics
+from spark_ingest.source.discovery import TieredPartition, discover, load_folded, resolve_cluster, slices_between
+from spark_ingest.source.slices import Slice, cut
+
+_HINT = "onLost=skip goes on behind them, and counts them in the offsets of the query"
+
+
+class _Look(NamedTuple):
+    """The partitions of the store at a time."""
+
+    at: float
+    cluster: str
+    partitions: list[TieredPartition]
+
+
+class StreamPlan:
+    """Answers Spark's questions about one stream. `clock` returns seconds."""
+
+    def __init__(self, wanted: StreamOptions, store: ObjectStore, clock: Callable[[], float]) -> None:
+        self._wanted = wanted
+        self._store = store
+        self._clock = clock
+        self._is_topic = re.compile(wanted.read.topics).fullmatch
+        self._look: _Look | None = None
+        self._target: dict[tuple[str, str, int], int] | None = None
+
+    def stop_at_present_end(self) -> None:
+        """Hides what is tiered from now on, for Trigger.AvailableNow."""
+        self._target = {_id(one): one.tiered_end for one in self._read_by(self._looked_now())}
+
+    def ends(self) -> StreamOffset:
+        """Returns the ends of the partitions at the last look."""
+        partitions = self._read_by(self._look or self._looked_now())
+        return advanced(StreamOffset(), [], [_unread(one, 0, one.tiered_end, 0) for one in partitions], ())
+
+    def next_offset(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
+        """Returns where the next batch ends; `start` if there is nothing to read. Raises LostRecords."""
+        look = self._looked()
+        partitions = self._read_by(look)
+        living = [(one.topic, one.topic_id) for one in look.partitions]
+        if not start.started:
+            return advanced(start, living, [self._first(one) for one in partitions], ())
+        lost = self._lost(start, look)
+        if lost and not self._wanted.skips_lost:
+            raise LostRecords("; ".join(map(str, lost)), hint=_HINT)
+        unread = [one for one in self._unread(start, partitions) if one.records]
+        wanted = self._wanted
+        taken = admitted(unread, wanted.records_max, wanted.bytes_max) if is_limited else unread
+        return advanced(start, living, taken, lost)
+
+    def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[str, tuple[Slice, ...]]]:
+        """Returns the topic and the slices of each task of a batch. Raises LostRecords."""
+        if not start.started:
+            return []
+        ranges = list(self._ranges(start, end))
+        folded = load_folded(self._store, ranges)
+        by_topic: dict[str, list[Slice]] = {}
+        read = self._wanted.read
+        for one, first, last in ranges:
+            by_topic.setdefault(one.topic, []).extend(
+                slices_between(one, first, last, folded, read.start_ms, read.end_ms)
+            )
+        return [(topic, group) for topic, slices in by_topic.items() for group in cut(slices, read.partition_bytes)]
+
+    def _ranges(self, start: StreamOffset, end: StreamOffset) -> Iterator[tuple[TieredPartition, int, int]]:
+        found = {_id(one): one for one in (self._look or self._looked_now()).partitions}
+        for topic, position in sorted(end.topics.items()):
+            for partition, last in sorted(position.ends.items()):
+                reached = start.reached(topic, position.topic_id, partition)
+                if reached == last:
+                    continue
+                one = found.get((topic, position.topic_id, partition))
+                if one is None or one.tiered_end < last:  # tiered since, or gone
+                    found = {_id(one): one for one in self._looked_now().partitions}
+                    one = found.get((topic, position.topic_id, partition))
+                is_cut = one is not None and reached is not None and reached < one.log_start
+                if (one is None or one.tiered_end < last or is_cut) and not self._wanted.skips_lost:
+                    place = f"{topic} partition {partition}"
+                    text = f"{place}: the store lacks some of offsets {reached or 0} to {last - 1}"
+                    raise LostRecords(f"{text}, and the checkpoint has a batch with them", hint=_HINT)
+                if one is not None:
+                    first = max(reached or 0, one.log_start)
+                    yield one, first, max(first, min(last, one.tiered_end))
+
+    def _lost(self, start: StreamOffset, look: _Look) -> list[Lost]:
+        deleted = lost_with_deleted_topics(
+            self._store, look.cluster, look.partitions, start.topics, lambda topic: bool(self._is_topic(topic))
+        )
+        return [*lost_to_retention(look.partitions, start.topics), *deleted]
+
+    def _unread(self, start: StreamOffset, partitions: Sequence[TieredPartition]) -> Iterator[Unread]:
+        ranges = []
+        for one in partitions:
+            reached = start.reached(one.topic, one.topic_id, one.partition)
+            end = self._end(one)
+            if reached is not None and one.tiered_end < reached:
+                text = f"{one.topic} partition {one.partition} ends at {one.tiered_end}, the query is at {reached}"
+                raise LostRecords(text, hint="the store was restored to an earlier time; use another checkpoint")
+            first = max(reached or 0, one.log_start)
+            ranges.append((one, first, max(first, end)))
+        needs_bytes = self._wanted.bytes_max is not None
+        folded = load_folded(self._store, ranges) if needs_bytes else {}
+        for one, first, end in ranges:
+            slices = slices_between(one, first, end, folded, None, None) if needs_bytes else ()
+            yield _unread(one, first, end, sum(part.weight_bytes for part in slices))
+
+    def _first(self, one: TieredPartition) -> Unread:
+        """Returns where a new query starts to read a partition, as the end of its empty first batch."""
+        wanted = one.log_start if (start := self._wanted.read.starts.of(one.partition)) is None else start
+        end = self._end(one)
+        at = end if self._wanted.starts_at_end else min(max(wanted, one.log_start), end)
+        return _unread(one, at, at, 0)
+
+    def _end(self, one: TieredPartition) -> int:
+        return one.tiered_end if self._target is None else min(one.tiered_end, self._target.get(_id(one), 0))
+
+    def _read_by(self, look: _Look) -> list[TieredPartition]:
+        """Returns the partitions to read."""
+        numbers = self._wanted.read.partitions
+        found = [one for one in look.partitions if numbers is None or one.partition in numbers]
+        return found if self._target is None else [one for one in found if _id(one) in self._target]
+
+    def _looked(self) -> _Look:
+        look = self._look
+        is_old = look is None or self._clock() - look.at >= self._wanted.poll_ms / 1000
+        return self._looked_now() if look is None or is_old else look
+
+    def _looked_now(self) -> _Look:
+        cluster = resolve_cluster(self._store, self._wanted.read.cluster)
+        found = discover(self._store, cluster, lambda topic: bool(self._is_topic(topic)))
+        self._look = _Look(self._clock(), cluster, found)
+        return self._look
+
+
+def _id(one: TieredPartition) -> tuple[str, str, int]:
+    return one.topic, one.topic_id, one.partition
+
+
+def _unread(one: TieredPartition, start: int, end: int, size_bytes: int) -> Unread:
+    return Unread(one.topic, one.topic_id, one.partition, start, end, size_bytes)
