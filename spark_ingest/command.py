@@ -27,6 +27,7 @@ from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
 from spark_ingest.options import (
     Pattern,
+    PayloadName,
     Seconds,
     TopicPercent,
     job_option,
@@ -36,7 +37,7 @@ from spark_ingest.options import (
     tables_option,
 )
 from spark_ingest.output.stores import open_output_store, open_source_store
-from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD
+from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RECORD
 from spark_ingest.protocol.failures import Limits
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import (
@@ -92,10 +93,11 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
 @job_option
 @click.option(
     "--payload",
-    type=click.Choice(PAYLOADS),
+    type=PayloadName(),
     default=JSON,
     show_default=True,
-    help="json: one column for each member. raw: the value unchanged, in one column.",
+    help="json: one column for each member. raw: the value unchanged, in one column. Or another decoder; most of them "
+    "need settings of --config.",
 )
 @click.option("--event-time", metavar="FIELD", help="Member that holds the event time: ts, meta.ts or /meta/ts.")
 @click.option(
@@ -228,6 +230,7 @@ def run_command(
         choices=choices,
     )
     check_event_time(options["event_time"])
+    choices.check()
     tables = JobTables(options["tables_file"], output, job_name)
     tables.check(widens=choices.may_widen)
     job = Job(job_name, selection, choices.defaults.recipe, limits_of(percents, choices), not options["no_register"])

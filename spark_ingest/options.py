@@ -50,6 +50,19 @@ class Seconds(click.ParamType[float]):
         return float(int(match[1]) * self._UNITS[match[2]])
 
 
+class PayloadName(click.ParamType[str]):
+    """The name of a decoder, built in or installed."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from spark_ingest.payload.decoder import BUILT_IN, is_known
+
+        if not is_known(str(value)):
+            self.fail(f"{value!r} is not a decoder; there are: {', '.join(BUILT_IN)}", param, ctx)
+        return str(value)
+
+
 class StoreUrl(click.ParamType[str]):
     """A store's URL; a path is converted to a `file://` URL."""
 

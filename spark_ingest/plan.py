@@ -21,7 +21,6 @@ GENERATIONS = (1, 2, 3, GENERATION)  # that this release executes; see _spec for
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
 JSON, RAW = "json", "raw"
-PAYLOADS = (JSON, RAW)
 # why records are lost; UNSEEN: they were gone when the job first read the partition
 RETENTION, TOPIC_DELETED, NOT_TIERED, UNSEEN = "retention", "topic_deleted", "not_tiered", "unseen"
 
@@ -41,6 +40,8 @@ class Recipe(msgspec.Struct, frozen=True):
     payload: str = JSON
     event_time: str | None = None
     event_time_fallback: str = RECORD
+    decoder: dict[str, Any] = {}  # the options of the payload's decoder, with the content of schema files
+    transforms: tuple[dict[str, Any], ...] = ()  # steps of payload/transformers.py
 
 
 class TableSchema(msgspec.Struct, frozen=True):

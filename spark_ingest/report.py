@@ -114,7 +114,8 @@ def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
             )
             one["rows"] += result.rows
             one["dead_letters"] += result.bad
-            one["absent_offsets"] += result.absent
+            one["absent_offsets"] += result.absent - result.filtered
+            one["filtered"] += result.filtered
             one["event_time_fallbacks"] += result.fallbacks
             one["files"] += len(result.files)
             one["bytes"] += sum(file.size_bytes for file in result.files)
@@ -127,7 +128,16 @@ def topic_totals(commits: list[Commit]) -> dict[str, dict[str, Any]]:
     return totals
 
 
-_COUNTED = ("rows", "dead_letters", "absent_offsets", "event_time_fallbacks", "files", "bytes", "read_bytes")
+_COUNTED = (
+    "rows",
+    "dead_letters",
+    "absent_offsets",
+    "filtered",
+    "event_time_fallbacks",
+    "files",
+    "bytes",
+    "read_bytes",
+)
 
 
 def print_document(document: dict[str, Any]) -> None:
@@ -163,6 +173,7 @@ def _notes_on(one: dict[str, Any]) -> list[str]:
         (one["dead_letters"], f"{one['dead_letters']:,} dead letters: {reasons}"),
         (one["event_time_fallbacks"], f"{one['event_time_fallbacks']:,} rows use the record's timestamp"),
         (one["misfits"], f"values of another type than their column, in _extra: {format_misfits(one['misfits'])}"),
+        (one["filtered"], f"{one['filtered']:,} records were left out by filters"),
         (one["absent_offsets"], f"{one['absent_offsets']:,} offsets without a record"),
     ]
     return [line for count, line in lines if count]

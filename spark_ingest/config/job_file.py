@@ -27,7 +27,7 @@ from typing import Any
 from spark_ingest.choices import TopicChoice
 from spark_ingest.config.job_settings import JOB_SETTINGS
 from spark_ingest.config.setting import Setting, is_expression
-from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of
+from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of, relation_problems
 from spark_ingest.errors import IngestRefused
 from spark_ingest.toml_file import parse_toml, read_text
 
@@ -94,8 +94,12 @@ def _mistakes(found: Mapping[str, Any], text: str) -> list[str]:
         if problem := is_expression(name):
             add(section, "", problem)
         sections.append((section, settings, TOPIC_SETTINGS))
+    defaults_are_right = not problems_of(parts["defaults"], TOPIC_SETTINGS)
     for section, settings, known in sections:
-        for name, problem in problems_of(settings, known):
+        problems = problems_of(settings, known)
+        if known is TOPIC_SETTINGS and not problems and defaults_are_right:
+            problems = relation_problems({**parts["defaults"], **settings}, settings)
+        for name, problem in problems:
             add(section, name, problem)
     return [text for _, text in sorted(mistakes, key=lambda one: one[0] or 1 << 30)]
 

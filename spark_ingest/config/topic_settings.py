@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, TopicChoice
-from spark_ingest.config.setting import NUMBER, TABLE, TEXT, Setting
+from spark_ingest.config.decoder_settings import DECODER_SETTINGS, decoder_options, misplaced, step_problem
+from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, Setting
 from spark_ingest.decode.declared_columns import column_problem
 from spark_ingest.decode.json_types import is_decodable
-from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, PAYLOADS, RECORD, Recipe
+from spark_ingest.errors import IngestRefused
+from spark_ingest.payload.decoder import converter_of
+from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RAW, RECORD, Recipe
 
 WIDEN, KEEP = "widen", "keep"
 ON_MISFIT = (FAIL, WIDEN, KEEP)
@@ -31,7 +34,10 @@ def _columns(value: Mapping[str, object]) -> str | None:
 
 
 _SETTINGS = (
-    Setting("payload", TEXT, JSON, "How values are decoded.", choices=PAYLOADS),
+    *DECODER_SETTINGS.values(),
+    Setting("transforms", TABLES, None, "Steps on the members of a record before it becomes a row, in order: `rename`, "
+            "`drop`, `redact`, `hash`, `filter`, or an entry point of `penstock.ingest.transformers`.",
+            check=step_problem),
     Setting("event_time", TEXT, None, "The member with the time of the event: `ts`, `meta.ts` or `/meta/ts`. "
             "Without it the record's timestamp counts.", check=_event_time),
     Setting("event_time_fallback", TEXT, RECORD, "For a record without an event time: take the record's timestamp, "
@@ -50,13 +56,38 @@ TOPIC_SETTINGS = {one.name: one for one in _SETTINGS}
 
 
 def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
-    """Returns the choice that checked settings make; settings that are absent have their defaults."""
+    """Returns the choice that checked settings make; settings that are absent have their defaults.
+
+    Raises IngestRefused if settings do not fit together, or a file cannot be read.
+    """
     values = {name: one.default for name, one in TOPIC_SETTINGS.items()} | dict(settings)
     on_misfit = values["on_misfit"]
+    try:
+        options = decoder_options(values)
+    except ValueError as error:
+        raise IngestRefused(str(error)) from error
+    recipe = Recipe(
+        **{name: values[name] for name in ("payload", "event_time", "event_time_fallback")},
+        decoder=options,
+        transforms=() if values["payload"] == RAW else tuple(values["transforms"] or ()),
+    )
     return TopicChoice(
-        recipe=Recipe(**{name: values[name] for name in ("payload", "event_time", "event_time_fallback")}),
+        recipe=recipe,
         columns=values["columns"] or {},
         dead_letter_max_percent=values["dead_letter_max_percent"],
         misfit_max_percent=100 if on_misfit == KEEP else values["misfit_max_percent"],
         widens=on_misfit == WIDEN,
     )
+
+
+def relation_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the names of settings of a section that do not fit together, each with what to do.
+
+    `settings` are those of the section and of [defaults], `own` those of the section.
+    """
+    wrong = misplaced(own, settings.get("payload", JSON))
+    try:
+        converter_of(choice_of(settings).recipe)
+    except IngestRefused as error:
+        wrong.append(("", str(error)))
+    return wrong

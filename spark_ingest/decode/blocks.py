@@ -6,7 +6,7 @@ A record gives a row if its value can be decoded and the recipe finds an event t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from spark_ingest.decode.json_types import Members, columns
 from spark_ingest.decode.record_columns import HEADERS, RecordColumns
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, TOPIC_ID, VALUE, StandardColumn
 from spark_ingest.errors import NoEventTime
+from spark_ingest.payload.decoder import converter_of
 from spark_ingest.plan import FAIL, RAW, RECORD, TaskSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
@@ -53,7 +54,7 @@ class DeadLetter:
 class Block:
     """Rows in offset order, dead letters, types of members without a column, rows that use the record's timestamp.
 
-    `misfits` counts values of another type than their column.
+    `misfits` counts values of another type than their column, `filtered` records that a transformer left out.
     """
 
     rows: pa.RecordBatch
@@ -61,6 +62,20 @@ class Block:
     seen: Members
     fallbacks: int
     misfits: dict[str, int]
+    filtered: int = 0
+
+
+@dataclass(slots=True)
+class _Payload:
+    """Records with a row, the JSON text of their values, their payload columns, and what has no row."""
+
+    records: RecordColumns
+    arrays: list[pa.Array]
+    texts: Sequence[bytes | None] | None = None  # None: the values themselves
+    dead: list[DeadLetter] = field(default_factory=list)
+    seen: Members = field(default_factory=list)
+    misfits: dict[str, int] = field(default_factory=dict)
+    filtered: int = 0
 
 
 def table_schema(order: TaskSpec) -> pa.Schema:
@@ -82,6 +97,7 @@ class BlockMaker:
         self._order = order
         self._partition = partition
         self._schema = table_schema(order)
+        self._converter = converter_of(order.recipe)
         self._json = None if order.recipe.payload == RAW else JsonRows(order.schema.members)
         self._column_names = {name for name, _ in columns(order.schema.members)}
         self._event_field = EventField(order.recipe.event_time) if order.recipe.event_time else None
@@ -89,29 +105,39 @@ class BlockMaker:
 
     def make(self, records: RecordColumns) -> Block:
         """Raises NoEventTime if the recipe's fallback is `fail`."""
-        records, payload, dead, seen, wrong = self._payload(records)
+        payload = self._payload(records)
+        records, dead = payload.records, payload.dead
         own = microseconds(records.timestamps)
-        event_time, fallbacks = self._event_times(records, own, self._event_column(payload))
-        arrays = [*self._standard_arrays(records, own, event_time), *payload]
+        event_time, fallbacks = self._event_times(payload, own)
+        arrays = [*self._standard_arrays(records, own, event_time), *payload.arrays]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if event_time.null_count:
             dead += self._timeless(records, event_time)
             rows = rows.filter(event_time.is_valid())
-        return Block(rows, dead, seen, fallbacks, wrong)
+        return Block(rows, dead, payload.seen, fallbacks, payload.misfits, payload.filtered)
 
-    def _payload(
-        self, records: RecordColumns
-    ) -> tuple[RecordColumns, list[pa.Array], list[DeadLetter], Members, dict[str, int]]:
-        """Returns the records with payload columns, these columns, dead letters, members without a column, misfits."""
+    def _payload(self, records: RecordColumns) -> _Payload:
         if self._json is None:
-            return records, [records.values], [], [], {}
-        rows = self._json.decode(records.values.to_pylist())
+            return _Payload(records, [records.values])
+        texts = None
+        dead: list[DeadLetter] = []
+        filtered = 0
+        if self._converter is not None:
+            done = self._converter.convert(records.values.to_pylist())
+            dead = [self._dead_letter(records, at, Bad(one.reason, one.message)) for at, one in done.bad.items()]
+            texts, filtered = done.texts, len(done.filtered)
+            if dead or filtered:
+                good = [at for at in range(len(records)) if at not in done.bad and at not in done.filtered]
+                records, texts = _taken(records, good), [texts[at] for at in good]
+        rows = self._json.decode(records.values.to_pylist() if texts is None else texts)
         seen, wrong = leftover_members(rows, _SEEN_MEMBERS_MAX), misfits(rows, self._column_names)
-        dead = [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]
-        if dead:
-            records, rows = _without_bad(records, rows)
+        dead += [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]
+        if rows.bad:
+            good = [at for at in range(len(records)) if at not in rows.bad]
+            records, rows = _taken(records, good), _rows_of(rows, good)
+            texts = None if texts is None else [texts[at] for at in good]
         arrays = [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)]
-        return records, arrays, dead, seen, wrong
+        return _Payload(records, arrays, texts, dead, seen, wrong, filtered)
 
     def _event_column(self, payload: Sequence[pa.Array]) -> pa.Array | None:
         """Returns the payload column with the event time; None if there is none or `_extra` has a value."""
@@ -119,11 +145,16 @@ class BlockMaker:
             return None
         return payload[self._event_at]
 
-    def _event_times(self, records: RecordColumns, own: pa.Array, column: pa.Array | None) -> tuple[pa.Array, int]:
+    def _event_times(self, payload: _Payload, own: pa.Array) -> tuple[pa.Array, int]:
         """Returns microseconds, null without a time; and the number of records that use their own timestamp."""
         if self._event_field is None:
             return own, 0
-        found = self._event_field.times(records.values.to_pylist()) if column is None else parse_column(column)
+        column = self._event_column(payload.arrays)
+        if column is not None:
+            found = parse_column(column)
+        else:
+            texts = payload.records.values.to_pylist() if payload.texts is None else payload.texts
+            found = self._event_field.times(texts)
         if self._order.recipe.event_time_fallback != RECORD or not found.null_count:
             return found, 0
         filled = pc.coalesce(found, own)
@@ -181,8 +212,10 @@ def microseconds(own: pa.Array) -> pa.Array:
     return pc.multiply(pc.if_else(is_known, own, pa.scalar(None, pa.int64())), 1000)
 
 
-def _without_bad(records: RecordColumns, rows: Rows) -> tuple[RecordColumns, Rows]:
-    good = [at for at in range(len(records)) if at not in rows.bad]
+def _taken(records: RecordColumns, good: Sequence[int]) -> RecordColumns:
+    return RecordColumns(*(column.take(pa.array(good, pa.int64())) for column in records))
+
+
+def _rows_of(rows: Rows, good: Sequence[int]) -> Rows:
     leftovers = {now: rows.leftovers[at] for now, at in enumerate(good) if at in rows.leftovers}
-    kept = RecordColumns(*(column.take(pa.array(good, pa.int64())) for column in records))
-    return kept, Rows([rows.structs[at] for at in good], leftovers)
+    return Rows([rows.structs[at] for at in good], leftovers)

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from spark_ingest.decode.event_time import parse, parse_column, path_of
+from spark_ingest.decode.event_time import parse, parse_column
+from spark_ingest.payload.member_path import path_of
 
 _NO_SUCH = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

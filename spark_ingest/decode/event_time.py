@@ -34,13 +34,6 @@ _ISO = re.compile(
 _NUMBER = re.compile(r"\d{9,19}(\.\d+)?", re.ASCII)
 
 
-def path_of(field: str) -> tuple[str, ...]:
-    """Returns the member names of a JSON pointer (`/meta/ts`) or a dotted name (`meta.ts`)."""
-    if field.startswith("/"):
-        return tuple(part.replace("~1", "/").replace("~0", "~") for part in field[1:].split("/"))
-    return tuple(field.split("."))
-
-
 def parse(value: object) -> int | None:
     """Returns microseconds since 1970 of one value; None if it is not a time."""
     if isinstance(value, str):

@@ -37,6 +37,7 @@ class Chunk:
     seen: Members = field(default_factory=list)
     fallbacks: int = 0
     misfits: Counter[str] = field(default_factory=Counter)
+    filtered: int = 0
     read_bytes: int = 0
 
 
@@ -99,6 +100,7 @@ class _ChunkBuilder:
             chunk.seen = merge_members(chunk.seen, made.seen)[:SEEN_MEMBERS_MAX]
             chunk.fallbacks += made.fallbacks
             chunk.misfits.update(made.misfits)
+            chunk.filtered += made.filtered
         self._block, self._block_records, self._block_bytes = [], 0, 0
 
 

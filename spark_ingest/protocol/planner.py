@@ -334,6 +334,6 @@ def _schema(
     if recipe.payload != RAW:
         published = with_declared(topic, published, choice.columns)
         slices = [one for task in tasks for one in task.slices]
-        seen = merge_members(sampled_members(source, slices), head.seen.get(topic, []) if head else [])
+        seen = merge_members(sampled_members(source, slices, recipe), head.seen.get(topic, []) if head else [])
         published = evolve(published, seen, widens=choice.widens)
     return schema_of(published, recipe.payload)

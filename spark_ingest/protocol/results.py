@@ -36,8 +36,9 @@ class Misfits(msgspec.Struct, frozen=True, array_like=True):
 class TaskResult(msgspec.Struct, frozen=True):
     """The result of a task. rows + bad + absent is the number of offsets in its ranges.
 
-    `bad` counts records in dead letters; `absent` counts offsets without a record (control batches); `seen` has the
-    types of members without a column. `misfits` has the columns with any, counted in the chunks that have any.
+    `bad` counts records in dead letters; `absent` counts offsets without a row or a dead letter: those of control
+    batches, and the `filtered` records that a transformer left out. `seen` has the types of members without a column.
+    `misfits` has the columns with any, counted in the chunks that have any.
     """
 
     task: int
@@ -54,6 +55,7 @@ class TaskResult(msgspec.Struct, frozen=True):
     read_bytes: int
     seconds: float
     misfits: dict[str, Misfits] = {}
+    filtered: int = 0
 
     @property
     def every_file(self) -> tuple[StoredFile, ...]:

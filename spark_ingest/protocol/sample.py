@@ -12,6 +12,8 @@ import msgspec
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.json_types import MEMBERS_MAX, Members, Type, add_members, infer_text
+from spark_ingest.payload.decoder import converter_of
+from spark_ingest.plan import Recipe
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Slice
 
@@ -20,10 +22,17 @@ READ_BYTES = 256 << 10  # one ranged GET each
 READ_RECORDS_MAX = 2000  # types seldom differ within one segment; inference costs ten times as much as decoding
 
 
-def sampled_members(store: ObjectStore, slices: Sequence[Slice]) -> Members:
-    """Returns the members of the sampled JSON objects and their types. Raises Corrupt, NoSuchObject."""
+def sampled_members(store: ObjectStore, slices: Sequence[Slice], recipe: Recipe) -> Members:
+    """Returns the members of the sampled values and their types.
+
+    Raises Corrupt, NoSuchObject, IngestRefused if the decoder of the recipe is not usable.
+    """
     members: dict[str, Type] = {}
-    for value in _values(store, _sampled_slices(slices)):
+    converter = converter_of(recipe)
+    values = _values(store, _sampled_slices(slices))
+    if converter is not None:
+        values = (text for value in values for text in converter.convert([value]).texts if text is not None)
+    for value in values:
         try:
             kind = infer_text(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -90,6 +90,7 @@ def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_onc
         read_bytes=chunk.read_bytes,
         seconds=0.0,
         misfits={name: _misfits(table, name, count) for name, count in chunk.misfits.items()},
+        filtered=chunk.filtered,
     )
 
 
@@ -110,6 +111,7 @@ def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
         dead_letters=one.dead_letters + other.dead_letters,
         read_bytes=one.read_bytes + other.read_bytes,
         misfits=add_misfits(one.misfits, other.misfits),
+        filtered=one.filtered + other.filtered,
     )
 
 

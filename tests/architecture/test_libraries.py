@@ -83,7 +83,7 @@ def undeclared(imported: Iterable[str], requirements: Iterable[str], homes: Mapp
     return sorted(name for name in imported if not (homes_of(name, homes) | {BELONGS_TO.get(name, "")}) & named)
 
 
-HOMES = {"re2": ["google-re2"], **packages_distributions()}  # re2 is optional: it may not be installed
+HOMES = {"re2": ["google-re2"], "google": ["protobuf"], **packages_distributions()}  # optional ones may be absent
 OF_USERS = "penstock.testing"  # imports pytest, which its users install
 ELSEWHERE = {"loadtests", "spark_ingest", "penstock", "penstock_codec"}
 
@@ -105,7 +105,7 @@ def test_every_library_of_a_distribution_is_used_by_it() -> None:
 
 
 def test_every_library_for_spark_is_used_by_ingestion() -> None:
-    assert unused(GROUPS["spark"] + GROUPS["iceberg"], imported("spark_ingest"), HOMES) == []
+    assert unused(GROUPS["spark"] + GROUPS["iceberg"] + GROUPS["formats"], imported("spark_ingest"), HOMES) == []
 
 
 def test_every_library_for_load_tests_is_used_by_them() -> None:
@@ -139,7 +139,8 @@ def test_the_codec_needs_no_library() -> None:
 
 
 def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
-    assert undeclared(imported("spark_ingest"), GROUPS["server"] + GROUPS["spark"] + GROUPS["iceberg"], HOMES) == []
+    extras = [one for name in ("spark", "iceberg", "formats", "patterns") for one in GROUPS[name]]
+    assert undeclared(imported("spark_ingest"), GROUPS["server"] + extras, HOMES) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
     assert undeclared(imported("loadtests"), everything, HOMES) == []
     assert undeclared(imported("tests"), everything, HOMES) == []

@@ -73,7 +73,9 @@ def test_columns_and_reasons_of_dead_letters_are_documented() -> None:
         (ROOT / "spark_ingest" / name).read_text()
         for name in ("decode/json_rows.py", "decode/blocks.py", "protocol/chunks.py")
     )
+    code += "".join(path.read_text() for path in (ROOT / "spark_ingest" / "payload").glob("*.py"))
     reasons = {*re.findall(r'Bad\("(\w+)"', code), *re.findall(r'"(undecodable_batch)"', code)}
+    reasons |= {*re.findall(r'Undecodable\(\s*"(\w+)"', code), "too_large"}
     assert names_in(first_cells(text)) == reasons
 
 

@@ -111,6 +111,27 @@ def test_every_setting_has_its_reason() -> None:
     assert [one.name for one in (*JOB_SETTINGS.values(), *TOPIC_SETTINGS.values()) if len(one.why.split()) < 4] == []
 
 
+@pytest.mark.parametrize(
+    ("section", "mistake"),
+    [
+        ('payload = "csv"', "topics.a names is missing; payload csv needs it"),
+        ('payload = "flink"', "topics.a.payload is 'flink'; write one of: json, raw, csv"),
+        ('names = ["x"]', "topics.a.names has no effect on payload json; remove it"),
+        ('payload = "csv"\nnames = ["x", "x"]', "topics.a.names is empty or has a name twice"),
+        ('payload = "regex"\npattern = "("', "topics.a payload regex: "),
+        ('payload = "avro"\nregistry_url = "http://u:p@h"', "topics.a.registry_url has a password"),
+        ('payload = "protobuf"\nmessage = "a"\ndescriptor_file = "absent"', "topics.a absent cannot be read: No such"),
+        ('transforms = [{ do = "dorp" }]', "topics.a.transforms step 1: do is 'dorp'; write one of: rename, drop"),
+        ('transforms = [{ do = "drop" }]', "topics.a.transforms step 1: members is missing"),
+        ('transforms = [{ do = "drop", members = ["a"], b = 1 }]', "topics.a.transforms step 1: b is unknown"),
+        ('payload = "raw"\ntransforms = [{ do = "drop", members = ["a"] }]', "topics.a.transforms has no effect"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_mistakes(tmp_path: Path, section: str, mistake: str) -> None:
+    [found] = mistakes(tmp_path, f"{HEAD}[topics.a]\n{section}\n")
+    assert found.partition(": ")[2].startswith(mistake)
+
+
 def test_a_job_of_a_file_chooses_by_topic(tmp_path: Path) -> None:
     source = open_store((tmp_path / "store").as_uri())
     TieredLog(source, "flights").add(0, [*json_rows(20), row(b'{"id":"x"}', 1)])

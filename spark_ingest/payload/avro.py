@@ -1,0 +1,251 @@
+"""The decoder of Avro, by fastavro: an object container of one record, single-object encoding, or a registry's header.
+
+The first bytes say which: `Obj` and 1; C3 01 and a fingerprint; 0 and a schema id. With the option `framing` = `bare`
+there are none, and the only schema of `schemas` counts. `schemas` has the JSON of schemas, by the id of a registry or
+another name; each has its fingerprint, too. Other ids are looked up at `registry_url`.
+
+Limits: a container unpacks to CONTAINER_BYTES_MAX. A schema in a container whose arrays have items without bytes is
+rejected, because a few bytes may then announce any number of items. The compiled reader of fastavro has no limit of
+depth and overflows the stack; a schema with a type within itself is read by its plain Python reader, which has one.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import msgspec
+from fastavro import _read_py, parse_schema, schemaless_reader
+from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
+
+from spark_ingest.payload.registry import REFERENCES_MAX, RegisteredSchema, Registry
+from spark_ingest.payload.undecodable import Undecodable
+
+CONTAINER_BYTES_MAX = 64 << 20
+SCHEMAS_KEPT = 1000
+_HEADER = parse_schema(
+    {
+        "type": "record",
+        "name": "header",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": 16}},
+        ],
+    }
+)
+_SIZES = parse_schema(
+    {"type": "record", "name": "block", "fields": [{"name": one, "type": "long"} for one in ("count", "size")]}
+)
+_BAD_SCHEMA = (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_BAD_DATUM = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
+
+
+class Schema(NamedTuple):
+    """A schema as fastavro parses it, and what reads it."""
+
+    tree: Any
+    read: Callable[..., Any]
+
+
+def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], Any]:
+    """Raises ValueError for a schema that is wrong."""
+    return _Avro(options).decode
+
+
+def fingerprint_of(schema: str) -> str:
+    """Returns the CRC-64-AVRO of a schema's canonical form, in hexadecimal digits. Raises ValueError."""
+    return _rabin(_parsed(schema))
+
+
+def _rabin(schema: Schema) -> str:
+    return str(fingerprint(to_parsing_canonical_form(schema.tree), "CRC-64-AVRO"))
+
+
+class _Avro:
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._schemas = {key: _parsed(text) for key, text in options.get("schemas", {}).items()}
+        self._schemas |= {_rabin(one): one for one in list(self._schemas.values())}
+        self._bare = next(iter(self._schemas.values()), None) if options.get("framing") == "bare" else None
+        if options.get("framing") == "bare" and self._bare is None:
+            raise ValueError("framing bare needs schema_file")
+        self._registry = Registry(options["registry_url"]) if options.get("registry_url") else None
+        self._registered = lru_cache(SCHEMAS_KEPT)(self._look_up)
+        self._embedded = lru_cache(SCHEMAS_KEPT)(_embedded)
+
+    def decode(self, value: bytes) -> Any:
+        """Returns the record. Raises Undecodable, RegistryUnavailable."""
+        if self._bare is not None:
+            return _read(value, self._bare)
+        if value[:4] == b"Obj\x01":
+            return self._container(value)
+        if value[:2] == b"\xc3\x01" and len(value) >= 10:
+            return _read(value[10:], self._known(value[2:10].hex()))
+        if value[:1] == b"\0" and len(value) >= 5:
+            return _read(value[5:], _usable(self._registered(int.from_bytes(value[1:5], "big"))))
+        raise Undecodable("not_avro", "the value is not a container, single-object encoding or a registry's message")
+
+    def _known(self, mark: str) -> Schema:
+        try:
+            return self._schemas[mark]
+        except KeyError:
+            raise Undecodable("unknown_schema", f"no schema file has the fingerprint {mark}") from None
+
+    def _look_up(self, schema_id: int) -> Schema | Undecodable:
+        """Returns the reason why there is none, so that it is kept like a schema. Raises RegistryUnavailable."""
+        if str(schema_id) in self._schemas:
+            return self._schemas[str(schema_id)]
+        found = self._registry.schema(schema_id) if self._registry else None
+        if found is None:
+            return Undecodable("unknown_schema", f"the id {schema_id} is not known")
+        if found.schemaType != "AVRO":
+            return Undecodable("unknown_schema", f"the id {schema_id} is a schema of {found.schemaType}, not of Avro")
+        named: dict[str, Any] = {}
+        try:
+            self._add_references(found, named)
+            return _parsed(found.schema, named)
+        except ValueError as error:
+            return Undecodable("unknown_schema", f"the schema of the id {schema_id} is not usable: {error}")
+
+    def _add_references(self, found: RegisteredSchema, named: dict[str, Any], depth: int = 0) -> None:
+        if depth > 10 or len(named) > REFERENCES_MAX:
+            raise ValueError("it refers to too many others")
+        assert self._registry is not None
+        for reference in found.references:
+            other = self._registry.referenced(reference)
+            if other is None:
+                raise ValueError(f"{reference.subject} version {reference.version} is not in the registry")
+            self._add_references(other, named, depth + 1)
+            _parsed(other.schema, named)
+
+    def _container(self, value: bytes) -> Any:
+        stream = BytesIO(value)
+        try:
+            header = schemaless_reader(stream, _HEADER, None)
+            sizes = schemaless_reader(stream, _SIZES, None)
+        except _BAD_DATUM as error:
+            raise Undecodable("not_avro", f"the container's header is damaged: {error}") from error
+        data = stream.read(max(0, sizes["size"]))
+        if sizes["count"] != 1 or stream.read() != header["sync"]:
+            raise Undecodable("several_records", "the container does not have exactly one record")
+        schema = _usable(self._embedded(bytes(header["meta"].get("avro.schema", b""))))
+        return _read(_unpacked(data, bytes(header["meta"].get("avro.codec", b"null"))), schema)
+
+
+def _embedded(text: bytes) -> Schema | Undecodable:
+    try:
+        return _parsed(text.decode(), is_trusted=False)
+    except ValueError as error:
+        return Undecodable("unknown_schema", f"the container's schema is not usable: {error}")
+
+
+def _usable(found: Schema | Undecodable) -> Schema:
+    if isinstance(found, Undecodable):
+        raise found
+    return found
+
+
+def _parsed(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool = True) -> Schema:
+    """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
+    try:
+        tree = parse_schema(msgspec.json.decode(text), named_schemas={} if named is None else named)
+        shape = _Shape(tree)
+    except _BAD_SCHEMA as error:
+        raise ValueError(f"not an Avro schema: {error}") from error
+    if shape.has_empty_items and not is_trusted:
+        raise ValueError("an array has items without bytes")
+    return Schema(tree, schemaless_reader if not shape.is_recursive else _read_py.schemaless_reader)
+
+
+class _Shape:
+    """Finds types within themselves, and arrays whose items may have no bytes."""
+
+    def __init__(self, tree: Any) -> None:
+        self._named = tree.get("__named_schemas", {}) if isinstance(tree, dict) else {}
+        self._open: set[str] = set()
+        self._done: set[str] = set()
+        self.is_recursive = self.has_empty_items = False
+        self._visit(tree)
+
+    def _visit(self, kind: Any) -> None:
+        match kind:
+            case str():
+                self._visit_name(kind)
+            case list():
+                for one in kind:
+                    self._visit(one)
+            case {"type": "record" | "error", "name": name}:
+                self._visit_name(name, kind)
+            case {"type": "array", "items": items}:
+                self.has_empty_items |= self._may_be_empty(items, frozenset())
+                self._visit(items)
+            case {"type": "map", "values": values}:
+                self._visit(values)
+            case {"type": inner} if not isinstance(inner, str):
+                self._visit(inner)
+
+    def _visit_name(self, name: str, record: Any = None) -> None:
+        self.is_recursive |= name in self._open
+        record = record or self._named.get(name)
+        if name in self._open or name in self._done or not isinstance(record, dict) or "fields" not in record:
+            return
+        self._open.add(name)
+        for one in record["fields"]:
+            self._visit(one["type"])
+        self._open.discard(name)
+        self._done.add(name)
+
+    def _may_be_empty(self, kind: Any, within: frozenset[str]) -> bool:
+        match kind:
+            case "null" | {"type": "null"}:
+                return True
+            case str():
+                known = kind in self._named and kind not in within
+                return known and self._may_be_empty(self._named[kind], within | {kind})
+            case {"type": "fixed", "size": size}:
+                return bool(size == 0)
+            case {"type": "record" | "error", "name": name, "fields": fields}:
+                return all(self._may_be_empty(one["type"], within | {name}) for one in fields)
+            case {"type": inner} if not isinstance(inner, str):
+                return self._may_be_empty(inner, within)
+        return False
+
+
+def _unpacked(data: bytes, codec: bytes) -> bytes:
+    """Raises Undecodable."""
+    unpackers: dict[bytes, Callable[[], Any]] = {
+        b"deflate": lambda: zlib.decompressobj(-15),
+        b"bzip2": bz2.BZ2Decompressor,
+        b"xz": lambda: lzma.LZMADecompressor(memlimit=CONTAINER_BYTES_MAX),
+    }
+    if codec in (b"null", b""):
+        return data
+    if codec not in unpackers:
+        names = ", ".join(["null", *(one.decode() for one in unpackers)])
+        raise Undecodable("not_avro", f"the container's codec is {codec[:20]!r}; there are: {names}")
+    unpacker = unpackers[codec]()
+    try:
+        unpacked: bytes = unpacker.decompress(data, CONTAINER_BYTES_MAX)
+    except (zlib.error, OSError, lzma.LZMAError, EOFError) as error:
+        raise Undecodable("not_avro", f"the container's block is damaged: {error}") from error
+    if not unpacker.eof:
+        too_large = len(unpacked) >= CONTAINER_BYTES_MAX
+        why = f"unpacks to more than {CONTAINER_BYTES_MAX:,} bytes" if too_large else "is incomplete"
+        raise Undecodable("too_large" if too_large else "not_avro", f"the container's block {why}")
+    return unpacked
+
+
+def _read(data: bytes, schema: Schema) -> Any:
+    stream = BytesIO(data)
+    try:
+        found = schema.read(stream, schema.tree, None)
+    except _BAD_DATUM as error:
+        raise Undecodable("not_avro", f"{type(error).__name__}: {error}") from error
+    if stream.tell() != len(data):
+        raise Undecodable("not_avro", f"{len(data) - stream.tell()} bytes follow the record")
+    return found

@@ -1,0 +1,136 @@
+"""The decoder of Protobuf messages, by a descriptor set (`protoc --include_imports --descriptor_set_out`).
+
+Members have the names of the .proto file. Numbers stay numbers, also 64-bit ones; an enum is its name, or its number if
+it has none; bytes are base64 text; `google.protobuf` types have their JSON form, a Timestamp as text. A field without
+presence (proto3) has its default, other absent fields are null.
+
+Options: `descriptor_set` (base64), `message`, `framing` (`bare`, or `registry`: five bytes and message indexes first).
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from spark_ingest.payload.undecodable import Undecodable
+
+INDEXES_MAX = 100  # of nested messages, in the header of a registry
+_OWN_JSON = "google.protobuf."
+
+Convert = Callable[[Any], Any]
+
+
+def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], dict[str, object]]:
+    """Raises ValueError if the descriptor set is damaged or does not have the message."""
+    kind = _message_class(b64decode(options["descriptor_set"]), options["message"])
+    is_framed = options.get("framing") == "registry"
+    convert = _Converters().of(kind.DESCRIPTOR)
+
+    def decode(value: bytes) -> dict[str, object]:
+        try:
+            message = kind.FromString(_unframed(value) if is_framed else value)
+        except DecodeError as error:
+            raise Undecodable("not_protobuf", str(error)) from error
+        members: dict[str, object] = convert(message)
+        return members
+
+    return decode
+
+
+def _message_class(descriptor_set: bytes, name: str) -> type[Message]:
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file:
+            pool.Add(file)
+        found: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    except KeyError as error:
+        raise ValueError(f"the descriptor set has no message {name!r}; write its full name") from error
+    except (DecodeError, TypeError) as error:
+        raise ValueError(f"the descriptor set is not usable: {error}; write it with --include_imports") from error
+    return found
+
+
+def _unframed(value: bytes) -> bytes:
+    """Returns the bytes after the header: a zero byte, the schema id, and the indexes of the message."""
+    if len(value) < 6 or value[0]:
+        raise Undecodable("not_protobuf", "the value does not begin with the header of a schema registry")
+    count, at = _varint(value, 5)
+    if count > 2 * INDEXES_MAX:
+        raise Undecodable("not_protobuf", "the header of the schema registry is damaged")
+    for _ in range(count // 2):  # zigzag
+        _, at = _varint(value, at)
+    return value[at:]
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(value) and shift < 35:
+        number |= (value[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if not value[at - 1] & 128:
+            return number, at
+    raise Undecodable("not_protobuf", "the header of the schema registry is damaged")
+
+
+class _Converters:
+    """Makes a function for each message type, which turns a message into members."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Convert] = {}
+
+    def of(self, kind: Descriptor) -> Convert:
+        name = kind.full_name
+        if name not in self._made:
+
+            def later(message: Message) -> Any:  # for a field of a type within itself
+                return self._made[name](message)
+
+            self._made[name] = later
+            self._made[name] = json_format.MessageToDict if name.startswith(_OWN_JSON) else self._message(kind)
+        return self._made[name]
+
+    def _message(self, kind: Descriptor) -> Convert:
+        plain = [one for one in kind.fields if not one.has_presence]
+        present = [one for one in kind.fields if one.has_presence]
+        always = [(one.name, self._field(one)) for one in plain]
+        sometimes = [(one.name, self._field(one)) for one in present]
+
+        def convert(message: Message) -> dict[str, object]:
+            members = {name: convert_field(getattr(message, name)) for name, convert_field in always}
+            for name, convert_field in sometimes:
+                if message.HasField(name):
+                    members[name] = convert_field(getattr(message, name))
+            return members
+
+        return convert
+
+    def _field(self, field: FieldDescriptor) -> Convert:
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            one = self._single(kind.fields_by_name["value"])
+            return lambda value: {_key(key): one(value[key]) for key in value}
+        single = self._single(field)
+        if field.is_repeated:
+            return lambda value: [single(one) for one in value]
+        return single
+
+    def _single(self, field: FieldDescriptor) -> Convert:
+        if field.message_type is not None:
+            return self.of(field.message_type)
+        if field.enum_type is not None:
+            names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+            return lambda number: names.get(number, number)
+        return _itself
+
+
+def _key(key: object) -> object:
+    return str(key).lower() if isinstance(key, bool) else key
+
+
+def _itself(value: object) -> object:
+    return value

@@ -1,0 +1,83 @@
+"""Schemas by their id in a registry with Confluent's API: `GET /schemas/ids/{id}`.
+
+A schema of an id never changes, so a worker asks for each id once. The environment variable AUTH (`user:password`)
+authenticates; plans do not have it. A registry that does not answer is a retryable error.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+import msgspec
+
+from engine.errors import EngineError
+
+AUTH = "PENSTOCK_SCHEMA_REGISTRY_AUTH"
+TIMEOUT_S = 10.0
+ANSWER_BYTES_MAX = 4 << 20
+REFERENCES_MAX = 100
+
+
+class RegistryUnavailable(EngineError):
+    """The schema registry does not answer, or rejects the request. Check it and run again; the plan is resumed."""
+
+    code = "registry_unavailable"
+    retryable = True
+
+
+class Reference(msgspec.Struct, frozen=True):
+    name: str
+    subject: str
+    version: int
+
+
+class RegisteredSchema(msgspec.Struct, frozen=True):
+    schema: str
+    schemaType: str = "AVRO"  # noqa: N815 - the name of the API
+    references: tuple[Reference, ...] = ()
+
+
+class Registry:
+    """Reads schemas. Keeps no answers; decoders keep what they made of them."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """Returns a schema; None if the registry does not have the id. Raises RegistryUnavailable."""
+        return self._get(f"/schemas/ids/{schema_id}")
+
+    def referenced(self, one: Reference) -> RegisteredSchema | None:
+        return self._get(f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}")
+
+    def _get(self, path: str) -> RegisteredSchema | None:
+        headers = {"accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if auth := os.environ.get(AUTH):
+            headers["authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
+        try:
+            with urlopen(Request(self._url + path, headers=headers), timeout=TIMEOUT_S) as answer:  # noqa: S310 - url_problem
+                data = answer.read(ANSWER_BYTES_MAX)
+            return msgspec.json.decode(data, type=RegisteredSchema)
+        except HTTPError as error:
+            with error:
+                if error.code == 404:
+                    return None
+            raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
+        except (OSError, HTTPException, msgspec.DecodeError) as error:
+            raise RegistryUnavailable(f"{self._url}{path}: {error}") from error
+
+
+def url_problem(url: str) -> str | None:
+    """Returns why a URL is not one of a registry, and what to write; None if it is."""
+    parts: Any = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "is not a URL; write http://host:port or https://host"
+    if "@" in parts.netloc:
+        return f"has a password, and plans would have it too; set {AUTH}=user:password in the environment of workers"
+    return None

@@ -1,0 +1,186 @@
+"""Transformers of members: rename, drop, redact, hash, filter, and those that other distributions install.
+
+A step is a mapping with `do` and its options. It works on the JSON text of members, so values that it does not name
+stay exactly as they are. A path is `a`, `a.b` or `/a/b`. A value that is not a JSON object passes unchanged, because
+the decoder of columns reports it.
+
+Entry points of the group TRANSFORMERS are functions of the options that return a function from a mapping to a mapping,
+or to None for a record to leave out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from spark_ingest.errors import IngestRefused
+from spark_ingest.payload.installed import TRANSFORMERS, load_entry_point
+from spark_ingest.payload.json_text import json_text
+from spark_ingest.payload.member_path import path_of
+from spark_ingest.payload.undecodable import Undecodable
+
+_NOT_AN_OBJECT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+Members = dict[str, msgspec.Raw]
+Edit = Callable[[Members, str], None]  # of the last name of a path, which is there
+Transform = Callable[[bytes], "bytes | None"]
+
+
+def transforms_of(steps: Sequence[Mapping[str, Any]]) -> list[Transform]:
+    """Returns a function for each step. Raises IngestRefused."""
+    return [_transform(step) for step in steps]
+
+
+def _transform(step: Mapping[str, Any]) -> Transform:
+    match step["do"]:
+        case "rename":
+            return _renaming(step["members"])
+        case "drop":
+            return _editing(step["members"], _remove)
+        case "redact":
+            text = msgspec.Raw(msgspec.json.encode(step.get("text", "***")))
+            return _editing(step["members"], lambda members, name: members.update({name: text}))
+        case "hash":
+            return _editing(step["members"], _hashing(step.get("key_env")))
+        case "filter":
+            return _filtering(step)
+    return _installed(step)
+
+
+def _renaming(names: Mapping[str, str]) -> Transform:
+    """Renames members where they are; a member that has the new name already is replaced."""
+    paths = {path_of(old): path_of(new)[-1] for old, new in names.items()}
+
+    def transform(text: bytes) -> bytes:
+        members = _members_of(text)
+        if members is None:
+            return text
+        for path, new in paths.items():
+            _edit(members, path, _renamed_to(new))
+        return msgspec.json.encode(members)
+
+    return transform
+
+
+def _renamed_to(new: str) -> Edit:
+    def edit(members: Members, name: str) -> None:
+        members[new] = members.pop(name)
+
+    return edit
+
+
+def _remove(members: Members, name: str) -> None:
+    del members[name]
+
+
+def _editing(names: Sequence[str], edit: Edit) -> Transform:
+    paths = [path_of(name) for name in names]
+
+    def transform(text: bytes) -> bytes:
+        members = _members_of(text)
+        if members is None:
+            return text
+        for path in paths:
+            _edit(members, path, edit)
+        return msgspec.json.encode(members)
+
+    return transform
+
+
+def _edit(members: Members, path: Sequence[str], edit: Edit) -> None:
+    """Edits the member of a path, if it is there."""
+    name = path[0]
+    if name not in members:
+        return
+    if len(path) == 1:
+        edit(members, name)
+        return
+    inner = _members_of(bytes(members[name]))
+    if inner is not None:
+        _edit(inner, path[1:], edit)
+        members[name] = msgspec.Raw(msgspec.json.encode(inner))
+
+
+def _members_of(text: bytes) -> Members | None:
+    try:
+        return _OBJECT.decode(text)
+    except _NOT_AN_OBJECT:
+        return None
+
+
+def _hashing(key_env: str | None) -> Edit:
+    """Returns an edit to SHA-256 in hexadecimal digits, or HMAC-SHA-256 with the key of an environment variable.
+
+    Text is hashed as UTF-8, any other value as its JSON text; null stays. Raises IngestRefused without the variable.
+    """
+    key = os.environ.get(key_env, "").encode() if key_env else b""
+    if key_env and not key:
+        raise IngestRefused(f"hash: the environment variable {key_env} is not set", hint="set it where tasks run, too")
+
+    def edit(members: Members, name: str) -> None:
+        raw = bytes(members[name])
+        if raw.strip() == b"null":
+            return
+        try:
+            text = msgspec.json.decode(raw, type=str).encode() if raw.lstrip().startswith(b'"') else raw.strip()
+        except (msgspec.DecodeError, UnicodeError):
+            text = raw
+        digest = hmac.new(key, text, hashlib.sha256) if key else hashlib.sha256(text)
+        members[name] = msgspec.Raw(b'"%s"' % digest.hexdigest().encode())
+
+    return edit
+
+
+def _filtering(step: Mapping[str, Any]) -> Transform:
+    """Keeps records whose member is there, or has one of the values; `keep = false` leaves these out instead."""
+    path, wanted, keeps = path_of(step["member"]), step.get("values"), step.get("keep", True)
+
+    def transform(text: bytes) -> bytes | None:
+        members = _members_of(text)
+        if members is None:
+            return text
+        raw = _value_of(members, path)
+        meets = raw is not None and (wanted is None or _plain(raw) in wanted)
+        return text if meets == keeps else None
+
+    return transform
+
+
+def _value_of(members: Members | None, path: Sequence[str]) -> bytes | None:
+    for at, name in enumerate(path):
+        if members is None or name not in members:
+            return None
+        raw = bytes(members[name])
+        members = _members_of(raw) if at + 1 < len(path) else None
+    return None if raw.strip() == b"null" else raw
+
+
+def _plain(raw: bytes) -> object:
+    """Returns a value as text: `x` of "x", `5` of 5, `true` of true."""
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except (msgspec.DecodeError, UnicodeError):
+        return raw.decode(errors="replace").strip()
+
+
+def _installed(step: Mapping[str, Any]) -> Transform:
+    transform_one = load_entry_point(TRANSFORMERS, step["do"])({k: v for k, v in step.items() if k != "do"})
+
+    def transform(text: bytes) -> bytes | None:
+        try:
+            members = msgspec.json.decode(text, type=dict)
+        except _NOT_AN_OBJECT:
+            return text
+        try:
+            changed = transform_one(members)
+            return None if changed is None else json_text(changed)
+        except Exception as error:  # of code that is not ours: the record becomes a dead letter, and the run goes on
+            raise Undecodable("transformer_failed", f"{step['do']}: {type(error).__name__}: {error}") from error
+
+    return transform

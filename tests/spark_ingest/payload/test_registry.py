@@ -1,0 +1,66 @@
+"""The registry over HTTP: schemas, unknown ids, authentication, and answers that are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from spark_ingest.payload.registry import AUTH, Reference, RegisteredSchema, Registry, RegistryUnavailable, url_problem
+
+ANSWERS = {
+    "/schemas/ids/7": (200, json.dumps({"schema": '"int"', "other": 1})),
+    "/schemas/ids/8": (500, "{}"),
+    "/schemas/ids/9": (200, "not json"),
+    "/subjects/a%2Fb/versions/2": (200, json.dumps({"schema": '"long"', "schemaType": "AVRO", "references": []})),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        allowed = self.headers.get("authorization") == "Basic dTpw"
+        status, text = ANSWERS.get(self.path, (404, "{}")) if allowed else (401, "{}")
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """No output."""
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    monkeypatch.setenv(AUTH, "u:p")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield Registry(f"http://127.0.0.1:{server.server_port}/")
+        server.shutdown()
+        thread.join()
+
+
+def test_schemas_are_read_by_id_and_by_reference(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert registry.schema(7) == RegisteredSchema('"int"')
+    assert registry.schema(5) is None
+    assert registry.referenced(Reference("x", "a/b", 2)) == RegisteredSchema('"long"')
+    for number in (8, 9):
+        with pytest.raises(RegistryUnavailable) as caught:
+            registry.schema(number)
+        assert caught.value.retryable
+    monkeypatch.delenv(AUTH)
+    with pytest.raises(RegistryUnavailable, match="401"):
+        registry.schema(7)
+
+
+def test_a_registry_that_is_away_is_retried() -> None:
+    with pytest.raises(RegistryUnavailable):
+        Registry("http://127.0.0.1:1").schema(1)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "registry:8081", "http://", "http://u:p@host"])
+def test_only_urls_of_registries_are_taken(url: str) -> None:
+    assert url_problem(url)
+    assert url_problem("https://registry:8081/path") is None
