@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_ingest.decode.event_time import parse, parse_column, path_of
+from spark_ingest.decode.event_time import parse, parse_column
+from spark_ingest.payload.member_path import path_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FLIGHT = "2013-11-21T05:00:00Z"
