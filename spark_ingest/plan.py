@@ -42,6 +42,10 @@ class Recipe(msgspec.Struct, frozen=True):
     event_time_fallback: str = RECORD
     decoder: dict[str, Any] = {}  # the options of the payload's decoder, with the content of schema files
     transforms: tuple[dict[str, Any], ...] = ()  # steps of payload/transformers.py
+    event_time_formats: tuple[str, ...] = ()  # patterns of strptime
+    event_time_unit: str = "auto"  # of numbers: auto, s, ms, us, ns
+    event_time_past_max_s: int | None = None  # before the record's timestamp
+    event_time_future_max_s: int | None = None  # after it
 
 
 class TableSchema(msgspec.Struct, frozen=True):

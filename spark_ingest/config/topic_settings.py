@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, TopicChoice
 from spark_ingest.config.decoder_settings import DECODER_SETTINGS, decoder_options, misplaced, step_problem
-from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, Setting
+from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, TEXTS, WHOLE, Setting
 from spark_ingest.decode.declared_columns import column_problem
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
@@ -17,12 +17,19 @@ from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RAW, RECORD, Rec
 WIDEN, KEEP = "widen", "keep"
 ON_MISFIT = (FAIL, WIDEN, KEEP)
 MISFIT_MAX_PERCENT = 10.0
+CENTURY_S = 100 * 366 * 86_400
 
 
 def _event_time(value: str) -> str | None:
     names = [value] if not value.startswith("/") else value[1:].split("/")
     wrong = [name for name in names if not is_decodable(name)]
     return f"names the member {wrong[0]!r}; write a name without quotes and backslashes" if wrong else None
+
+
+def _formats(value: list[str]) -> str | None:
+    from spark_ingest.decode.time_rules import format_problem  # with PyArrow
+
+    return format_problem(value)
 
 
 def _columns(value: Mapping[str, object]) -> str | None:
@@ -40,6 +47,14 @@ _SETTINGS = (
             check=step_problem),
     Setting("event_time", TEXT, None, "The member with the time of the event: `ts`, `meta.ts` or `/meta/ts`. "
             "Without it the record's timestamp counts.", check=_event_time),
+    Setting("event_time_formats", TEXTS, None, "Patterns of Python's strptime, tried in order; without a zone the time "
+            "is UTC. Without patterns text is ISO 8601.", check=_formats),
+    Setting("event_time_unit", TEXT, "auto", "The unit of numbers since 1970; `auto` distinguishes by magnitude.",
+            choices=("auto", "s", "ms", "us", "ns")),
+    Setting("event_time_past_max_s", WHOLE, None, "A time longer before the record's timestamp counts as none, so one "
+            "wrong clock does not make a day of its own.", minimum=1, maximum=CENTURY_S),
+    Setting("event_time_future_max_s", WHOLE, None, "The same for a time after the record's timestamp.",
+            minimum=1, maximum=CENTURY_S),
     Setting("event_time_fallback", TEXT, RECORD, "For a record without an event time: take the record's timestamp, "
             "write a dead letter, or fail the topic.", choices=EVENT_TIME_FALLBACKS),
     Setting("dead_letter_max_percent", NUMBER, DEAD_LETTER_MAX_PERCENT,
@@ -66,9 +81,12 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
         options = decoder_options(values)
     except ValueError as error:
         raise IngestRefused(str(error)) from error
+    plain = ("event_time", "event_time_fallback", "event_time_unit", "event_time_past_max_s", "event_time_future_max_s")
     recipe = Recipe(
-        **{name: values[name] for name in ("payload", "event_time", "event_time_fallback")},
+        values["payload"],
+        **{name: values[name] for name in plain},
         decoder=options,
+        event_time_formats=tuple(values["event_time_formats"] or ()),
         transforms=() if values["payload"] == RAW else tuple(values["transforms"] or ()),
     )
     return TopicChoice(

@@ -18,9 +18,10 @@ from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members,
 from spark_ingest.decode.json_types import Members, columns
 from spark_ingest.decode.record_columns import HEADERS, RecordColumns
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, TOPIC_ID, VALUE, StandardColumn
+from spark_ingest.decode.time_rules import beyond_bounds, reader_of
 from spark_ingest.errors import NoEventTime
 from spark_ingest.payload.decoder import converter_of
-from spark_ingest.plan import FAIL, RAW, RECORD, TaskSpec
+from spark_ingest.plan import FAIL, RAW, RECORD, Recipe, TaskSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 LATEST_MS = LATEST_US // 1000
@@ -100,7 +101,7 @@ class BlockMaker:
         self._converter = converter_of(order.recipe)
         self._json = None if order.recipe.payload == RAW else JsonRows(order.schema.members)
         self._column_names = {name for name, _ in columns(order.schema.members)}
-        self._event_field = EventField(order.recipe.event_time) if order.recipe.event_time else None
+        self._event_field = _event_field(order.recipe)
         self._event_at = _column_of(order.schema.members, self._event_field)
 
     def make(self, records: RecordColumns) -> Block:
@@ -108,11 +109,11 @@ class BlockMaker:
         payload = self._payload(records)
         records, dead = payload.records, payload.dead
         own = microseconds(records.timestamps)
-        event_time, fallbacks = self._event_times(payload, own)
+        event_time, fallbacks, beyond = self._event_times(payload, own)
         arrays = [*self._standard_arrays(records, own, event_time), *payload.arrays]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if event_time.null_count:
-            dead += self._timeless(records, event_time)
+            dead += self._timeless(records, event_time, beyond)
             rows = rows.filter(event_time.is_valid())
         return Block(rows, dead, payload.seen, fallbacks, payload.misfits, payload.filtered)
 
@@ -145,31 +146,40 @@ class BlockMaker:
             return None
         return payload[self._event_at]
 
-    def _event_times(self, payload: _Payload, own: pa.Array) -> tuple[pa.Array, int]:
-        """Returns microseconds, null without a time; and the number of records that use their own timestamp."""
+    def _event_times(self, payload: _Payload, own: pa.Array) -> tuple[pa.Array, int, pa.Array | None]:
+        """Returns microseconds, null without a time; how many records use their own timestamp; which have a time
+        beyond the bounds, None if none has.
+        """
         if self._event_field is None:
-            return own, 0
+            return own, 0, None
         column = self._event_column(payload.arrays)
         if column is not None:
-            found = parse_column(column)
+            found = parse_column(column, self._event_field.read)
         else:
             texts = payload.records.values.to_pylist() if payload.texts is None else payload.texts
             found = self._event_field.times(texts)
+        beyond = beyond_bounds(found, own, self._order.recipe)
+        if beyond is not None:
+            found = pc.if_else(beyond, pa.scalar(None, pa.int64()), found)
         if self._order.recipe.event_time_fallback != RECORD or not found.null_count:
-            return found, 0
+            return found, 0, beyond
         filled = pc.coalesce(found, own)
-        return filled, found.null_count - filled.null_count
+        return filled, found.null_count - filled.null_count, beyond
 
-    def _timeless(self, records: RecordColumns, event_time: pa.Array) -> list[DeadLetter]:
+    def _timeless(self, records: RecordColumns, event_time: pa.Array, beyond: pa.Array | None) -> list[DeadLetter]:
         task, recipe = self._order.task, self._order.recipe
-        bad = Bad("no_event_time", f"no time in {recipe.event_time or 'the timestamp of the record'}")
+        place = recipe.event_time or "the timestamp of the record"
+        bad = Bad("no_event_time", f"no time in {place}")
+        far = Bad("event_time_out_of_bounds", f"the time in {place} is too far from the timestamp of the record")
         timeless = [at for at, is_null in enumerate(event_time.is_null().to_pylist()) if is_null]
         if recipe.event_time_fallback == FAIL:
+            why = far if beyond is not None and beyond[timeless[0]].as_py() else bad
             raise NoEventTime(
-                f"{task.topic} partition {self._partition} offset {records.offsets[timeless[0]]}: {bad.message}",
+                f"{task.topic} partition {self._partition} offset {records.offsets[timeless[0]]}: {why.message}",
                 hint="abandon the plan (penstock ingest abandon), then choose another --event-time-fallback",
             )
-        return [self._dead_letter(records, at, bad) for at in timeless]
+        is_far = [False] * len(records) if beyond is None else beyond.to_pylist()
+        return [self._dead_letter(records, at, far if is_far[at] else bad) for at in timeless]
 
     def _dead_letter(self, records: RecordColumns, at: int, bad: Bad) -> DeadLetter:
         offset, timestamp, key, value, headers = (column[at].as_py() for column in records)
@@ -191,6 +201,10 @@ class BlockMaker:
             pa.repeat(pa.scalar(self._order.number, pa.int64()), rows),
             pa.repeat(self._order.schema.schema_id, rows),
         ]
+
+
+def _event_field(recipe: Recipe) -> EventField | None:
+    return EventField(recipe.event_time, reader_of(recipe)) if recipe.event_time else None
 
 
 def _column_of(members: Members, event_field: EventField | None) -> int | None:

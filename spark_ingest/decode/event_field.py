@@ -6,7 +6,7 @@ raw tables have no typed rows. msgspec skips all other members in compiled code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,10 +19,11 @@ _NO_SUCH = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class EventField:
-    """Reads one member of JSON objects as a time."""
+    """Reads one member of JSON objects as a time; `read` parses values by other rules than those of event_time.py."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, read: Callable[[object], int | None] | None = None) -> None:
         self.path = path_of(field)
+        self.read = read
         kind: Any = Any
         for name in reversed(self.path):
             kind = msgspec.defstruct("Holder", [("inner", kind | None if kind is not Any else Any, None)],
@@ -34,13 +35,14 @@ class EventField:
         found = self._members(values)
         kinds = {type(one) for one in found} - {type(None)}
         if kinds == {str}:
-            return parse_column(pa.array(found, pa.string()))
+            return parse_column(pa.array(found, pa.string()), self.read)
         if kinds == {int}:
             try:
-                return parse_column(pa.array(found, pa.int64()))
+                return parse_column(pa.array(found, pa.int64()), self.read)
             except OverflowError:
                 pass
-        return pa.array([parse(one) for one in found], pa.int64())
+        read = self.read or parse
+        return pa.array([read(one) for one in found], pa.int64())
 
     def _members(self, values: Sequence[bytes | None]) -> list[object]:
         try:

@@ -10,6 +10,7 @@ Returns None for an unreadable time, never a default; the caller applies the fal
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
@@ -86,15 +87,20 @@ def _zone_of(text: str | None) -> timezone:
     return timezone(-shift if text[0] == "-" else shift)
 
 
-def parse_column(values: pa.Array) -> pa.Array:
-    """Returns int64 microseconds for a column of strings or integers; null without a time."""
+def parse_column(values: pa.Array, read: Callable[[object], int | None] | None = None) -> pa.Array:
+    """Returns int64 microseconds for a column of strings or integers; null without a time.
+
+    `read` parses single values by other rules than those of this file.
+    """
+    if read is not None:
+        return _one_by_one(values, read)
     bulk = _strings_in_bulk(values) if pa.types.is_string(values.type) else _numbers_in_bulk(values)
-    return bulk if bulk is not None else _one_by_one(values)
+    return bulk if bulk is not None else _one_by_one(values, parse)
 
 
-def _one_by_one(values: pa.Array) -> pa.Array:
+def _one_by_one(values: pa.Array, read: Callable[[object], int | None]) -> pa.Array:
     encoded = values.dictionary_encode()  # times repeat; each form is read once
-    found = pa.array([parse(value) for value in encoded.dictionary.to_pylist()], pa.int64())
+    found = pa.array([read(value) for value in encoded.dictionary.to_pylist()], pa.int64())
     return found.take(encoded.indices)
 
 
