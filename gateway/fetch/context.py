@@ -14,7 +14,7 @@ from gateway.access.access import Access
 from gateway.connections.long_polls import LongPolls
 from gateway.connections.read_budget import ReadBudget
 from gateway.connections.stream_budget import StreamBudget
-from gateway.fetch.recent_pieces import Lines, Part, RecentPieces
+from gateway.fetch.recent_pieces import Lines, Part, Polled, RecentPieces
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.metrics.metrics import Metrics
@@ -36,7 +36,7 @@ class TierReader(Protocol):
 class ReadContext:
     """The dependencies for reading partitions of this process. The budgets bound what is read and rendered at once.
 
-    `lines`: what event streams have read last.
+    `lines`: what event streams have read last. `polled`: the last answers of long polls.
     """
 
     settings: NodeSettings
@@ -51,6 +51,7 @@ class ReadContext:
     offload: Offload
     metrics: Metrics
     lines: RecentPieces[Lines] = field(default_factory=RecentPieces)
+    polled: RecentPieces[Polled] = field(default_factory=RecentPieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,12 +65,13 @@ async def read(request: Request) -> HttpResponse:
     else:
         headers, body = await _fetch_remote(context, topic, number, wanted)
         rest = None
+    headers = dict(headers)  # long polls share them
     if STATUS in headers:
         return HttpResponse(b"", headers, int(headers.pop(STATUS)))
     if not body and wanted.media_type in (EVENT, BINARY) and "ce-id" not in headers:  # there is no event
         headers.pop("Content-Type", None)
         return HttpResponse(b"", headers, 204)
-    response = HttpResponse(body, dict(headers), rest=rest)
+    response = HttpResponse(body, headers, rest=rest)
     is_small = rest is None and len(body) < request.app[HTTP].compress_bytes_min
     return response if is_small else await packed(request, response)
 

@@ -1,8 +1,5 @@
 """Reads one partition at its owner and renders the result.
 
-gateway/fetch/multi_partition_read.py reads many with the same parts: how much is readable, whether an offset is final,
-the whole batches, their records.
-
 Results are plain values, and a FetchRequest can be sent over a link, so any process can make the call. Reads whole
 stored batches; those below the local log come from the store. Only the JSON forms decode records. A fetch returns at
 least one record if there is one, whatever its size, so that a large record never blocks a consumer.
@@ -11,10 +8,9 @@ least one record if there is one, whatever its size, so that a large record neve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +25,7 @@ from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.cloud_events import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.fetch.context import ReadContext
+from gateway.fetch.recent_pieces import Found, Polled
 from gateway.fetch.record_json import (
     Bounds,
     Read,
@@ -44,7 +41,6 @@ from gateway.fetch.streamed_records import CLOSING, PIECE_BYTES, STORE_PIECE_BYT
 from gateway.filters.filtered_batches import filtered
 from gateway.filters.record_filter import record_filter
 from gateway.http.caching import NO_STORE, STATUS, cacheable_headers, is_not_modified, tag_of
-from gateway.http.messages import NextPiece
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.routing.router import Answering, PartitionCall
 from replication.replica.replicas import AnyReplica
@@ -55,14 +51,6 @@ FILTER_COST = 4 if penstock_codec.native is None else 1  # times that of renderi
 _ENCODER = msgspec.json.Encoder()
 
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
-
-
-class Found(NamedTuple):
-    """An answer. Its body is whole, unless there is a rest."""
-
-    headers: dict[str, str]
-    body: bytes | bytearray
-    rest: NextPiece | None = None
 
 
 FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall("fetch", FetchRequest)
@@ -93,9 +81,15 @@ async def fetch_local(
     filters = _filters(wanted)
     passed: Chunk | None = None
     searched_bytes = 0
+    key: Hashable | None = None
     while True:
         if wait_ms > 0 and min_bytes > 0:
             await _wait(context, partition, leader, wanted, offset, min_bytes, wait_ms)
+            is_shared = context.long_polls.open > 0 or context.polled.size_bytes > 0
+            key = _poll_key(context, partition, wanted, offset) if is_shared else None
+            if key is not None and (polled := context.polled.get(key)) is not None:
+                _count_bytes(context, partition, polled.stored_bytes)
+                return polled.found
         budget = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
         async with budget.hold(max_bytes * copies):
             found = await read_chunk(context, partition, offset, max_bytes)
@@ -105,7 +99,12 @@ async def fetch_local(
                 chunk = await filtered_chunk(context, partition, filters, found) if filters else found
             is_enough = chunk is passed or searched_bytes >= SEARCHED_BYTES_MAX
             if chunk is None or is_enough or (chunk.data and not has_no_records(chunk.data)):
-                return await _answer(context, partition, wanted, Read(offset, chunk), may_stream)
+                answer = await _answer(context, partition, wanted, Read(offset, chunk), may_stream)
+                if key is not None and chunk is not None and answer.rest is None:
+                    is_at_end = chunk.next_offset == partition.watermark.position
+                    if is_at_end and key == _poll_key(context, partition, wanted, offset):  # no more was committed
+                        context.polled.put(key, Polled(answer, len(chunk.data)), len(answer.body))
+                return answer
         passed, offset = chunk, chunk.next_offset  # no record: a client waits for records
         wait_ms = max(0, round((deadline - asyncio.get_running_loop().time()) * 1000))
 
@@ -120,6 +119,19 @@ async def filtered_chunk(context: ReadContext, partition: Partition, filters: tu
     if is_compressed(chunk.data):
         return await context.offload.in_thread(lambda: filtered(chunk, wanted, bytes_max))
     return await context.offload.by_size(FILTER_COST * len(chunk.data), partial(filtered, chunk, wanted, bytes_max))
+
+
+def _poll_key(context: ReadContext, partition: Partition, wanted: FetchRequest, offset: int) -> Hashable:
+    """Returns what the answer of a long poll depends on: long polls with the same key get the same bytes."""
+    log, topic_id = partition.log, context.topics.topic(partition.topic).record.topic_id
+    form = (wanted.media_type, wanted.value, wanted.ndjson, wanted.max_records, wanted.max_bytes, wanted.if_none_match)
+    place = (partition.number, offset, wanted.offset is None, log.log_start, log.leader_epoch)
+    return topic_id, place, partition.watermark.position, form, _filters(wanted)
+
+
+def _count_bytes(context: ReadContext, partition: Partition, size_bytes: int) -> None:
+    context.metrics.fetch_bytes.value += size_bytes
+    partition.bytes_out += size_bytes
 
 
 async def _start(context: ReadContext, partition: Partition, leader: AnyReplica, wanted: FetchRequest) -> int:
@@ -179,8 +191,7 @@ async def _stream(
     if begun is None:
         return None
     first, rest = begun
-    context.metrics.fetch_bytes.value += len(chunk.data)
-    partition.bytes_out += len(chunk.data)
+    _count_bytes(context, partition, len(chunk.data))
     headers = _position_headers(partition, chunk.next_offset, wanted.media_type)
     if wanted.media_type == JSON:
         first = document(partition, chunk.next_offset, first).removesuffix(CLOSING)
@@ -287,8 +298,7 @@ async def _render(context: ReadContext, partition: Partition, wanted: FetchReque
     """Returns the headers and the body of a read, in the requested form."""
     offset, chunk = read
     data = b"" if chunk is None else chunk.data
-    context.metrics.fetch_bytes.value += len(data)
-    partition.bytes_out += len(data)
+    _count_bytes(context, partition, len(data))
     next_offset = offset if chunk is None else chunk.next_offset
     if wanted.media_type == record_batch.MEDIA_TYPE:
         return await _render_stored(context, partition, next_offset, data)

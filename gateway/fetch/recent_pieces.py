@@ -1,4 +1,4 @@
-"""Parts of answers of many partitions, and the last ones of event streams, kept for other streams at the same position.
+"""Parts of answers of many partitions, and the last ones of event streams and long polls, kept for others like them.
 
 Streams of one topic that have caught up all read the same records next: the first one renders them. Committed records
 do not change, so a piece is right as long as its key names the topic's id, the leader epoch and the offset. It may be
@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from threading import Lock
 from typing import Generic, NamedTuple, TypeVar
 
+from gateway.http.messages import NextPiece
 from gateway.http.problems import ProblemFields
 
 P = TypeVar("P")
@@ -40,6 +41,21 @@ class Lines(NamedTuple):
     """A part of an event stream, and the size of the stored batches that it was rendered from."""
 
     part: Part
+    stored_bytes: int
+
+
+class Found(NamedTuple):
+    """An answer of one partition. Its body is whole, unless there is a rest. Its headers are shared: copy to change."""
+
+    headers: dict[str, str]
+    body: bytes | bytearray
+    rest: NextPiece | None = None
+
+
+class Polled(NamedTuple):
+    """A whole answer of a long poll, and the size of the stored batches that it was rendered from."""
+
+    found: Found
     stored_bytes: int
 
 
