@@ -233,7 +233,14 @@ def run_command(
     choices.check()
     tables = JobTables(options["tables_file"], output, job_name)
     tables.check(widens=choices.may_widen)
-    job = Job(job_name, selection, choices.defaults.recipe, limits_of(percents, choices), not options["no_register"])
+    job = Job(
+        job_name,
+        selection,
+        choices.defaults.recipe,
+        limits_of(percents, choices),
+        file.run_limits,
+        not options["no_register"],
+    )
     source, target = open_source_store(store), open_output_store(output, is_written=True)
 
     def run_once() -> tuple[dict[str, Any], EngineError | None]:

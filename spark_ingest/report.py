@@ -33,6 +33,7 @@ class Report:
         self.others: list[Commit] = []
         self.failures: Failures = {}
         self.unregistered = ""  # why
+        self.is_limited = False
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self._plan = plan
@@ -72,6 +73,10 @@ class Report:
         self.unregistered = why
         self._note(f"not registered, so retention in the store does not wait for this job: {why}")
 
+    def on_limit(self) -> None:
+        self.is_limited = True
+        self._note("stopped at a limit of the run; the next run goes on there")
+
     def on_failures(self, failures: Failures) -> None:
         self.failures = dict(failures)
 
@@ -98,6 +103,7 @@ class Report:
             "topics": topics,
             "failed": {topic: str(error) for topic, error in sorted(self.failures.items())},
             "unregistered": self.unregistered or None,
+            "limited": self.is_limited,
             "lost_records": counted(lost),
             "lost": rows_of(lost),
             "unseen_records": counted(unseen),

@@ -29,6 +29,7 @@ from spark_ingest.config.job_settings import JOB_SETTINGS
 from spark_ingest.config.setting import Setting, is_expression
 from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of, relation_problems
 from spark_ingest.errors import IngestRefused
+from spark_ingest.run_limits import RunLimits
 from spark_ingest.toml_file import parse_toml, read_text
 
 _SECTIONS = ("job", "defaults", "topics")
@@ -41,6 +42,10 @@ class JobFile:
     job: Mapping[str, Any]
     defaults: Mapping[str, Any]
     topics: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def run_limits(self) -> RunLimits:
+        return RunLimits(*map(self.job.get, ("run_records_max", "run_bytes_max", "run_max_s")))
 
     def section_of(self, topic: str) -> str | None:
         """Returns the name of the section that counts for a topic; None if the defaults do."""

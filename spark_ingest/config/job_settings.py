@@ -1,4 +1,4 @@
-"""The settings of a job, in the section [job] of a job file. Each is an option of `penstock ingest run` too."""
+"""The settings of a job, in the section [job] of a job file. Most are options of `penstock ingest run` too."""
 
 from __future__ import annotations
 
@@ -80,16 +80,34 @@ _SETTINGS = (
         minimum=1,
         maximum=YEAR_S,
     ),
+    Setting(
+        "run_records_max",
+        WHOLE,
+        None,
+        "A run ends after this number of records; the next one goes on there.",
+        minimum=1,
+        maximum=1 << 50,
+    ),
+    Setting("run_bytes_max", WHOLE, None, "The same for bytes of the log.", minimum=1 << 10, maximum=1 << 50),
+    Setting(
+        "run_max_s",
+        NUMBER,
+        None,
+        "A run makes no further plan after this time; it finishes the plan under way.",
+        minimum=1,
+        maximum=YEAR_S,
+    ),
 )
 JOB_SETTINGS = {one.name: one for one in _SETTINGS}
 
+FILE_ONLY = ("run_records_max", "run_bytes_max", "run_max_s")  # no options
 # The option of `run` that a setting gives, where its name differs.
 _PARAMETERS = {"name": "job_name", "commit_bytes": "plan_bytes_max", "tables": "tables_file"}
 
 
 def parameters_of(job: dict[str, object]) -> dict[str, object]:
     """Returns the settings of a checked section as values of the options of `run`."""
-    found = {_PARAMETERS.get(name, name): value for name, value in job.items()}
+    found = {_PARAMETERS.get(name, name): value for name, value in job.items() if name not in FILE_ONLY}
     if "register" in found:
         found["no_register"] = not found.pop("register")
     if "every_s" in found:

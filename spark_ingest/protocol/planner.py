@@ -37,7 +37,7 @@ from spark_ingest.source.discovery import (
 from spark_ingest.source.known import KnownManifest, KnownTopics
 from spark_ingest.source.listing import Place
 from spark_ingest.source.requests import request_all, value_of
-from spark_ingest.source.slices import Range, Slice, bounded, cut, target_group_bytes
+from spark_ingest.source.slices import RECORDS_MAX, Range, Slice, bounded, cut, target_group_bytes
 
 EARLIEST, LATEST = "earliest", "latest"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
@@ -58,6 +58,7 @@ class Selection:
     on_lost: str = FAIL_ON_LOSS
     task_bytes: int = TASK_BYTES
     plan_bytes_max: int = PLAN_BYTES_MAX
+    plan_records_max: int | None = None
     allow_no_topics: bool = False
     widens: bool = False  # a bigint column with fractions becomes a decimal
     declared: Declared = field(default_factory=dict)
@@ -138,7 +139,7 @@ def next_plan(
     changes, failures = _all_changes(source, cluster, head, selection, discovered.topics)
     reading = {topic: one.reading for topic, one in changes.items() if one.reading}
     groups = _groups(changes, selection, parallelism)
-    taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max))]
+    taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max, selection.plan_records_max))]
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
     schemas: dict[str, TableSchema] = {}
     by_topic = {topic: list(some) for topic, some in groupby(tasks, lambda task: task.topic)}
@@ -280,8 +281,10 @@ def _groups(
 ) -> list[tuple[str, tuple[Slice, ...]]]:
     """Groups the slices of each topic into tasks."""
     total = sum(piece.weight_bytes for one in changes.values() for piece in one.slices)
-    target = target_group_bytes(total, selection.task_bytes, TASK_BYTES_LEAST, parallelism)
-    return [(topic, group) for topic, one in changes.items() for group in cut(one.slices, target)]
+    task_bytes = min(selection.task_bytes, selection.plan_bytes_max)
+    target = target_group_bytes(total, task_bytes, TASK_BYTES_LEAST, parallelism)
+    records_max = min(RECORDS_MAX, selection.plan_records_max or RECORDS_MAX)
+    return [(topic, group) for topic, one in changes.items() for group in cut(one.slices, target, records_max)]
 
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:

@@ -17,7 +17,7 @@ topics of a plan fail and no other one has new records, nothing is committed and
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
 
@@ -35,17 +35,19 @@ from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Planned, Selection, next_plan
 from spark_ingest.protocol.registration import Registrar
 from spark_ingest.protocol.results import TaskResult
+from spark_ingest.run_limits import Budget, RunLimits
 from spark_ingest.source.known import KnownManifests
 
 Execute = Callable[[Sequence[TaskSpec]], Sequence[Outcome]]
 
 
 class RunListener(Protocol):
-    """Is notified of plans, commits, a failed registration, and at the end of the topics that failed."""
+    """Is notified of plans, commits, a failed registration, a limit of the run, and at the end of failed topics."""
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None: ...
     def on_commit(self, commit: Commit, *, is_ours: bool) -> None: ...
     def on_unregistered(self, why: str) -> None: ...
+    def on_limit(self) -> None: ...
     def on_failures(self, failures: Failures) -> None: ...
 
 
@@ -55,6 +57,7 @@ class Job:
     selection: Selection
     recipe: Recipe
     limits: Limits
+    run_limits: RunLimits = field(default_factory=RunLimits)
     is_registered: bool = True  # in the source store, for topics whose retention waits for jobs
 
 
@@ -78,22 +81,29 @@ class _Next(Enum):
 
 
 def run(job: Job, parts: Components) -> None:
-    """Run the job for all records that the store has at the start. Raises the errors of errors.py.
+    """Run the job for all records that the store has at the start, up to its limits. Raises the errors of errors.py.
 
     Topics that fail are left out, and the error of this run comes after the others are committed.
     """
     history = History(parts.output, job.name)
     failures: dict[str, EngineError] = {}
     registrar = Registrar(parts.source, job.name, parts.output.url, parts.listener.on_unregistered)
+    budget = job.run_limits.begin(parts.now_ms())
     head = history.head()
     _remove_held_files(parts.output, head)
     while True:
         _register(job, registrar, head)
         found = history.plan(head.number + 1 if head else 1)
-        plan = found or _new_plan(job, parts, history, head, failures, registrar)
+        if found is None and budget.is_spent(parts.now_ms()):
+            parts.listener.on_limit()
+            break
+        plan = found or _new_plan(
+            replace(job, selection=_within(job.selection, budget)), parts, history, head, failures, registrar
+        )
         if plan is None:
             break
         check_generation(plan)
+        budget = budget.after(plan)
         if found and job.is_registered:
             registrar.update(plan.cluster, head.first_nonce if head else plan.nonce, starts_of(plan))
         parts.listener.on_plan(plan, is_resumed=found is not None)
@@ -107,6 +117,12 @@ def run(job: Job, parts: Components) -> None:
         head = history.head()
     parts.listener.on_failures(failures)
     check_no_failures(failures)
+
+
+def _within(selection: Selection, budget: Budget) -> Selection:
+    """Returns the selection with plans no larger than what is left of the run's limits."""
+    bytes_max = min(selection.plan_bytes_max, budget.size_bytes or selection.plan_bytes_max)
+    return replace(selection, plan_bytes_max=bytes_max, plan_records_max=budget.records)
 
 
 def _register(job: Job, registrar: Registrar, commit: Commit | None) -> None:

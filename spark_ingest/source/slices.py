@@ -106,13 +106,16 @@ def split(one: Slice, target_bytes: int, records_max: int) -> list[Slice]:
     return [msgspec.structs.replace(one, start=start, end=end) for start, end in pairwise(cuts)]
 
 
-def bounded(groups: Sequence[tuple[Slice, ...]], limit_bytes: int) -> list[tuple[Slice, ...]]:
-    """Returns the first groups up to limit_bytes, and at least one, so that a job always makes progress."""
+def bounded(
+    groups: Sequence[tuple[Slice, ...]], limit_bytes: int, limit_records: int | None = None
+) -> list[tuple[Slice, ...]]:
+    """Returns the first groups up to the limits, and at least one, so that a job always makes progress."""
     taken: list[tuple[Slice, ...]] = []
-    total = 0
+    total = records = 0
     for group in groups:
         total += sum(one.weight_bytes for one in group)
-        if taken and total > limit_bytes:
+        records += sum(one.end - one.start for one in group)
+        if taken and (total > limit_bytes or (limit_records is not None and records > limit_records)):
             break
         taken.append(group)
     return taken

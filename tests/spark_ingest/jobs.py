@@ -20,6 +20,7 @@ from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Selection
 from spark_ingest.protocol.runner import Components, Job, run
 from spark_ingest.protocol.task import run_task
+from spark_ingest.run_limits import RunLimits
 
 NOW_MS = 1_700_000_000_000
 _NONCES = count(1)  # of all runs: no two jobs have the same
@@ -34,6 +35,7 @@ class Remembering:
         self.others: list[Commit] = []
         self.failures: Failures = {}
         self.unregistered: list[str] = []
+        self.is_limited = False
 
     def on_plan(self, plan: Plan, *, is_resumed: bool) -> None:
         self.plans.append((plan, is_resumed))
@@ -43,6 +45,9 @@ class Remembering:
 
     def on_unregistered(self, why: str) -> None:
         self.unregistered.append(why)
+
+    def on_limit(self) -> None:
+        self.is_limited = True
 
     def on_failures(self, failures: Failures) -> None:
         self.failures = dict(failures)
@@ -64,6 +69,7 @@ def run_job(
     listener: Remembering | None = None,
     recipe: Recipe | None = None,
     execute: Callable[[Sequence[TaskSpec]], Sequence[Outcome]] | None = None,
+    run_limits: RunLimits | None = None,
     **selection: Any,
 ) -> Remembering:
     listener = listener or Remembering()
@@ -82,7 +88,7 @@ def run_job(
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
     limits = Limits(bad_percent_max, bad_percents_max or {}, misfit_max_percent, selected.widens)
-    run(Job(name, selected, recipe or Recipe(), limits), parts)
+    run(Job(name, selected, recipe or Recipe(), limits, run_limits or RunLimits()), parts)
     return listener
 
 
