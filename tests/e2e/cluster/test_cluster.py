@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import orjson
 import pytest
@@ -117,6 +118,21 @@ def described(url: str, topic: str) -> list[dict[str, Any]]:
     return rows
 
 
+def poll(url: str, group: str, **body: object) -> tuple[str, list[Any]]:
+    """Poll a group as its one member. Return the token and the values."""
+    found = call(f"{url}/v1/groups/{group}/members/m/poll", "POST", body)
+    return found["token"], [record["value"] for part in found["partitions"] for record in part["records"]]
+
+
+def group_coordinated_by(url: str, node_id: int) -> str:
+    """Return the name of a group whose coordinator is on a node. Each partition of groups has three replicas."""
+    poll(url, "any", topics=["t"])
+    until(lambda: all(len(row["in_sync"]) == 3 and row["leader"] for row in described(url, "__groups")))
+    leaders = [row["leader"] for row in described(url, "__groups")]
+    names = (f"g{number}" for number in range(1000))
+    return next(name for name in names if leaders[crc32(name.encode()) % len(leaders)] == node_id)
+
+
 def test_any_node_takes_and_gives_records_and_the_death_of_the_leader_loses_none(cluster: Cluster) -> None:
     cluster.create("t")
     sent: list[int] = []
@@ -127,7 +143,15 @@ def test_any_node_takes_and_gives_records_and_the_death_of_the_leader_loses_none
     for node in cluster.nodes.values():
         until(lambda url=node.url: values(url, "t") == sent)
     leader = described(cluster.nodes[1].url, "t")[0]["leader"]
+    group = group_coordinated_by(cluster.nodes[1].url, leader)
+    token, read = poll(cluster.nodes[1].url, group, topics=["t"])
+    assert read == sent
+    first, second = cluster.others(leader)
+    token, read = poll(first.url, group, token=token)
+    assert read == []
     cluster.nodes[leader].kill()
+    token, read = poll(second.url, group, token=token)
+    assert read == [], "the committed position is known to the next coordinator"
     for node in cluster.others(leader):
         for _ in range(5):
             sent.append(len(sent))
@@ -136,6 +160,9 @@ def test_any_node_takes_and_gives_records_and_the_death_of_the_leader_loses_none
         row = described(node.url, "t")[0]
         assert row["leader"] != leader
         assert leader not in row["in_sync"]
+    token, read = poll(first.url, group, token=token, wait_ms=60_000)
+    assert read == sent[15:]
+    assert poll(second.url, group, topics=["t"])[1] == read, "without its token they are delivered again"
     cluster.nodes[leader].begin_start()
     url = cluster.nodes[leader].wait_until_ready()
     until(lambda: described(url, "t")[0]["in_sync"] == [1, 2, 3])
