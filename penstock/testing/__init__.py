@@ -2,8 +2,9 @@
 
 pytest_plugins = ["penstock.testing.plugin"]  # in conftest.py
 
-def test_rides_are_counted(penstock_url: str) -> None:
-    with Client(penstock_url) as client: ...
+def test_rides_are_counted(penstock_client: Client, penstock_prefix: str) -> None:
+    count_rides(penstock_client, to=f"{penstock_prefix}counts")  # the program under test
+    [record] = wait_for_records(penstock_client, f"{penstock_prefix}counts")
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from pathlib import Path
 
 from penstock.cli.failures import Failure
 from penstock.cli.server_commands import find_server
+from penstock.testing.waiting import wait_for_records
+
+__all__ = ["running_node", "wait_for_records"]
 
 _READY = re.compile(r"penstock is ready on (\S+)")
 _MEMORY = "/dev/shm"  # noqa: S108 # on Linux a file system in memory: no fsync waits for a disk
