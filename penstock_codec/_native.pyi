@@ -8,6 +8,9 @@ FoundObjects: TypeAlias = tuple[bool, bytes, int, int, bytes]
 TextColumn: TypeAlias = tuple[bytes, bytes, bytes, int]  # ends, bytes, bits of those that are not null, nulls
 Columns: TypeAlias = tuple[int, bytes, bytes, TextColumn, TextColumn, bytes, TextColumn, TextColumn]
 RenderedRun: TypeAlias = tuple[bytes, int, int, int, int, int]  # text, position, last offset, count, bytes left, end
+Header: TypeAlias = tuple[str, bytes | None]
+Row: TypeAlias = tuple[int, bytes | None, bytes | None, list[Header]]  # timestamp, key, value, headers
+BatchRows: TypeAlias = tuple[list[Row], Header | None, tuple[int, int, int]]  # an entry, and the producer
 
 # The module as its callers hold it.
 class Native(Protocol):
@@ -42,6 +45,7 @@ class Native(Protocol):
         entry: bytes | None = None,
         /,
     ) -> tuple[bytearray, int, int]: ...
+    def encode_batches(self, batches: list[BatchRows], /) -> list[bytearray] | None: ...
     def valid_batches(
         self, data: Buffer, start_offset: int, offset: int, batches_max: int, /
     ) -> tuple[int, int, int, bool] | None: ...

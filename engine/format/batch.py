@@ -32,6 +32,7 @@ from engine.format.batch_header import check_client_batch as check_client_batch
 from engine.format.batch_header import has_valid_crc as has_valid_crc
 from engine.format.batch_header import mark_control as mark_control
 from engine.format.batch_header import read_header as read_header
+from engine.format.batch_header import read_headers as read_headers
 from engine.format.batch_header import set_crc as set_crc
 from engine.format.batch_header import stamp as stamp
 from engine.format.batch_header import stamp_append_time as stamp_append_time
@@ -98,6 +99,10 @@ RowFields = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]
 StoredHeader = tuple[str, bytes | None]
 
 
+# The rows, the entry and the `sequenced` of `encode`, for one of several batches.
+BatchRows = tuple[list[RowFields], StoredHeader | None, tuple[int, int, int]]
+
+
 def encode_values(
     values: Iterable[Buffer],
     timestamp: int,
@@ -143,6 +148,16 @@ def encode(
     for delta, (timestamp, key, value, headers) in zip(deltas, rows, strict=False):
         append(delta, timestamp, key, value, headers)
     return _built(builder, codec, decoded_bytes_max)
+
+
+def encode_all(
+    batches: list[BatchRows], codec: Codec = Codec.NONE, decoded_bytes_max: int = DECODED_BYTES_MAX
+) -> list[bytearray]:
+    """Encode several batches, each as `encode` does. Raises BatchTooLarge."""
+    native = penstock_codec.native
+    if native is not None and codec == Codec.NONE and (made := native.encode_batches(batches)) is not None:
+        return made
+    return [encode(rows, codec, decoded_bytes_max, entry, sequenced) for rows, entry, sequenced in batches]
 
 
 def re_encode(header: Header, records: Sequence[Record]) -> bytearray:

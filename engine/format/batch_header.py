@@ -7,7 +7,7 @@ Invariant: the checksum excludes base offset and leader epoch, so the leader sta
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ _MAX_TIMESTAMP_AT = 35
 PRODUCER_ID_AT = 43
 _COUNT_AT = 57
 _LOG_APPEND_TIME = 0b1000
-_CONTROL = 0b10_0000
+CONTROL = 0b10_0000
 _KNOWN_ATTRIBUTES = CODEC_MASK | _LOG_APPEND_TIME
 _LENGTH_MIN = HEADER_BYTES - PREFIX_BYTES
 
@@ -92,7 +92,7 @@ class Header(NamedTuple):
     @property
     def is_control(self) -> bool:
         """True for a batch about the log itself, without records for consumers: engine/format/control_batch.py."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
 
 _as_header = tuple.__new__  # NamedTuple's `_make` without its count of the members
@@ -102,6 +102,12 @@ _LENGTH, _MAGIC, _CRC = (Header._fields.index(name) for name in ("batch_length",
 def read_header(buffer: Buffer, position: int = 0) -> Header:
     """Return the header at a position. The caller ensures that 61 bytes are there. Checks nothing."""
     return _as_header(Header, _HEADER.unpack_from(buffer, position))
+
+
+def read_headers(batches: Iterable[Buffer]) -> list[Header]:
+    """Return the headers of batches. Checks nothing."""
+    new, unpack = _as_header, _HEADER.unpack_from
+    return [new(Header, unpack(batch)) for batch in batches]
 
 
 def walk(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Header]]:
@@ -138,7 +144,7 @@ def has_no_records(batches: Buffer) -> bool:
 
     Usually checks one header.
     """
-    if _I32.unpack_from(batches, _COUNT_AT)[0] and not _I16.unpack_from(batches, _ATTRIBUTES_AT)[0] & _CONTROL:
+    if _I32.unpack_from(batches, _COUNT_AT)[0] and not _I16.unpack_from(batches, _ATTRIBUTES_AT)[0] & CONTROL:
         return False
     return all(header.is_control or header.record_count == 0 for _, header in walk(batches))
 
@@ -275,18 +281,21 @@ def stamp(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
     _I32.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
-def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int) -> tuple[Buffer, ...]:
-    """Return the batch with the leader's base offset and epoch, in pieces to be written one after the other.
+def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int, pieces: list[Buffer]) -> Header:
+    """Add the batch with the leader's base offset and epoch to the pieces to be written. Return its header.
 
     A batch made here is stamped in place. A client's batch, in bytes, is unchanged behind a new head: copying it would
     cost as much as writing it.
     """
     if isinstance(batch, bytearray):
-        stamp(batch, base_offset, leader_epoch)
-        return (batch,)
-    head = bytearray(batch[:HEADER_BYTES])
-    stamp(head, base_offset, leader_epoch)
-    return head, memoryview(batch)[HEADER_BYTES:]
+        head = batch
+        pieces.append(head)
+    else:
+        head = bytearray(batch[:HEADER_BYTES])
+        pieces += (head, memoryview(batch)[HEADER_BYTES:])
+    _I64.pack_into(head, 0, base_offset)
+    _I32.pack_into(head, _LEADER_EPOCH_AT, leader_epoch)
+    return _as_header(Header, _HEADER.unpack_from(head))
 
 
 def stamp_append_time(batch: bytearray, now_ms: int) -> None:
@@ -305,7 +314,7 @@ def stamp_sequence(batch: bytearray, producer_id: int, producer_epoch: int, base
 
 def mark_control(batch: bytearray) -> None:
     """Mark the batch as a control batch; updates the checksum."""
-    _I16.pack_into(batch, _ATTRIBUTES_AT, _I16.unpack_from(batch, _ATTRIBUTES_AT)[0] | _CONTROL)
+    _I16.pack_into(batch, _ATTRIBUTES_AT, _I16.unpack_from(batch, _ATTRIBUTES_AT)[0] | CONTROL)
     set_crc(batch)
 
 

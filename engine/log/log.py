@@ -27,6 +27,8 @@ from engine.settings import TopicSettings
 RELATIVE_OFFSET_MAX = 2**31 - 1
 RECENT_MAX = 64  # tail readers ask for the start of a recent write; the index has an entry every 4 KiB only
 
+JOINED_MIN, JOINED_BYTES_MAX = 2, 64 * 1024  # more buffers, and at most as many bytes, are written as one
+
 
 class BytePosition(NamedTuple):
     """A batch boundary: the segment by its base offset, and a byte position in it."""
@@ -148,15 +150,17 @@ class Log:
         write, next_offset = Write(self.active, self.active.size_bytes, now_ms), self.log_end
         position = write.position
         for data in batches:
-            if self._is_full(write.segment, position, next_offset, len(data), settings, now_ms):
+            size_bytes = len(data)
+            if self._is_full(write.segment, position, next_offset, size_bytes, settings, now_ms):
+                _join(write)
                 write, position = self._next_write(steps, write, next_offset, now_ms), 0
-            pieces = record_batch.stamped(data, next_offset, self.leader_epoch)
-            header = record_batch.read_header(pieces[0])
-            write.buffers += pieces
+            header = record_batch.stamped(data, next_offset, self.leader_epoch, write.buffers)
             write.headers.append(header)
-            position += len(data)
-            next_offset = header.next_offset
-        steps += [write] if write.buffers else []
+            position += size_bytes
+            next_offset += header.last_offset_delta + 1
+        if write.buffers:
+            _join(write)
+            steps.append(write)
         return steps
 
     def plan_follower_append(self, runs: Sequence[Run], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
@@ -353,6 +357,12 @@ class Log:
         keep = next(i for i, s in enumerate(self.segments) if s.next_offset > below or s is self.active)
         dropped, self.segments = self.segments[:keep], self.segments[keep:]
         return dropped
+
+
+def _join(write: Write) -> None:
+    """Makes one buffer of small ones: a copy of some kilobytes costs less than a call or two for each of them."""
+    if len(write.buffers) > JOINED_MIN and write.size_bytes <= JOINED_BYTES_MAX:
+        write.buffers = [b"".join(write.buffers)]
 
 
 def _joined(headers: Sequence[Header], log_end: int) -> Header:

@@ -151,18 +151,30 @@ class Committer:
         *,
         wants_sync: bool,
     ) -> asyncio.Future[Appended]:
-        """Queue one batch; done with its positions once in the page cache. Raises the error of an offline partition."""
+        """Queue a batch; done with its positions once in the page cache. Raises the error of an offline partition."""
+        return self.append_all(partition, [(batch, conditions)], wants_sync=wants_sync)[0]
+
+    def append_all(
+        self,
+        partition: Partition,
+        batches: Iterable[tuple[bytes | bytearray, AppendConditions | None]],
+        *,
+        wants_sync: bool,
+    ) -> list[asyncio.Future[Appended]]:
+        """Queue batches side by side. The futures end together. Raises the error of an offline partition."""
         if partition.offline is not None:
             raise partition.offline
-        if conditions is not None and conditions.key is not None:
-            partition.validator.keys.expect(conditions.key)
-        future: asyncio.Future[Appended] = self._loop.create_future()
-        partition.queue.append(Append(batch, future, wants_sync, conditions))
-        self.queued_bytes += len(batch)
-        if self._oldest is None:
-            self._oldest = self._clock.monotonic()
+        create_future, queue, futures = self._loop.create_future, partition.queue, []
+        for batch, conditions in batches:
+            if conditions is not None and conditions.key is not None:
+                partition.validator.keys.expect(conditions.key)
+            future: asyncio.Future[Appended] = create_future()
+            queue.append(Append(batch, future, wants_sync, conditions))
+            futures.append(future)
+            self.queued_bytes += len(batch)
+        self._oldest = self._clock.monotonic() if self._oldest is None else self._oldest
         self.include(partition)
-        return future
+        return futures
 
     def append_as_follower(
         self, partition: Partition, data: Buffer, *, wants_sync: bool, starts_segment: bool = False
@@ -304,7 +316,7 @@ class Committer:
         for share in self._in_progress:
             if not share.is_applied:
                 share.is_applied = True
-                self.queued_bytes -= sum(len(append.batch) for append in share.taken)
+                self.queued_bytes -= sum([len(append.batch) for append in share.taken])
                 try:
                     if sealed := share.partition.written(share.work, share.taken, now):
                         self._on_sealed(share.partition, sealed)

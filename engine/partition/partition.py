@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from engine.errors import (
@@ -42,6 +43,8 @@ from engine.producers.snapshots import SnapshotFiles
 from engine.settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
+
+_wants_sync = attrgetter("wants_sync")  # no frame for each append
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +194,13 @@ class Partition:
     @property
     def is_sync_wanted(self) -> bool:
         """True if an append waits for queued bytes to be fsynced."""
-        return any(append.wants_sync for append in self.queue) or (bool(self.copies.queue) and self.copies.wants_sync)
+        return any(map(_wants_sync, self.queue)) or (bool(self.copies.queue) and self.copies.wants_sync)
 
     @property
     def has_conditions(self) -> bool:
         """True if the validator must judge the queue: for a token to carry, conditions, or a producer id."""
-        if self.validator.fencing.present.token:
-            return True  # the first bit of a producer id is its sign
-        return any(one.conditions is not None or one.batch[PRODUCER_ID_AT] < 0x80 for one in self.queue)
+        is_fenced = bool(self.validator.fencing.present.token)  # the first bit of a producer id is its sign
+        return is_fenced or any(one.conditions is not None or one.batch[PRODUCER_ID_AT] < 0x80 for one in self.queue)
 
     # The committer calls the following, in this order for each group.
 

@@ -47,6 +47,11 @@ class Fencing:
         """True if the log may hold tokens that are, or may become, current."""
         return self.present.offset >= 0
 
+    @property
+    def is_in_use(self) -> bool:
+        """True if an append without a token may be rejected, or one with a token accepted."""
+        return bool(self._staged or self.present.token)
+
     def validate(self, name: str, header: Header, carried: str | None) -> FencingTokenMismatch | None:
         """Judge the token of an append. `carried` is its token or None. Returns the error, or None to accept."""
         if header.is_control and carried is None:

@@ -133,7 +133,6 @@ class KeyWindow:
         entry: KeyEntry,
         base_offset: int,
         record_count: int,
-        *,
         now_ms: int,
         since_ms: int | None,
         window_ms: int,

@@ -26,11 +26,7 @@ class FoundKey(NamedTuple):
     kept_ms: int
 
 
-class _Staged(NamedTuple):
-    entry: KeyEntry
-    base_offset: int
-    record_count: int
-    now_ms: int
+_Staged = tuple[KeyEntry, int, int, int]  # the base offset and the record count of its batch, and the time
 
 
 class PartitionKeys:
@@ -78,16 +74,20 @@ class PartitionKeys:
     def validate(self, entry: KeyEntry, now_ms: int) -> tuple[KeyRecord, int] | KeyReused | None:
         """Judge a key. None: it is new. Else where the same request is stored and for how long, or an error."""
         self._judged.append(entry)
-        remembered = self._key_record(entry.key_hash)
+        key_hash = entry.key_hash
+        remembered = self._staged_record(key_hash) if key_hash in self._staged else self.window.find(key_hash)
         if remembered is None:
             return None
         if remembered.request_hash != entry.request_hash:
             return KeyReused("the Idempotency-Key belongs to another request; give each request a key of its own")
         return remembered, self._kept_ms(remembered.since_ms, now_ms)
 
-    def stage(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> int:
-        """Note an append of the plan; returns for how many ms its key will be kept."""
-        self._staged[entry.key_hash] = _Staged(entry, base_offset, record_count, now_ms)
+    def stage(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> None:
+        """Note an append of the plan."""
+        self._staged[entry.key_hash] = (entry, base_offset, record_count, now_ms)
+
+    def kept_ms(self, now_ms: int) -> int:
+        """Return for how many ms a key of the plan will be kept."""
         return self._kept_ms(now_ms, now_ms)
 
     def commit(self, settings: TopicSettings, below: int | None) -> None:
@@ -109,10 +109,11 @@ class PartitionKeys:
         """Apply a keyed batch of the log, appended at `since_ms` or later."""
         key_hash, request_hash, partitions, time_ms = entry
         self._rows += ROW.pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
-        self._rows_last_ms = max(self._rows_last_ms, now_ms)
+        if now_ms > self._rows_last_ms:
+            self._rows_last_ms = now_ms
         if len(self._rows) > 2 * self._keys_max * ROW.size:  # more than are remembered
             del self._rows[: self._keys_max * ROW.size]
-        self._add(entry, base_offset, record_count, now_ms, since_ms)
+        self.window.add(entry, base_offset, record_count, now_ms, since_ms, self._window_ms, self._keys_max)
 
     def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
         """Return the keys of a state at this offset: the rows since the last one, and the states with the others."""
@@ -149,18 +150,7 @@ class PartitionKeys:
     def _remember(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
         for key_hash, request_hash, base_offset, record_count, partitions, time_ms in ROW.iter_unpack(rows):
             entry = KeyEntry(key_hash, request_hash, partitions, time_ms)
-            self._add(entry, base_offset, record_count, now_ms, since_ms)
-
-    def _add(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None) -> None:
-        self.window.add(
-            entry,
-            base_offset,
-            record_count,
-            now_ms=now_ms,
-            since_ms=since_ms,
-            window_ms=self._window_ms,
-            keys_max=self._keys_max,
-        )
+            self.window.add(entry, base_offset, record_count, now_ms, since_ms, self._window_ms, self._keys_max)
 
     def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
         self._last_state = (offset, rows)
@@ -185,11 +175,8 @@ class PartitionKeys:
         while self._files and self._files[0][1] + self._window_ms <= now_ms:
             self._files.popleft()
 
-    def _key_record(self, key_hash: bytes) -> KeyRecord | None:
-        noted = self._staged.get(key_hash)
-        if noted is None:
-            return self.window.find(key_hash)
-        entry, base_offset, record_count, now_ms = noted
+    def _staged_record(self, key_hash: bytes) -> KeyRecord:
+        entry, base_offset, record_count, now_ms = self._staged[key_hash]
         return KeyRecord(entry.request_hash, base_offset, record_count, entry.partitions, entry.time_ms, now_ms)
 
     def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:

@@ -1,11 +1,12 @@
-"""Collects the records of small requests of one turn of the event loop in one batch for each partition.
+"""Collects the small requests of one turn of the event loop: one append for each partition, of few batches.
 
 A batch costs its header, a checksum, an index entry and a write wherever it goes: here, at the replicas, in the store,
 at every reader. Records that came one by one cost that once a turn. Kafka's producers collect records before they
 send (`RecordAccumulator`); HTTP clients mostly do not. Requests share a batch only where they differ in nothing but
-their records (docs/decisions/0021).
-Invariants: records of one partition keep the order in which they joined, also between a shared batch and one that is
-not; the records of one request are in one batch, side by side; a batch is sent at the end of the turn in which it was
+their records (docs/decisions/0021). A request with an `Idempotency-Key` or a sequence has a batch of its own, because
+the batch stores what recognises a repeat; all batches of a turn are encoded by one call and appended by one.
+Invariants: records of one partition keep the order in which they joined, also between an open append and one that is
+not; the records of one request are in one batch, side by side; an append is sent at the end of the turn in which it was
 opened.
 """
 
@@ -16,9 +17,10 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from engine.format.batch import RowFields
-from engine.producers.append_validator import Appended
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
+from gateway.produce.batching import ProducerSequence, SharedRows
 from replication.replica.acks import Acks
 
 BATCH_BYTES_MAX = 64 * 1024  # of a shared batch: a reader of one record reads all of it
@@ -28,9 +30,9 @@ Sent = Awaitable[Appended | None]
 
 
 class Share(NamedTuple):
-    """The records of one request in a shared batch. `sent` is done when the batch is on its way.
+    """The records of one request in a batch of a turn. `sent` is done when the batch is on its way.
 
-    Its result is the outcome to wait for if the request is alone in the batch.
+    Its result is the outcome to wait for if the request is alone in the append.
     """
 
     first: int
@@ -38,40 +40,31 @@ class Share(NamedTuple):
     sent: asyncio.Future[Sent | Appended | None]
 
 
-class SharedBatch:
-    """A batch that more requests may join in this turn."""
+class TurnBatch:
+    """A batch of this turn. More requests may join one that has neither `conditions` nor a sequence."""
 
-    __slots__ = ("acks", "now_ms", "partition", "rows", "settings", "shares", "size_bytes", "timeout_ms", "topic")
+    __slots__ = ("conditions", "is_own", "now_ms", "rows", "sequenced", "shares", "size_bytes")
 
-    def __init__(self, topic: Topic, partition: int, acks: Acks, timeout_ms: int, now_ms: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.acks = acks
-        self.timeout_ms = timeout_ms
+    def __init__(self, now_ms: int, conditions: AppendConditions | None, sequenced: ProducerSequence | None) -> None:
         self.now_ms = now_ms
-        self.settings: TopicSettings = topic.settings
+        self.conditions = conditions
+        self.sequenced = sequenced
+        self.is_own = conditions is not None or sequenced is not None  # of one request, which may be a repeat
         self.rows: list[RowFields] = []
         self.shares: list[Share] = []
         self.size_bytes = 0
 
     def __repr__(self) -> str:
-        return f"SharedBatch({self.topic.record.name}/{self.partition}, {len(self.shares)} requests)"
-
-    def takes(self, topic: Topic, acks: Acks, timeout_ms: int, now_ms: int, size_bytes: int) -> bool:
-        """Returns whether a request may join: nothing but its records differs, and there is room."""
-        return (
-            self.settings is topic.settings
-            and self.acks is acks
-            and self.timeout_ms == timeout_ms
-            and self.size_bytes + size_bytes <= _size_max(self.settings)
-            and (self.now_ms == now_ms or self.settings.timestamp_type == "create")
-        )
+        return f"TurnBatch({len(self.shares)} requests, conditions={self.conditions}, sequenced={self.sequenced})"
 
     def settle(self, appended: Appended | None) -> None:
         """Gives each request its positions; None with acks=0."""
         for first, count, sent in self.shares:
             if not sent.done():
-                sent.set_result(appended and Appended(appended.base_offset + first, count))
+                if appended is not None and not self.is_own:
+                    sent.set_result(Appended(appended.base_offset + first, count))
+                else:
+                    sent.set_result(appended)
 
     def fail(self, error: BaseException) -> None:
         for share in self.shares:
@@ -79,13 +72,45 @@ class SharedBatch:
                 share.sent.set_exception(error)
 
 
+class TurnAppend:
+    """The append of this turn to one partition, which more requests may join."""
+
+    __slots__ = ("acks", "batches", "partition", "settings", "size_bytes", "timeout_ms", "topic")
+
+    def __init__(self, topic: Topic, partition: int, acks: Acks, timeout_ms: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.settings: TopicSettings = topic.settings
+        self.batches: list[TurnBatch] = []
+        self.size_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"TurnAppend({self.topic.record.name}/{self.partition}, {self.batches})"
+
+    def batch_for(self, shared: SharedRows, now_ms: int, conditions: AppendConditions | None) -> TurnBatch:
+        """Returns the last batch if a request may join it: nothing but its records differs, and there is room."""
+        if conditions is None and shared.sequenced is None and self.batches:
+            last = self.batches[-1]
+            if (
+                last.size_bytes + shared.size_bytes <= _size_max(self.settings)
+                and (last.now_ms == now_ms or self.settings.timestamp_type == "create")
+                and not last.is_own
+            ):
+                return last
+        batch = TurnBatch(now_ms, conditions, shared.sequenced)
+        self.batches.append(batch)
+        return batch
+
+
 class Accumulator:
-    """The open batches of a process: those of the present turn."""
+    """The open appends of a process: those of the present turn."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        self._open: dict[tuple[str, int], SharedBatch] = {}
-        self._send: dict[tuple[str, int], Callable[[SharedBatch], None]] = {}
+        self._open: dict[tuple[str, int], TurnAppend] = {}
+        self._send: dict[tuple[str, int], Callable[[TurnAppend], None]] = {}
 
     def __repr__(self) -> str:
         return f"Accumulator({len(self._open)} open, size_bytes={self.size_bytes})"
@@ -94,43 +119,47 @@ class Accumulator:
         self,
         topic: Topic,
         partition: int,
-        rows: list[RowFields],
-        size_bytes: int,
+        shared: SharedRows,
+        conditions: AppendConditions | None,
         acks: Acks,
         timeout_ms: int,
         now_ms: int,
-        send: Callable[[SharedBatch], None],
+        send: Callable[[TurnAppend], None],
     ) -> asyncio.Future[Sent | Appended | None]:
-        """Adds the records of a request, of at most `size_bytes`. Returns the future of its share.
+        """Adds the records of a request. Returns the future of its share.
 
-        `send` is called with the batch at the end of the turn, or as soon as another append to the partition comes.
+        `send` is called with the append at the end of the turn, or as soon as another append to the partition comes.
         """
         key = (topic.record.topic_id, partition)
-        batch = self._open.get(key)
-        if batch is not None and not batch.takes(topic, acks, timeout_ms, now_ms, size_bytes):
+        turn = self._open.get(key)
+        if turn is not None and (
+            turn.acks is not acks or turn.timeout_ms != timeout_ms or turn.settings is not topic.settings
+        ):
             self.close(*key)
-            batch = None
+            turn = None
         loop = asyncio.get_running_loop()
-        if batch is None:
-            batch = self._open[key] = SharedBatch(topic, partition, acks, timeout_ms, now_ms)
+        if turn is None:
+            turn = self._open[key] = TurnAppend(topic, partition, acks, timeout_ms)
             self._send[key] = send
-            loop.call_soon(self._end_turn, key, batch)
+            loop.call_soon(self._end_turn, key, turn)
+        batch = turn.batch_for(shared, now_ms, conditions)
         future: asyncio.Future[Sent | Appended | None] = loop.create_future()
-        batch.shares.append(Share(len(batch.rows), len(rows), future))
-        batch.rows += rows
-        batch.size_bytes += size_bytes
-        self.size_bytes += size_bytes
+        batch.shares.append(Share(len(batch.rows), len(shared.rows), future))
+        batch.rows += shared.rows
+        batch.size_bytes += shared.size_bytes
+        turn.size_bytes += shared.size_bytes
+        self.size_bytes += shared.size_bytes
         return future
 
     def close(self, topic_id: str, partition: int) -> None:
-        """Sends the open batch of a partition, if there is one, so that what follows is behind it."""
-        batch = self._open.pop((topic_id, partition), None)
-        if batch is not None:
-            self.size_bytes -= batch.size_bytes
-            self._send.pop((topic_id, partition))(batch)
+        """Sends the open append of a partition, if there is one, so that what follows is behind it."""
+        turn = self._open.pop((topic_id, partition), None)
+        if turn is not None:
+            self.size_bytes -= turn.size_bytes
+            self._send.pop((topic_id, partition))(turn)
 
-    def _end_turn(self, key: tuple[str, int], batch: SharedBatch) -> None:
-        if self._open.get(key) is batch:
+    def _end_turn(self, key: tuple[str, int], turn: TurnAppend) -> None:
+        if self._open.get(key) is turn:
             self.close(*key)
 
 

@@ -15,6 +15,8 @@ from typing import NamedTuple, TypedDict
 import orjson
 
 from engine.errors import EngineError
+from engine.format.batch import NOT_SEQUENCED
+from engine.format.keyed_batch import stored_entry
 from engine.format.record_spans import first_without_key
 from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.tasks import in_background, start_task
@@ -23,11 +25,12 @@ from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
 from gateway.http.messages import HttpResponse
 from gateway.http.problems import Problem
-from gateway.produce.accumulator import Sent, SharedBatch
-from gateway.produce.batching import SharedRows, encode_rows
+from gateway.produce.accumulator import Sent, TurnAppend, TurnBatch
+from gateway.produce.batching import SharedRows, encode_all
 from gateway.produce.context import ProduceContext
 from gateway.routing.leader_failover import AnyLeader, PendingProduce
 from replication.replica.acks import Acks
+from replication.replica.standalone import StandaloneReplica
 
 DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
 
@@ -193,7 +196,7 @@ def _queue(
     if shared is not None:
         return _share(
             context.accumulator.join(
-                topic, partition, *shared, acks, timeout_ms, now_ms, partial(_send_shared, context)
+                topic, partition, shared, part.conditions, acks, timeout_ms, now_ms, partial(_send_turn, context)
             )
         )
     context.accumulator.close(topic.record.topic_id, partition)
@@ -233,11 +236,46 @@ async def _share(sent: asyncio.Future[Sent | Appended | None]) -> Appended | Non
     return found if found is None or isinstance(found, Appended) else await found
 
 
-def _send_shared(context: ProduceContext, batch: SharedBatch) -> None:
-    """Encodes a shared batch and queues it at its leader."""
+def _send_turn(context: ProduceContext, turn: TurnAppend) -> None:
+    """Encodes the batches of a turn and queues them at their leader."""
+    batches, rows = turn.batches, []
+    for batch in batches:
+        key = None if batch.conditions is None else batch.conditions.key
+        rows.append((batch.rows, None if key is None else stored_entry(key), batch.sequenced or NOT_SEQUENCED))
     try:
-        data = encode_rows(batch.rows, batch.settings, batch.now_ms)
-        sent = _hand_over(context, batch.topic, batch.partition, data, batch.acks, batch.timeout_ms, None)
+        encoded = encode_all(rows, turn.settings, [batch.now_ms for batch in batches])
+    except Exception as error:
+        for batch in batches:
+            batch.fail(error)
+        return
+    if len(batches) > 1 and turn.acks is not Acks.NONE and context.peers.view is None:
+        _send_many(context, turn, encoded)
+        return
+    for batch, data in zip(batches, encoded, strict=True):
+        _send_one(context, turn, batch, data)
+
+
+def _send_many(context: ProduceContext, turn: TurnAppend, encoded: list[bytearray]) -> None:
+    """Queues several batches in one append, if their leader is in this process."""
+    batches = turn.batches
+    try:
+        leader = context.partitions.leader(turn.topic, turn.partition)
+        if not isinstance(leader, StandaloneReplica):
+            for batch, data in zip(batches, encoded, strict=True):
+                _send_one(context, turn, batch, data)
+            return
+        together = [(data, batch.conditions) for batch, data in zip(batches, encoded, strict=True)]
+        sent = leader.produce_all(together, turn.acks, turn.timeout_ms)
+    except Exception as error:
+        for batch in batches:
+            batch.fail(error)
+        return
+    in_background(_settle_all(batches, sent), "acknowledging the batches of a turn")
+
+
+def _send_one(context: ProduceContext, turn: TurnAppend, batch: TurnBatch, data: bytearray) -> None:
+    try:
+        sent = _hand_over(context, turn.topic, turn.partition, data, turn.acks, turn.timeout_ms, batch.conditions)
     except Exception as error:
         batch.fail(error)
         return
@@ -249,7 +287,7 @@ def _send_shared(context: ProduceContext, batch: SharedBatch) -> None:
         batch.shares[0].sent.set_result(sent)
 
 
-async def _settle(batch: SharedBatch, sent: Awaitable[Appended | None]) -> None:
+async def _settle(batch: TurnBatch, sent: Awaitable[Appended | None]) -> None:
     """Gives each request of a shared batch its positions."""
     try:
         batch.settle(await sent)
@@ -257,6 +295,23 @@ async def _settle(batch: SharedBatch, sent: Awaitable[Appended | None]) -> None:
         batch.fail(error)
         if not isinstance(error, EngineError):
             raise
+
+
+async def _settle_all(batches: Sequence[TurnBatch], sent: Awaitable[Sequence[Appended | EngineError]]) -> None:
+    """Gives each request of a turn its positions, or the error of its batch."""
+    try:
+        outcomes = await sent
+    except BaseException as error:
+        for batch in batches:
+            batch.fail(error)
+        if not isinstance(error, EngineError):
+            raise
+        return
+    for batch, outcome in zip(batches, outcomes, strict=True):
+        if isinstance(outcome, EngineError):
+            batch.fail(outcome)
+        else:
+            batch.settle(outcome)
 
 
 def _pending(

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 import penstock_codec
 from engine.format import batch as record_batch
 from engine.format import compiled_batch
-from engine.format.batch import NOT_SEQUENCED, Codec, RowFields, StoredHeader
+from engine.format.batch import NOT_SEQUENCED, BatchRows, Codec, RowFields, StoredHeader
 from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
@@ -25,6 +25,7 @@ from gateway.produce.partitioner import Partitioner
 _ANY_TIME = 2**63 - 1
 CODECS = {codec.name.lower(): codec for codec in Codec}
 RECORD_OVERHEAD_BYTES = 32  # lengths and deltas of a record: at most 3 varints of 5 bytes, 2 of 10, and its attributes
+OWN_BYTES = 128  # of a batch without others: its header, and the entry of a key
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -84,11 +85,23 @@ class IncomingObjects(NamedTuple):
 Incoming = IncomingValues | IncomingSpans | IncomingObjects | list[IncomingRow]
 
 
+class ProducerSequence(NamedTuple):
+    """The producer of some records, and the sequence number of the first of them."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
 class SharedRows(NamedTuple):
-    """Records that share a batch with those of other requests. They take at most `size_bytes` in it."""
+    """Records that share an append with those of other requests. They take at most `size_bytes` in it.
+
+    `sequenced` ones have a batch of their own there, as those with an Idempotency-Key.
+    """
 
     rows: list[RowFields]
     size_bytes: int
+    sequenced: ProducerSequence | None = None
 
 
 class Batch(NamedTuple):
@@ -98,14 +111,6 @@ class Batch(NamedTuple):
     data: bytes | bytearray
     record_count: int
     shared: SharedRows | None = None
-
-
-class ProducerSequence(NamedTuple):
-    """The producer of some records, and the sequence number of the first of them."""
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
 
 
 class Destination(NamedTuple):
@@ -263,12 +268,13 @@ def _batch(partition: int, data: bytearray, count: int, to: Destination, *, is_s
     return Batch(partition, data, count)
 
 
-def encode_rows(rows: list[RowFields], settings: TopicSettings, now_ms: int) -> bytearray:
-    """Returns the batch of records of several requests. Their sizes have been checked. Raises BatchTooLarge."""
-    data = record_batch.encode(rows, CODECS[settings.compression], settings.batch_decoded_bytes_max)
+def encode_all(batches: list[BatchRows], settings: TopicSettings, times_ms: Sequence[int]) -> list[bytearray]:
+    """Returns the batches of a turn. The sizes of their records have been checked. Raises BatchTooLarge."""
+    encoded = record_batch.encode_all(batches, CODECS[settings.compression], settings.batch_decoded_bytes_max)
     if settings.timestamp_type == "append":
-        record_batch.stamp_append_time(data, now_ms)
-    return data
+        for data, now_ms in zip(encoded, times_ms, strict=True):
+            record_batch.stamp_append_time(data, now_ms)
+    return encoded
 
 
 def _share(partition: int, records: Records, to: Destination, share_bytes_max: int) -> Batch:
@@ -276,10 +282,12 @@ def _share(partition: int, records: Records, to: Destination, share_bytes_max: i
     assert isinstance(records, list)
     sizes = list(map(row_bytes, records))
     size_bytes = sum(sizes) + RECORD_OVERHEAD_BYTES * len(sizes)
+    if to.entry is not None or to.sequenced is not None:
+        size_bytes += OWN_BYTES
     if size_bytes > share_bytes_max:
         return encode(partition, records, to)
     _check_size(max(sizes), to.settings)
-    return Batch(partition, b"", len(records), SharedRows(records, size_bytes))
+    return Batch(partition, b"", len(records), SharedRows(records, size_bytes, to.sequenced))
 
 
 def check_timestamp(timestamp: int, settings: TopicSettings, now_ms: int, position: int) -> None:

@@ -75,14 +75,20 @@ class KeyInFlight:
 
     async def __aenter__(self) -> KeyEntry:
         key_hash, request_hash = self._keyed
-        record = self._topic.record
+        context, topic, found = self._context, self._topic, None
+        partitions = topic.record.partitions
         try:
-            partitions = self._context.keys.hold(record.topic_id, key_hash, request_hash, record.partitions)
+            partitions = context.keys.hold(topic.record.topic_id, key_hash, request_hash, partitions)
             self._is_held = True
-            found = await _find(self._context, self._topic, self._keyed)
+            if (
+                context.peers.view is not None
+                or context.peers.count > 1
+                or find_in_partitions(topic.partitions.values(), key_hash, request_hash, self._began_ms) is not None
+            ):
+                found = await _find(context, topic, self._keyed)
         except (EngineError, Problem) as error:
             if isinstance(error, KeyReused):
-                self._context.keys.reused += 1
+                context.keys.reused += 1
             self._release()
             raise self._as_problem(error) from None
         except BaseException:
@@ -95,7 +101,7 @@ class KeyInFlight:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self._release()
-        if isinstance(error, (EngineError, Problem)):
+        if error is not None and isinstance(error, (EngineError, Problem)):
             raise self._as_problem(error) from None
 
     def _release(self) -> None:
@@ -118,7 +124,9 @@ def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s
 
     `spent_s`: the seconds since before any part was judged.
     """
-    kept_ms = min([topic.settings.idempotency_window_ms for topic in topics], default=0)
+    kept_ms = topics[0].settings.idempotency_window_ms if topics else 0
+    for topic in topics[1:]:
+        kept_ms = min(kept_ms, topic.settings.idempotency_window_ms)
     for one in outcomes:
         if isinstance(one, Appended) and one.key_kept_ms is not None and one.key_kept_ms < kept_ms:
             kept_ms = one.key_kept_ms

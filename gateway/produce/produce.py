@@ -165,7 +165,8 @@ async def _produce(
     try:
         if received.keyed is None:  # no frame for what most requests do not have
             return await _store_one(request, context, wanted, received, topic, slot, None)
-        return await _store(request, context, wanted, received, topic, slot)
+        async with KeyInFlight(context, topic, received.keyed, received.now_ms) as entry:
+            return await _store_one(request, context, wanted, received, topic, slot, entry)
     except Problem as problem:  # of a partition that a record names: no record is stored yet
         if problem.code != "unknown_partition" or not await context.topics.has_grown(wanted.topic, partitions):
             raise
@@ -216,7 +217,7 @@ async def _store_one(
     else:
         records_max = context.settings.records_per_request_max
         if len(body) < OFF_LOOP_BYTES:
-            batches = to_batches(decode(body), to, records_max, _share_bytes_max(wanted, topic, len(body), entry))
+            batches = to_batches(decode(body), to, records_max, _share_bytes_max(wanted, topic, len(body)))
         else:
             batches = await context.offload.in_thread(lambda: to_batches(decode(body), to, records_max))
     context.stages.decode.observe(time.perf_counter() - began)
@@ -240,10 +241,9 @@ async def _store_one(
     return response
 
 
-def _share_bytes_max(wanted: ProduceRequest, topic: Topic, body_bytes: int, entry: KeyEntry | None) -> int:
-    """Returns 0 for a request that has more than records: it shares no batch."""
-    is_plain = entry is None and wanted.conditions is None and wanted.sequenced is None and wanted.source is None
-    return share_bytes_max(topic, body_bytes) if is_plain else 0
+def _share_bytes_max(wanted: ProduceRequest, topic: Topic, body_bytes: int) -> int:
+    """Returns 0 for a request with a condition or a source: it shares no append."""
+    return share_bytes_max(topic, body_bytes) if wanted.conditions is None and wanted.source is None else 0
 
 
 def parse(request: Request) -> ProduceRequest:
@@ -363,15 +363,15 @@ def _destination(
     entry: KeyEntry | None,
 ) -> Destination:
     partitioner, sticky = None, 0
-    if entry is not None:
+    if wanted.is_only:  # all records go to the partition that the request names
+        pass
+    elif entry is not None:
         partitioner = context.partitioners.among(topic, entry.partitions)
         sticky = partitioner.for_request(entry.key_hash)
-    elif not wanted.is_only:
+    else:
         partitioner = context.partitioners.of(topic)
         if wanted.partition is None:
             sticky = partitioner.sticky(size_bytes, context.clock.monotonic())
-    if wanted.is_only:
-        partitioner = None
     return Destination(
         partitioner,
         topic.settings,

@@ -118,7 +118,10 @@ class ShortPath:
 
     def _like(self, known: KnownHead, own: list[Header]) -> KnownHead | None:
         """Returns what follows from a head that differs from a known one by the values in `own`."""
-        texts = {lower: value for name, value in own if (lower := name.lower()) in _VARYING}
+        texts: dict[str, str] = {}
+        for name, value in own:
+            if (lower := name.lower()) in _VARYING:
+                texts[lower] = value
         if not texts:
             return known
         copy = CIMultiDict(known.headers)

@@ -39,7 +39,20 @@ struct batch_fields {
     bool is_keyed;
 };
 
+/* The producer that a batch names. */
+struct batch_producer {
+    int64_t id;
+    int16_t epoch;
+    int32_t base_sequence;
+};
+
 /* Writes the header of an uncompressed batch at offset 0, without its checksum. */
 void batch_header_put(const struct batch_fields *fields, uint8_t *to);
+
+/* Writes the producer into a header. */
+void batch_producer_put(const struct batch_producer *producer, uint8_t *to);
+
+/* Writes the checksum of a whole batch into its header. */
+void batch_crc_put(uint8_t *batch, size_t size_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* The table of the module. module_encode.c and module_decode.c have its functions. */
+/* The table of the module. The other files named module have its functions. */
 #include "module.h"
 
 #include "crc.h"
@@ -7,6 +7,7 @@ static PyMethodDef methods[] = {
     {"find_lines", codec_find_lines, METH_VARARGS, codec_find_lines_doc},
     {"find_keyed_lines", codec_find_keyed_lines, METH_VARARGS, codec_find_keyed_lines_doc},
     {"encode_values", codec_encode_values, METH_VARARGS, codec_encode_values_doc},
+    {"encode_batches", codec_encode_batches, METH_O, codec_encode_batches_doc},
     {"find_objects", codec_find_objects, METH_VARARGS, codec_find_objects_doc},
     {"group_objects", codec_group_objects, METH_VARARGS, codec_group_objects_doc},
     {"encode_objects", codec_encode_objects, METH_VARARGS, codec_encode_objects_doc},
@@ -27,7 +28,7 @@ static PyMethodDef methods[] = {
 static int prepare(PyObject *module)
 {
     crc_prepare();
-    return PyModule_AddIntConstant(module, "VERSION", 4); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 5); /* VERSION in penstock_codec/__init__.py */
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -8,8 +8,10 @@ calls; both kinds queue appends as `AppendingReplica` does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 
+from engine.errors import EngineError
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.producers.append_validator import AppendConditions, Appended
@@ -86,6 +88,40 @@ class StandaloneReplica(AppendingReplica):
     def __repr__(self) -> str:
         return f"StandaloneReplica({self.partition!r})"
 
+    def produce_all(
+        self, batches: Sequence[tuple[bytes | bytearray, AppendConditions | None]], acks: Acks, timeout_ms: int
+    ) -> Awaitable[list[Appended | EngineError]]:
+        """Queue several batches now, in their order. Returns an awaitable of the positions or the error of each.
+
+        Raises the error of an offline partition, with nothing queued.
+        """
+        wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
+        written = self._committer.append_all(self.partition, batches, wants_sync=wants_sync)
+        return self._all_acknowledged(written, acks, timeout_ms)
+
+    async def _all_acknowledged(
+        self, written: list[asyncio.Future[Appended]], acks: Acks, timeout_ms: int
+    ) -> list[Appended | EngineError]:
+        """Wait for the acknowledgement of the last of them. Raises AckTimeout, which ends only the wait."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        last = written[-1]
+        try:
+            with suppress(EngineError):  # one group takes all of a queue, and ends them together
+                await loop_waits(loop).deadlines.done_by(deadline, last)
+            outcomes = [
+                one.result() if (error := one.exception()) is None else _as_engine_error(error) for one in written
+            ]
+            if acks is Acks.ALL:
+                end = max([one.end for one in outcomes if isinstance(one, Appended)], default=0)
+                if self.partition.watermark.position < end:
+                    await self.partition.watermark.acks.wait_until(deadline, end)
+            return outcomes
+        except TimeoutError:
+            for one in written:
+                one.add_done_callback(retrieve_exception)
+            raise ack_timeout(self.partition.name, acks.value, timeout_ms) from None
+
     @property
     def in_sync(self) -> list[int]:
         return [self._node_id]
@@ -134,3 +170,10 @@ class StandaloneReplicas:
 
     def are_all_in_sync(self, partition: Partition) -> bool:
         return True
+
+
+def _as_engine_error(error: BaseException) -> EngineError:
+    """Returns an outcome of an append. Raises any other exception, which is a bug."""
+    if not isinstance(error, EngineError):
+        raise error
+    return error

@@ -69,9 +69,14 @@ def test_stamping_leaves_the_checksum_right(rows):
 def test_what_a_client_made_is_stamped_in_a_head_of_its_own_and_is_not_touched(rows):
     ours = batch.encode(rows)
     theirs = bytes(ours)
-    (stamped,) = batch.stamped(ours, 7, leader_epoch=3)
-    assert stamped is ours
-    assert b"".join(batch.stamped(theirs, 7, leader_epoch=3)) == ours != theirs
+    stamped: list[batch.Buffer] = []
+    pieces: list[batch.Buffer] = []
+    header = batch.stamped(ours, 7, 3, stamped)
+    assert stamped[0] is ours
+    assert header == batch.read_header(ours)
+    assert (header.base_offset, header.leader_epoch) == (7, 3)
+    assert batch.stamped(theirs, 7, 3, pieces) == header
+    assert b"".join(pieces) == ours != theirs
 
 
 def test_append_time_becomes_the_time_of_every_record():

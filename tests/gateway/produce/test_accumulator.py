@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.errors import StorageFailed
 from engine.format import batch as record_batch
-from engine.producers.append_validator import Appended
+from engine.format.keyed_batch import KeyEntry
+from engine.partition.partition import Partition
+from engine.producers.append_validator import AppendConditions, Appended
 from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
 from gateway.produce.accumulator import BATCH_BYTES_MAX
 from gateway.produce.appending import Outcome, Part, append
-from gateway.produce.batching import RECORD_OVERHEAD_BYTES, Destination, IncomingValues, SharedRows, to_batches
+from gateway.produce.batching import (
+    OWN_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    Destination,
+    IncomingValues,
+    ProducerSequence,
+    SharedRows,
+    to_batches,
+)
 from gateway.produce.context import ProduceContext
 from gateway.settings import NodeSettings
 from node.node import Node
@@ -169,3 +180,107 @@ def test_records_that_a_key_makes_large_have_a_batch_of_their_own() -> None:
     assert [one.shared is not None for one in to_batches(records, small, 100, 20 * RECORD_OVERHEAD_BYTES)] == [False]
     with pytest.raises(Problem, match="batch_too_large"):
         to_batches(records, small._replace(key=b"k" * 100), 100, 1024)
+
+
+def own(topic: Topic, value: bytes, key: KeyEntry | None = None, sequence: ProducerSequence | None = None) -> Part:
+    """Returns the part of a request with an Idempotency-Key or a sequence."""
+    conditions = None if key is None else AppendConditions(key=key)
+    shared = SharedRows([(NOW_MS, None, value, [])], len(value) + RECORD_OVERHEAD_BYTES + OWN_BYTES, sequence)
+    return Part("t", 0, 1, topic, shared=shared, conditions=conditions)
+
+
+def key_entry(number: int, request: int = 0) -> KeyEntry:
+    return KeyEntry(b"%016d" % number, b"%016d" % request, 1, NOW_MS)
+
+
+@pytest.mark.parametrize("acks", [Acks.LEADER, Acks.ALL])
+async def test_own_batches_of_a_turn_are_appended_together(
+    produce: Produce, monkeypatch: pytest.MonkeyPatch, acks: Acks
+) -> None:
+    calls: list[int] = []
+    committer, append_all = produce.node.shard.committer, produce.node.shard.committer.append_all
+
+    def count(partition: Partition, batches: Sequence[Any], *, wants_sync: bool) -> list[asyncio.Future[Appended]]:
+        calls.append(len(batches))
+        return append_all(partition, batches, wants_sync=wants_sync)
+
+    monkeypatch.setattr(committer, "append_all", count)
+    parts = [
+        own(produce.topic, b"k1", key_entry(1)),
+        own(produce.topic, b"s0", sequence=ProducerSequence(7, 0, 0)),
+        own(produce.topic, b"s1", sequence=ProducerSequence(7, 0, 1)),
+        own(produce.topic, b"k2", key_entry(2)),
+    ]
+    one, *others = parts
+    requests = [append(produce.context, [part], acks, 10_000, NOW_MS, None) for part in others]
+    outcomes = await asyncio.gather(
+        append(produce.context, [one], acks, 10_000, NOW_MS, None), produce.rows(b"p", acks=acks), *requests
+    )
+    assert offsets(outcomes) == [0, 1, 2, 3, 4]
+    assert calls == [5]
+    assert await produce.stored() == [[b"k1"], [b"p"], [b"s0"], [b"s1"], [b"k2"]]
+    kept = [one.key_kept_ms for (one,) in outcomes if isinstance(one, Appended)]
+    assert [one is not None for one in kept] == [True, False, False, False, True]
+
+
+async def test_repeats_and_errors_of_a_turn_are_of_their_requests(produce: Produce) -> None:
+    parts = [
+        own(produce.topic, b"first", key_entry(1)),
+        own(produce.topic, b"again", key_entry(1)),
+        own(produce.topic, b"reused", key_entry(1, request=1)),
+        own(produce.topic, b"s0", sequence=ProducerSequence(7, 0, 0)),
+        own(produce.topic, b"gap", sequence=ProducerSequence(7, 0, 5)),
+        own(produce.topic, b"s0 again", sequence=ProducerSequence(7, 0, 0)),
+        own(produce.topic, b"last", key_entry(2)),
+    ]
+    found = await asyncio.gather(
+        *(append(produce.context, [part], Acks.ALL, 10_000, NOW_MS, None) for part in parts),
+    )
+    assert [
+        (one.base_offset, one.is_duplicate) if isinstance(one, Appended) else one and one.code for (one,) in found
+    ] == [(0, False), (0, True), "idempotency_key_reused", (1, False), "sequence_gap", (1, True), (2, False)]
+    assert await produce.stored() == [[b"first"], [b"s0"], [b"last"]]
+
+
+async def test_the_last_batch_of_a_turn_may_be_refused(produce: Produce) -> None:
+    parts = [own(produce.topic, b"k", key_entry(1)), own(produce.topic, b"r", key_entry(1, request=1))]
+    found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, 10_000, NOW_MS, None) for part in parts))
+    assert [one.base_offset if isinstance(one, Appended) else one and one.code for (one,) in found] == [
+        0,
+        "idempotency_key_reused",
+    ]
+
+
+async def test_own_batches_of_a_turn_time_out_together(produce: Produce) -> None:
+    async with produce.node.shard.committer.paused(produce.topic.partitions[0]):
+        parts = [own(produce.topic, b"%d" % number, key_entry(number)) for number in range(3)]
+        found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, 20, NOW_MS, None) for part in parts))
+        assert [one.code for (one,) in found if isinstance(one, Problem)] == ["ack_timeout"] * 3
+    assert await produce.stored() == [[b"0"], [b"1"], [b"2"]]
+
+
+async def test_a_full_disk_refuses_the_own_batches_of_a_turn_and_their_keys_are_free(
+    produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "planted")
+
+    parts = [own(produce.topic, b"%d" % number, key_entry(number)) for number in range(3)]
+    with monkeypatch.context() as planted:
+        planted.setattr(produce.node.shard.disk, "pwritev", fail)
+        found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts))
+        assert [one.code for (one,) in found if isinstance(one, Problem)] == ["storage_full"] * 3
+    found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts))
+    assert offsets(found) == [0, 1, 2]
+    assert not any(one.is_duplicate for (one,) in found if isinstance(one, Appended))
+
+
+async def test_own_batches_of_a_compressed_topic_of_append_time(tmp_path: Path) -> None:
+    async with running_node(NodeSettings(data_dir=str(tmp_path))) as node:
+        settings = {"timestamp_type": "append", "compression": "lz4"}
+        topic, _ = await node.shard.create_topic("t", 1, 1, settings)
+        produce = Produce(node, topic)
+        parts = [own(topic, b"1", key_entry(1)), own(topic, b"2", key_entry(2))]
+        found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts))
+        assert offsets(found) == [0, 1]
+        assert await produce.stored() == [[b"1"], [b"2"]]
