@@ -152,15 +152,16 @@ class Log:
         for data in batches:
             size_bytes = len(data)
             if self._is_full(write.segment, position, next_offset, size_bytes, settings, now_ms):
-                _join(write)
+                if len(write.buffers) > JOINED_MIN:
+                    _join(write)
                 write, position = self._next_write(steps, write, next_offset, now_ms), 0
             header = record_batch.stamped(data, next_offset, self.leader_epoch, write.buffers)
             write.headers.append(header)
             position += size_bytes
             next_offset += header.last_offset_delta + 1
-        if write.buffers:
+        if len(write.buffers) > JOINED_MIN:
             _join(write)
-            steps.append(write)
+        steps += [write] if write.buffers else []
         return steps
 
     def plan_follower_append(self, runs: Sequence[Run], settings: TopicSettings, now_ms: int) -> list[Write | Roll]:
@@ -361,7 +362,7 @@ class Log:
 
 def _join(write: Write) -> None:
     """Makes one buffer of small ones: a copy of some kilobytes costs less than a call or two for each of them."""
-    if len(write.buffers) > JOINED_MIN and write.size_bytes <= JOINED_BYTES_MAX:
+    if write.size_bytes <= JOINED_BYTES_MAX:
         write.buffers = [b"".join(write.buffers)]
 
 
