@@ -187,7 +187,8 @@ class FrameReader:
                 if kind != SETTINGS or flags & ACK:
                     raise ConnectionFault(PROTOCOL_ERROR, "the first frame is not SETTINGS")
                 self._has_settings = True
-            _check_layout(kind, flags, stream_id, length)
+            if kind:  # DATA, which is 0, may have any length and stream
+                _check_layout(kind, flags, stream_id, length)
             if self._block is not None or kind in (HEADERS, CONTINUATION):
                 whole = self._in_block(kind, flags, stream_id, payload)
                 if whole is None:

@@ -30,6 +30,8 @@ EFFORT_MAX = 256  # frames of a portion: one takes 5 µs, so that others wait fo
 EFFORT_BYTES = 128  # of a header block, which take as long as a frame
 LEAVE_PING = b"goodbye!"  # its answer shows that the client has seen the GOAWAY before it
 
+_new = tuple.__new__  # of a value without a frame for it
+
 
 class Http2:
     """`is_closing`: once what `take_output` returns is sent, the connection is to be closed."""
@@ -113,7 +115,7 @@ class Http2:
         size = len(payload)
         if not self._window.takes(size):
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "more than the window of the connection")
-        stream = self._streams.known(stream_id)
+        stream = self._open.get(stream_id) or self._streams.known(stream_id)
         if stream is None:
             self.consumed(stream_id, size)
             if self._streams.was_reset_here(stream_id):
@@ -126,7 +128,7 @@ class Http2:
             self.consumed(stream_id, size)
         if not has_taken:
             raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR)
-        data = frames.without_padding(flags, payload)
+        data = frames.without_padding(flags, payload) if flags & frames.PADDED else payload
         if len(data) < size:
             self.consumed(stream_id, size - len(data))
         stream.received += len(data)
@@ -135,7 +137,7 @@ class Http2:
         if flags & END_STREAM:
             self._end_body(stream, data)
         elif data:
-            self._events.append(BodyPart(stream_id, data))
+            self._events.append(_new(BodyPart, (stream_id, data)))
         else:
             self._efforts.spend(self._now)
 
