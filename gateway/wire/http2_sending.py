@@ -27,7 +27,8 @@ from gateway.wire.frames import (
 from gateway.wire.http2_streams import Stream
 from gateway.wire.messages import Header
 
-ANSWER_FRAME_BYTES_MAX = 64 * 1024  # whatever size a client allows: streams take turns by frames
+ANSWER_FRAME_BYTES_MAX = 64 * 1024  # whatever size a client allows
+TURN_BYTES = 64 * 1024  # of a stream, before others have their turn: four frames of the default size
 
 Piece = bytes | bytearray | memoryview
 
@@ -106,29 +107,45 @@ class SendQueue:
             stream.pieces = None
 
     def take(self, budget_bytes: int) -> tuple[list[bytes | memoryview], list[Stream]]:
-        """Returns frames of about so many bytes, one a stream in turn, and the streams that end with them."""
+        """Returns frames of about so many bytes, and the streams that end with them.
+
+        Streams have turns of up to TURN_BYTES, and of one frame where the window of the connection has no more for all.
+        """
         taken: list[bytes | memoryview] = []
         ended: list[Stream] = []
         while self._ready and self.left > 0 and budget_bytes > 0:
             stream_id, stream = next(iter(self._ready.items()))
+            share_frames = self.left // len(self._ready) // self.frame_bytes_max
+            turn_bytes = min(TURN_BYTES, max(1, share_frames) * self.frame_bytes_max)
             del self._ready[stream_id]
             assert stream.pieces
-            size = min(self.frame_bytes_max, self.left, stream.send_left, len(stream.pieces[0]))
-            piece = stream.pieces[0][:size]
-            if size == len(stream.pieces[0]):
+            piece = stream.pieces[0]
+            size = min(turn_bytes, self.left, stream.send_left, len(piece))
+            if size == len(piece):
                 stream.pieces.popleft()
             else:
-                stream.pieces[0] = stream.pieces[0][size:]
+                stream.pieces[0], piece = piece[size:], piece[:size]
             self.left -= size
             stream.send_left -= size
             self.pending_bytes -= size
             budget_bytes -= size
             is_last = stream.ends and not stream.pieces
-            taken += (frame_head(size, DATA, END_STREAM if is_last else 0, stream_id), piece)
+            self._add_frames(taken, stream_id, piece, END_STREAM if is_last else 0)
             if is_last:
                 ended.append(stream)
             self.widened(stream)  # moves to the end of the queue
         return taken, ended
+
+    def _add_frames(self, taken: list[bytes | memoryview], stream_id: int, piece: memoryview, flags: int) -> None:
+        """Adds the frames of a piece, `flags` to the last of them."""
+        largest, size = self.frame_bytes_max, len(piece)
+        last_at = (size - 1) // largest * largest
+        if last_at:
+            head = frame_head(largest, DATA, 0, stream_id)
+            for at in range(0, last_at, largest):
+                taken += (head, piece[at : at + largest])
+            piece = piece[last_at:]
+        taken += (frame_head(size - last_at, DATA, flags, stream_id), piece)
 
 
 class Sender:

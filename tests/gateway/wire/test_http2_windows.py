@@ -5,7 +5,8 @@ import struct
 from gateway.wire import frames
 from gateway.wire.frames import frame
 from gateway.wire.http2 import Http2
-from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW
+from gateway.wire.http2_sending import TURN_BYTES, SendQueue
+from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW, Stream
 from tests.gateway.wire.conversations import LIMITS, fed, sent
 from tests.gateway.wire.http2_client import GET_BLOCK, HEADERS_END, HELLO, POST_BLOCK, Client, goaway_code, summary_end
 
@@ -28,6 +29,28 @@ def test_a_large_answer_waits_for_windows_and_streams_take_turns():
         client.exchange()
     assert [client.body_of(one) for one in streams] == [body] * 3
     assert client.core.pending_bytes == 0
+
+
+def test_with_wide_windows_a_turn_has_several_frames():
+    queue = SendQueue()
+    queue.left = 1 << 20
+    streams = [Stream(stream_id, 1 << 20, None) for stream_id in (1, 3)]
+    body = bytes(range(256)) * 300
+    for stream in streams:
+        queue.add(stream, body)
+        stream.ends = True
+    taken, ended = queue.take(1 << 20)
+    found = [frames.HEAD.unpack(head) for head in taken[::2]]
+    sizes = [16_384] * 4 + [len(body) - TURN_BYTES]
+    assert [stream_id for *_, stream_id in found] == [1] * 4 + [3] * 4 + [1, 3]
+    for stream in streams:
+        own = [number for number, (*_, stream_id) in enumerate(found) if stream_id == stream.stream_id]
+        assert [len(taken[2 * number + 1]) for number in own] == sizes
+        assert [found[number][0] << 8 | found[number][1] for number in own] == sizes
+        assert [found[number][3] for number in own] == [0] * 4 + [frames.END_STREAM]
+        assert b"".join(taken[2 * number + 1] for number in own) == body
+    assert ended == streams
+    assert queue.pending_bytes == 0
 
 
 def test_windows_are_given_back_as_bodies_are_read():
