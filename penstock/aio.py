@@ -286,23 +286,27 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         idempotency_key: str | None = None,
         expected_end: int | None = None,
         fencing_token: str | None = None,
+        source: str | None = None,
+        source_positions: tuple[int, int] | None = None,
     ) -> Json:
         """Post a body that is already in a form of the contract, and return the produce answer. Retries by the options.
 
         For bulk data: nothing is parsed or batched here. With an `idempotency_key`, retries never create duplicates.
         With `expected_end`, the partition's log must end there; with `fencing_token`, the partition's token must be
-        this one. Raises ProblemError if any partition failed: the first problem of the answer.
+        this one. With `source` and its first and last `source_positions`, each position is stored once; retries
+        never create duplicates. Raises ProblemError if any partition failed: the first problem of the answer.
         """
         wanted = {"key": key, "key_pointer": key_pointer, "ndjson": ndjson}
         query: dict[str, str | int] = {name: value for name, value in wanted.items() if value is not None}
         query |= {"acks": self.options.acks, "timeout_ms": self.options.ack_timeout_ms}
         compression = self.options.compression
-        headers = api.produce_conditions(idempotency_key, expected_end, fencing_token) | encoding_headers(compression)
+        headers = api.produce_conditions(idempotency_key, expected_end, fencing_token, source, source_positions)
+        headers |= encoding_headers(compression)
         if compression != "none":  # in a thread, because a body of bulk data may be many MiB
             body = await asyncio.to_thread(compress, body, compression)
         request = api.produce(topic, body, content_type, partition=partition, query=query, headers=headers)
         deadline = asyncio.get_running_loop().time() + self.options.delivery_timeout_ms / 1000
-        is_safe = idempotency_key is not None or expected_end is not None
+        is_safe = idempotency_key is not None or expected_end is not None or source is not None
         answer = await self._attempts.send(request, deadline, is_repeatable=is_safe)
         document = answer.json()
         for result in document.get("results", ()):

@@ -233,6 +233,8 @@ class Client(Closing, Admin[Json]):
         idempotency_key: str | None = None,
         expected_end: int | None = None,
         fencing_token: str | None = None,
+        source: str | None = None,
+        source_positions: tuple[int, int] | None = None,
     ) -> Json:
         """Post a body in a form of the contract, as the async client does. Returns the produce answer."""
         return self._thread.run(
@@ -247,6 +249,8 @@ class Client(Closing, Admin[Json]):
                 idempotency_key=idempotency_key,
                 expected_end=expected_end,
                 fencing_token=fencing_token,
+                source=source,
+                source_positions=source_positions,
             )
         )
 

@@ -1,4 +1,4 @@
-"""`spark.read.format("penstock")`: the records of tiered topics as a DataFrame, without a broker.
+"""The Spark data source `penstock`: the records of tiered topics as a DataFrame without a broker, and rows as records.
 
     spark.dataSource.register(PenstockDataSource)
     spark.read.format("penstock").option("store", "file:///data/store").option("topic", "flights").load()
@@ -12,15 +12,26 @@ first column, which Spark keeps in the catalog, therefore holds them.
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.batch_reader import PenstockReader
 from spark_ingest.frames.read_options import ReadOptions, parse_options
+from spark_ingest.frames.sink import PenstockStreamWriter, PenstockWriter, client_of, partition_count
+from spark_ingest.frames.sink_options import WriteOptions, parse_write_options
 from spark_ingest.frames.stream_options import parse_stream_options, without_stream_options
 from spark_ingest.frames.stream_reader import PenstockStreamReader
 from spark_ingest.frames.typed_rows import typed_schema
@@ -64,9 +75,30 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return PenstockStreamReader(parse_stream_options(self._all_options(schema)), schema, time.monotonic)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Returns a writer that counts the topic's partitions once. Raises IngestRefused, ClientError."""
+        wanted = _write_options(self.options, schema, overwrite)
+        if wanted.partitions is None:
+            with client_of(wanted) as client:
+                wanted = replace(wanted, partitions=partition_count(client, wanted.topic))
+        return PenstockWriter(wanted, wanted.write_id or secrets.token_hex(16))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Returns a writer of batches. Raises IngestRefused."""
+        wanted = _write_options(self.options, schema, overwrite)
+        if wanted.write_id is not None:
+            raise IngestRefused("a stream takes no 'writeId'", hint="Spark keeps the id of its query in the checkpoint")
+        return PenstockStreamWriter(wanted, "")
+
     def _all_options(self, schema: StructType) -> dict[str, str]:
         kept = [one.metadata.get(_OPTIONS, {}) for one in schema]
         return {**(kept[0] if kept else {}), **self.options}
+
+
+def _write_options(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
+    if overwrite:
+        raise IngestRefused("a topic cannot be overwritten", hint='use mode("append"), or outputMode("append")')
+    return parse_write_options(options, [(one.name, one.dataType.simpleString()) for one in schema])
 
 
 def _published_schema(wanted: ReadOptions) -> StructType:

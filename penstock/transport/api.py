@@ -44,13 +44,19 @@ def produce(
 
 
 def produce_conditions(
-    idempotency_key: str | None, expected_end: int | None, fencing_token: str | None
+    idempotency_key: str | None,
+    expected_end: int | None,
+    fencing_token: str | None,
+    source: str | None = None,
+    source_positions: tuple[int, int] | None = None,
 ) -> dict[str, str]:
     """Return the headers for the conditions of a produce request."""
     wanted = {
         "Idempotency-Key": idempotency_key,
         "Penstock-Expected-End": expected_end,
         "Penstock-Fencing-Token": fencing_token,
+        "Penstock-Source": source,
+        "Penstock-Source-Positions": None if source_positions is None else "{}-{}".format(*source_positions),
     }
     return {name: str(value) for name, value in wanted.items() if value is not None}
 

@@ -330,6 +330,9 @@ async def test_conditions_of_a_posted_body_travel_as_headers(client: Client, fak
         "0",
         "mine",
     )
+    await client.post_records("t", b"1", partition=0, source="file", source_positions=(3, 5))
+    sent = fake.seen_headers[-1]
+    assert (sent["Penstock-Source"], sent["Penstock-Source-Positions"]) == ("file", "3-5")
     await client.post_records("t", b"1", partition=0)
     assert not {"Idempotency-Key", "Penstock-Expected-End", "Penstock-Fencing-Token"} & fake.seen_headers[-1].keys()
 

@@ -6,6 +6,7 @@ import re
 
 from spark_ingest.frames.read_options import parse_options
 from spark_ingest.frames.record_array import COLUMNS
+from spark_ingest.frames.sink_options import RECORD_COLUMNS, parse_write_options
 from spark_ingest.frames.stream_options import parse_stream_options
 from spark_ingest.frames.typed_schema import TYPED_COLUMNS
 from spark_ingest.spark.context import ROOT
@@ -45,6 +46,13 @@ def test_every_option_of_a_stream_is_documented_and_accepted() -> None:
     own = {"maxRecordsPerBatch": "5", "maxBytesPerBatch": "5", "pollMs": "0", "onLost": "skip", "startOffset": "latest"}
     assert options_in("Streams") == set(own)
     parse_stream_options({name: text for name, text in READ.items() if not name.startswith("end")} | own)
+
+
+def test_every_option_and_column_of_a_write_is_documented_and_accepted() -> None:
+    given = {"url": "u", "topic": "t", "token": "x", "cacert": "f", "writeId": "w", "partitions": "2"}
+    given |= {"sortRows": "true", "requestBytes": "9"}
+    assert options_in("Writes") - {"false"} == {*given, *RECORD_COLUMNS}
+    parse_write_options(given, [])
 
 
 def test_every_column_is_documented() -> None:
