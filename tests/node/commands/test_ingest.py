@@ -75,7 +75,7 @@ def test_verify_ends_with_1_when_something_is_wrong(lake: Lake) -> None:
 
 def test_abandon_gives_up_a_plan_once(lake: Lake) -> None:
     with pytest.raises(Killed):
-        run_job(lake.store, KillingStore(lake.output, 4, is_after=True))
+        run_job(lake.store, KillingStore(lake.output, 5, is_after=True))
     assert "Plan 1 is abandoned, 1 files removed" in penstock("ingest", "abandon", "--output", lake.output_path).stderr
     assert "no plan to abandon" in penstock("ingest", "abandon", "--output", lake.output_path).stderr
     assert run_job(lake.store, lake.output).rows == 30
