@@ -160,7 +160,7 @@ codec-asan: $(VENV)/.all ## The tests of the compiled codec under AddressSanitiz
 	@mkdir -p build
 	$(CC) $(SANITIZED) -fvisibility=hidden -fPIC -shared -I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') penstock_codec/src/*.c -o build/codec-asan.so
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-		PENSTOCK_TEST_CODEC=$(CURDIR)/build/codec-asan.so $(BIN)/pytest tests/penstock_codec $(ARGS)
+		PENSTOCK_TEST_CODEC=$(CURDIR)/build/codec-asan.so $(BIN)/pytest tests/penstock_codec tests/spark_ingest/decode/test_compiled_rows.py $(ARGS)
 
 codec-fuzz: ## libFuzzer at the compiled codec for FUZZ_S (300) seconds, its findings and corpus in build/codec-fuzz (needs clang)
 	@command -v clang >/dev/null || { echo "clang is needed: apt-get install clang"; exit 1; }

@@ -51,6 +51,17 @@ class Native(Protocol):
     ) -> tuple[int, int, int, bool] | None: ...
     def is_compressed(self, data: Buffer, /) -> bool | None: ...
     def columns(self, batches: list[Buffer], start: int, end: int, /) -> Columns | None: ...
+    def members(
+        self,
+        ends: Buffer,
+        data: Buffer,
+        is_there: Buffer | None,
+        first: int,
+        count: int,
+        members: list[tuple[bytes, int, int, int]],
+        top_members: int,
+        /,
+    ) -> list[tuple[bytes, bytes, bytes, int]] | None: ...
     def filter_records(
         self, batch: Buffer, conditions: tuple[tuple[int, bool, bytes, tuple[bytes, ...], bytes], ...], /
     ) -> tuple[bytes, int, bool] | None: ...

@@ -6,6 +6,7 @@ A table of spans or rows is the codec's own, and fits only the body in which it 
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -118,6 +119,49 @@ def read_columns(batches: list[Buffer], start: int, end: int) -> Columns:
     count, offsets, timestamps, key, value, header_ends, name, header_value = found
     texts = (TextColumn(*key), TextColumn(*value), header_ends, TextColumn(*name), TextColumn(*header_value))
     return Columns(count, offsets, timestamps, *texts)
+
+
+class MemberKind(IntEnum):
+    """The types of members that the compiled codec reads."""
+
+    BOOLEAN = 0
+    BIGINT = 1
+    DOUBLE = 2
+    STRING = 3
+    STRUCT = 4
+    NULL = 5
+
+
+class Member(NamedTuple):
+    """A member of JSON objects; of a struct, its own are `length` ones from the place `first`."""
+
+    name: bytes
+    kind: MemberKind
+    first: int = 0
+    length: int = 0
+
+
+class MemberColumn(NamedTuple):
+    """Values as Arrow has them: 64-bit numbers, a bit for each boolean, or texts with 32-bit ends."""
+
+    ends: bytes
+    data: bytes
+    is_there: bytes
+    null_count: int
+
+
+def read_members(
+    ends: Buffer, data: Buffer, is_there: Buffer | None, first: int, count: int, members: list[Member], top_members: int
+) -> list[MemberColumn] | None:
+    """Return a column for each member of JSON objects, which are binaries as Arrow has them, from `first` on.
+
+    The first `top_members` are those of the objects. None if the codec is not compiled, or a value is unusual: it has
+    a member that is unknown, repeated or of another type, or it is not an object.
+    """
+    if penstock_codec.native is None:
+        return None
+    found = penstock_codec.native.members(ends, data, is_there, first, count, members, top_members)  # type: ignore[arg-type]
+    return None if found is None else [MemberColumn(*one) for one in found]
 
 
 def _stored_bytes(header: StoredHeader) -> bytes:

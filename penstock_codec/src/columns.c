@@ -15,18 +15,6 @@ static void put_i64(struct output *output, int64_t number)
     output_put(output, &number, sizeof number);
 }
 
-/* Adds the bit of one more text. */
-static void put_bit(struct output *bits, size_t index, bool is_set)
-{
-    uint8_t empty = 0;
-    if (index % 8 == 0) {
-        output_put(bits, &empty, 1);
-    }
-    if (is_set && !bits->is_out_of_memory) {
-        bits->bytes[index / 8] |= (uint8_t)(1 << index % 8);
-    }
-}
-
 /* Adds a text or a null. Returns false if the column grows beyond 32-bit ends. */
 static bool put_text(struct text_column *column, struct text text)
 {
@@ -36,7 +24,7 @@ static bool put_text(struct text_column *column, struct text text)
     if (text.length > 0) {
         output_put(&column->bytes, text.begin, (size_t)text.length);
     }
-    put_bit(&column->is_there, column->count, text.length != SPAN_NULL);
+    output_put_bit(&column->is_there, column->count, text.length != SPAN_NULL);
     put_i32(&column->ends, (int32_t)column->bytes.size);
     column->nulls += text.length == SPAN_NULL;
     column->count++;

@@ -16,6 +16,7 @@ static PyMethodDef methods[] = {
     {"valid_batches", codec_valid_batches, METH_VARARGS, codec_valid_batches_doc},
     {"is_compressed", codec_is_compressed, METH_VARARGS, codec_is_compressed_doc},
     {"columns", codec_columns, METH_VARARGS, codec_columns_doc},
+    {"members", codec_members, METH_VARARGS, codec_members_doc},
     {"filter_records", codec_filter_records, METH_VARARGS, codec_filter_records_doc},
     {"latest_add", codec_latest_add, METH_VARARGS, codec_latest_add_doc},
     {"latest_find", codec_latest_find, METH_VARARGS, codec_latest_find_doc},
@@ -28,7 +29,7 @@ static PyMethodDef methods[] = {
 static int prepare(PyObject *module)
 {
     crc_prepare();
-    return PyModule_AddIntConstant(module, "VERSION", 5); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 6); /* VERSION in penstock_codec/__init__.py */
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -56,6 +56,8 @@ extern const char codec_is_compressed_doc[];
 PyObject *codec_is_compressed(PyObject *module, PyObject *arguments);
 extern const char codec_columns_doc[];
 PyObject *codec_columns(PyObject *module, PyObject *arguments);
+extern const char codec_members_doc[];
+PyObject *codec_members(PyObject *module, PyObject *arguments);
 extern const char codec_filter_records_doc[];
 PyObject *codec_filter_records(PyObject *module, PyObject *arguments);
 extern const char codec_latest_add_doc[];

@@ -32,6 +32,18 @@ static inline void output_put(struct output *output, const void *from, size_t si
     }
 }
 
+/* Adds a bit behind `index` others, the first one lowest. */
+static inline void output_put_bit(struct output *bits, size_t index, bool is_set)
+{
+    uint8_t empty = 0;
+    if (index % 8 == 0) {
+        output_put(bits, &empty, 1);
+    }
+    if (is_set && !bits->is_out_of_memory) {
+        bits->bytes[index / 8] |= (uint8_t)(1 << index % 8);
+    }
+}
+
 /* Returns the bytes for a function that takes no null pointer. */
 static inline const char *output_text(const struct output *output)
 {

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_ingest.decode.compiled_rows import CompiledRows
 from spark_ingest.decode.event_field import EventField
 from spark_ingest.decode.event_time import LATEST_US, parse_column
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
@@ -100,6 +101,7 @@ class BlockMaker:
         self._schema = table_schema(order)
         self._converter = converter_of(order.recipe)
         self._json = None if order.recipe.payload == RAW else JsonRows(order.schema.members)
+        self._compiled = CompiledRows(order.schema.members)
         self._column_names = {name for name, _ in columns(order.schema.members)}
         self._event_field = _event_field(order.recipe)
         self._event_at = _column_of(order.schema.members, self._event_field)
@@ -130,6 +132,9 @@ class BlockMaker:
             if dead or filtered:
                 good = [at for at in range(len(records)) if at not in done.bad and at not in done.filtered]
                 records, texts = _taken(records, good), [texts[at] for at in good]
+        arrays = self._compiled.arrays(records.values if texts is None else pa.array(texts, pa.binary()))
+        if arrays is not None:
+            return _Payload(records, [*arrays, pa.nulls(len(records), pa.string())], texts, dead, filtered=filtered)
         rows = self._json.decode(records.values.to_pylist() if texts is None else texts)
         seen, wrong = leftover_members(rows, _SEEN_MEMBERS_MAX), misfits(rows, self._column_names)
         dead += [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]

@@ -14,6 +14,7 @@
 #include "../../penstock_codec/src/encode_rows.h"
 #include "../../penstock_codec/src/latest.h"
 #include "../../penstock_codec/src/lines.h"
+#include "../../penstock_codec/src/members.h"
 #include "../../penstock_codec/src/placement.h"
 #include "../../penstock_codec/src/pointer.h"
 #include "../../penstock_codec/src/render.h"
@@ -51,6 +52,38 @@ static void keep_latest(const uint8_t *batch, size_t size, uint8_t how)
         must(added < 0 || kept.count >= added || (how & 3));
     }
     output_free(&kept.records);
+}
+
+/* Reads two parts of the bytes as rows of typed members; each column must have a value or a null for each row. */
+static void fuzz_members(const uint8_t *data, size_t size, uint8_t how)
+{
+    static const char names[] = "abcdef";
+    struct member all[8] = {0};
+    struct members members = {all, 8, 6, 0};
+    for (size_t index = 0; index < 8; index++) {
+        all[index].kind = (enum member_kind)((index + how) % 6);
+        all[index].name = (const uint8_t *)names + index % 6;
+        all[index].name_size = 1;
+        all[index].first = index % 3 ? 6 : 0;
+        all[index].members = 2;
+    }
+    size_t half = size / 2;
+    if (members_add(&members, data, half) && members_add(&members, data + half, size - half)) {
+        members_add_null(&members);
+        must(members_end(&members) && members.rows == 3);
+        for (size_t index = 0; index < 8; index++) {
+            const struct member *one = &all[index];
+            bool is_number = one->kind == MEMBER_BIGINT || one->kind == MEMBER_DOUBLE;
+            must(one->rows == 3 && one->is_there.size == 1 && one->nulls >= 1 && one->nulls <= 3);
+            must(one->values.size == 24 || !is_number);
+            must(one->ends.size == (one->kind == MEMBER_STRING ? 16 : 0));
+        }
+    }
+    for (size_t index = 0; index < 8; index++) {
+        output_free(&all[index].values);
+        output_free(&all[index].ends);
+        output_free(&all[index].is_there);
+    }
 }
 
 static enum render_end render_all(const uint8_t *data, size_t size, uint8_t how, int64_t *count)
@@ -233,7 +266,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t rest = size - 2;
     uint8_t *copy = malloc(rest ? rest : 1);
     memcpy(copy, data + 2, rest);
-    switch (data[0] % 7) {
+    switch (data[0] % 8) {
     case 0:
         fuzz_lines(copy, rest, data[1]);
         break;
@@ -251,6 +284,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 5:
         fuzz_pointer(copy, rest, data[1]);
+        break;
+    case 6:
+        fuzz_members(copy, rest, data[1]);
         break;
     default:
         render_all(copy, rest, data[1], &count);

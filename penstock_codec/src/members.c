@@ -1,0 +1,224 @@
+#include "members.h"
+
+#include "json.h"
+#include "number.h"
+#include "unescape.h"
+
+/* An object whose members are being read. `next` is the one that follows in the order of the columns. */
+struct level {
+    size_t first, members, next;
+};
+
+struct reader {
+    struct members *all;
+    const uint8_t *at;
+    const uint8_t *end;
+    struct level levels[MEMBER_LEVELS_MAX];
+    size_t depth;
+};
+
+static void put_end(struct member *member)
+{
+    int32_t end = (int32_t)member->values.size;
+    output_put(&member->ends, &end, sizeof end);
+}
+
+static void put_null(struct member *member)
+{
+    static const uint8_t zeros[8];
+    if (member->kind == MEMBER_BIGINT || member->kind == MEMBER_DOUBLE) {
+        output_put(&member->values, zeros, sizeof zeros);
+    } else if (member->kind == MEMBER_BOOLEAN) {
+        output_put_bit(&member->values, member->rows, false);
+    } else if (member->kind == MEMBER_STRING) {
+        put_end(member);
+    }
+    output_put_bit(&member->is_there, member->rows++, false);
+    member->nulls++;
+}
+
+/* Adds nulls before a row. */
+static void put_nulls(struct member *member, size_t row)
+{
+    if (member->kind == MEMBER_STRING && !member->ends.size) {
+        put_end(member);
+    }
+    while (member->rows < row && !member->is_there.is_out_of_memory) {
+        put_null(member);
+    }
+}
+
+static bool put_boolean(struct reader *reader, struct member *member)
+{
+    size_t left = (size_t)(reader->end - reader->at);
+    bool is_true = left >= 4 && !memcmp(reader->at, "true", 4);
+    if (!is_true && (left < 5 || memcmp(reader->at, "false", 5) != 0)) {
+        return false;
+    }
+    output_put_bit(&member->values, member->rows, is_true);
+    reader->at += is_true ? 4 : 5;
+    return true;
+}
+
+static bool put_string(struct reader *reader, struct member *member)
+{
+    if (*reader->at != '"') {
+        return false;
+    }
+    const uint8_t *begin = reader->at + 1, *behind = json_string_end(begin, reader->end);
+    if (!behind) {
+        return false;
+    }
+    if (memchr(begin, '\\', (size_t)(behind - 1 - begin))) {
+        unescape(&member->values, begin, behind - 1);
+    } else {
+        output_put(&member->values, begin, (size_t)(behind - 1 - begin));
+    }
+    put_end(member);
+    reader->at = behind;
+    return member->values.size <= INT32_MAX;
+}
+
+static bool put_number(struct reader *reader, struct member *member)
+{
+    struct number number;
+    if (!number_read(&number, &reader->at, reader->end)) {
+        return false;
+    }
+    int64_t integer;
+    double real;
+    if (member->kind == MEMBER_BIGINT && number_as_integer(&number, &integer)) {
+        output_put(&member->values, &integer, sizeof integer);
+        return true;
+    }
+    if (member->kind == MEMBER_DOUBLE && number_as_double(&number, &real)) {
+        output_put(&member->values, &real, sizeof real);
+        return true;
+    }
+    return false;
+}
+
+/* Reads the members of the object behind its opening bracket next. Returns false if there are too many levels. */
+static bool enter(struct reader *reader, size_t first, size_t members)
+{
+    if (reader->depth == MEMBER_LEVELS_MAX) {
+        return false;
+    }
+    reader->levels[reader->depth++] = (struct level){first, members, 0};
+    return true;
+}
+
+/* Reads a value that is not null. A struct's members follow. */
+static bool put_value(struct reader *reader, struct member *member)
+{
+    bool is_put;
+    if (member->kind == MEMBER_STRUCT) {
+        is_put = *reader->at == '{' && enter(reader, member->first, member->members);
+        reader->at++;
+    } else if (member->kind == MEMBER_STRING) {
+        is_put = put_string(reader, member);
+    } else if (member->kind == MEMBER_BOOLEAN) {
+        is_put = put_boolean(reader, member);
+    } else {
+        is_put = member->kind != MEMBER_NULL && put_number(reader, member);
+    }
+    output_put_bit(&member->is_there, member->rows++, true);
+    return is_put;
+}
+
+static inline bool skip(struct reader *reader)
+{
+    reader->at = json_skip_space(reader->at, reader->end, false);
+    return reader->at < reader->end;
+}
+
+/* Returns the column of a name, beginning behind the last one that was found. */
+static struct member *find(struct reader *reader, const uint8_t *name, size_t size)
+{
+    struct level *level = &reader->levels[reader->depth - 1];
+    for (size_t tried = 0; tried < level->members; tried++) {
+        size_t at = level->next;
+        struct member *member = &reader->all->all[level->first + at];
+        level->next = at + 1 == level->members ? 0 : at + 1;
+        if (member->name_size == size && !memcmp(member->name, name, size)) {
+            return member;
+        }
+    }
+    return NULL;
+}
+
+/* Reads a name and a value behind it. */
+static bool read_member(struct reader *reader)
+{
+    if (!skip(reader) || *reader->at != '"') {
+        return false;
+    }
+    const uint8_t *name = ++reader->at, *behind = json_string_end(name, reader->end);
+    struct member *member = behind ? find(reader, name, (size_t)(behind - 1 - name)) : NULL;
+    if (!member || member->rows > reader->all->rows) {
+        return false;
+    }
+    reader->at = behind;
+    if (!skip(reader) || *reader->at++ != ':' || !skip(reader)) {
+        return false;
+    }
+    put_nulls(member, reader->all->rows);
+    if (*reader->at != 'n') {
+        return put_value(reader, member);
+    }
+    put_null(member);
+    bool is_null = reader->end - reader->at >= 4 && !memcmp(reader->at, "null", 4);
+    reader->at += is_null ? 4 : 0;
+    return is_null;
+}
+
+/* Reads what is between two members: commas, and the ends of objects. Returns false for anything else. */
+static bool read_between(struct reader *reader, bool is_first)
+{
+    for (; skip(reader); is_first = false) {
+        if (*reader->at == '}') {
+            reader->at++;
+            if (!--reader->depth) {
+                return true;
+            }
+        } else if (*reader->at == ',' && !is_first) {
+            reader->at++;
+            return true;
+        } else {
+            return is_first;
+        }
+    }
+    return false;
+}
+
+bool members_add(struct members *members, const uint8_t *at, const uint8_t *end)
+{
+    struct reader reader = {.all = members, .at = at, .end = end};
+    if (!skip(&reader) || *reader.at++ != '{' || !enter(&reader, 0, members->top_members)) {
+        return false;
+    }
+    bool is_sound = read_between(&reader, true);
+    while (is_sound && reader.depth) {
+        size_t depth = reader.depth;
+        is_sound = read_member(&reader) && read_between(&reader, reader.depth > depth);
+    }
+    members->rows++;
+    return is_sound && !skip(&reader);
+}
+
+void members_add_null(struct members *members)
+{
+    members->rows++;
+}
+
+bool members_end(struct members *members)
+{
+    bool is_sound = true;
+    for (size_t index = 0; index < members->count; index++) {
+        struct member *member = &members->all[index];
+        put_nulls(member, members->rows);
+        is_sound = is_sound && !member->values.is_out_of_memory && !member->ends.is_out_of_memory &&
+                   !member->is_there.is_out_of_memory;
+    }
+    return is_sound;
+}

@@ -1,0 +1,76 @@
+"""Reads JSON values as typed Arrow columns in one pass of the compiled codec, if all of a block fit their columns.
+
+json_rows.py and json_columns.py read every other block, and every schema with arrays, decimals or JSON text.
+
+Invariant: both ways give equal arrays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pyarrow as pa
+
+from engine.format.compiled_batch import Member, MemberColumn, MemberKind, read_members
+from spark_ingest.decode.json_columns import arrow_type
+from spark_ingest.decode.json_types import Members, Type, is_decodable
+
+_KINDS = {
+    "boolean": MemberKind.BOOLEAN,
+    "bigint": MemberKind.BIGINT,
+    "double": MemberKind.DOUBLE,
+    "string": MemberKind.STRING,
+    "null": MemberKind.NULL,
+}
+
+
+class CompiledRows:
+    """Reads the values of one topic with one schema."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._described = _described(members)
+
+    def arrays(self, values: pa.Array) -> list[pa.Array] | None:
+        """Returns an array for each column; None if a value does not fit, or the schema is not for the codec."""
+        if self._described is None or not len(values):
+            return None
+        is_there, ends, data = values.buffers()
+        place = (values.offset, len(values))
+        found = read_members(ends, data or b"", is_there, *place, self._described, len(self._members))
+        return None if found is None else self._arrays(found, self._members, 0, len(values))
+
+    def _arrays(self, found: list[MemberColumn], members: Members, first: int, rows: int) -> list[pa.Array]:
+        assert self._described is not None
+        return [self._array(found, kind, at, rows) for at, (_, kind) in enumerate(members, first) if kind != "null"]
+
+    def _array(self, found: list[MemberColumn], kind: Type, at: int, rows: int) -> pa.Array:
+        assert self._described is not None
+        one = found[at]
+        is_there = pa.py_buffer(one.is_there) if one.null_count else None
+        if not isinstance(kind, str):
+            children = self._arrays(found, kind[1], self._described[at].first, rows)
+            return pa.Array.from_buffers(arrow_type(kind), rows, [is_there], one.null_count, children=children)
+        buffers = [pa.py_buffer(one.ends)] if kind == "string" else []
+        return pa.Array.from_buffers(
+            arrow_type(kind), rows, [is_there, *buffers, pa.py_buffer(one.data)], one.null_count
+        )
+
+
+def _described(members: Members) -> list[Member] | None:
+    """Returns the members level by level; None for a type or a name that the codec does not read."""
+    described: list[Member] = []
+    levels: deque[tuple[int, Members]] = deque([(-1, members)])
+    while levels:
+        parent, level = levels.popleft()
+        if parent >= 0:
+            described[parent] = described[parent]._replace(first=len(described), length=len(level))
+        for name, kind in level:
+            is_struct = not isinstance(kind, str) and kind[0] == "struct"
+            found = MemberKind.STRUCT if is_struct else _KINDS.get(kind) if isinstance(kind, str) else None
+            if found is None or not is_decodable(name):
+                return None
+            if is_struct:
+                levels.append((len(described), kind[1]))
+            described.append(Member(name.encode(), found))
+    return described
