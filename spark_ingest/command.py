@@ -26,6 +26,7 @@ from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
 from spark_ingest.options import (
+    Address,
     Pattern,
     PayloadName,
     Seconds,
@@ -50,8 +51,10 @@ from spark_ingest.protocol.planner import (
     Selection,
 )
 from spark_ingest.protocol.runner import Components, Job, run
+from spark_ingest.protocol.status import lag
 from spark_ingest.repeat import Stop, repeat
 from spark_ingest.report import Report, print_document, print_summary
+from spark_ingest.run_metrics import MetricTargets, measured
 from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
 from spark_ingest.tables.job_tables import JobTables, print_tables
@@ -197,6 +200,13 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     help="Start a run every 30s, 10min or 1h in one process, until SIGTERM; needs --engine local. Prints one line of "
     "JSON for each run.",
 )
+@click.option(
+    "--metrics-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Replace this file with the metrics of each run, in Prometheus's text format.",
+)
+@click.option("--statsd", metavar="HOST:PORT", type=Address(), help="Send the metrics of each run to statsd, by UDP.")
 @json_option
 def run_command(
     store: str,
@@ -207,6 +217,8 @@ def run_command(
     master: str | None,
     workers: int | None,
     every_s: float | None,
+    metrics_file: Path | None,
+    statsd: tuple[str, int] | None,
     file: JobFile,
     **options: Any,
 ) -> None:
@@ -255,10 +267,15 @@ def run_command(
         document["tables"], unpublished = tables.publish()
         return document, failure or unpublished
 
+    def read_lag() -> dict[str, Any]:
+        return lag(source, target, job.name, selection.wants, selection.cluster)
+
+    targets = MetricTargets(job.name, metrics_file, statsd, read_lag, _now_ms)
+    run_and_measure = measured(run_once, targets, lambda text: click.echo(text, err=True))
     if every_s is not None:
-        repeat(run_once, every_s, Stop(), time.monotonic, lambda: time.time_ns() // 1_000_000)
+        repeat(run_and_measure, every_s, Stop(), time.monotonic, _now_ms)
         return
-    document, failure = run_once()
+    document, failure = run_and_measure()
     if as_json:
         print_document(document)
     elif document["commits"] or not failure:
@@ -268,6 +285,10 @@ def run_command(
         raise failure
     if document["lost"]:
         click.get_current_context().exit(EXIT_LOST)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def check_engine(engine: str, master: str | None, workers: int | None, *, is_repeated: bool) -> None:
@@ -308,7 +329,7 @@ def execute_job(
         parallelism=executor.parallelism,
         listener=report,
         new_id=secrets.token_hex,
-        now_ms=lambda: time.time_ns() // 1_000_000,
+        now_ms=_now_ms,
     )
     try:
         run(job, parts)

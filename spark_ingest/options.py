@@ -63,6 +63,18 @@ class PayloadName(click.ParamType[str]):
         return str(value)
 
 
+class Address(click.ParamType[tuple[str, int]]):
+    """HOST:PORT, with brackets around an IPv6 address."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+):(\d{1,5})", str(value))
+        if match is None or not 0 < int(match[2]) < 65536:
+            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
+        return match[1].strip("[]"), int(match[2])
+
+
 class StoreUrl(click.ParamType[str]):
     """A store's URL; a path is converted to a `file://` URL."""
 

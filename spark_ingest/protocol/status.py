@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.tiering.store.store import ObjectStore
@@ -32,8 +32,7 @@ def status(
     head = history.head()
     cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
     found, positions = discover(source, cluster, is_wanted), head.positions if head else {}
-    folded = load_folded(source, [(one, _start(one, head), one.tiered_end) for one in found])
-    partitions = [_partition(one, head, folded) for one in found]
+    partitions = _partitions(source, found, head)
     lost = [
         *lost_to_retention(found, positions),
         *lost_with_deleted_topics(source, cluster, found, positions, is_wanted),
@@ -59,6 +58,33 @@ def status(
     }
 
 
+def lag(
+    source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool], cluster: str | None
+) -> dict[str, Any]:
+    """Returns the JSON document of `ingest lag`. `oldest_ms` bounds the times of the records that are not ingested."""
+    head = History(output, job).head()
+    cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
+    topics: dict[str, dict[str, Any]] = {}
+    for one in _partitions(source, discover(source, cluster, is_wanted), head):
+        known = topics.setdefault(one["topic"], {"lag_records": 0, "lag_bytes": 0, "oldest_ms": None, "partitions": 0})
+        known["lag_records"] += one["lag_records"]
+        known["lag_bytes"] += one["lag_bytes"]
+        known["partitions"] += 1
+        known["oldest_ms"] = min(filter(None, (known["oldest_ms"], one["oldest_ms"])), default=None)
+    return {
+        "job": job,
+        "cluster": cluster,
+        "head": head.number if head else None,
+        "committed_ms": head.committed_ms if head else None,
+        "topics": topics,
+    }
+
+
+def _partitions(source: ObjectStore, found: Sequence[TieredPartition], head: Commit | None) -> list[dict[str, Any]]:
+    folded = load_folded(source, [(one, _start(one, head), one.tiered_end) for one in found])
+    return [_partition(one, head, folded) for one in found]
+
+
 def _committed_end(partition: TieredPartition, head: Commit | None) -> int | None:
     position = head.positions.get(partition.topic) if head else None
     is_same = position is not None and position.topic_id == partition.topic_id
@@ -72,7 +98,8 @@ def _start(partition: TieredPartition, head: Commit | None) -> int:
 def _partition(partition: TieredPartition, head: Commit | None, folded: Folded) -> dict[str, Any]:
     committed_end, start = _committed_end(partition, head), _start(partition, head)
     unread = unread_entries(partition, start, folded)
-    span_ms = max(one.max_timestamp_ms for one in unread) - min(one.min_timestamp_ms for one in unread) if unread else 0
+    oldest_ms = min((one.min_timestamp_ms for one in unread), default=None)
+    span_ms = 0 if oldest_ms is None else max(one.max_timestamp_ms for one in unread) - oldest_ms
     return {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -82,4 +109,5 @@ def _partition(partition: TieredPartition, head: Commit | None, folded: Folded) 
         "lag_records": max(0, partition.tiered_end - start),
         "lag_bytes": sum(one.size_bytes for one in unread),
         "lag_ms": span_ms,
+        "oldest_ms": oldest_ms,
     }

@@ -1,0 +1,190 @@
+"""Metrics of a run, for Prometheus as a text file and for statsd as UDP packets.
+
+A run ends before Prometheus could scrape it, so the file has the facts of the last run, and the node exporter's
+textfile collector reads it. It is replaced by a rename. No metric fails a run: a failure is returned as text.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engine.errors import EngineError
+
+PREFIX = "penstock_ingest_"
+_DATAGRAM_BYTES = 1400  # fits the usual networks in one packet
+_HELP = {
+    "run_success": "1 if the last run committed every topic, else 0.",
+    "run_timestamp_seconds": "End of the last run.",
+    "run_seconds": "Duration of the last run.",
+    "run_rows": "Rows that the last run committed.",
+    "run_bytes": "Bytes of the files that the last run committed.",
+    "run_files": "Files that the last run committed.",
+    "run_dead_letters": "Dead letters of the last run, by reason.",
+    "run_misfits": "Values of another type than their column in the last run.",
+    "run_lost_records": "Records that were lost before ingestion, as the last run recorded.",
+    "topic_failed": "1 for a topic that the last run did not commit.",
+    "commit": "Number of the newest commit.",
+    "commit_timestamp_seconds": "Time of the newest commit.",
+    "lag_records": "Records in the store that are not ingested.",
+    "lag_bytes": "Stored bytes of the segments with records that are not ingested.",
+    "lag_seconds": "Age of the oldest record that is not ingested; 0 without one.",
+}
+METRICS = tuple(_HELP)
+
+
+class Metric(NamedTuple):
+    name: str
+    value: float
+    labels: Mapping[str, str]
+
+
+def metrics_of(job: str, document: Mapping[str, Any], lag: Mapping[str, Any] | None, now_ms: int) -> list[Metric]:
+    """Returns the metrics of a run's document (report.py), with its `error`, and of the lag after it (status.py)."""
+    own = {"job": job}
+    found = [
+        Metric("run_success", 0.0 if document.get("error") else 1.0, own),
+        Metric("run_timestamp_seconds", now_ms / 1000, own),
+    ]
+    if "seconds" in document:
+        found.append(Metric("run_seconds", document["seconds"], own))
+        found.append(Metric("run_lost_records", document["lost_records"], own))
+    for topic, one in sorted(document.get("topics", {}).items()):
+        of_topic = own | {"topic": topic}
+        found += [Metric(f"run_{name}", one[name], of_topic) for name in ("rows", "bytes", "files")]
+        reasons = one["reasons"].items()
+        found += [Metric("run_dead_letters", count, of_topic | {"reason": why}) for why, count in reasons]
+        found += [Metric("run_misfits", count, of_topic | {"column": name}) for name, count in one["misfits"].items()]
+    found += [Metric("topic_failed", 1.0, own | {"topic": topic}) for topic in sorted(document.get("failed", {}))]
+    return found + (_lag(own, lag, now_ms) if lag else [])
+
+
+def _lag(own: dict[str, str], lag: Mapping[str, Any], now_ms: int) -> list[Metric]:
+    found = []
+    if lag["head"] is not None:
+        found.append(Metric("commit", lag["head"], own))
+        found.append(Metric("commit_timestamp_seconds", lag["committed_ms"] / 1000, own))
+    for topic, one in sorted(lag["topics"].items()):
+        of_topic = own | {"topic": topic}
+        oldest = one["oldest_ms"]
+        found.append(Metric("lag_records", one["lag_records"], of_topic))
+        found.append(Metric("lag_bytes", one["lag_bytes"], of_topic))
+        found.append(Metric("lag_seconds", 0.0 if oldest is None else max(0.0, (now_ms - oldest) / 1000), of_topic))
+    return found
+
+
+def prometheus_text(metrics: Iterable[Metric]) -> str:
+    """Returns the text format of Prometheus, version 0.0.4."""
+    lines = []
+    for name, some in groupby(sorted(metrics, key=lambda one: METRICS.index(one.name)), lambda one: one.name):
+        lines += [f"# HELP {PREFIX}{name} {_HELP[name]}", f"# TYPE {PREFIX}{name} gauge"]
+        for one in some:
+            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in one.labels.items())
+            lines.append(f"{PREFIX}{name}{{{labels}}} {one.value:.15g}")
+    return "\n".join(lines) + "\n"
+
+
+def statsd_lines(metrics: Iterable[Metric]) -> list[str]:
+    """Returns one gauge for each metric: `penstock_ingest_<name>.<job>.<topic>.<reason or column>:<value>|g`."""
+    names = ((".".join([PREFIX + one.name, *map(_plain, one.labels.values())]), one.value) for one in metrics)
+    return [f"{name}:{value:.15g}|g" for name, value in names]
+
+
+def datagrams(lines: Sequence[str], bytes_max: int = _DATAGRAM_BYTES) -> list[bytes]:
+    """Groups lines into packets of at most `bytes_max`, except for a longer line."""
+    packets: list[bytes] = []
+    for line in lines:
+        data = line.encode()
+        if packets and len(packets[-1]) + 1 + len(data) <= bytes_max:
+            packets[-1] += b"\n" + data
+        else:
+            packets.append(data)
+    return packets
+
+
+def write_file(path: Path, metrics: Iterable[Metric]) -> str:
+    """Replaces the file; returns why that did not work, or an empty text."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(prometheus_text(metrics))
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        return f"--metrics-file {path} was not written: {error.strerror}"
+    return ""
+
+
+def send(address: tuple[str, int], metrics: Iterable[Metric]) -> str:
+    """Sends packets to statsd; returns why that did not work, or an empty text. Nothing says whether they arrive."""
+    host, port = address
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as sender:
+            for packet in datagrams(statsd_lines(metrics)):
+                sender.sendto(packet, target)
+    except OSError as error:
+        return f"--statsd {host}:{port} was not reached: {error.strerror}"
+    return ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _plain(value: str) -> str:
+    """Returns a value as one part of a statsd name."""
+    return "".join(one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in value) or "_"
+
+
+class MetricTargets(NamedTuple):
+    """Where the metrics of a job's runs go. `read_lag` returns the document of `ingest lag`."""
+
+    job: str
+    file: Path | None
+    statsd: tuple[str, int] | None
+    read_lag: Callable[[], Mapping[str, Any]]
+    now_ms: Callable[[], int]
+
+    def publish(self, document: Mapping[str, Any]) -> list[str]:
+        """Writes and sends the metrics of a run; returns what did not work."""
+        if self.file is None and self.statsd is None:
+            return []
+        problems = []
+        lag: Mapping[str, Any] | None = None
+        try:
+            lag = self.read_lag()
+        except EngineError as error:
+            problems.append(f"metrics without the lag: {error}")
+        metrics = metrics_of(self.job, document, lag, self.now_ms())
+        if self.file is not None:
+            problems.append(write_file(self.file, metrics))
+        if self.statsd is not None:
+            problems.append(send(self.statsd, metrics))
+        return [one for one in problems if one]
+
+
+Run = Callable[[], tuple[dict[str, Any], EngineError | None]]
+
+
+def measured(run_once: Run, targets: MetricTargets, note: Callable[[str], None]) -> Run:
+    """Returns the run, with its metrics published at its end, also after an error."""
+
+    def run() -> tuple[dict[str, Any], EngineError | None]:
+        try:
+            document, failure = run_once()
+        except EngineError as error:
+            _publish(targets, {"error": str(error)}, note)
+            raise
+        _publish(targets, document | {"error": str(failure) if failure else None}, note)
+        return document, failure
+
+    return run
+
+
+def _publish(targets: MetricTargets, document: Mapping[str, Any], note: Callable[[str], None]) -> None:
+    for problem in targets.publish(document):
+        note(problem)
