@@ -48,18 +48,29 @@ class ReadArguments(Struct, frozen=True, array_like=True):
 
 
 class FilteredReadArguments(ReadArguments, frozen=True, array_like=True):
-    """A read of the records that pass some filters. A node of an earlier version does not know the call."""
+    """A read of the records that pass some filters. A node of an earlier version does not know the call.
+
+    `partition_bytes_max`: of one partition; an earlier version ignores it.
+    """
 
     filters: tuple[str, ...]
+    partition_bytes_max: int | None = None
 
 
 class MultiFetch:
     """Entries of one reader, grouped by their owners. Their offsets may be advanced between two reads."""
 
-    def __init__(self, context: FetchContext, wanted: Sequence[Wanted], filters: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        context: FetchContext,
+        wanted: Sequence[Wanted],
+        filters: tuple[str, ...] = (),
+        partition_bytes_max: int | None = None,
+    ) -> None:
         assert wanted, "a wait needs at least one partition"
         self.wanted = list(wanted)
         self._filters = filters
+        self._partition_bytes_max = partition_bytes_max
         self._context = context
         self._by_owner: dict[Owner | None, list[int]] = {}
         self._available: dict[Owner | None, Available] = {}
@@ -212,14 +223,15 @@ class MultiFetch:
 
     async def _read_at(self, owner: Owner | None, limits: Limits) -> list[Part]:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
+        filters, bytes_max = self._filters, self._partition_bytes_max
         if owner is None:
             return [Part(one.offset, 0, [], NOBODY, b"") for one in wanted]
         if self._context.peers.is_local(owner):
-            return await multi_partition_read.read(self._context.reads, wanted, limits, self._filters)
+            return await multi_partition_read.read(self._context.reads, wanted, limits, filters, bytes_max)
         try:
             link = self._context.peers.link(owner)
-            if self._filters:
-                filtered = FilteredReadArguments(wanted, limits, self._filters)
+            if filters or bytes_max is not None:
+                filtered = FilteredReadArguments(wanted, limits, filters, bytes_max)
                 heads, bodies = await link.call("read_many_filtered", filtered, timeout_s=CALL_S)
             else:
                 heads, bodies = await link.call("read_many", ReadArguments(wanted, limits), timeout_s=CALL_S)
@@ -238,7 +250,8 @@ def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
         return _packed(await multi_partition_read.read(context, arguments.wanted, arguments.limits))
 
     async def read_many_filtered(one: FilteredReadArguments, _: bytes) -> Answer:
-        return _packed(await multi_partition_read.read(context, one.wanted, one.limits, one.filters))
+        bytes_max = one.partition_bytes_max
+        return _packed(await multi_partition_read.read(context, one.wanted, one.limits, one.filters, bytes_max))
 
     return {
         "wait_many": handler(WaitArguments, wait_many),

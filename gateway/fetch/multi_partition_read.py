@@ -124,9 +124,16 @@ async def wait(
 
 
 async def read(
-    context: ReadContext, wanted: Sequence[Wanted], limits: Limits, filters: tuple[str, ...] = ()
+    context: ReadContext,
+    wanted: Sequence[Wanted],
+    limits: Limits,
+    filters: tuple[str, ...] = (),
+    partition_bytes_max: int | None = None,
 ) -> list[Part]:
-    """Return what is readable of each entry now, as far as it passes the filters."""
+    """Return what is readable of each entry now, as far as it passes the filters.
+
+    `partition_bytes_max`: about how much of one partition. None: up to all of the limits.
+    """
     sources = [_source(context, one) for one in wanted]
     if any(isinstance(source, Problem) and source.code in FINAL for source in sources):
         sources = await asyncio.gather(*(_confirmed(context, *entry) for entry in zip(wanted, sources, strict=True)))
@@ -137,7 +144,7 @@ async def read(
     )
     room = context.local_budget if is_local else context.store_budget  # the store may be slow
     async with room.hold(limits.max_bytes * RENDERED_COPIES):
-        return await _read(context, wanted, sources, order, limits, filters)
+        return await _read(context, wanted, sources, order, limits, filters, partition_bytes_max or limits.max_bytes)
 
 
 async def _read(
@@ -147,11 +154,13 @@ async def _read(
     order: list[int],
     limits: Limits,
     filters: tuple[str, ...],
+    partition_bytes_max: int,
 ) -> list[Part]:
     recent = _recent(context, wanted, sources, order, limits, filters) if limits.as_lines else {}
     recent_bytes = sum(lines.stored_bytes for lines in recent.values())
     others = [index for index in order if index not in recent]
-    chunks = await _read_chunks(context, wanted, sources, others, limits.max_bytes - recent_bytes)
+    left_bytes = limits.max_bytes - recent_bytes
+    chunks = await _read_chunks(context, wanted, sources, others, left_bytes, partition_bytes_max)
     if filters:
         chunks = {index: await _filtered(context, sources[index], filters, chunk) for index, chunk in chunks.items()}
     size_bytes = sum(len(chunk.data) for chunk in chunks.values())
@@ -262,7 +271,12 @@ def _lines_key(one: Wanted, source: Partition, limits: Limits, filters: tuple[st
 
 
 async def _read_chunks(
-    context: ReadContext, wanted: Sequence[Wanted], sources: list[Partition | Problem], order: list[int], max_bytes: int
+    context: ReadContext,
+    wanted: Sequence[Wanted],
+    sources: list[Partition | Problem],
+    order: list[int],
+    max_bytes: int,
+    partition_bytes_max: int,
 ) -> dict[int, Chunk]:
     """Returns whole batches by entry. Each entry gets an even share of what the ones before it have left over."""
     full = [
@@ -277,7 +291,7 @@ async def _read_chunks(
             break
         share = max(left // (len(full) - rotation), min(left, SHARE_BYTES_MIN))
         try:
-            chunk = await read_chunk(context, partition, wanted[index].offset, share)
+            chunk = await read_chunk(context, partition, wanted[index].offset, min(share, partition_bytes_max))
         except EngineError as error:
             sources[index] = from_engine(error)
             continue

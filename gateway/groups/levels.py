@@ -17,16 +17,21 @@ class Levels:
     """The entries of one reader. `_all` waits for all levels; the first level with something to read is read."""
 
     def __init__(
-        self, context: FetchContext, wanted: Sequence[Wanted], filters: tuple[str, ...], priorities: Sequence[str]
+        self,
+        context: FetchContext,
+        wanted: Sequence[Wanted],
+        filters: tuple[str, ...],
+        priorities: Sequence[str],
+        partition_bytes_max: int | None,
     ) -> None:
         self._wanted = list(wanted)
-        self._all = MultiFetch(context, wanted, filters)
+        self._all = MultiFetch(context, wanted, filters, partition_bytes_max)
         ranks = {name: rank for rank, name in enumerate(priorities)}
         levels: dict[int, list[int]] = {}
         for index, one in enumerate(wanted):
             levels.setdefault(ranks.get(one.topic, len(ranks)), []).append(index)
         self._levels = [
-            (indexes, MultiFetch(context, [wanted[index] for index in indexes], filters))
+            (indexes, MultiFetch(context, [wanted[index] for index in indexes], filters, partition_bytes_max))
             for _, indexes in sorted(levels.items())
             if len(levels) > 1
         ]

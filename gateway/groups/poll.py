@@ -152,13 +152,13 @@ class _Poll:
 
     async def _read(self, wanted: Sequence[Wanted], grant: Grant) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
-        many = None
+        many: Levels | MultiFetch | None = None
         if wanted:
-            fetch, filters = self._context.fetch, self._wish.filter
-            is_ordered = bool(grant.priorities)
-            many = (
-                Levels(fetch, wanted, filters, grant.priorities) if is_ordered else MultiFetch(fetch, wanted, filters)
-            )
+            fetch, filters, bytes_max = self._context.fetch, self._wish.filter, grant.partition_bytes_max
+            if grant.priorities:
+                many = Levels(fetch, wanted, filters, grant.priorities, bytes_max)
+            else:
+                many = MultiFetch(fetch, wanted, filters, bytes_max)
         searched_bytes = 0
         while not await self._has_changed(many, grant):
             if many is None:

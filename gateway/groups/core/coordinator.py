@@ -161,6 +161,7 @@ class Coordinator(GroupTable):
             delivery=member.delivery,
             start_time_ms=group.settings.start_time_ms,
             priorities=group.settings.priorities,
+            partition_bytes_max=group.settings.partition_bytes_max,
         )
 
     def leave(self, call: LeaveCall, now: Now, source: TopicSource) -> None:

@@ -46,6 +46,14 @@ class GroupSettings:
         why="Topics in the order of their priority, joined by commas. A member gets records of a topic only when those "
         "before it have none; all others come last.",
     )
+    partition_bytes_max: int | None = setting(
+        None,
+        minimum=1,
+        maximum=2**31 - 1,
+        optional=True,
+        why="A poll returns about this many bytes of one partition at most: one with many records does not fill the "
+        "delivery. Null: the bytes of the answer are the limit.",
+    )
     auto_commit: bool = setting(
         True,
         why="A poll that names a token commits its delivery. false: only PUT /v1/groups/{group}/offsets commits.",

@@ -153,6 +153,7 @@ class Grant(Struct, frozen=True, array_like=True):
     delivery: int = 0
     start_time_ms: int | None = None
     priorities: tuple[str, ...] = ()
+    partition_bytes_max: int | None = None
 
 
 class LeaveCall(Struct, frozen=True, array_like=True):

@@ -42,6 +42,22 @@ async def test_a_topic_of_lower_priority_is_read_when_the_others_have_nothing(gr
     assert problem(await group.send("PUT", body={"config": {"topics_priority": "a,,b"}})) == (400, "invalid_config")
 
 
+async def test_a_poll_returns_a_bounded_part_of_one_partition(group, new_topic):
+    """Each partition has two batches, which are larger than the distance of index entries."""
+    topic = await new_topic(2)
+    for partition in (0, 1):
+        for _ in range(2):
+            await topic.post_lines(f'"{"x" * 20_000}"', partition=partition)
+    await configure(group, partition_bytes_max=1)
+    for filters in ([], [f'value^="{"x" * 5}"']):
+        found = await group.polled("a", topics=[topic.name], filter=filters)
+        assert [(part["partition"], len(part["records"])) for part in found["partitions"]] == [(0, 1), (1, 1)]
+    await configure(group, topics_priority=topic.name)
+    assert len(values(await group.polled("a"))) == 2
+    await configure(group, partition_bytes_max=None)
+    assert len(values(await group.polled("a"))) == 4
+
+
 async def test_priority_and_filters_go_together(group, new_topic):
     urgent, normal = await new_topic(1), await new_topic(1)
     await urgent.post_lines("1", "2")
