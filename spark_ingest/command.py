@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT, ON_MISFIT, TO
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
+from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.options import (
     Address,
     Pattern,
@@ -244,6 +245,8 @@ def run_command(
     check_event_time(options["event_time"])
     choices.check()
     tables = JobTables(options["tables_file"], output, job_name)
+    if options["tables_file"]:
+        check_layouts(choices.layouts)
     tables.check(widens=choices.may_widen)
     job = Job(
         job_name,
@@ -310,6 +313,15 @@ def check_event_time(field: str | None) -> None:
     if field is not None and (problem := TOPIC_SETTINGS["event_time"].problem(field)):
         what, _, hint = problem.partition("; ")
         raise IngestRefused(f"--event-time {what}", hint=f"{hint}, or omit --event-time")
+
+
+def check_layouts(layouts: Iterable[Layout]) -> None:
+    """Raises IngestRefused for files that Iceberg tables cannot have."""
+    for one in layouts:
+        if one.fixed != DEFAULT.fixed:
+            text = f"Iceberg tables take files of {DEFAULT.fixed}, and a topic has {one.fixed}"
+            hint = "their partitions come from the statistics of Parquet files of one hour; use two jobs"
+            raise IngestRefused(text, hint=hint)
 
 
 def limits_of(percents: Mapping[str | None, float], choices: Choices | None = None) -> Limits:

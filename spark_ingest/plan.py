@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from engine.errors import EngineError
+from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
@@ -46,6 +47,7 @@ class Recipe(msgspec.Struct, frozen=True):
     event_time_unit: str = "auto"  # of numbers: auto, s, ms, us, ns
     event_time_past_max_s: int | None = None  # before the record's timestamp
     event_time_future_max_s: int | None = None  # after it
+    layout: Layout = DEFAULT
 
 
 class TableSchema(msgspec.Struct, frozen=True):

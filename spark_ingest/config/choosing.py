@@ -10,6 +10,7 @@ from spark_ingest.choices import TopicChoice
 from spark_ingest.config.job_file import JobFile
 from spark_ingest.config.topic_settings import choice_of
 from spark_ingest.decode.declared_columns import Declared
+from spark_ingest.layout import Layout
 from spark_ingest.payload.decoder import converter_of
 
 OPTIONS_OF_TOPICS = ("payload", "event_time", "event_time_fallback", "on_misfit", "misfit_max_percent")
@@ -36,6 +37,12 @@ class TopicChoices:
         """Raises IngestRefused if the decoder of the options or of a section is not usable here."""
         for one in (self.defaults, *(self._file.choice_of(name, self._defaults) for name in self._file.topics)):
             converter_of(one.recipe)
+
+    @property
+    def layouts(self) -> set[Layout]:
+        """Returns the layouts of all topics."""
+        sections = [self._file.choice_of(name, self._defaults) for name in self._file.topics]
+        return {one.recipe.layout for one in (self.defaults, *sections)}
 
     def __call__(self, topic: str) -> TopicChoice:
         return self._kept(topic)

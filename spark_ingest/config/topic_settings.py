@@ -11,6 +11,7 @@ from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, TEXTS, WHOL
 from spark_ingest.decode.declared_columns import column_problem
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import CODECS, HOUR, PARQUET, PERIODS, Layout
 from spark_ingest.payload.decoder import converter_of
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RAW, RECORD, Recipe
 
@@ -64,6 +65,11 @@ _SETTINGS = (
             "topic back, make a bigint column decimal, or commit.", choices=ON_MISFIT),
     Setting("misfit_max_percent", NUMBER, MISFIT_MAX_PERCENT,
             "The largest share of a column's values that may have another type.", minimum=0, maximum=100),
+    Setting("format", TEXT, PARQUET, "The format of data files. Iceberg tables need Parquet.", choices=tuple(CODECS)),
+    Setting("codec", TEXT, None, "The compression of files: " + "; ".join(
+            f"`{form}` {', '.join(f'`{one}`' for one in codecs)}" for form, codecs in CODECS.items())
+            + ". The first is the default."),
+    Setting("partition", TEXT, HOUR, "The period of a directory. A day has fewer, larger files.", choices=PERIODS),
     Setting("columns", TABLE, None, "Types of columns that do not follow from the first values: `amt = \"double\"`.",
             check=_columns),
 )  # fmt: skip
@@ -87,6 +93,7 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
         **{name: values[name] for name in plain},
         decoder=options,
         event_time_formats=tuple(values["event_time_formats"] or ()),
+        layout=Layout(values["format"], values["codec"] or next(iter(CODECS[values["format"]])), values["partition"]),
         transforms=() if values["payload"] == RAW else tuple(values["transforms"] or ()),
     )
     return TopicChoice(
@@ -104,6 +111,9 @@ def relation_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> li
     `settings` are those of the section and of [defaults], `own` those of the section.
     """
     wrong = misplaced(own, settings.get("payload", JSON))
+    codecs = CODECS[settings.get("format", PARQUET)]
+    if settings.get("codec", next(iter(codecs))) not in codecs:
+        wrong.append(("codec", f"is {settings['codec']!r}; write one of: {', '.join(codecs)}"))
     try:
         converter_of(choice_of(settings).recipe)
     except IngestRefused as error:

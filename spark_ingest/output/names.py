@@ -8,7 +8,8 @@
     _ingest/<job>/published.json               exists once the job has added files to Iceberg tables
     _ingest/<job>/schemas/<topic>/<id>.json    the columns of a table, with Spark's DDL
     _ingest/_owners/<table>.json               the job that writes a table
-    tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet
+    tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet    or another layout's end;
+                                                                                              without hr= by day
     dead_letters/<table>/dt=2026-11-20/<table>+<partition>+<first>-<last>+<number>.parquet
 
 `first` and `last` are the bounds of the task, so a task uses the same file name in each hour. The file name of a task
@@ -25,6 +26,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine.format.paths import digits
+from spark_ingest.layout import HOUR
 from spark_ingest.source.slices import Range
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -32,7 +34,7 @@ NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null
 
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})\.json")
 _NUMBERED = re.compile(r"(\d{20})\.json")
-_DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)\.parquet")
+_DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)\.[a-z.]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -109,16 +111,21 @@ def dead_letters_prefix(topic: str) -> str:
     return f"dead_letters/{table_of(topic)}/"
 
 
-def data_file_name(topic: str, ranges: Sequence[Range], number: int) -> str:
+def data_file_name(topic: str, ranges: Sequence[Range], number: int, extension: str = ".parquet") -> str:
     first, last = ranges[0], ranges[-1]
     partitions = f"{first.partition}-{last.partition}" if len(ranges) > 1 else str(first.partition)
-    return f"{table_of(topic)}+{partitions}+{digits(first.start)}-{digits(last.end - 1)}+{number}.parquet"
+    return f"{table_of(topic)}+{partitions}+{digits(first.start)}-{digits(last.end - 1)}+{number}{extension}"
 
 
 def hour_directory(hour: int) -> str:
     """Returns the Hive partition directories of an hour since 1970, UTC."""
     moment = _EPOCH + timedelta(hours=hour)
     return f"dt={moment.date()}/hr={moment:%H}/"
+
+
+def period_directory(period: str, at: int) -> str:
+    """Returns the Hive partition directories of an hour or a day since 1970, UTC."""
+    return hour_directory(at) if period == HOUR else f"dt={(_EPOCH + timedelta(days=at)).date()}/"
 
 
 def day_directory(timestamp_ms: int | None) -> str:

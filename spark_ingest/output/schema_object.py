@@ -9,23 +9,25 @@ import msgspec
 
 from spark_ingest.decode.json_types import spark_ddl
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
+from spark_ingest.layout import DAY, DEFAULT, HOUR, Layout
 from spark_ingest.plan import RAW, TableSchema
 
-_PARTITION_DDL = "`dt` DATE, `hr` INT"
+_PARTITION_DDL = {HOUR: "`dt` DATE, `hr` INT", DAY: "`dt` DATE"}
 
 
-def schema_document(topic: str, payload: str, schema: TableSchema) -> bytes:
+def schema_document(topic: str, payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> bytes:
     document = {
         "topic": topic,
         "schema_id": schema.schema_id,
         "payload": payload,
         "members": schema.members,
-        "spark_ddl": table_ddl(payload, schema),
+        "format": layout.format,
+        "spark_ddl": table_ddl(payload, schema, layout),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2)
 
 
-def table_ddl(payload: str, schema: TableSchema) -> str:
+def table_ddl(payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> str:
     """Returns the DDL of all columns; the partition columns are last."""
     own = [VALUE.ddl] if payload == RAW else [spark_ddl(schema.members), EXTRA.ddl]
-    return ", ".join([*(one.ddl for one in LEADING), *filter(None, own), _PARTITION_DDL])
+    return ", ".join([*(one.ddl for one in LEADING), *filter(None, own), _PARTITION_DDL[layout.period]])

@@ -43,14 +43,14 @@ DEAD_LETTER_SCHEMA = pa.schema(
 )
 
 
-def parquet_bytes(table: pa.Table) -> bytes:
+def parquet_bytes(table: pa.Table, codec: str = "zstd") -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
         sink,
         row_group_size=ROW_GROUP_ROWS,
-        compression="zstd",
-        compression_level=_ZSTD_LEVEL,
+        compression=codec,
+        compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
         use_dictionary=_repeating(table.schema) if table.num_rows >= _DICTIONARY_ROWS_MIN else False,
         store_schema=False,  # types survive without it, and in a small file it is a third of the bytes
     )

@@ -26,6 +26,7 @@ import msgspec
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectExists, ObjectStore
 from spark_ingest.errors import ColumnsWidened, IngestRefused
+from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.output import names
 from spark_ingest.output.schema_object import schema_document
 from spark_ingest.plan import GENERATION, GENERATIONS, Plan, Recipe, TaskSpec, plan_without, starts_of, task_specs
@@ -151,7 +152,11 @@ def _new_plan(
         return None
     for topic, schema in plan.schemas.items():
         key = names.schema_key(job.name, topic, schema.schema_id)
-        _put_if_absent(parts.output, key, schema_document(topic, plan.recipe_of(topic).payload, schema))
+        _put_if_absent(
+            parts.output,
+            key,
+            schema_document(topic, plan.recipe_of(topic).payload, schema, plan.recipe_of(topic).layout),
+        )
     stored = history.put_plan(plan)
     _check_not_behind(history, plan.number)
     remembered.store(planned.cluster, planned.known)
@@ -181,7 +186,7 @@ def _next_plan(
         job.recipe,
         left_out=failures,
         known=remembered.load,
-        claim=lambda topic: claim_table(parts.output, topic, job.name),
+        claim=lambda topic: claim_table(parts.output, topic, job.name, _layout(job, topic)),
         parallelism=parts.parallelism(),
         new_id=parts.new_id,
         now_ms=parts.now_ms(),
@@ -229,13 +234,25 @@ def check_generation(plan: Plan) -> None:
         )
 
 
-def claim_table(output: ObjectStore, topic: str, job: str) -> None:
-    """Record this job as the owner of a table. Two jobs would write every row twice. Raises IngestRefused."""
+def _layout(job: Job, topic: str) -> Layout:
+    return job.selection.choice_of(topic, job.recipe).recipe.layout
+
+
+def claim_table(output: ObjectStore, topic: str, job: str, layout: Layout = DEFAULT) -> None:
+    """Record this job as the owner of a table, and the table's layout. Two jobs would write every row twice.
+
+    Raises IngestRefused.
+    """
     key = names.owner_key(topic)
+    other = {} if layout.fixed == DEFAULT.fixed else {"layout": layout.fixed}
     try:
-        output.put(key, msgspec.json.encode({"job": job}), if_absent=True)
+        output.put(key, msgspec.json.encode({"job": job, **other}), if_absent=True)
     except ObjectExists as error:
-        owner = msgspec.json.decode(output.get(key), type=dict[str, str])["job"]
+        found = msgspec.json.decode(output.get(key), type=dict[str, str])
+        if (known := found.get("layout", DEFAULT.fixed)) != layout.fixed:
+            text = f"table {topic} in {output.url} has files of the layout {known}, not {layout.fixed}"
+            raise IngestRefused(text, hint="a table keeps its format and period; use another --output") from error
+        owner = found["job"]
         if owner != job:
             hint = f"use --job {owner} or another --output"
             raise IngestRefused(f"table {topic} in {output.url} belongs to job {owner}", hint=hint) from error

@@ -24,14 +24,16 @@ import pyarrow as pa
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schema
-from spark_ingest.decode.event_time import HOUR_US
 from spark_ingest.decode.json_types import merge_members
 from spark_ingest.errors import LostRecords
+from spark_ingest.layout import DEFAULT, PERIOD_US, Layout
 from spark_ingest.output import names
-from spark_ingest.output.table_files import dead_letter_table, parquet_bytes, sha256, store_once
+from spark_ingest.output.file_formats import file_bytes
+from spark_ingest.output.table_files import dead_letter_table, sha256, store_once
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.chunks import Chunk, chunks
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, StoredFile, TaskResult, add_misfits
+from spark_ingest.source.slices import Range
 
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
 
@@ -39,6 +41,7 @@ PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly wait
 class _File(NamedTuple):
     key: str
     rows: pa.Table
+    layout: Layout = DEFAULT
 
 
 def run_task(
@@ -85,7 +88,7 @@ def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_onc
         fallbacks=chunk.fallbacks,
         reasons=_counted(chunk.dead),
         seen=chunk.seen,
-        files=tuple(_store_all(output, _data_files(order, table, name), puts_at_once)),
+        files=tuple(_store_all(output, _data_files(order, table, chunk.ranges), puts_at_once)),
         dead_letters=tuple(_store_all(output, _dead_letter_files(order, chunk.dead, name), puts_at_once)),
         read_bytes=chunk.read_bytes,
         seconds=0.0,
@@ -115,11 +118,13 @@ def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
     )
 
 
-def _data_files(order: TaskSpec, table: pa.Table, name: str) -> list[_File]:
-    """Splits rows by hour, in the order of (hour, partition, offset)."""
+def _data_files(order: TaskSpec, table: pa.Table, ranges: Sequence[Range]) -> list[_File]:
+    """Splits rows by hour or day, in the order of (hour, partition, offset)."""
     if not table.num_rows:
         return []
-    hours = np.asarray(table["_event_time"].cast(pa.int64())) // HOUR_US
+    layout = order.recipe.layout
+    name = names.data_file_name(order.task.topic, ranges, order.number, layout.extension)
+    hours = np.asarray(table["_event_time"].cast(pa.int64())) // PERIOD_US[layout.period]
     if np.any(hours[1:] < hours[:-1]):
         by_hour = np.argsort(hours, kind="stable")
         table, hours = table.take(pa.array(by_hour)), hours[by_hour]
@@ -128,7 +133,11 @@ def _data_files(order: TaskSpec, table: pa.Table, name: str) -> list[_File]:
         table = table.combine_chunks()
     prefix = names.table_prefix(order.task.topic)
     return [
-        _File(prefix + names.hour_directory(int(hours[start])) + name, table.slice(start, end - start))
+        _File(
+            prefix + names.period_directory(layout.period, int(hours[start])) + name,
+            table.slice(start, end - start),
+            layout,
+        )
         for start, end in pairwise(cuts)
     ]
 
@@ -153,7 +162,7 @@ def _store_all(output: ObjectStore, files: Sequence[_File], puts_at_once: int) -
 
 
 def _store(output: ObjectStore, file: _File) -> StoredFile:
-    data = store_once(output, file.key, parquet_bytes(file.rows))
+    data = store_once(output, file.key, file_bytes(file.rows, file.layout))
     places = [(file.rows["_partition"][at].as_py(), file.rows["_offset"][at].as_py()) for at in (0, -1)]
     return StoredFile(file.key, file.rows.num_rows, len(data), sha256(data), *places)
 

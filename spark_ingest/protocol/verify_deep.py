@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
-from spark_ingest.decode.event_time import HOUR_US
+from spark_ingest.layout import PERIOD_US, layout_of_key
 from spark_ingest.output import names
+from spark_ingest.output.file_formats import Unreadable, read_places
 from spark_ingest.output.table_files import sha256
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.results import StoredFile, TaskResult
@@ -46,12 +47,14 @@ def verify_deep(
 
 
 def _read_rows(output: ObjectStore, file: StoredFile, number: int) -> _Read:
-    table, problems = _read(output, file)
+    layout = layout_of_key(file.key)
+    table, problems = _read(output, file, lambda data: read_places(data, layout))
     if table is None:
         return _Read([], problems)
-    hours = np.unique(np.asarray(table["_event_time"].cast(pa.int64())) // HOUR_US).tolist()
-    if len(hours) != 1 or names.hour_directory(hours[0]) not in file.key:
-        problems.append(f"{file.key} has events of other hours")
+    times = np.asarray(table["_event_time"].cast(pa.int64()))
+    periods = np.unique(times // PERIOD_US[layout.period]).tolist()
+    if len(periods) != 1 or names.period_directory(layout.period, periods[0]) not in file.key:
+        problems.append(f"{file.key} has events of other {layout.period}s")
     if table["_ingest_commit"].unique().to_pylist() != [number]:
         problems.append(f"{file.key} has rows of other commits")
     offsets = table["_offset"].to_pylist()
@@ -59,22 +62,24 @@ def _read_rows(output: ObjectStore, file: StoredFile, number: int) -> _Read:
 
 
 def _read_letters(output: ObjectStore, file: StoredFile) -> _Read:
-    table, problems = _read(output, file)
+    table, problems = _read(output, file, lambda data: pq.read_table(pa.BufferReader(data)))
     if table is None:
         return _Read([], problems)
     columns = [table[name].to_pylist() for name in ("_partition", "_offset", "_last_offset")]
     return _Read(list(zip(*columns, strict=True)), problems)
 
 
-def _read(output: ObjectStore, file: StoredFile) -> tuple[pa.Table | None, list[str]]:
+def _read(
+    output: ObjectStore, file: StoredFile, read: Callable[[bytes], pa.Table]
+) -> tuple[pa.Table | None, list[str]]:
     try:
         data = output.get(file.key)
         if sha256(data) != file.sha256:
             return None, [f"{file.key} differs from the committed file: its SHA-256 is different"]
-        table = pq.read_table(pa.BufferReader(data))
+        table = read(data)
     except NoSuchObject:
         return None, [f"{file.key} is missing"]
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, Unreadable) as error:
         return None, [f"{file.key} cannot be read: {error}"]
     if table.num_rows != file.rows:
         return None, [f"{file.key} has {table.num_rows} rows, {file.rows} were committed"]

@@ -16,7 +16,10 @@ from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "migrate-from-camus-and-secor.md").read_text()
 LISTED = Path(__file__).with_name("camus_and_secor.txt").read_text()
-VALUES = {"a|b", "skip", "dead-letter", "regex", "filter", "/meta/ts", "meta.ts", "_partition", "_offset"}
+VALUES = {
+    *("a|b", "skip", "dead-letter", "regex", "filter", "/meta/ts", "meta.ts", "_partition", "_offset"),
+    *("hour", "day", "csv", "jsonl", "orc"),
+}
 
 
 def rows(product: str) -> list[tuple[list[str], str]]:

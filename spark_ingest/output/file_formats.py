@@ -1,0 +1,133 @@
+"""The formats of data files: how rows are encoded, and how the place and time of each row are read back.
+
+`parquet` and `orc` have the columns as they are. `jsonl` has an object a line, `csv` a line with a header: bytes are
+base64 text, times ISO 8601; in `csv` arrays and structs are JSON text, and null is an empty field, "" empty text.
+
+The same rows give the same bytes within a release of the libraries: no format has a time or a random number.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.orc
+import pyarrow.parquet as pq
+
+from spark_ingest.layout import CODECS, JSONL, ORC, PARQUET, STREAM_CODECS, Layout
+from spark_ingest.output.table_files import parquet_bytes
+
+BATCH_ROWS = 10_000  # of Python objects in memory at once
+TIMESTAMP = pa.timestamp("us", "UTC")
+PLACES = pa.schema(
+    [
+        ("_partition", pa.int32()),
+        ("_offset", pa.int64()),
+        ("_event_time", TIMESTAMP),
+        ("_ingest_commit", pa.int64()),
+    ]
+)
+_JSON = msgspec.json.Encoder(decimal_format="number")
+
+
+class Unreadable(Exception):
+    """A file is not what its name says."""
+
+
+def file_bytes(table: pa.Table, layout: Layout) -> bytes:
+    """Encodes a data file."""
+    if layout.format == PARQUET:
+        return parquet_bytes(table, layout.codec)
+    sink = pa.BufferOutputStream()
+    if layout.format == ORC:
+        pa.orc.write_table(table, sink, compression=CODECS[ORC][layout.codec])
+        data: bytes = sink.getvalue().to_pybytes()
+        return data
+    write = _write_lines if layout.format == JSONL else _write_csv
+    if layout.codec in STREAM_CODECS:
+        with closing(pa.CompressedOutputStream(sink, layout.codec)) as stream:
+            write(table, stream)
+    else:
+        write(table, sink)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def _write_lines(table: pa.Table, sink: pa.NativeFile) -> None:
+    for batch in table.to_batches(BATCH_ROWS):
+        sink.write(b"".join(_JSON.encode(row) + b"\n" for row in batch.to_pylist()))
+
+
+def _write_csv(table: pa.Table, sink: pa.NativeFile) -> None:
+    schema = pa.schema([pa.field(one.name, _csv_type(one.type)) for one in table.schema])
+    with pa.csv.CSVWriter(sink, schema) as writer:
+        for batch in table.to_batches(BATCH_ROWS):
+            writer.write_batch(pa.record_batch([_csv_column(one) for one in batch.columns], schema=schema))
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    is_plain = pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return kind if is_plain else pa.string()
+
+
+def _csv_column(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if _csv_type(kind) == kind:
+        return values
+    if pa.types.is_timestamp(kind):
+        return pc.strftime(values, "%Y-%m-%dT%H:%M:%SZ")
+    if pa.types.is_decimal(kind):
+        return values.cast(pa.string())
+    if pa.types.is_binary(kind):
+        return _texts(values, lambda one: b64encode(one).decode())
+    return _texts(values, lambda one: _JSON.encode(one).decode())
+
+
+def _texts(values: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    return pa.array([None if one is None else text(one) for one in values.to_pylist()], pa.string())
+
+
+def read_places(data: bytes, layout: Layout) -> pa.Table:
+    """Returns the columns PLACES of a data file. Raises Unreadable."""
+    try:
+        if layout.format == PARQUET:
+            found = pq.read_table(pa.BufferReader(data), columns=PLACES.names)
+        elif layout.format == ORC:
+            found = pa.orc.ORCFile(pa.BufferReader(data)).read(columns=PLACES.names)
+        else:
+            stream = pa.BufferReader(data)
+            if layout.codec in STREAM_CODECS:
+                stream = pa.CompressedInputStream(stream, layout.codec)
+            found = _places_of_lines(stream.read()) if layout.format == JSONL else _places_of_csv(stream)
+        return found.select(PLACES.names).cast(PLACES)
+    except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError) as error:
+        raise Unreadable(str(error)) from error
+
+
+class _Line(msgspec.Struct, rename={"partition": "_partition", "offset": "_offset", "time": "_event_time",
+                                    "commit": "_ingest_commit"}):  # fmt: skip
+    partition: int
+    offset: int
+    time: str
+    commit: int
+
+
+def _places_of_lines(data: bytes) -> pa.Table:
+    lines: Iterable[_Line] = msgspec.json.Decoder(_Line).decode_lines(data)
+    rows = [(one.partition, one.offset, one.time, one.commit) for one in lines]
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+    times = pa.array(columns[2], pa.string()).cast(TIMESTAMP)
+    return pa.table([columns[0], columns[1], times, columns[3]], names=PLACES.names)
+
+
+def _places_of_csv(stream: pa.NativeFile) -> pa.Table:
+    options = pa.csv.ConvertOptions(
+        include_columns=PLACES.names, column_types={one.name: one.type for one in PLACES}, strings_can_be_null=True
+    )
+    return pa.csv.read_csv(stream, convert_options=options, parse_options=pa.csv.ParseOptions(newlines_in_values=True))
