@@ -18,6 +18,7 @@ import click
 from engine.errors import EngineError
 from node.commands.ingest_check import check
 from node.commands.ingest_clean import clean, retain
+from node.commands.ingest_compact import compact
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
@@ -136,6 +137,7 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
     Raises Failure.
     """
     from spark_ingest.output.retained import load_retained
+    from spark_ingest.output.rewrites import Rewrites
     from spark_ingest.output.stores import open_output_store, open_source_store
     from spark_ingest.protocol.lost import counted, pending_losses, rows_of
     from spark_ingest.protocol.verify import verify as verify_files
@@ -145,7 +147,8 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
     opened = open_output_store(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
     if deep:
-        findings.problems += verify_deep(opened, commits, load_retained(opened, job_name).covers)
+        retained, effect = load_retained(opened, job_name), Rewrites(opened, job_name).effect()
+        findings.problems += verify_deep(opened, commits, retained.covers, effect)
     tables, differences = JobTables(tables_file, output, job_name).verify(commits)
     findings.problems += differences
     lost = findings.lost + (pending_losses(open_source_store(store), commits) if store else [])
@@ -157,6 +160,10 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
         "dead_letters": findings.dead_letters,
         "leftovers": findings.leftovers,
         "retired": findings.retired,
+        "rewrites": findings.rewrites,
+        "rewritten_files": findings.rewritten,
+        "replaced_files": findings.replaced,
+        "dropped_rows": findings.dropped,
         "is_deep": deep,
         "problems": findings.problems,
         "held": findings.held,
@@ -197,6 +204,7 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
 
 ingest.add_command(check)
 ingest.add_command(clean)
+ingest.add_command(compact)
 ingest.add_command(jobs)
 ingest.add_command(lag)
 ingest.add_command(retain)
@@ -265,8 +273,13 @@ def _print_findings(document: dict[str, Any]) -> None:
     )
     if document["retired"]:
         click.echo(f"{document['retired']:,} of these files are retired")
+    if document["rewrites"]:
+        rewritten, replaced = document["rewritten_files"], document["replaced_files"]
+        click.echo(f"{document['rewrites']:,} rewrites made {rewritten:,} files of {replaced:,}")
+    for table, count in document["dropped_rows"].items():
+        click.echo(f"rewrites dropped {count:,} rows of {table}")
     if document["leftovers"]:
-        click.echo(f"{document['leftovers']:,} files that are not committed yet, were held back, or are retired")
+        click.echo(f"{document['leftovers']:,} files that are not committed yet, held back, retired or replaced")
     _print_held(document)
     _print_tables(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:

@@ -82,13 +82,13 @@ class _Payload:
 
 def table_schema(order: TaskSpec) -> pa.Schema:
     """Returns the Arrow schema, which depends on the plan only: all files of a schema id have the same one."""
-    leading = [_arrow_field(one) for one in LEADING if order.topic_id or one != TOPIC_ID]
+    leading = [arrow_field(one) for one in LEADING if order.topic_id or one != TOPIC_ID]
     if order.recipe.payload == RAW:
-        return pa.schema([*leading, _arrow_field(VALUE)])
-    return pa.schema([*leading, *arrow_fields(order.schema.members), _arrow_field(EXTRA)])
+        return pa.schema([*leading, arrow_field(VALUE)])
+    return pa.schema([*leading, *arrow_fields(order.schema.members), arrow_field(EXTRA)])
 
 
-def _arrow_field(column: StandardColumn) -> pa.Field:
+def arrow_field(column: StandardColumn) -> pa.Field:
     return pa.field(column.name, _ARROW_TYPES[column.spark_type], nullable=column.is_nullable)
 
 

@@ -5,16 +5,21 @@
     _ingest/<job>/archives/<20 digits>-<20 digits>.json    the commits from the first to the last number, created once
     _ingest/<job>/retained/<20 digits>.json    which days of tables are retired, replaced by the next number
     _ingest/<job>/manifests.json               what discovery remembers of the source store; may be removed at any time
+    _ingest/<job>/rewrites/plans/<20 digits>.json      which files one rewrite replaces, created once
+    _ingest/<job>/rewrites/commits/<20 digits>.json    its files, created once
+    _ingest/<job>/rewrites/folded/<20 digits>.json     the effect of all rewrites up to this one
     _ingest/<job>/published.json               exists once the job has added files to Iceberg tables
     _ingest/<job>/schemas/<topic>/<id>.json    the columns of a table, with Spark's DDL
     _ingest/_owners/<table>.json               the job that writes a table
     tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet    or another layout's end;
                                                                                               without hr= by day
     dead_letters/<table>/dt=2026-11-20/<table>+<partition>+<first>-<last>+<number>.parquet
+    .../<table>+<partition>+<first>-<last>+<number>+<rewrite>.<group>.parquet    replaces files of its directory
 
 `first` and `last` are the bounds of the task, so a task uses the same file name in each hour. The file name of a task
 of several partitions has its two ends: `<table>+0-3+...` is from `first` in partition 0 to `last` in partition 3.
-`number` is the number of the plan. Reruns, abandoned plans and recreated topics therefore never reuse a name.
+`number` is the number of the plan; of a rewritten file, the highest of those that it replaces. Reruns, abandoned
+plans and recreated topics therefore never reuse a name.
 
 A table's root contains data files only: some readers read every file there.
 """
@@ -34,7 +39,7 @@ NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null
 
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})\.json")
 _NUMBERED = re.compile(r"(\d{20})\.json")
-_DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)\.[a-z.]+")
+_DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)(?:\+(\d+)\.\d+)?\.[a-z.]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -78,6 +83,30 @@ def retained_key(job: str, number: int) -> str:
     return f"{retained_prefix(job)}{digits(number)}.json"
 
 
+def rewrite_plan_key(job: str, number: int) -> str:
+    return f"{rewrite_plans_prefix(job)}{digits(number)}.json"
+
+
+def rewrite_plans_prefix(job: str) -> str:
+    return f"_ingest/{job}/rewrites/plans/"
+
+
+def rewrite_commits_prefix(job: str) -> str:
+    return f"_ingest/{job}/rewrites/commits/"
+
+
+def rewrite_commit_key(job: str, number: int) -> str:
+    return f"{rewrite_commits_prefix(job)}{digits(number)}.json"
+
+
+def folded_rewrites_prefix(job: str) -> str:
+    return f"_ingest/{job}/rewrites/folded/"
+
+
+def folded_rewrites_key(job: str, number: int) -> str:
+    return f"{folded_rewrites_prefix(job)}{digits(number)}.json"
+
+
 def bounds_of(key: str) -> tuple[int, int] | None:
     """Returns the first and the last commit of an archive; None for any other key."""
     match = _ARCHIVE.fullmatch(key.rpartition("/")[2])
@@ -117,6 +146,15 @@ def data_file_name(topic: str, ranges: Sequence[Range], number: int, extension: 
     return f"{table_of(topic)}+{partitions}+{digits(first.start)}-{digits(last.end - 1)}+{number}{extension}"
 
 
+def rewritten_file_name(
+    topic: str, first: tuple[int, int], last: tuple[int, int], number: int, rewrite: int, group: int
+) -> str:
+    """Returns the name of the file that a group of a rewrite makes. `first` and `last` are partitions and offsets."""
+    partitions = f"{first[0]}-{last[0]}" if first[0] != last[0] else str(first[0])
+    bounds = f"{digits(first[1])}-{digits(last[1])}"
+    return f"{table_of(topic)}+{partitions}+{bounds}+{number}+{rewrite}.{group}.parquet"
+
+
 def hour_directory(hour: int) -> str:
     """Returns the Hive partition directories of an hour since 1970, UTC."""
     moment = _EPOCH + timedelta(hours=hour)
@@ -139,6 +177,12 @@ def plan_number_of(key: str) -> int | None:
     """Returns the plan number in a data file's name; None for any other name."""
     match = _DATA_FILE.fullmatch(key.rpartition("/")[2])
     return int(match.group(5)) if match else None
+
+
+def rewrite_of(key: str) -> int | None:
+    """Returns the number of the rewrite that made a file; None for a file of a plan, or any other name."""
+    match = _DATA_FILE.fullmatch(key.rpartition("/")[2])
+    return int(match.group(6)) if match and match.group(6) else None
 
 
 def topic_of(key: str) -> str:

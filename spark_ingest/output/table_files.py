@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,17 +46,20 @@ DEAD_LETTER_SCHEMA = pa.schema(
 
 def parquet_bytes(table: pa.Table, codec: str = "zstd") -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=ROW_GROUP_ROWS,
-        compression=codec,
-        compression_level=_ZSTD_LEVEL if codec == "zstd" else None,
-        use_dictionary=_repeating(table.schema) if table.num_rows >= _DICTIONARY_ROWS_MIN else False,
-        store_schema=False,  # types survive without it, and in a small file it is a third of the bytes
-    )
+    options = write_options(table.schema, table.num_rows, codec)
+    pq.write_table(table, sink, row_group_size=ROW_GROUP_ROWS, **options)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def write_options(schema: pa.Schema, rows: int, codec: str = "zstd") -> dict[str, Any]:
+    """Returns how a file of `rows` rows is encoded."""
+    return {
+        "compression": codec,
+        "compression_level": _ZSTD_LEVEL if codec == "zstd" else None,
+        "use_dictionary": _repeating(schema) if rows >= _DICTIONARY_ROWS_MIN else False,
+        "store_schema": False,  # types survive without it, and in a small file it is a third of the bytes
+    }
 
 
 def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:

@@ -16,6 +16,7 @@ import msgspec
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
 from spark_ingest.errors import HistoryDamaged
 from spark_ingest.output import names
+from spark_ingest.output.rewrites import Effect, Rewrites
 from spark_ingest.plan import Plan, decode_plan, encode
 from spark_ingest.protocol.archive import Archive, decode_archive
 from spark_ingest.protocol.commit import Commit, decode_commit
@@ -134,6 +135,10 @@ class History:
         except ObjectExists:
             return decode_commit(self._output.get(key), key)
         return commit
+
+    def effect(self) -> Effect:
+        """Returns the effect of rewrites on the files that commits name. Raises UnreadablePlan, HistoryDamaged."""
+        return Rewrites(self._output, self.job).effect()
 
     def mark_published(self) -> None:
         """Records that tables of a catalog name files of this job, so that nothing removes them."""

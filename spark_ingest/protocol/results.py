@@ -10,20 +10,10 @@ from collections.abc import Mapping
 import msgspec
 
 from spark_ingest.decode.json_types import Members
+from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.source.slices import Range
 
 SEEN_MEMBERS_MAX = 1000
-
-
-class StoredFile(msgspec.Struct, frozen=True):
-    """A data file of a commit. `first` and `last` are pairs of partition and offset."""
-
-    key: str
-    rows: int
-    size_bytes: int
-    sha256: str
-    first: tuple[int, int]
-    last: tuple[int, int]
 
 
 class Misfits(msgspec.Struct, frozen=True, array_like=True):

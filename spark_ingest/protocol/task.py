@@ -29,10 +29,11 @@ from spark_ingest.errors import LostRecords
 from spark_ingest.layout import DEFAULT, PERIOD_US, Layout
 from spark_ingest.output import names
 from spark_ingest.output.file_formats import file_bytes
+from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import dead_letter_table, sha256, store_once
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.chunks import Chunk, chunks
-from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, StoredFile, TaskResult, add_misfits
+from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, TaskResult, add_misfits
 from spark_ingest.source.slices import Range
 
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store

@@ -5,12 +5,14 @@ Reads the commits and lists each table; verify_deep.py also reads every file. Ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.output import names
 from spark_ingest.output.retained import Retained, load_retained
+from spark_ingest.output.rewrites import Effect, RewriteCommit, Rewrites
+from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import Lost, Plan, plan_without
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
@@ -23,7 +25,8 @@ class Findings:
 
     `held` are the errors of topics that the newest commit holds back. `lost` are the ranges that commits recorded as
     lost; they are not problems of the output. `unseen` were gone when the job first read their partitions. `retired`
-    counts files that `retain` has removed.
+    counts files that `retain` has removed, `replaced` those that rewrites replaced; `rewrites` and `rewritten` count
+    rewrites and their files. `dropped` has the rows that rewrites dropped, by table.
     """
 
     commits: int = 0
@@ -32,6 +35,10 @@ class Findings:
     dead_letters: int = 0
     leftovers: int = 0
     retired: int = 0
+    rewrites: int = 0
+    rewritten: int = 0
+    replaced: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
     unseen: list[Lost] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
@@ -58,7 +65,9 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
             findings.files += len(result.files) + len(result.dead_letters)
             findings.rows += result.rows
             findings.dead_letters += result.bad
-    _check_listing(output, commits, load_retained(output, job), findings)
+    effect, rewrites = Rewrites(output, job).load()
+    _check_rewrites(commits, effect, rewrites, findings)
+    _check_listing(output, commits, effect, load_retained(output, job), findings)
     return findings, commits
 
 
@@ -111,15 +120,49 @@ def _of_result(result: TaskResult) -> list[str]:
     return problems
 
 
-def _check_listing(output: ObjectStore, commits: list[Commit], retained: Retained, findings: Findings) -> None:
-    """Checks that every committed file exists with its size, and that there is no other file.
+def _check_rewrites(commits: list[Commit], effect: Effect, rewrites: list[RewriteCommit], findings: Findings) -> None:
+    """Checks that rewrites replace files that exist, each once, and that no row is missing or new."""
+    findings.rewrites, findings.rewritten = effect.number, len(effect.files)
+    findings.replaced = len(effect.replaced)
+    findings.dropped = {table: count for table, count in sorted(effect.dropped.items()) if count}
+    named = {file.key: file for commit in commits for result in commit.results for file in result.every_file}
+    made: dict[str, StoredFile] = {}
+    for one in rewrites:
+        for result in one.results:
+            place = f"rewrite {one.number} group {result.group}"
+            for file in result.replaced:
+                if named.get(file.key, made.get(file.key, file)) != file or not _is_known(file.key, named, one.number):
+                    findings.problems.append(f"{place}: {file.key} is not as it was committed")
+            rows = result.file.rows if result.file else 0
+            before = sum(file.rows for file in result.replaced)
+            if rows + result.dropped != before:
+                findings.problems.append(f"{place}: {before} rows became {rows}, and {result.dropped} were dropped")
+            if result.file:
+                made[result.file.key] = result.file
+    for key in effect.replaced:
+        if not _is_known(key, named, effect.number):
+            findings.problems.append(f"{key} was replaced and belongs to no commit")
 
-    A retired file may be there still: the next `retain` removes it.
+
+def _is_known(key: str, named: Container[str], number: int) -> bool:
+    """True for a file of a commit or of a rewrite up to `number`."""
+    made_by = names.rewrite_of(key)
+    return key in named if made_by is None else made_by <= number
+
+
+def _check_listing(
+    output: ObjectStore, commits: list[Commit], effect: Effect, retained: Retained, findings: Findings
+) -> None:
+    """Checks that every file of the tables exists with its size, and that there is no other file.
+
+    A retired or replaced file may be there still: the next `retain` or `compact` removes it.
     """
     results = [result for commit in commits for result in commit.results]
-    committed = {file.key: file.size_bytes for result in results for file in (*result.files, *result.dead_letters)}
-    if len(committed) != findings.files:
+    named = {file.key: file.size_bytes for result in results for file in result.every_file}
+    if len(named) != findings.files:
         findings.problems.append("two commits name the same file")
+    committed = {key: size for key, size in named.items() if key not in effect.replaced}
+    committed |= {key: file.size_bytes for key, file in effect.files.items()}
     topics = {topic for commit in commits for topic in (*commit.positions, *commit.held)}
     held = {(commit.number, topic) for commit in commits for topic in commit.held_here}
     prefixes = [prefix(topic) for topic in sorted(topics) for prefix in (names.table_prefix, names.dead_letters_prefix)]
@@ -137,7 +180,8 @@ def _check_listing(output: ObjectStore, commits: list[Commit], retained: Retaine
     head = commits[-1].number if commits else 0
     for key in sorted(listed.keys() - committed.keys()):
         number = names.plan_number_of(key)
-        if number == head + 1 or (number, names.topic_of(key)) in held:
+        is_rewritten = effect.is_leftover(key) or names.rewrite_of(key) == effect.number + 1
+        if is_rewritten or number == head + 1 or (number, names.topic_of(key)) in held:
             findings.leftovers += 1
         else:
             findings.problems.append(f"{key} belongs to no commit")

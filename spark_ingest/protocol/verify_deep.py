@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -14,9 +14,11 @@ from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.layout import PERIOD_US, layout_of_key
 from spark_ingest.output import names
 from spark_ingest.output.file_formats import Unreadable, read_places
+from spark_ingest.output.rewrites import Effect
+from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import sha256
 from spark_ingest.protocol.commit import Commit
-from spark_ingest.protocol.results import StoredFile, TaskResult
+from spark_ingest.protocol.results import TaskResult
 
 _GETS_AT_ONCE = 8
 
@@ -28,22 +30,110 @@ class _Read(NamedTuple):
     problems: list[str]
 
 
+class _Made(NamedTuple):
+    """The places of a rewritten file: rows of commit, partition, first and last offset."""
+
+    topic: str
+    places: np.ndarray
+    problems: list[str]
+
+
 def verify_deep(
-    output: ObjectStore, commits: Iterable[Commit], is_retired: Callable[[str], bool] = lambda _: False
+    output: ObjectStore,
+    commits: Sequence[Commit],
+    is_retired: Callable[[str], bool] = lambda _: False,
+    effect: Effect | None = None,
 ) -> Iterator[str]:
-    """Yields problems, task by task. Skips retired files, and the offsets of a task that has any."""
+    """Yields problems, task by task. Skips retired files, and the offsets of a task that has any.
+
+    `effect` is that of rewrites. Offsets of rewritten files belong to the tasks of the commits that their rows name.
+    """
+    effect = effect or Effect("")
     with ThreadPoolExecutor(_GETS_AT_ONCE) as pool:
+        rewritten = _Rewritten()
+        for made in pool.map(lambda one: _read_rewritten(output, one), _not_retired(effect.files.values(), is_retired)):
+            yield from made.problems
+            rewritten.add(made)
         for commit in commits:
             for result in commit.results:
-                files = [one for one in result.files if not is_retired(one.key)]
-                dead = [one for one in result.dead_letters if not is_retired(one.key)]
-                rows = pool.map(lambda one, number=commit.number: _read_rows(output, one, number), files)
-                letters = pool.map(lambda one: _read_letters(output, one), dead)
-                reads = [*rows, *letters]
+                live = [one for one in result.every_file if one.key not in effect.replaced]
+                found = _not_retired(live, is_retired)
+                data, letters = set(result.files), set(result.dead_letters)
+                rows = pool.map(
+                    lambda one, number=commit.number: _read_rows(output, one, number),
+                    [one for one in found if one in data],
+                )
+                dead = pool.map(lambda one: _read_letters(output, one), [one for one in found if one in letters])
+                reads = [*rows, *dead]
                 yield from (problem for read in reads for problem in read.problems)
-                is_whole = len(reads) == len(result.every_file)
-                if is_whole and not any(read.problems for read in reads):
-                    yield from _of_places(commit, result, [place for read in reads for place in read.places])
+                places = [place for read in reads for place in read.places]
+                places += rewritten.taken(commit.number, result)
+                if len(found) < len(live) or any(map(is_retired, (one.key for one in result.every_file))):
+                    rewritten.has_gaps = True
+                elif not any(read.problems for read in reads):
+                    is_changed = len(live) < len(result.every_file)
+                    yield from _of_places(commit, result, places, rewritten if is_changed else None)
+        yield from rewritten.problems(sum(effect.dropped.values()))
+
+
+def _not_retired(files: Iterable[StoredFile], is_retired: Callable[[str], bool]) -> list[StoredFile]:
+    return [one for one in files if not is_retired(one.key)]
+
+
+class _Rewritten:
+    """Places of rows in rewritten files, by topic and commit, until the tasks of the commit take them."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, int], list[np.ndarray]] = {}
+        self.missing = 0  # rows of tasks, which rewrites dropped
+        self.has_gaps = False  # a file is retired or damaged, so that rows cannot be counted
+
+    def add(self, made: _Made) -> None:
+        self.has_gaps |= bool(made.problems)
+        for number in np.unique(made.places[:, 0]).tolist():
+            self._places.setdefault((made.topic, number), []).append(made.places[made.places[:, 0] == number, 1:])
+
+    def taken(self, number: int, result: TaskResult) -> list[tuple[int, int, int]]:
+        """Returns the places within the ranges of a task, and forgets them."""
+        taken, rest = [], []
+        for places in self._places.pop((result.topic, number), ()):
+            is_mine = np.zeros(len(places), dtype=bool)
+            for one in result.ranges:
+                is_mine |= (places[:, 0] == one.partition) & (places[:, 1] >= one.start) & (places[:, 1] < one.end)
+            taken += [(partition, first, last) for partition, first, last in places[is_mine].tolist()]
+            rest.append(places[~is_mine])
+        if any(map(len, rest)):
+            self._places[result.topic, number] = rest
+        return taken
+
+    def problems(self, dropped: int) -> Iterator[str]:
+        for (topic, number), places in sorted(self._places.items()):
+            count = sum(map(len, places))
+            yield f"{topic}: {count} rows of rewritten files are of commit {number}, which does not have them"
+        if not self.has_gaps and self.missing != dropped:
+            yield f"rewrites dropped {dropped} rows, {self.missing} rows are missing"
+
+
+def _read_rewritten(output: ObjectStore, file: StoredFile) -> _Made:
+    """Reads a rewritten file of rows or of dead letters."""
+    topic = names.topic_of(file.key)
+    table, problems = _read(output, file, _read_parquet)
+    if table is None:
+        return _Made(topic, np.empty((0, 4), np.int64), problems)
+    last = "_offset"
+    if file.key.startswith(names.table_prefix(topic)):
+        problems += _of_other_periods(file, table)
+    else:
+        last = "_last_offset"
+    columns = [np.asarray(table[name].cast(pa.int64())) for name in ("_ingest_commit", "_partition", "_offset", last)]
+    return _Made(topic, np.stack(columns, axis=1), problems)
+
+
+def _of_other_periods(file: StoredFile, table: pa.Table) -> list[str]:
+    period = layout_of_key(file.key).period
+    found = np.unique(np.asarray(table["_event_time"].cast(pa.int64())) // PERIOD_US[period]).tolist()
+    is_right = len(found) == 1 and names.period_directory(period, found[0]) in file.key
+    return [] if is_right else [f"{file.key} has events of other {period}s"]
 
 
 def _read_rows(output: ObjectStore, file: StoredFile, number: int) -> _Read:
@@ -51,10 +141,7 @@ def _read_rows(output: ObjectStore, file: StoredFile, number: int) -> _Read:
     table, problems = _read(output, file, lambda data: read_places(data, layout))
     if table is None:
         return _Read([], problems)
-    times = np.asarray(table["_event_time"].cast(pa.int64()))
-    periods = np.unique(times // PERIOD_US[layout.period]).tolist()
-    if len(periods) != 1 or names.period_directory(layout.period, periods[0]) not in file.key:
-        problems.append(f"{file.key} has events of other {layout.period}s")
+    problems += _of_other_periods(file, table)
     if table["_ingest_commit"].unique().to_pylist() != [number]:
         problems.append(f"{file.key} has rows of other commits")
     offsets = table["_offset"].to_pylist()
@@ -62,11 +149,15 @@ def _read_rows(output: ObjectStore, file: StoredFile, number: int) -> _Read:
 
 
 def _read_letters(output: ObjectStore, file: StoredFile) -> _Read:
-    table, problems = _read(output, file, lambda data: pq.read_table(pa.BufferReader(data)))
+    table, problems = _read(output, file, _read_parquet)
     if table is None:
         return _Read([], problems)
     columns = [table[name].to_pylist() for name in ("_partition", "_offset", "_last_offset")]
     return _Read(list(zip(*columns, strict=True)), problems)
+
+
+def _read_parquet(data: bytes) -> pa.Table:
+    return pq.read_table(pa.BufferReader(data))
 
 
 def _read(
@@ -86,8 +177,13 @@ def _read(
     return table, []
 
 
-def _of_places(commit: Commit, result: TaskResult, places: list[tuple[int, int, int]]) -> Iterator[str]:
-    """Checks that each offset of the task's ranges occurs once, except offsets without a record."""
+def _of_places(
+    commit: Commit, result: TaskResult, places: list[tuple[int, int, int]], rewritten: _Rewritten | None
+) -> Iterator[str]:
+    """Checks that each offset of the task's ranges occurs once, except offsets without a record.
+
+    Counts missing rows of rewritten files, which a rewrite may have dropped.
+    """
     found = 0
     for one in result.ranges:
         mine = sorted((first, last) for partition, first, last in places if partition == one.partition)
@@ -101,5 +197,7 @@ def _of_places(commit: Commit, result: TaskResult, places: list[tuple[int, int, 
                 )
             reached = last + 1
     offsets = sum(one.end - one.start for one in result.ranges)
-    if found != offsets - result.absent:
+    if rewritten is not None and found <= offsets - result.absent:
+        rewritten.missing += offsets - result.absent - found
+    elif found != offsets - result.absent:
         yield f"commit {commit.number} task {result.task}: {offsets - result.absent} records, {found} are in its files"

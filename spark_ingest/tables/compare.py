@@ -7,13 +7,15 @@ equal: such files are counted, and none is a problem.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.errors import EngineError
+from spark_ingest.output import names
+from spark_ingest.output.rewrites import Effect
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.tables.publish import Publication, files_of
-from spark_ingest.tables.values import TableFile, Tables
+from spark_ingest.tables.values import RunFiles, TableFile, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,9 @@ class Compared:
     problems: tuple[str, ...] = ()
 
 
-def compare_tables(found: Iterable[Publication], commits: Sequence[Commit], tables: Tables) -> dict[str, Compared]:
+def compare_tables(
+    found: Iterable[Publication], commits: Sequence[Commit], tables: Tables, effect: Effect
+) -> dict[str, Compared]:
     """Returns what differs, by topic; an error of reading a table is a problem of it."""
     compared = {}
     for one in found:
@@ -33,24 +37,37 @@ def compare_tables(found: Iterable[Publication], commits: Sequence[Commit], tabl
             if one.error:
                 raise one.error
             listed = tables.files(one.topic) if one.state else []
-            compared[one.topic] = compare(one, commits, listed)
+            compared[one.topic] = compare(one, commits, listed, effect)
         except EngineError as error:
             compared[one.topic] = Compared(problems=(str(error),))
     return compared
 
 
-def compare(table: Publication, commits: Iterable[Commit], listed: Sequence[TableFile]) -> Compared:
-    """Compares the files that a table lists with those of the commits that it has."""
+def compare(
+    table: Publication, commits: Iterable[Commit], listed: Sequence[TableFile], effect: Effect | None = None
+) -> Compared:
+    """Compares the files that a table lists with those of the commits and rewrites that it has."""
+    effect = effect or Effect("")
     runs = [run for commit in commits if (run := files_of(commit, table.topic)) is not None]
     wanted = {key: run for run in runs if run.commit <= table.after for key in run.keys}
     ahead = {key for run in runs if run.commit > table.after for key in run.keys}
+    rows = sum(run.rows for run in runs if run.commit <= table.after)
+    is_behind = (table.state.rewrite if table.state else 0) < effect.latest.get(table.topic, 0)
+    if is_behind:  # it may still have what was replaced
+        listed = [one for one in listed if one.key not in effect.replaced]
+    wanted = {key: run for key, run in wanted.items() if key not in effect.replaced}
+    made = set() if is_behind else {one.key for one in effect.files_of(table.topic)}
     times = Counter(one.key for one in listed)
     problems = [f"{table.table} lists {key} {count} times" for key, count in sorted(times.items()) if count > 1]
     problems += [f"{table.table} lists {key}, whose commit it does not have" for key in sorted(times.keys() & ahead)]
-    missing, foreign = wanted.keys() - times.keys(), times.keys() - wanted.keys() - ahead
-    rows = sum(run.rows for run in runs if run.commit <= table.after)
+    missing, foreign = (wanted.keys() | made) - times.keys(), times.keys() - wanted.keys() - ahead - made
+    rows -= effect.dropped_of(table.topic)
     if (missing or foreign) and not problems and sum(one.rows for one in listed) == rows:
         return Compared(len(listed), len(missing))
-    problems += [f"{table.table} does not list {key} of commit {wanted[key].commit}" for key in sorted(missing)]
+    problems += [f"{table.table} does not list {key} of {_origin(key, wanted)}" for key in sorted(missing)]
     problems += [f"{table.table} lists {key}, which no commit has" for key in sorted(foreign)]
     return Compared(len(listed), problems=tuple(problems))
+
+
+def _origin(key: str, wanted: Mapping[str, RunFiles]) -> str:
+    return f"commit {wanted[key].commit}" if key in wanted else f"rewrite {names.rewrite_of(key)}"

@@ -5,7 +5,9 @@
     3 The catalog accepts it if the table's newest snapshot is still that of step 1.
     4 If it did not accept or did not answer: step 1. The property says whether the transaction took effect.
 
-The property stays when snapshots expire. The first transaction also creates the table.
+A rewrite takes the same way, with penstock.rewrite, and exchanges files.
+
+The properties stay when snapshots expire. The first transaction also creates the table.
 
 Invariants: a transaction is sent once. pyiceberg sends a rejected one again, on top of the table as it is then and
 without another look at its files, so that two drivers would add them twice: `_SentOnce` prevents that.
@@ -24,15 +26,17 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.io import load_file_io
-from pyiceberg.table import Table
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.transforms import HourTransform
 
 from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.tables.settings import TableSettings
-from spark_ingest.tables.values import RunFiles, TableFile, TableState
+from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
 
 JOB, OUTPUT, TOPIC, COMMIT = "penstock.job", "penstock.output", "penstock.topic", "penstock.commit"
+REWRITE = "penstock.rewrite"  # the last one whose files the table has; absent before the first
 NEW_TABLE = {
     "commit.manifest-merge.enabled": "true",  # a run adds one manifest, and each reader opens all of them
     "write.metadata.delete-after-commit.enabled": "true",  # else the metadata file of each run remains
@@ -60,30 +64,50 @@ class IcebergTables:
         if table is None:
             return None
         newest = table.current_snapshot()
-        return TableState(_commit_of(table), newest.snapshot_id if newest else None)
+        return TableState(_last_of(table, COMMIT), newest.snapshot_id if newest else None, _last_of(table, REWRITE))
 
     def add(self, run: RunFiles) -> bool:
         """Adds the files in one snapshot; False if the table has this commit. Raises IngestRefused, NotPublished."""
+        what = f"commit {run.commit}"
+        return self._send(
+            run.topic,
+            what,
+            lambda table: table is None or _last_of(table, COMMIT) < run.commit,
+            lambda table: self._stage(run, table),
+        )
+
+    def rewrite(self, change: RewriteFiles) -> bool:
+        def is_wanted(table: Table | None) -> bool:
+            state = (_last_of(table, COMMIT), _last_of(table, REWRITE)) if table is not None else (change.after, 0)
+            return state == (change.after, change.since)
+
+        what = f"rewrite {change.rewrite}"
+        return self._send(change.topic, what, is_wanted, lambda table: self._stage_rewrite(change, table))
+
+    def _send(
+        self, topic: str, what: str, is_wanted: Callable[[Table | None], bool], stage: Callable[[Table | None], Any]
+    ) -> bool:
+        """Commits a staged transaction unless a look at the table says that it is not wanted; false then."""
         last: Exception | None = None
         for _ in range(_SENDS_MAX):
-            table = self._load(run.topic)
-            if table is not None and _commit_of(table) >= run.commit:
+            table = self._load(topic)
+            if not is_wanted(table):
                 return False
             try:
-                self._stage(run, table).commit_transaction()
+                stage(table).commit_transaction()
             except IngestRefused:
                 raise
             except Exception as error:  # of pyiceberg, SQLAlchemy, requests or a file system: the next look decides
                 last = error
             else:
                 return True
-        raise NotPublished(f"{self._place(run.topic)} did not take commit {run.commit}: {_line(last)}") from last
+        raise NotPublished(f"{self._place(topic)} did not take {what}: {_line(last)}") from last
 
     def mark(self, topic: str, commit: int) -> None:
         """Sets the table's last commit, unless it has a new snapshot meanwhile. Raises IngestRefused, NotPublished."""
         table = self._load(topic)
         newest = table.current_snapshot() if table is not None else None
-        if table is None or newest is None or _commit_of(table) >= commit:
+        if table is None or newest is None or _last_of(table, COMMIT) >= commit:
             return
         unchanged = AssertRefSnapshotId(ref="main", snapshot_id=newest.snapshot_id)
         same_table = AssertTableUUID(uuid=table.metadata.table_uuid)
@@ -138,6 +162,43 @@ class IcebergTables:
             raise IngestRefused(f"{self._place(topic)} belongs to {owner}", hint=hint)
         if table.current_snapshot() is not None:
             raise IngestRefused(f"{self._place(topic)} has files of another program", hint=hint)
+
+    def _stage_rewrite(self, change: RewriteFiles, table: Table | None) -> Any:
+        """Returns a transaction that exchanges the files. Raises IngestRefused if the table cannot take them."""
+        last = {COMMIT: str(change.commit), REWRITE: str(change.rewrite)}
+        place = f"{self._place(change.topic)} cannot take rewrite {change.rewrite}"
+        if table is None:
+            transaction = self._stage(RunFiles(change.topic, change.commit, change.added, 0), None)
+            transaction.set_properties(last)
+            return transaction
+        listed = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        replaced = [f"{self._location}/{key}" for key in change.replaced]
+        if missing := [one for one in replaced if one not in listed]:
+            hint = "drop the table without purging and publish: it is then made from the files of the job"
+            raise IngestRefused(f"{place}: another program has replaced {missing[0]}", hint=hint)
+        paths = [one for key in change.added if (one := f"{self._location}/{key}") not in listed]
+        try:
+            transaction = table.transaction()
+            for path in {paths[0], paths[-1]} if paths else ():  # of a commit, and of the newest rewrite
+                with transaction.update_schema() as columns:
+                    columns.union_by_name(self._schema(path))
+            transaction.set_properties({**self._owner, TOPIC: change.topic, **last})
+            if transaction.table_metadata.name_mapping() is None:
+                mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+            if paths or replaced:
+                snapshot = transaction.update_snapshot(snapshot_properties={JOB: self._owner[JOB], **last})
+                with snapshot.overwrite() as overwrite:
+                    for path in paths:
+                        overwrite.append_data_file(
+                            parquet_file_to_data_file(table.io, transaction.table_metadata, path)
+                        )
+                    for path in replaced:
+                        overwrite.delete_data_file(listed[path])
+        except (ValidationError, ValueError) as error:
+            hint = "change the table, or name another one in the file of --tables"
+            raise IngestRefused(f"{place}: {_line(error)}", hint=hint) from error
+        return transaction
 
     def _stage(self, run: RunFiles, table: Table | None) -> Any:
         """Returns a transaction that adds the files. Raises IngestRefused if the table cannot take them."""
@@ -214,10 +275,10 @@ def io_properties(url: str) -> dict[str, str]:
     return {f"s3.{name}": value for name, value in parse_qsl(urlsplit(url).query)}
 
 
-def _commit_of(table: Table) -> int:
-    """Returns the last commit whose files the table has had."""
+def _last_of(table: Table, name: str) -> int:
+    """Returns the last commit, or the last rewrite, whose files the table has had."""
     summaries = [one.summary for one in table.metadata.snapshots if one.summary is not None]
-    return max(int(one.get(COMMIT) or 0) for one in ({**table.properties}, *summaries))
+    return max(int(one.get(name) or 0) for one in ({**table.properties}, *summaries))
 
 
 def _check_required(columns: Any, files: pa.Schema) -> None:

@@ -52,6 +52,12 @@ class JobTables:
         found = publish(self._history, self._tables) if self._tables else []
         return [_document(one, "added") for one in found], _failure(found)
 
+    def require(self) -> None:
+        """Adds what the tables do not have. Raises the error of tables that are not up to date."""
+        _, failure = self.publish()
+        if failure is not None:
+            raise failure
+
     def status(self) -> list[dict[str, Any]]:
         """Returns the state of each table, and the commits that it does not have."""
         found = pending(self._history, self._tables) if self._tables else []
@@ -62,7 +68,7 @@ class JobTables:
         if self._tables is None:
             return [], []
         found = pending(self._history, self._tables)
-        compared = compare_tables(found, commits, self._tables)
+        compared = compare_tables(found, commits, self._tables, self._history.effect())
         rows = [
             _document(one, "not_published")
             | {"files": compared[one.topic].files, "rewritten_files": compared[one.topic].rewritten}
@@ -88,6 +94,7 @@ def _document(one: Publication, commits: str) -> dict[str, Any]:
         "table": one.table,
         "commit": one.after if one.state else None,
         "snapshot": one.state.snapshot if one.state else None,
+        "rewrite": one.state.rewrite if one.state else None,
         commits: one.commits,
         f"{commits}_rows": one.rows,
         "error": str(one.error) if one.error else None,

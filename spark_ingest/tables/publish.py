@@ -1,7 +1,8 @@
 """Adds committed files to tables of a catalog: commit by commit, each in one snapshot.
 
     1 A table says which commit it has last (`Tables.state`).
-    2 Each later commit with files for it is added, oldest first.
+    2 Files that rewrites replaced are exchanged, in one snapshot.
+    3 Each later commit with files for it is added, oldest first.
 The commits are the truth: a table may be behind them, never ahead. Nothing is stored beside the table itself, so a
 kill between any two steps leaves only commits that the next call adds.
 
@@ -14,11 +15,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
-from spark_ingest.errors import IngestRefused
+from spark_ingest.errors import IngestRefused, NotPublished
+from spark_ingest.output import names
+from spark_ingest.output.rewrites import Effect
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.tables.values import RunFiles, Tables, TableState
+from spark_ingest.tables.values import RewriteFiles, RunFiles, Tables, TableState
 
+_LOOKS_MAX = 4  # each but the first after another driver's commit
 MARK_AFTER = 24  # commits without files for a table; each call reads the commits since its mark
 
 
@@ -31,6 +35,7 @@ class Publication:
     state: TableState | None = None
     after: int = 0  # the last commit that the table has
     commits: list[int] = field(default_factory=list)
+    rewrites: list[int] = field(default_factory=list)
     rows: int = 0
     error: EngineError | None = None
 
@@ -39,6 +44,8 @@ def publish(history: History, tables: Tables) -> list[Publication]:
     """Adds every committed file that a table does not have; returns one publication for each topic of the job."""
     head = history.head()
     found = publications(history, tables, head)
+    if head and any(not one.error for one in found.values()):
+        _exchange(history, tables, history.effect(), found)
     for at, (one, run) in enumerate(unpublished(history, found, head)):
         if at == 0:
             history.mark_published()
@@ -53,13 +60,57 @@ def publish(history: History, tables: Tables) -> list[Publication]:
         if one.error:
             continue
         try:
-            if one.commits:
+            if one.commits or one.rewrites:
                 one.state = tables.state(one.topic)
             if head and one.state and head.number - one.after >= MARK_AFTER:
                 tables.mark(one.topic, head.number)
         except EngineError as error:
             one.error = error
     return list(found.values())
+
+
+def _exchange(history: History, tables: Tables, effect: Effect, found: Mapping[str, Publication]) -> None:
+    """Gives tables the files of rewrites that they do not have."""
+    for one in found.values():
+        for _ in range(_LOOKS_MAX):
+            since = one.state.rewrite if one.state else 0
+            if one.error or effect.latest.get(one.topic, 0) <= since:
+                break
+            try:
+                change = rewrite_files(history, effect, one.topic, one.after, since)
+                if one.state is None and not change.added:
+                    break  # no row is left for a first file
+                history.mark_published()
+                if tables.rewrite(change):
+                    one.rewrites.append(change.rewrite)
+                one.state = tables.state(one.topic)
+                one.after = one.state.commit if one.state else one.after
+            except EngineError as error:
+                one.error = error
+        else:
+            one.error = NotPublished(f"{one.table} changes all the time")
+
+
+def rewrite_files(history: History, effect: Effect, topic: str, after: int, since: int) -> RewriteFiles:
+    """Returns what a table with commit `after` and rewrite `since` needs for the newest rewrite of its topic."""
+    commit = max(after, effect.reached[topic])
+    runs = [history.any_commit(number) for number in range(after + 1, commit + 1)]
+    added = [key for one in runs if one and (run := files_of(one, topic)) for key in run.keys]
+    added = [key for key in added if key not in effect.replaced]
+    added += [one.key for one in effect.files_of(topic) if (names.rewrite_of(one.key) or 0) > since]
+    prefix = names.table_prefix(topic)
+    replaced = [
+        key
+        for key, by in effect.replaced.items()
+        if by > since and key.startswith(prefix) and _has(key, after=after, since=since)
+    ]
+    return RewriteFiles(topic, after, since, commit, effect.latest[topic], tuple(added), tuple(replaced))
+
+
+def _has(key: str, *, after: int, since: int) -> bool:
+    """True if a table with commit `after` and rewrite `since` has had the file."""
+    made_by = names.rewrite_of(key)
+    return made_by <= since if made_by is not None else (names.plan_number_of(key) or 0) <= after
 
 
 def pending(history: History, tables: Tables) -> list[Publication]:

@@ -17,11 +17,32 @@ class RunFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteFiles:
+    """The files of rewrite `rewrite`, and of commits up to `commit`, for a table at commit `after` and rewrite `since`.
+
+    The table takes the files `added` and drops those of `replaced` in one snapshot. It has all of `replaced`, unless
+    another program has rewritten them.
+    """
+
+    topic: str
+    after: int
+    since: int
+    commit: int
+    rewrite: int
+    added: tuple[str, ...]
+    replaced: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableState:
-    """A table that exists. It has the job's files up to commit `commit`; `snapshot` is its newest, None without one."""
+    """A table that exists. It has the job's files up to commit `commit`; `snapshot` is its newest, None without one.
+
+    It has the files of rewrites up to `rewrite`.
+    """
 
     commit: int
     snapshot: int | None
+    rewrite: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +66,12 @@ class Tables(Protocol):
         """Adds the files in one snapshot, and the table with its first ones; False if the table has this commit.
 
         Exactly once: of any number of callers, also killed ones, one adds the files of a commit.
+        """
+
+    def rewrite(self, change: RewriteFiles) -> bool:
+        """Exchanges files in one snapshot, and makes the table if it is absent; False if its state is another one.
+
+        Raises IngestRefused also if another program has rewritten files that are to be replaced.
         """
 
     def mark(self, topic: str, commit: int) -> None:

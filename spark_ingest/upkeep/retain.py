@@ -2,7 +2,7 @@
 
     1 Choose the cut of each topic: the day `keep_days` before the newest commit, and the newest commit's number.
     2 Store the cuts, create-if-absent. From this moment the files that they cover are no longer expected.
-    3 Remove the files that commits name and a cut covers; then the states before.
+    3 Remove the files that commits or rewrites name and a cut covers; then the states before.
 
 After a kill: before 2 nothing has changed; after 2 the next one removes the rest. Age is by the output store's time of
 the newest commit, so no clock of a driver removes anything. A file that no commit names stays and is named.
@@ -18,6 +18,7 @@ from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output import names
 from spark_ingest.output.retained import Cut, Retained, load_retained, put_retained
+from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.protocol.history import History
 
 
@@ -63,11 +64,13 @@ def _later(known: Cut | None, cut: Cut) -> Cut:
 
 def _remove(output: ObjectStore, history: History, state: Retained, *, is_dry: bool) -> Retired:
     retired = Retired(cuts=state.cuts)
+    effect = Rewrites(output, history.job).effect()
     named = {file.key for one in history.commits() for result in one.results for file in result.every_file}
+    named |= effect.files.keys()
     for topic in sorted(state.cuts):
         for prefix in (names.table_prefix(topic), names.dead_letters_prefix(topic)):
             for info in [one for one in output.list(prefix) if state.covers(one.key)]:
-                if info.key not in named:
+                if info.key not in named and not effect.is_leftover(info.key):
                     retired.left.append(info.key)
                     continue
                 retired.files += 1

@@ -34,3 +34,24 @@ class KillingStore(StoreProxy):
         if self.puts == self._kill_at:
             raise Killed(key)
         return done
+
+
+class DyingStore(StoreProxy):
+    """The client dies at the n-th operation of any kind, before or after it takes effect. Counts from 1; 0 is never."""
+
+    def __init__(self, inner: ObjectStore, kill_at: int, error: BaseException | None = None, *, is_after: bool) -> None:
+        super().__init__(inner)
+        self._kill_at, self._is_after = kill_at, is_after
+        self._error = error or Killed("here")
+        self.operations = 0
+
+    def relay(self, method: str, key: str, do: Callable[[], T]) -> T:
+        self.operations += 1
+        is_last = self.operations == self._kill_at
+        if is_last and not self._is_after:
+            raise self._error
+        try:
+            return do()
+        finally:
+            if is_last:
+                raise self._error

@@ -1,0 +1,162 @@
+"""Compacts tables: small files of one directory become large ones, as rewrites (rewrite.py).
+
+Chooses files only. A directory is an hour of a table, or a day of its dead letters, so a row never leaves the directory
+in which readers by listing look for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.errors import IngestRefused
+from spark_ingest.output import names
+from spark_ingest.output.rewrites import COMPACT, Group, RewritePlan, Rewrites
+from spark_ingest.output.stored_file import StoredFile
+from spark_ingest.protocol.history import History
+from spark_ingest.upkeep.rewrite import Done, Live, carry_out, live_files, remove_replaced
+
+FILE_BYTES = 128 << 20
+REWRITE_BYTES = 1 << 30  # of one commit: listers see both old and new files for as long as this takes
+HOUR, DAY = "hour", "day"
+_DISTINCT_FILES = 4  # times FILE_BYTES: one file is made of a directory
+_TIME = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/(?:hr=(\d{2})/)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Which files become one. A file of half of `file_bytes` or more stays, and so does one beside fewer others."""
+
+    topics: re.Pattern[str]
+    file_bytes: int = FILE_BYTES
+    files_min: int = 2
+    older_ms: int | None = None  # between the end of the hour and the newest commit; None: at any time
+    distinct: str = ""
+    rewrite_bytes: int = REWRITE_BYTES
+
+
+def compact(
+    output: ObjectStore,
+    job: str,
+    wanted: Compaction,
+    grace_ms: int,
+    *,
+    new_id: Callable[[], str],
+    publish: Callable[[], None] | None = None,
+    is_dry: bool = False,
+) -> Done:
+    """Rewrites small files, and removes replaced ones. `publish` gives the new files to tables of a catalog.
+
+    Raises IngestRefused if such tables have the files and `publish` is missing, and the errors of the store.
+    """
+    history, done = History(output, job), Done()
+    head = history.head()
+    if head is None:
+        return done
+    if publish is None and history.is_published() and not is_dry:
+        raise IngestRefused(f"Iceberg tables have the files of job {job}", hint="name them with --tables")
+    info = output.head(names.commit_key(job, head.number))
+    until_ms = None if wanted.older_ms is None else (info.modified_ms if info else 0) - wanted.older_ms
+    members = {topic: one.members for topic, one in head.schemas.items()}
+
+    def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
+        files = [
+            one for one in live.files if one.key not in failed and wanted.topics.fullmatch(names.topic_of(one.key))
+        ]
+        groups = tuple(_bounded(groups_of(files, live, wanted, until_ms), wanted.rewrite_bytes))
+        if not groups:
+            return None
+        used = {one.topic: members[one.topic] for one in groups if one.topic in members}
+        return RewritePlan(job, live.number, new_id(), COMPACT, used, groups, wanted.distinct)
+
+    if is_dry:
+        plan = choose(live_files(output, history, Rewrites(output, job).effect()), set())
+        done.replaced = sum(len(one.inputs) for one in plan.groups) if plan else 0
+        done.replaced_bytes = sum(one.size_bytes for one in plan.groups) if plan else 0
+        done.files = len(plan.groups) if plan else 0
+    else:
+        carry_out(output, job, choose, done, publish or (lambda: None))
+        if publish:
+            publish()  # also what an earlier call committed
+    if wanted.distinct:
+        done.left |= _too_large(live_files(output, history, Rewrites(output, job).effect()), wanted)
+    remove_replaced(output, job, grace_ms, done, is_dry=is_dry)
+    return done
+
+
+def groups_of(files: list[StoredFile], live: Live, wanted: Compaction, until_ms: int | None) -> Iterator[Group]:
+    """Yields the groups of each directory, in the order of their keys."""
+    by_directory = groupby(
+        sorted(files, key=lambda one: (one.directory, one.first, one.key)), lambda one: one.directory
+    )
+    for directory, found in by_directory:
+        end_ms = _end_ms(directory)
+        if end_ms is None or (until_ms is not None and end_ms > until_ms):
+            continue
+        topic, here = names.topic_of(directory), tuple(found)
+        if wanted.distinct and directory.startswith(names.table_prefix(topic)):
+            if not is_too_large(here, wanted) and (len(here) > 1 or _is_new(here[0], live, wanted)):
+                yield Group(topic, here)
+            continue
+        small = [one for one in here if one.size_bytes * 2 < wanted.file_bytes]
+        for group in _filled(small, wanted.file_bytes):
+            if len(group) >= wanted.files_min:
+                yield Group(topic, group)
+
+
+def is_too_large(here: Sequence[StoredFile], wanted: Compaction) -> bool:
+    """True if a directory cannot be deduplicated, because one file is made of it."""
+    return sum(one.size_bytes for one in here) > _DISTINCT_FILES * wanted.file_bytes
+
+
+def _is_new(file: StoredFile, live: Live, wanted: Compaction) -> bool:
+    return live.effect.distinct.get(file.key) != wanted.distinct
+
+
+def _too_large(live: Live, wanted: Compaction) -> dict[str, str]:
+    tables = [one for one in live.files if one.directory.startswith(names.table_prefix(names.topic_of(one.key)))]
+    mine = sorted((one for one in tables if wanted.topics.fullmatch(names.topic_of(one.key))), key=_directory)
+    found = {directory: list(files) for directory, files in groupby(mine, _directory)}
+    text = "too large to remove duplicates; raise --file-bytes"
+    return {directory: text for directory, files in found.items() if is_too_large(files, wanted)}
+
+
+def _directory(file: StoredFile) -> str:
+    return file.directory
+
+
+def _filled(files: list[StoredFile], file_bytes: int) -> Iterator[tuple[StoredFile, ...]]:
+    """Cuts files into groups of about `file_bytes`."""
+    group: list[StoredFile] = []
+    size_bytes = 0
+    for one in files:
+        group.append(one)
+        size_bytes += one.size_bytes
+        if size_bytes >= file_bytes:
+            yield tuple(group)
+            group, size_bytes = [], 0
+    if group:
+        yield tuple(group)
+
+
+def _bounded(groups: Iterator[Group], rewrite_bytes: int) -> Iterator[Group]:
+    taken = 0
+    for one in groups:
+        if taken and taken + one.size_bytes > rewrite_bytes:
+            return
+        taken += one.size_bytes
+        yield one
+
+
+def _end_ms(directory: str) -> int | None:
+    """Returns the end of a directory's hour or day; None for a directory without a day."""
+    match = _TIME.search(directory)
+    if match is None:
+        return None
+    start = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
+    end = start + (timedelta(hours=int(match[2]) + 1) if match[2] else timedelta(days=1))
+    return int(end.timestamp() * 1000)

@@ -1,0 +1,180 @@
+"""Makes the file of one group of a rewrite: the rows of its inputs, less those that the rewrite drops.
+
+The result depends only on the plan and on the inputs, whose SHA-256 the plan has: every attempt makes the same file.
+The footer of the file names the inputs (`penstock.replaces`), for readers that know only a listing.
+
+Memory: one row group of an input, one of the new file, and the bytes of both files. With `distinct`, also that column
+and the order of all inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from engine.tiering.store.store import NoSuchObject, ObjectStore
+from spark_ingest.decode.unified_columns import Unfit, unified, unified_schema
+from spark_ingest.errors import HistoryDamaged, IngestRefused
+from spark_ingest.output import names
+from spark_ingest.output.rewrites import Group, RewritePlan, Rewritten
+from spark_ingest.output.stored_file import StoredFile
+from spark_ingest.output.table_files import ROW_GROUP_ROWS, sha256, store_once, write_options
+
+REPLACES = b"penstock.replaces"
+ROW_GROUP_BYTES = 64 << 20  # of Arrow: a row group is in memory twice
+HELD_BYTES = 128 << 20
+_ORDER = ("_event_time", "_partition", "_offset")  # the row that stays of equal ones has the greatest
+
+
+def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
+    """Stores the file of a group. Raises HistoryDamaged, IngestRefused, OutputConflict."""
+    group = plan.groups[at]
+    inputs = _Inputs(output, group)
+    try:
+        schema = unified_schema([inputs.schema(one) for one in group.inputs], plan.members.get(group.topic, []))
+        kept = _newest_rows(inputs, plan.distinct) if plan.distinct else None
+        made = _Writer(group, schema)
+        start = 0
+        for table in inputs.tables():
+            rows = unified(table, schema)
+            if kept is not None:
+                rows = rows.filter(pa.array(kept[start : start + table.num_rows]))
+            if plan.key_sha256:
+                rows = rows.filter(pc.invert(has_key(rows["_key"], plan.key_sha256)))
+            start += table.num_rows
+            made.add(rows)
+    except Unfit as error:
+        hint = "the file stays as it is; its rows are in no other"
+        raise IngestRefused(f"files of {group.directory} cannot become one: {error}", hint=hint) from error
+    return _stored(output, plan, at, made)
+
+
+def has_key(keys: pa.ChunkedArray, key_sha256: str) -> pa.Array:
+    """Returns which keys have the digest. Null is not a key."""
+    found = pc.dictionary_encode(keys.combine_chunks())
+    wanted = [key is not None and hashlib.sha256(key).hexdigest() == key_sha256 for key in found.dictionary.to_pylist()]
+    if not any(wanted):
+        return pa.array(np.zeros(len(keys), dtype=bool))
+    return pc.fill_null(pc.take(pa.array(wanted), found.indices), False)
+
+
+def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: _Writer) -> Rewritten:
+    group = plan.groups[at]
+    dropped = sum(one.rows for one in group.inputs) - made.rows
+    if not made.rows:
+        return Rewritten(at, group.topic, group.inputs, None, dropped)
+    number = max(names.plan_number_of(one.key) or 0 for one in group.inputs)
+    name = names.rewritten_file_name(group.topic, made.first, made.last, number, plan.number, at)
+    data = store_once(output, group.directory + name, made.finish())
+    file = StoredFile(group.directory + name, made.rows, len(data), sha256(data), made.first, made.last)
+    return Rewritten(at, group.topic, group.inputs, file, dropped)
+
+
+class _Inputs:
+    """Reads the files of a group. Keeps up to HELD_BYTES of them in memory, as each is needed for its columns first."""
+
+    def __init__(self, output: ObjectStore, group: Group) -> None:
+        self._output = output
+        self._group = group
+        self._held: dict[str, pq.ParquetFile] = {}
+        self._held_bytes = 0
+
+    def schema(self, file: StoredFile) -> pa.Schema:
+        return self._open(file).schema_arrow
+
+    def tables(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """Yields the row groups of all files, in the order of the plan."""
+        for one in self._group.inputs:
+            opened = self._open(one)
+            for at in range(opened.num_row_groups):
+                yield opened.read_row_group(at, columns=columns)
+
+    def _open(self, file: StoredFile) -> pq.ParquetFile:
+        """Raises HistoryDamaged if the file is missing or is not the committed one."""
+        if file.key in self._held:
+            return self._held[file.key]
+        hint = "penstock ingest verify --deep reports all problems"
+        try:
+            data = self._output.get(file.key)
+        except NoSuchObject as error:
+            raise HistoryDamaged(f"{file.key} is missing", hint=hint) from error
+        if sha256(data) != file.sha256:
+            raise HistoryDamaged(f"{file.key} differs from the committed file", hint=hint)
+        opened = pq.ParquetFile(pa.BufferReader(data))
+        if opened.metadata.num_rows != file.rows:
+            raise HistoryDamaged(f"{file.key} has not {file.rows} rows", hint=hint)
+        if self._held_bytes + len(data) <= HELD_BYTES:
+            self._held[file.key] = opened
+            self._held_bytes += len(data)
+        return opened
+
+
+def _newest_rows(inputs: _Inputs, column: str) -> np.ndarray:
+    """Returns for each row whether it stays: the last one of each value. Null is a value of its own in each row."""
+    parts = []
+    for table in inputs.tables():
+        if column not in table.schema.names:
+            table = table.append_column(column, pa.nulls(table.num_rows, pa.string()))
+        parts.append(table.select([*_ORDER, column]))
+    table = pa.concat_tables(parts, promote_options="permissive")
+    values = pc.dictionary_encode(table[column].combine_chunks())
+    codes = np.asarray(pc.fill_null(values.indices, -1).cast(pa.int64()))
+    order = np.lexsort([np.asarray(table[name].cast(pa.int64())) for name in reversed(_ORDER)])
+    kept = codes < 0
+    newest = np.full(len(values.dictionary), -1, dtype=np.int64)
+    newest[codes[order][codes[order] >= 0]] = order[codes[order] >= 0]
+    kept[newest[newest >= 0]] = True
+    return kept
+
+
+class _Writer:
+    """A Parquet file in memory, row group by row group."""
+
+    def __init__(self, group: Group, schema: pa.Schema) -> None:
+        self._sink = pa.BufferOutputStream()
+        options = write_options(schema, sum(one.rows for one in group.inputs))
+        self._writer = pq.ParquetWriter(self._sink, schema, **options)
+        replaced = [one.key.rpartition("/")[2] for one in group.inputs]
+        self._writer.add_key_value_metadata({REPLACES: json.dumps(replaced).encode()})
+        self._held: list[pa.Table] = []
+        self._held_bytes = self._held_rows = 0
+        self.rows = 0
+        self.first = self.last = (0, 0)
+
+    def add(self, table: pa.Table) -> None:
+        if not table.num_rows:
+            return
+        places = _bounds(table)
+        self.first = min(self.first, places[0]) if self.rows else places[0]
+        self.last = max(self.last, places[1]) if self.rows else places[1]
+        self.rows += table.num_rows
+        self._held.append(table)
+        self._held_bytes += table.nbytes
+        self._held_rows += table.num_rows
+        if self._held_bytes >= ROW_GROUP_BYTES or self._held_rows >= ROW_GROUP_ROWS:
+            self._write()
+
+    def finish(self) -> bytes:
+        self._write()
+        self._writer.close()
+        data: bytes = self._sink.getvalue().to_pybytes()
+        return data
+
+    def _write(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.concat_tables(self._held), row_group_size=ROW_GROUP_ROWS)
+            self._held, self._held_bytes, self._held_rows = [], 0, 0
+
+
+def _bounds(table: pa.Table) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Returns the least and the greatest pair of partition and offset."""
+    partitions = np.asarray(table["_partition"]).astype(np.int64)
+    offsets = np.asarray(table["_offset"])
+    low, high = int(partitions.min()), int(partitions.max())
+    return (low, int(offsets[partitions == low].min())), (high, int(offsets[partitions == high].max()))

@@ -1,0 +1,399 @@
+"""`penstock ingest compact` makes large files of small ones. Any step may be killed, and no row is lost or repeated."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from engine.testing.memory_store import MemoryStore
+from engine.testing.store_proxy import StoreProxy
+from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
+from node.commands.ingest import ingest
+from spark_ingest.errors import IngestRefused
+from spark_ingest.output import names
+from spark_ingest.output.retained import load_retained
+from spark_ingest.output.rewrites import Effect, Rewrites
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.verify import Findings, verify
+from spark_ingest.protocol.verify_deep import verify_deep
+from spark_ingest.upkeep import rewrite
+from spark_ingest.upkeep.clean import clean
+from spark_ingest.upkeep.compact import Compaction, compact
+from spark_ingest.upkeep.retain import retain
+from spark_ingest.upkeep.rewrite import Done
+from spark_ingest.upkeep.rewrite_rows import REPLACES
+from tests.spark_ingest.jobs import dead_letters, listed_files, read_rows, run_job, table_rows
+from tests.spark_ingest.killing_store import DyingStore, Killed
+from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
+
+EVERY = re.compile(".*")
+HOUR_MS = 3_600_000
+_NONCES = count(1)
+
+
+def filled(runs: int = 4, partitions: int = 2) -> tuple[MemoryStore, MemoryStore]:
+    """Return a store and the output of runs that write two hours of two partitions, and a dead letter each."""
+    source, output = MemoryStore(), MemoryStore(START_MS)
+    log = TieredLog(source)
+    for at in range(runs):
+        for partition in range(partitions):
+            log.add(partition, [*json_rows(5, first=10 * at), row(b'{"id":7}', timestamp=START_MS + HOUR_MS)])
+        log.add(0, [row(b"no JSON", 1)])
+        output.now_ms += 1000
+        run_job(source, output, bad_percent_max=100)
+    return source, output
+
+
+def compacted(output: ObjectStore, grace_ms: int = 0, **wanted: Any) -> Done:
+    is_dry = wanted.pop("is_dry", False)
+    publish = wanted.pop("publish", None)
+    topics = wanted.pop("topics", EVERY)
+    return compact(
+        output,
+        "default",
+        Compaction(topics, **wanted),
+        grace_ms,
+        new_id=lambda: f"nonce-{next(_NONCES)}",
+        publish=publish,
+        is_dry=is_dry,
+    )
+
+
+def effect_of(output: ObjectStore) -> Effect:
+    return Rewrites(output, "default").effect()
+
+
+def checked(output: ObjectStore) -> Findings:
+    findings, commits = verify(output, "default")
+    assert findings.problems == []
+    assert list(verify_deep(output, commits, load_retained(output, "default").covers, effect_of(output))) == []
+    return findings
+
+
+def chain_files(output: ObjectStore, topic: str = "flights") -> list[str]:
+    """Return the table's files by the commits and rewrites, as a reader of the chain sees them."""
+    effect = effect_of(output)
+    named = [file for one in History(output, "default").commits() for result in one.results for file in result.files]
+    live = [file.key for file in (*named, *effect.files_of(topic)) if file.key not in effect.replaced]
+    return sorted(key for key in live if key.startswith(names.table_prefix(topic)))
+
+
+def rule_files(output: ObjectStore, topic: str = "flights") -> list[str]:
+    """Return the table's files by the listing and the footers of rewritten files alone."""
+    listed = listed_files(output, topic)
+    replaced = set()
+    for key in listed:
+        if names.rewrite_of(key) is not None:
+            footer = pq.read_metadata(pa.BufferReader(output.get(key))).metadata
+            directory = key.rpartition("/")[0]
+            replaced |= {f"{directory}/{name}" for name in json.loads(footer[REPLACES])}
+    return [key for key in listed if key not in replaced]
+
+
+def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(one["_partition"], one["_offset"]) for one in rows]
+
+
+def test_small_files_of_an_hour_become_one_with_the_same_rows() -> None:
+    _, output = filled()
+    rows, letters = table_rows(output), dead_letters(output)
+    before = checked(output)
+    done = compacted(output)
+    assert (done.rewrites, done.replaced, done.files, done.removed, done.left) == ([1], 12, 3, 12, {})
+    assert len(listed_files(output)) == 2
+    assert (table_rows(output), dead_letters(output)) == (rows, letters)
+    after = checked(output)
+    assert (after.rows, after.dead_letters, after.leftovers) == (before.rows, before.dead_letters, 0)
+    assert (after.rewrites, after.rewritten, after.replaced) == (1, 3, 12)
+    assert compacted(output).rewrites == []
+
+
+def test_runs_go_on_and_their_files_are_compacted_too() -> None:
+    source, output = filled()
+    compacted(output)
+    TieredLog(source, ends={0: 28, 1: 24}).add(0, json_rows(3, first=900))
+    assert run_job(source, output).rows == 3
+    assert compacted(output).replaced == 2
+    assert len(listed_files(output)) == 2
+    assert checked(output).rows == 51
+
+
+def test_files_are_filled_up_to_the_target_and_large_ones_stay() -> None:
+    source, output = MemoryStore(), MemoryStore()
+    log, noise = TieredLog(source), random.Random(7)
+    for at in range(8):
+        log.add(0, [row(b'{"text":"%s"}' % noise.randbytes(10_000).hex().encode(), at)])
+        run_job(source, output)
+    size = max(len(output.objects[key]) for key in listed_files(output))
+    done = compacted(output, file_bytes=3 * size - 100)
+    assert (done.rewrites, done.replaced, done.files) == ([1], 8, 3)
+    assert all(len(output.objects[key]) <= 3 * size for key in listed_files(output))
+    assert compacted(output, file_bytes=size).replaced == 0
+    checked(output)
+
+
+def test_a_large_backlog_takes_several_rewrites() -> None:
+    _, output = filled()
+    rows = table_rows(output)
+    done = compacted(output, rewrite_bytes=1)
+    assert (done.rewrites, done.files) == ([1, 2, 3], 3)
+    assert table_rows(output) == rows
+    checked(output)
+
+
+def test_young_hours_and_other_topics_stay() -> None:
+    _, output = filled()  # events at 05:00 and 06:00; the newest commit is of 05:00:04
+    assert compacted(output, older_ms=0).replaced == 0
+    output.now_ms = START_MS + 2 * HOUR_MS
+    source = MemoryStore()
+    TieredLog(source, topic="rides").add(0, json_rows(1))
+    run_job(source, output, topics="rides")
+    assert compacted(output, topics=re.compile("rides")).replaced == 0
+    assert compacted(output, older_ms=HOUR_MS).replaced == 4, "of 05:00 only"
+    checked(output)
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    _, output = filled()
+    before = dict(output.objects)
+    done = compacted(output, is_dry=True)
+    assert (done.replaced, done.files, done.rewrites) == (12, 3, [])
+    assert output.objects == before
+
+
+def test_replaced_files_stay_for_the_time_of_grace() -> None:
+    source, output = filled()
+    rows = table_rows(output)
+    done = compacted(output, grace_ms=60_000)
+    assert (done.removed, done.waiting) == (0, 12)
+    assert len(listed_files(output)) > len(rule_files(output)) == 2
+    assert read_rows(output, rule_files(output)) == read_rows(output, chain_files(output)) == rows
+    assert checked(output).leftovers == 12
+    output.now_ms += 60_000
+    TieredLog(source, ends={0: 28, 1: 24}).add(0, json_rows(1))
+    run_job(source, output)
+    assert compacted(output, grace_ms=60_000).removed == 12, "by the time of the newest commit"
+    checked(output)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("error", [Killed("here"), StoreUnavailable("503")])
+def test_whatever_operation_it_ends_at_readers_see_old_or_new_files_and_the_next_one_finishes(
+    error: BaseException, is_after: bool
+) -> None:
+    _, output = filled(2, partitions=1)
+    objects, rows, old = dict(output.objects), table_rows(output), listed_files(output)
+    counting = DyingStore(output, 0, is_after=False)
+    compacted(counting)
+    done, new = dict(output.objects), listed_files(output)
+    assert table_rows(output) == rows
+    assert counting.operations > 40
+    for at in range(1, counting.operations + 1):
+        output.objects = dict(objects)
+        with pytest.raises(type(error)):
+            compacted(DyingStore(output, at, error, is_after=is_after))
+        assert chain_files(output) in (old, new), at
+        assert read_rows(output, rule_files(output)) == rows, at
+        assert verify(output, "default")[0].problems == [], at
+        compacted(output)
+        assert output.objects.keys() == done.keys(), at
+        assert [output.objects[key] for key in new] == [done[key] for key in new], at
+    checked(output)
+
+
+def test_a_run_between_a_killed_compaction_and_the_next_goes_on() -> None:
+    source, output = filled()
+    with pytest.raises(Killed):
+        compacted(DyingStore(output, 40, is_after=True))
+    TieredLog(source, ends={0: 28, 1: 24}).add(1, json_rows(3, first=900))
+    assert run_job(source, output).rows == 3
+    compacted(output)
+    assert checked(output).rows == len(table_rows(output)) == 51
+
+
+def test_a_driver_that_another_one_overtook_takes_its_result() -> None:
+    _, output = filled()
+    rows = table_rows(output)
+
+    class Overtaken(StoreProxy):
+        is_first = True
+
+        def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+            super().put(key, data, if_absent=if_absent)
+            if self.is_first and key.startswith(names.rewrite_plans_prefix("default")):
+                self.is_first = False
+                compacted(output)
+
+    done = compacted(Overtaken(output))
+    assert (done.rewrites, done.left) == ([1], {})
+    assert table_rows(output) == rows
+    checked(output)
+
+
+def test_files_that_a_late_driver_makes_are_removed() -> None:
+    _, output = filled()
+    compacted(output)
+    [made] = [key for key in listed_files(output) if "hr=05" in key]
+    output.objects[made.replace("+1.1.", "+1.9.")] = b"of a driver that was suspended"
+    assert checked(output).leftovers == 1
+    assert compacted(output).removed == 1
+
+
+def test_a_file_that_cannot_be_read_is_left_and_named_and_the_others_are_compacted() -> None:
+    _, output = filled()
+    damaged = listed_files(output)[0]
+    whole = output.objects[damaged]
+    output.objects[damaged] = whole[:-1] + b"x"
+    done = compacted(output)
+    assert list(done.left.values()) == [
+        f"{damaged} differs from the committed file (penstock ingest verify --deep reports all problems)"
+    ]
+    assert done.files == 2
+    output.objects[damaged] = whole
+    assert compacted(output).files == 1
+    checked(output)
+
+
+def test_columns_that_came_later_and_wider_ones_are_in_the_new_file() -> None:
+    source, output = MemoryStore(), MemoryStore()
+    log = TieredLog(source)
+    log.add(0, [row(b'{"id":1,"amt":5,"place":{"x":1}}')])
+    run_job(source, output)
+    log.add(0, [row(b'{"id":2,"amt":5.5,"place":{"x":1,"y":"n"},"tags":["a"]}', 1)])
+    run_job(source, output, widens=True, misfit_max_percent=0)
+    compacted(output)
+    [key] = listed_files(output)
+    [old, new] = read_rows(output, [key])
+    assert (str(old["amt"]), str(new["amt"])) == ("5.000000000000000000", "5.500000000000000000")
+    assert (old["place"], new["place"]) == ({"x": 1, "y": None}, {"x": 1, "y": "n"})
+    assert (old["tags"], new["tags"]) == (None, ["a"])
+    checked(output)
+
+
+@pytest.mark.parametrize("column", ["event", "_key"])
+def test_the_newest_row_of_each_value_stays(column: str) -> None:
+    source, output = MemoryStore(), MemoryStore()
+    log = TieredLog(source)
+    for at in range(3):
+        log.add(
+            0,
+            [row(b'{"event":"e%d","n":%d}' % (one % 4, at), at * 10 + one, key=b"e%d" % (one % 4)) for one in range(6)],
+        )
+        log.add(1, [row(b'{"n":%d}' % at, at)])
+        run_job(source, output)
+    done = compacted(output, distinct=column)
+    rows = table_rows(output)
+    assert done.dropped == {"flights": 14}
+    assert places(rows) == [(0, 14), (0, 15), (0, 16), (0, 17), (1, 0), (1, 1), (1, 2)]
+    assert checked(output).dropped == {"tables/flights/": 14}
+    assert compacted(output, distinct=column).rewrites == []
+    log.add(0, [row(b'{"event":"e1"}', 90, key=b"e1")])
+    run_job(source, output)
+    assert compacted(output, distinct=column).dropped == {"flights": 1}
+    checked(output)
+    assert compacted(output, distinct=column, file_bytes=10).left.keys() == {"tables/flights/dt=2013-11-21/hr=05/"}
+
+
+def test_retained_and_archived_files_agree_with_rewrites() -> None:
+    _, output = filled()
+    compacted(output)
+    clean(output, "default", keep_commits=1, keep_ms=0, archive_commits=2)
+    checked(output)
+    output.now_ms += 40 * 24 * HOUR_MS
+    key = names.commit_key("default", 4)
+    output.put(key, output.objects[key])
+    assert retain(output, "default", EVERY, 30).left == []
+    assert listed_files(output) == []
+    checked(output)
+    assert compacted(output).rewrites == []
+
+
+def test_a_group_whose_files_were_retired_meanwhile_is_left() -> None:
+    _, output = filled()
+    with pytest.raises(Killed):
+        compacted(DyingStore(output, 32, is_after=True))
+    assert Rewrites(output, "default").plan(1)
+    output.now_ms += 40 * 24 * HOUR_MS
+    key = names.commit_key("default", 4)
+    output.put(key, output.objects[key])
+    retain(output, "default", EVERY, 30)
+    assert len(compacted(output).left) in (2, 3)
+    checked(output)
+    assert compacted(output).left == {}
+
+
+def test_old_rewrites_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, output = filled()
+    rows = table_rows(output)
+    monkeypatch.setattr(rewrite, "FOLD_AFTER", 2)
+    compacted(output, rewrite_bytes=1)
+    assert [key for key in output.objects if "/rewrites/" in key] == [names.folded_rewrites_key("default", 3)]
+    assert table_rows(output) == rows
+    checked(output)
+    TieredLog(source, ends={0: 28, 1: 24}).add(1, json_rows(3, first=900))
+    run_job(source, output)
+    assert compacted(output).rewrites == [4]
+    assert checked(output).rewrites == 4
+
+
+def test_a_kill_while_folding_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, output = filled(2)
+    monkeypatch.setattr(rewrite, "FOLD_AFTER", 2)
+    compacted(output, rewrite_bytes=1, grace_ms=10**9)
+    objects = dict(output.objects)
+    counting = DyingStore(output, 0, is_after=False)
+    compacted(counting)
+    done = dict(output.objects)
+    for at in range(1, counting.operations + 1):
+        output.objects = dict(objects)
+        with pytest.raises(Killed):
+            compacted(DyingStore(output, at, is_after=True))
+        assert checked(output).rewrites == 3, at
+        compacted(output)
+        assert output.objects.keys() == done.keys(), at
+
+
+def test_tables_of_a_catalog_need_their_file() -> None:
+    _, output = filled()
+    History(output, "default").mark_published()
+    before = dict(output.objects)
+    with pytest.raises(IngestRefused, match="Iceberg tables have the files of job default"):
+        compacted(output)
+    assert output.objects == before
+
+
+def test_a_job_without_commits_has_nothing_to_compact() -> None:
+    assert compacted(MemoryStore()).rewrites == []
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> ObjectStore:
+    source, output = MemoryStore(), open_store((tmp_path / "lake").as_uri())
+    log = TieredLog(source)
+    for at in range(3):
+        log.add(0, json_rows(3, first=at))
+        run_job(source, output)
+    return output
+
+
+def test_the_command_reports_what_it_did(lake: ObjectStore) -> None:
+    given = ["compact", "--output", lake.url]
+    dry = json.loads(CliRunner().invoke(ingest, [*given, "--dry-run", "--json"]).stdout)
+    assert (dry["files_replaced"], dry["files"], dry["rewrites"]) == (3, 1, [])
+    done = CliRunner().invoke(ingest, given)
+    assert done.exit_code == 0
+    assert re.search(r"3 files, [\d.]+ KiB became 1; 3 replaced files removed\.", done.output)
+    verified = CliRunner().invoke(ingest, ["verify", "--deep", "--output", lake.url])
+    assert verified.exit_code == 0
+    assert "1 rewrites made 1 files of 3" in verified.output
+    refused = CliRunner().invoke(ingest, [*given, "--to", "day"])
+    assert "files of these tables are in directories of hours" in refused.output
