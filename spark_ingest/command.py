@@ -9,9 +9,9 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -59,6 +59,9 @@ from spark_ingest.run_metrics import MetricTargets, measured
 from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
 from spark_ingest.tables.job_tables import JobTables, print_tables
+
+if TYPE_CHECKING:
+    from spark_ingest.upkeep.policy import Upkeep
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
 _USAGE_ERRORS = (IngestRefused, StoreUnusable)
@@ -208,6 +211,13 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     help="Replace this file with the metrics of each run, in Prometheus's text format.",
 )
 @click.option("--statsd", metavar="HOST:PORT", type=Address(), help="Send the metrics of each run to statsd, by UDP.")
+@click.option(
+    "--upkeep-every",
+    "upkeep_s",
+    type=Seconds(),
+    metavar="DURATION",
+    help="With --every: after a run, this often, also compact hours that ended an hour ago, and clean the history.",
+)
 @json_option
 def run_command(
     store: str,
@@ -220,6 +230,7 @@ def run_command(
     every_s: float | None,
     metrics_file: Path | None,
     statsd: tuple[str, int] | None,
+    upkeep_s: float | None,
     file: JobFile,
     **options: Any,
 ) -> None:
@@ -229,9 +240,11 @@ def run_command(
     2 invalid options or environment, 5 continued without lost records.
 
     \f
-    Raises the error of the topics that failed.
+    Raises the error of the topics that failed, IngestRefused.
     """
     check_engine(engine, master, workers, is_repeated=every_s is not None)
+    if upkeep_s is not None and every_s is None:
+        raise IngestRefused("--upkeep-every needs --every", hint="use penstock ingest compact and clean")
     percents = dict(options["bad_percents_max"])
     given = {name: options[name] for name in OPTIONS_OF_TOPICS}
     if None in percents:
@@ -275,8 +288,17 @@ def run_command(
 
     targets = MetricTargets(job.name, metrics_file, statsd, read_lag, _now_ms)
     run_and_measure = measured(run_once, targets, lambda text: click.echo(text, err=True))
+
+    def run_and_keep_up() -> tuple[dict[str, Any], EngineError | None]:
+        document, failure = run_and_measure()
+        if upkeep is not None:
+            document["upkeep"], problem = upkeep()
+            failure = failure or problem
+        return document, failure
+
     if every_s is not None:
-        repeat(run_and_measure, every_s, Stop(), time.monotonic, _now_ms)
+        upkeep = _upkeep(target, job.name, upkeep_s, tables.require if options["tables_file"] else None)
+        repeat(run_and_keep_up, every_s, Stop(), time.monotonic, _now_ms)
         return
     document, failure = run_and_measure()
     if as_json:
@@ -292,6 +314,14 @@ def run_command(
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _upkeep(output: ObjectStore, job: str, every_s: float | None, publish: Callable[[], None] | None) -> Upkeep | None:
+    if every_s is None:
+        return None
+    from spark_ingest.upkeep.policy import Upkeep  # with PyArrow
+
+    return Upkeep(output, job, every_s, time.monotonic, new_id=secrets.token_hex, publish=publish)
 
 
 def check_engine(engine: str, master: str | None, workers: int | None, *, is_repeated: bool) -> None:

@@ -19,6 +19,7 @@ from engine.errors import EngineError
 from node.commands.ingest_check import check
 from node.commands.ingest_clean import clean, retain
 from node.commands.ingest_compact import compact
+from node.commands.ingest_erase import erase
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
@@ -205,6 +206,7 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
 ingest.add_command(check)
 ingest.add_command(clean)
 ingest.add_command(compact)
+ingest.add_command(erase)
 ingest.add_command(jobs)
 ingest.add_command(lag)
 ingest.add_command(retain)

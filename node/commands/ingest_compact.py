@@ -92,6 +92,7 @@ def compact(
     Raises Failure, IngestRefused.
     """
     from spark_ingest.errors import IngestRefused
+    from spark_ingest.execution.arrow_setup import set_up_arrow
     from spark_ingest.output.stores import open_output_store
     from spark_ingest.tables.job_tables import JobTables
     from spark_ingest.upkeep.compact import Compaction
@@ -100,6 +101,7 @@ def compact(
     if period == _DAY:
         text = "--to day: files of these tables are in directories of hours, and a file of a day has no such directory"
         raise IngestRefused(text)
+    set_up_arrow()
     older_ms = None if older_s is None else int(older_s * 1000)
     wanted = Compaction(topics, file_bytes, files_min, older_ms, distinct)
     grace_s = grace_s if grace_s is not None else _DAY_S * (tables_file is not None)

@@ -9,6 +9,7 @@ import click
 from penstock.admin import api
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.confirming import confirm, yes_option
+from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
@@ -208,6 +209,36 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
         print_json({"topic": name, "deleted": True})
     else:
         click.echo(f"Deleted topic {name}.")
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", shell_complete=topics)
+@click.option("--key", required=True, help="The key of the records, as text.")
+@click.option(
+    "--partition", type=click.IntRange(0), help="The partition of records that were sent to one by its number."
+)
+@node_options
+def erase(name: str, key: str, partition: int | None, node: Node, as_json: bool) -> None:
+    """Write a tombstone for a key of a compacted topic. Compaction then removes all records of the key.
+
+    \f
+    Raises Failure for a topic that is not compacted.
+    """
+    from penstock.sync import Client  # with its thread and event loop, which no other command here needs
+
+    policy = node.once().describe_topic(name)["config"]["cleanup_policy"]
+    if "compact" not in policy:
+        text = (
+            f"topic {name} is not compacted, so no record is removed by its key: retention removes all records by age"
+        )
+        raise Failure(f"{text}; penstock ingest erase drops rows of tables", ExitCode.REFUSED)
+    with Client(node.url, token=node.token, cacert=node.cacert) as client, client.producer() as producer:
+        stored = producer.send(name, None, key=key, partition=partition).result()
+    if as_json:
+        print_json({"topic": name, "partition": stored.partition, "offset": stored.offset})
+    else:
+        click.echo(f"Wrote a tombstone at offset {stored.offset} of partition {stored.partition}.")
+        print_note("Compaction removes earlier records of the key, and the tombstone itself after delete_retention_ms.")
 
 
 @topic.command()

@@ -65,6 +65,18 @@ def test_roll_and_tier_status_show_positions(on_node: Run, lines_file: Path) -> 
     assert on_node("tier", "status", "--json").json()["topics"]  # type: ignore[index]
 
 
+def test_erase_writes_a_tombstone_and_refuses_a_topic_that_is_not_compacted(on_node: Run) -> None:
+    on_node("topic", "create", "profiles", "-p", 2, "-c", "cleanup_policy=compact")
+    written = on_node("topic", "erase", "profiles", "--key", "user-17")
+    assert written.out.startswith("Wrote a tombstone at offset 0 of partition ")
+    assert on_node("topic", "erase", "profiles", "--key", "user-17", "--json").json()["offset"] == 1  # type: ignore[index]
+    assert on_node("table", "get", "profiles", "user-17").code == 4
+    on_node("topic", "create", "clicks")
+    refused = on_node("topic", "erase", "clicks", "--key", "user-17")
+    assert refused.code == 4
+    assert "is not compacted" in refused.err
+
+
 def test_delete_needs_yes_without_a_terminal(on_node: Run) -> None:
     on_node("topic", "create", "gone")
     assert on_node("topic", "delete", "gone").code == 2
