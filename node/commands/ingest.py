@@ -20,6 +20,7 @@ from node.commands.ingest_check import check
 from node.commands.ingest_clean import clean, retain
 from node.commands.ingest_compact import compact
 from node.commands.ingest_erase import erase
+from node.commands.ingest_finalize import finalize
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
@@ -207,6 +208,7 @@ ingest.add_command(check)
 ingest.add_command(clean)
 ingest.add_command(compact)
 ingest.add_command(erase)
+ingest.add_command(finalize)
 ingest.add_command(jobs)
 ingest.add_command(lag)
 ingest.add_command(retain)

@@ -15,13 +15,14 @@
                                                                                               without hr= by day
     dead_letters/<table>/dt=2026-11-20/<table>+<partition>+<first>-<last>+<number>.parquet
     .../<table>+<partition>+<first>-<last>+<number>+<rewrite>.<group>.parquet    replaces files of its directory
+    tables/<table>/dt=2026-11-20/hr=05/_SUCCESS    the hour is complete
 
 `first` and `last` are the bounds of the task, so a task uses the same file name in each hour. The file name of a task
 of several partitions has its two ends: `<table>+0-3+...` is from `first` in partition 0 to `last` in partition 3.
 `number` is the number of the plan; of a rewritten file, the highest of those that it replaces. Reruns, abandoned
 plans and recreated topics therefore never reuse a name.
 
-A table's root contains data files only: some readers read every file there.
+A table's root contains data files and markers only: some readers read every file there without a leading `_`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})\.json")
 _NUMBERED = re.compile(r"(\d{20})\.json")
 _DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)(?:\+(\d+)\.\d+)?\.[a-z.]+")
+_TIME = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/(?:hr=(\d{2})/)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -164,6 +166,25 @@ def hour_directory(hour: int) -> str:
 def period_directory(period: str, at: int) -> str:
     """Returns the Hive partition directories of an hour or a day since 1970, UTC."""
     return hour_directory(at) if period == HOUR else f"dt={(_EPOCH + timedelta(days=at)).date()}/"
+
+
+def end_ms_of(directory: str) -> int | None:
+    """Returns the end of a directory's hour or day; None for a directory without a day."""
+    match = _TIME.search(directory)
+    if match is None:
+        return None
+    start = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
+    end = start + (timedelta(hours=int(match[2]) + 1) if match[2] else timedelta(days=1))
+    return int(end.timestamp() * 1000)
+
+
+def marker_key(directory: str) -> str:
+    """Returns the key of the object that says that an hour is complete."""
+    return f"{directory}_SUCCESS"
+
+
+def is_marker(key: str) -> bool:
+    return key.endswith("/_SUCCESS")
 
 
 def day_directory(timestamp_ms: int | None) -> str:

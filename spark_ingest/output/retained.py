@@ -34,11 +34,11 @@ class Retained(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
     def covers(self, key: str) -> bool:
-        """True if a data file or a file of dead letters is retired. One without a day never is."""
+        """True if a data file, a file of dead letters or a marker is retired. One without a day never is."""
         cut, plan, day = self.cuts.get(names.topic_of(key)), names.plan_number_of(key), _DAY.search(key)
-        if cut is None or plan is None or day is None:
+        if cut is None or day is None or (plan is None and not names.is_marker(key)):
             return False
-        return plan <= cut.last and day.group(1) < cut.day
+        return (plan or 0) <= cut.last and day.group(1) < cut.day
 
 
 def load_retained(output: ObjectStore, job: str) -> Retained:

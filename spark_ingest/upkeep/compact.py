@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from engine.tiering.store.store import ObjectStore
@@ -24,7 +23,6 @@ FILE_BYTES = 128 << 20
 REWRITE_BYTES = 1 << 30  # of one commit: listers see both old and new files for as long as this takes
 HOUR, DAY = "hour", "day"
 _DISTINCT_FILES = 4  # times FILE_BYTES: one file is made of a directory
-_TIME = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/(?:hr=(\d{2})/)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def groups_of(files: list[StoredFile], live: Live, wanted: Compaction, until_ms:
         sorted(files, key=lambda one: (one.directory, one.first, one.key)), lambda one: one.directory
     )
     for directory, found in by_directory:
-        end_ms = _end_ms(directory)
+        end_ms = names.end_ms_of(directory)
         if end_ms is None or (until_ms is not None and end_ms > until_ms):
             continue
         topic, here = names.topic_of(directory), tuple(found)
@@ -150,13 +148,3 @@ def _bounded(groups: Iterator[Group], rewrite_bytes: int) -> Iterator[Group]:
             return
         taken += one.size_bytes
         yield one
-
-
-def _end_ms(directory: str) -> int | None:
-    """Returns the end of a directory's hour or day; None for a directory without a day."""
-    match = _TIME.search(directory)
-    if match is None:
-        return None
-    start = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
-    end = start + (timedelta(hours=int(match[2]) + 1) if match[2] else timedelta(days=1))
-    return int(end.timestamp() * 1000)

@@ -70,7 +70,8 @@ def _remove(output: ObjectStore, history: History, state: Retained, *, is_dry: b
     for topic in sorted(state.cuts):
         for prefix in (names.table_prefix(topic), names.dead_letters_prefix(topic)):
             for info in [one for one in output.list(prefix) if state.covers(one.key)]:
-                if info.key not in named and not effect.is_leftover(info.key):
+                is_known = info.key in named or effect.is_leftover(info.key) or names.is_marker(info.key)
+                if not is_known:
                     retired.left.append(info.key)
                     continue
                 retired.files += 1
