@@ -8,7 +8,7 @@
 After a kill: before 2 nothing has changed; between 2 and 3 the next call makes the same files; after 3 it does step 4.
 Two concurrent drivers use the same plan and make the same files; one of their commits is stored.
 
-A group that cannot be rewritten stays as it is and is named. Readers: docs/decisions/0034.
+A group that cannot be rewritten stays as it is and is named. Readers: docs/decisions/0037.
 """
 
 from __future__ import annotations
