@@ -17,11 +17,10 @@ from spark_ingest.output import names
 from spark_ingest.output.rewrites import COMPACT, Group, RewritePlan, Rewrites
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.history import History
-from spark_ingest.upkeep.rewrite import Done, Live, carry_out, live_files, remove_replaced
+from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_files, remove_replaced, unfit_tables
 
 FILE_BYTES = 128 << 20
 REWRITE_BYTES = 1 << 30  # of one commit: listers see both old and new files for as long as this takes
-HOUR, DAY = "hour", "day"
 _DISTINCT_FILES = 4  # times FILE_BYTES: one file is made of a directory
 
 
@@ -62,9 +61,8 @@ def compact(
     members = {topic: one.members for topic, one in head.schemas.items()}
 
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
-        files = [
-            one for one in live.files if one.key not in failed and wanted.topics.fullmatch(names.topic_of(one.key))
-        ]
+        fit = [one for one in live.files if one.key not in failed and is_fit(one.key)]
+        files = [one for one in fit if wanted.topics.fullmatch(names.topic_of(one.key))]
         groups = tuple(_bounded(groups_of(files, live, wanted, until_ms), wanted.rewrite_bytes))
         if not groups:
             return None
@@ -80,6 +78,8 @@ def compact(
         carry_out(output, job, choose, done, publish or (lambda: None))
         if publish:
             publish()  # also what an earlier call committed
+    unfit = unfit_tables(live_files(output, history, history.effect()), wanted.topics)
+    done.left |= {prefix: f"its files are {form}; only Parquet files are compacted" for prefix, form in unfit.items()}
     if wanted.distinct:
         done.left |= _too_large(live_files(output, history, Rewrites(output, job).effect()), wanted)
     remove_replaced(output, job, grace_ms, done, is_dry=is_dry)

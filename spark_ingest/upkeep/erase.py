@@ -25,7 +25,7 @@ from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.source.discovery import discover
-from spark_ingest.upkeep.rewrite import Done, Live, carry_out, live_files, remove_replaced
+from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_files, remove_replaced, unfit_tables
 from spark_ingest.upkeep.rewrite_rows import has_key
 
 REWRITE_BYTES = 1 << 30
@@ -72,7 +72,7 @@ def erase(
         groups: list[Group] = []
         for file in live.files:
             topic = names.topic_of(file.key)
-            if file.key in failed or not topics.fullmatch(topic):
+            if file.key in failed or not is_fit(file.key) or not topics.fullmatch(topic):
                 continue
             if file.key not in searched:
                 searched[file.key] = _rows_with(output, file, key_sha256)
@@ -117,7 +117,8 @@ def _remains(
 ) -> list[str]:
     """Returns what may still have records of the key, each with the reason."""
     wanted = [topic for topic in sorted(head.positions) if topics.fullmatch(topic)]
-    remains = []
+    unfit = unfit_tables(live_files(output, history, history.effect()), topics)
+    remains = [f"{prefix}: its files are {form}; only Parquet files are searched" for prefix, form in unfit.items()]
     plan = history.plan(head.number + 1)
     if plan is not None and any(topic in wanted for topic in plan.schemas):
         remains.append(

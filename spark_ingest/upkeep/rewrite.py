@@ -13,11 +13,13 @@ A group that cannot be rewritten stays as it is and is named. Readers: docs/deci
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
+from spark_ingest.layout import PARQUET, layout_of_key
 from spark_ingest.output import names
 from spark_ingest.output.retained import load_retained
 from spark_ingest.output.rewrites import Effect, RewriteCommit, RewritePlan, Rewrites, Rewritten
@@ -73,6 +75,17 @@ def live_files(output: ObjectStore, history: History, effect: Effect) -> Live:
     named = [file for one in history.commits() for result in one.results for file in result.every_file]
     kept = [one for one in (*named, *effect.files.values()) if one.key not in effect.replaced]
     return Live(effect.number + 1, tuple(one for one in kept if not retained.covers(one.key)), effect)
+
+
+def unfit_tables(live: Live, topics: re.Pattern[str]) -> dict[str, str]:
+    """Returns the tables with files that no rewrite can read, each with the format of its files."""
+    found = {names.topic_of(one.key): layout_of_key(one.key).format for one in live.files if not is_fit(one.key)}
+    return {names.table_prefix(topic): form for topic, form in found.items() if topics.fullmatch(topic)}
+
+
+def is_fit(key: str) -> bool:
+    """Returns whether a rewrite can read the file."""
+    return layout_of_key(key).format == PARQUET
 
 
 def carry_out(output: ObjectStore, job: str, choose: Choose, done: Done, on_commit: Callable[[], None]) -> None:

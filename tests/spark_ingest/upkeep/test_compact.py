@@ -19,15 +19,18 @@ from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
 from node.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import DAY, JSONL, Layout
 from spark_ingest.output import names
 from spark_ingest.output.retained import load_retained
 from spark_ingest.output.rewrites import Effect, Rewrites
+from spark_ingest.plan import Recipe
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.verify import Findings, verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep import rewrite
 from spark_ingest.upkeep.clean import clean
 from spark_ingest.upkeep.compact import Compaction, compact
+from spark_ingest.upkeep.erase import erase
 from spark_ingest.upkeep.retain import retain
 from spark_ingest.upkeep.rewrite import Done
 from spark_ingest.upkeep.rewrite_rows import REPLACES
@@ -101,6 +104,35 @@ def rule_files(output: ObjectStore, topic: str = "flights") -> list[str]:
 
 def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(one["_partition"], one["_offset"]) for one in rows]
+
+
+def test_small_files_of_a_day_become_one() -> None:
+    source, output = MemoryStore(), MemoryStore(START_MS)
+    log = TieredLog(source)
+    for at in range(3):
+        log.add(0, [*json_rows(5, first=10 * at), row(b'{"id":7}', timestamp=START_MS + HOUR_MS)])
+        run_job(source, output, recipe=Recipe(layout=Layout(period=DAY)))
+    rows = table_rows(output)
+    assert compacted(output).replaced == 3
+    assert len(chain_files(output)) == len(rule_files(output)) == 1
+    assert table_rows(output) == rows
+    checked(output)
+
+
+def test_files_of_other_formats_stay_and_are_named() -> None:
+    source, output = MemoryStore(), MemoryStore(START_MS)
+    log = TieredLog(source)
+    for at in range(3):
+        log.add(0, [*json_rows(5, first=10 * at), row(b"no JSON", 1)])
+        run_job(source, output, recipe=Recipe(layout=Layout(JSONL)), bad_percent_max=100)
+    files = listed_files(output)
+    done = compacted(output)
+    assert done.left == {"tables/flights/": "its files are jsonl; only Parquet files are compacted"}
+    assert (listed_files(output), done.replaced) == (files, 3), "dead letters are Parquet in any case"
+    checked(output)
+    erased = erase(output, "default", b"k1", EVERY, new_id=lambda: "nonce-e")
+    assert "tables/flights/: its files are jsonl; only Parquet files are searched" in erased.remains
+    assert listed_files(output) == files
 
 
 def test_small_files_of_an_hour_become_one_with_the_same_rows() -> None:
