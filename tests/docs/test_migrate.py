@@ -43,8 +43,9 @@ def test_every_setting_has_one_row(product: str) -> None:
 @pytest.mark.parametrize("product", ["Camus", "Secor"])
 def test_a_row_names_what_exists_or_says_no(product: str) -> None:
     options = {name for one in run_command.params for name in one.opts}
-    of_retain = {name for one in ingest.commands["retain"].params for name in one.opts}
-    known = {*JOB_SETTINGS, *TOPIC_SETTINGS, *STEPS, *options, *of_retain, *VALUES, "--json"}
+    steps = [ingest.commands[name] for name in ("compact", "finalize", "retain")]
+    of_steps = {name for step in steps for one in step.params for name in one.opts}
+    known = {*JOB_SETTINGS, *TOPIC_SETTINGS, *STEPS, *options, *of_steps, *VALUES, "--json"}
     known |= {f"penstock ingest {name}" for name in ingest.commands} | {"[defaults]", "[topics.NAME]"}
     for names, cell in rows(product):
         ours = [one.partition(" = ")[0] for one in re.findall(r"`([^`]+)`", cell)]
