@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT, ON_MISFIT, TO
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
-from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.options import (
     Address,
     Pattern,
@@ -258,9 +257,7 @@ def run_command(
     check_event_time(options["event_time"])
     choices.check()
     tables = JobTables(options["tables_file"], output, job_name)
-    if options["tables_file"]:
-        check_layouts(choices.layouts)
-    tables.check(widens=choices.may_widen)
+    tables.check(widens=choices.may_widen, layouts=choices.layouts)
     job = Job(
         job_name,
         selection,
@@ -343,15 +340,6 @@ def check_event_time(field: str | None) -> None:
     if field is not None and (problem := TOPIC_SETTINGS["event_time"].problem(field)):
         what, _, hint = problem.partition("; ")
         raise IngestRefused(f"--event-time {what}", hint=f"{hint}, or omit --event-time")
-
-
-def check_layouts(layouts: Iterable[Layout]) -> None:
-    """Raises IngestRefused for files that Iceberg tables cannot have."""
-    for one in layouts:
-        if one.fixed != DEFAULT.fixed:
-            text = f"Iceberg tables take files of {DEFAULT.fixed}, and a topic has {one.fixed}"
-            hint = "their partitions come from the statistics of Parquet files of one hour; use two jobs"
-            raise IngestRefused(text, hint=hint)
 
 
 def limits_of(percents: Mapping[str | None, float], choices: Choices | None = None) -> Limits:

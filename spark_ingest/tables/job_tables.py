@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import click
 
 from engine.errors import EngineError
 from spark_ingest.errors import IngestRefused, NotPublished, TopicsFailed
+from spark_ingest.layout import Layout
 from spark_ingest.output.stores import open_output_store
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.compare import compare_tables
-from spark_ingest.tables.publish import Publication, pending, publications, publish
+from spark_ingest.tables.publish import Publication, check_layouts, pending, publications, publish
 from spark_ingest.tables.settings import read_tables
 from spark_ingest.tables.values import Tables
 
@@ -33,7 +34,7 @@ class JobTables:
         self._history = History(opened, job)
         self._tables = _open(path, opened.url, job) if path else None
 
-    def check(self, *, widens: bool) -> None:
+    def check(self, *, widens: bool, layouts: Iterable[Layout] = ()) -> None:
         """Raises IngestRefused if a run would commit what its tables cannot take.
 
         Ignores a catalog that does not answer: the run commits, and a later call publishes.
@@ -43,6 +44,7 @@ class JobTables:
         if widens:
             text = "--on-misfit widen makes a bigint column decimal, and a column of an Iceberg table cannot do that"
             raise IngestRefused(text, hint="declare the column decimal with --schema before its first run")
+        check_layouts(layouts)
         for one in publications(self._history, self._tables, self._history.head()).values():
             if one.error and not isinstance(one.error, NotPublished):
                 raise one.error

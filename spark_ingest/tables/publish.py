@@ -11,11 +11,12 @@ A topic that fails is left out, with its error; the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
 from spark_ingest.errors import IngestRefused, NotPublished
+from spark_ingest.layout import DEFAULT, Layout, layout_of_key
 from spark_ingest.output import names
 from spark_ingest.output.rewrites import Effect
 from spark_ingest.protocol.commit import Commit
@@ -50,6 +51,7 @@ def publish(history: History, tables: Tables) -> list[Publication]:
         if at == 0:
             history.mark_published()
         try:
+            check_layouts(layout_of_key(key) for key in run.keys)
             if tables.add(run):
                 one.commits.append(run.commit)
                 one.rows += run.rows
@@ -152,6 +154,15 @@ def unpublished(
                 one.error = _gone(history.job, number, one.table)
             elif run := files_of(commit, one.topic):
                 yield one, run
+
+
+def check_layouts(layouts: Iterable[Layout]) -> None:
+    """Raises IngestRefused for files that tables of a catalog cannot have."""
+    for one in layouts:
+        if one.fixed != DEFAULT.fixed:
+            text = f"Iceberg tables take files of {DEFAULT.fixed}, and a topic has {one.fixed}"
+            hint = "their partitions come from the statistics of Parquet files of one hour; use two jobs"
+            raise IngestRefused(text, hint=hint)
 
 
 def files_of(commit: Commit, topic: str) -> RunFiles | None:

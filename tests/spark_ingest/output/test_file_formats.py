@@ -15,7 +15,6 @@ import pytest
 import zstandard
 
 from engine.testing.memory_store import MemoryStore
-from spark_ingest.command import check_layouts
 from spark_ingest.config.topic_settings import relation_problems
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CODECS, CSV, DAY, DEFAULT, HOUR, JSONL, ORC, PARQUET, PERIODS, Layout, layout_of_key
@@ -136,13 +135,6 @@ def test_a_table_keeps_its_format_and_its_period() -> None:
     log.add(0, [row(b'{"id":10}', 10)])
     with pytest.raises(IngestRefused, match="parquet by hour, not csv by hour"):
         run_job(log.store, first, recipe=Recipe(layout=Layout(CSV, "none", HOUR)))
-
-
-def test_iceberg_tables_take_parquet_by_hour_only() -> None:
-    check_layouts([DEFAULT, Layout(PARQUET, "snappy", HOUR)])
-    for layout in (Layout(ORC), Layout(period=DAY)):
-        with pytest.raises(IngestRefused, match="Iceberg tables take files of parquet by hour"):
-            check_layouts([layout])
 
 
 def test_a_codec_of_another_format_is_a_mistake() -> None:

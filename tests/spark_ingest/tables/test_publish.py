@@ -6,7 +6,9 @@ import pytest
 
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import DAY, ORC, Layout
 from spark_ingest.output import names
+from spark_ingest.plan import Recipe
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.publish import MARK_AFTER, pending, publish
 from spark_ingest.tables.values import RunFiles, TableFile, TableState
@@ -83,6 +85,18 @@ def test_a_table_that_refuses_does_not_stop_another(source: MemoryStore, output:
     found = {one.topic: one for one in publish(History(output, "default"), tables)}
     assert str(found["flights"].error) == "flights does not fit"
     assert (found["rides"].commits, found["rides"].error) == ([1], None)
+
+
+@pytest.mark.parametrize("layout", [Layout(ORC), Layout(period=DAY)])
+def test_a_topic_with_other_files_than_parquet_by_hour_is_refused(
+    source: MemoryStore, output: MemoryStore, layout: Layout
+) -> None:
+    TieredLog(source).add(0, json_rows(5))
+    run_job(source, output, recipe=Recipe(layout=layout))
+    tables = RememberedTables()
+    (found,) = publish(History(output, "default"), tables)
+    assert str(found.error).startswith(f"Iceberg tables take files of parquet by hour, and a topic has {layout.fixed}")
+    assert tables.runs == []
 
 
 def test_a_quiet_table_is_marked_so_that_old_commits_are_not_read_each_time(
