@@ -246,7 +246,7 @@ def kill_9(process: subprocess.Popen[str]) -> None:
 def test_two_runs_at_once_make_one_table(lake: Lake) -> None:
     for partition in range(2):
         lake.log.add(partition, hourly(1000, first=partition * 1000))
-    both = [lake.start("--event-time", "at") for _ in range(2)]
+    both = [lake.start("--event-time", "at", "--engine", "local") for _ in range(2)]
     documents = [ended(one) for one in both]
     assert sum(one["rows"] for one in documents) == 2000
     lake.assert_table_is_log()

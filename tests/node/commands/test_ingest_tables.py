@@ -48,6 +48,7 @@ def test_publish_status_and_verify_name_the_table_its_snapshot_and_what_is_missi
             "table": "events.flights",
             "commit": 1,
             "snapshot": snapshot,
+            "rewrite": 0,
             "not_published": [2],
             "not_published_rows": 5,
             "error": None,
