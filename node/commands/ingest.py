@@ -276,14 +276,16 @@ def _print_findings(document: dict[str, Any]) -> None:
         f"{format_count(document['rows'], 'row')}, {format_count(document['dead_letters'], 'dead letter')}"
     )
     if document["retired"]:
-        click.echo(f"{document['retired']:,} of these files are retired")
+        click.echo(f"retired: {format_count(document['retired'], 'file')} of these")
     if document["rewrites"]:
         rewritten, replaced = document["rewritten_files"], document["replaced_files"]
-        click.echo(f"{document['rewrites']:,} rewrites made {rewritten:,} files of {replaced:,}")
+        rewrites = format_count(document["rewrites"], "rewrite")
+        click.echo(f"{rewrites} made {format_count(rewritten, 'file')} of {replaced:,}")
     for table, count in document["dropped_rows"].items():
-        click.echo(f"rewrites dropped {count:,} rows of {table}")
+        click.echo(f"rewrites dropped {format_count(count, 'row')} of {table}")
     if document["leftovers"]:
-        click.echo(f"{document['leftovers']:,} files that are not committed yet, held back, retired or replaced")
+        leftovers = format_count(document["leftovers"], "file")
+        click.echo(f"{leftovers} not committed yet, held back, retired or replaced")
     _print_held(document)
     _print_tables(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.failures import Failure
-from penstock.cli.output import format_bytes, print_json, print_note
+from penstock.cli.output import format_bytes, format_count, print_json, print_note
 from spark_ingest.options import Pattern, Seconds, job_option, json_option, output_option, tables_option
 
 _MIB = 1 << 20
@@ -130,17 +130,25 @@ def compact(
                 "files_removed": done.removed,
                 "files_to_remove_later": done.waiting,
                 "left": done.left,
+                "unfit": done.unfit,
             }
         )
     else:
         would = "would become" if is_dry else "became"
-        size = f", {format_bytes(done.replaced_bytes)}"
-        print_note(f"{done.replaced:,} files{size} {would} {done.files:,}; {done.removed:,} replaced files removed.")
+        replaced = (
+            f"{format_count(done.replaced, 'file')}, {format_bytes(done.replaced_bytes)}, {would} {done.files:,}."
+        )
+        print_note(replaced if done.replaced else "Nothing to compact.")
+        if done.removed:
+            print_note(f"{format_count(done.removed, 'replaced file')} removed.")
         if done.waiting:
-            print_note(f"{done.waiting:,} replaced files are removed after --grace.")
+            print_note(f"To be removed after --grace: {format_count(done.waiting, 'replaced file')}.")
         for topic, count in sorted(done.dropped.items()):
             print_note(f"{topic}: {count:,} rows had the {distinct} of a newer row and were dropped.")
         for directory, why in sorted(done.left.items()):
             print_note(f"left: {directory}: {why}")
+        for prefix, form in sorted(done.unfit.items()):
+            print_note(f"{prefix}: its files are {form}; only Parquet files are compacted.")
     if done.left:
-        raise Failure(f"{len(done.left)} directories of job {job_name} were not compacted")
+        directories = format_count(len(done.left), "directory", "directories")
+        raise Failure(f"{directories} of job {job_name} not compacted")

@@ -78,8 +78,7 @@ def compact(
         carry_out(output, job, choose, done, publish or (lambda: None))
         if publish:
             publish()  # also what an earlier call committed
-    unfit = unfit_tables(live_files(output, history, history.effect()), wanted.topics)
-    done.left |= {prefix: f"its files are {form}; only Parquet files are compacted" for prefix, form in unfit.items()}
+    done.unfit = unfit_tables(live_files(output, history, history.effect()), wanted.topics)
     if wanted.distinct:
         done.left |= _too_large(live_files(output, history, Rewrites(output, job).effect()), wanted)
     remove_replaced(output, job, grace_ms, done, is_dry=is_dry)

@@ -32,7 +32,7 @@ FOLD_AFTER = 50  # rewrites; each load reads the commits of those that are not f
 
 @dataclass(slots=True)
 class Done:
-    """The result: rewrites, replaced and new files, dropped rows, removed files, and why others were left."""
+    """What was done: rewrites, replaced and new files, dropped rows, removed files, and why others were left."""
 
     rewrites: list[int] = field(default_factory=list)
     replaced: int = 0
@@ -44,6 +44,7 @@ class Done:
     removed: int = 0
     waiting: int = 0
     left: dict[str, str] = field(default_factory=dict)
+    unfit: dict[str, str] = field(default_factory=dict)  # tables whose files cannot be rewritten, by their format
 
     def add(self, commit: RewriteCommit) -> None:
         self.rewrites.append(commit.number)

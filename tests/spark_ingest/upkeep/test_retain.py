@@ -166,4 +166,4 @@ def test_the_command_says_what_it_removed(tmp_path: Path) -> None:
     assert table_rows(output) == []
     checked_output = CliRunner().invoke(ingest, ["verify", "--deep", "--output", output.url])
     assert checked_output.exit_code == 0
-    assert "1 of these files are retired" in checked_output.output
+    assert "retired: 1 file of these" in checked_output.output
