@@ -14,6 +14,7 @@ from gateway.http.problems import Problem
 from gateway.produce.appending import Part, append
 from gateway.produce.context import ProduceContext
 from gateway.produce.partitioner import kafka_hash
+from gateway.routing.partitions import check_not_internal
 from gateway.subscriptions.rendering import Pushed
 from replication.replica.acks import Acks
 
@@ -37,9 +38,10 @@ class DeadLetters:
         self._clock = clock
 
     async def store(self, topic: str, records: Sequence[Pushed], reason: Reason) -> str:
-        """Returns an error, or nothing once the records are committed."""
+        """Returns an error, or nothing once the records are committed. Internal topics take none."""
         now_ms = self._clock.now_ms()
         try:
+            check_not_internal(topic)
             found = self._produce.topics.topic(topic)
             rows: dict[int, list[record_batch.RowFields]] = {}
             for record in records:

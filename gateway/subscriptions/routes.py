@@ -22,7 +22,7 @@ from gateway.groups.bounds import bounds
 from gateway.groups.membership import answer
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
-from gateway.groups.names import PUSH_PREFIX, check_readable, check_topics
+from gateway.groups.names import PUSH_PREFIX, check_readable, check_topics, check_writable
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
@@ -72,6 +72,8 @@ async def put_subscription(request: web.Request) -> web.Response:
     wish = await read_json(request, PutSubscription)
     topics = await _checked_topics(request, context, wish.topics)
     _check(wish)
+    if wish.delivery.dead_letter_topic is not None:
+        await check_writable(request, context.groups, wish.delivery.dead_letter_topic)
     try:
         sender.allowed.check_url(wish.url)
     except InvalidTarget as error:

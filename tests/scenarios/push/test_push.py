@@ -13,6 +13,7 @@ from aiohttp import web
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, Gateway, in_process_only
 from tests.scenarios.push.receiver import Receiver
+from tests.tokens import add_token, bearer
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"
 PROMPT_S = 60
@@ -156,6 +157,27 @@ async def test_targets_that_are_not_allowed_get_nothing(node, receiver, start_ga
     assert_problem(await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["none"]}), "unknown_topic")
     off = await start_gateway()
     assert_problem(await call(off, "PUT", "/s", {"url": receiver.url, "topics": ["t"]}), "push_disabled")
+
+
+async def test_a_dead_letter_topic_is_one_that_the_token_may_write_to(tmp_path, start_gateway, receiver):
+    path = tmp_path / "tokens.toml"
+    reader = add_token(path, "reader", read=[""], write=["mine."])
+    boss = bearer(add_token(path, "boss", admin=[""]))
+    node = await start_gateway(push_targets="127.0.0.0/8", push_http=True, tokens_file=str(path))
+    for topic in ("t", "mine.dead", "other"):
+        created = await node.send("PUT", f"/v1/topics/{topic}", b"{}", boss | {"Content-Type": JSON})
+        assert created.status == 201, created.body
+
+    async def put(dead_letter_topic):
+        wish = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET]}
+        wish["delivery"] = {"deliveries_max": 1, "dead_letter_topic": dead_letter_topic}
+        headers = bearer(reader) | {"Content-Type": JSON}
+        return await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(wish), headers)
+
+    assert_problem(await put("other"), "forbidden", right="write", topic="other")
+    assert_problem(await put("__groups"), "invalid_topic_name")
+    assert_problem(await put("mine.none"), "unknown_topic")
+    assert (await put("mine.dead")).status == 201
 
 
 async def test_a_coordinator_has_a_limit_of_subscriptions(start_gateway, receiver):
