@@ -77,6 +77,7 @@ NEEDS: dict[str, Right | Requirement] = {
     "commit_group_offsets": Right.GROUP,
     "reset_group": Right.GROUP,
     "put_subscription": Requirement.AUTHENTICATED,  # the handlers check the right read to each topic
+    "alter_subscription": Requirement.AUTHENTICATED,
     "describe_subscription": Requirement.AUTHENTICATED,
     "list_subscriptions": Requirement.AUTHENTICATED,
     "delete_subscription": Requirement.AUTHENTICATED,

@@ -32,13 +32,21 @@ async def read_json(request: web.Request, shape: type[Any], default: Any = None,
     try:
         return msgspec.json.decode(body, type=shape)
     except msgspec.ValidationError as error:
-        code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
-        raise Problem(code, f"{str(error).replace('Object contains', 'there is an')}{_expected(shape)}") from None
+        raise invalid(error, shape) from None
     except (msgspec.DecodeError, RecursionError):
         raise malformed_json(body) from None
 
 
-def _expected(shape: type[Any]) -> str:
-    """Returns the field names of an object body, for the message about a misspelt one."""
+def invalid(error: msgspec.ValidationError, shape: type[Any], *, within: str = "") -> Problem:
+    """Returns the problem of a body, or of the object at its field `within`, that is not of the shape."""
+    code = "unknown_field" if "unknown field" in str(error) else "invalid_body"
+    text = str(error).replace("Object contains", "there is an")
+    if within:
+        text = text.replace("`$.", f"`$.{within}.")
+    return Problem(code, text + _expected(shape, within or "the body"))
+
+
+def _expected(shape: type[Any], name: str) -> str:
+    """Returns the field names of an object, for the message about a misspelt one."""
     fields = getattr(shape, "__struct_fields__", ())
-    return f"; the body has {', '.join(fields)}" if fields else ""
+    return f"; {name} has {', '.join(fields)}" if fields else ""

@@ -80,6 +80,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", GROUP + "/reset", offsets.reset_group),
     ("GET", "/v1/subscriptions", subscriptions.list_subscriptions),
     ("PUT", SUBSCRIPTION, subscriptions.put_subscription),
+    ("PATCH", SUBSCRIPTION, subscriptions.alter_subscription),
     ("GET", SUBSCRIPTION, subscriptions.describe_subscription),
     ("DELETE", SUBSCRIPTION, subscriptions.delete_subscription),
     ("POST", SUBSCRIPTION + "/pause", subscriptions.pause_subscription),

@@ -28,7 +28,7 @@ class View(Struct, frozen=True, array_like=True):
     attempts: tuple[Attempt, ...]
 
 
-PUT: PartitionCall[PushCall, bool] = PartitionCall("push_put", PushCall)
+PUT: PartitionCall[PushCall, bool | None] = PartitionCall("push_put", PushCall)
 RESET: PartitionCall[ResetCall, None] = PartitionCall("push_reset", ResetCall)
 DELETE: PartitionCall[str, None] = PartitionCall("push_delete", str)
 DESCRIBE: PartitionCall[str, View] = PartitionCall("push_describe", str)
@@ -38,7 +38,7 @@ LIST: PartitionCall[None, list[View]] = PartitionCall("push_list", None)
 def push_calls(host: PushHost) -> list[Answering]:
     """Returns the calls to subscriptions of this process."""
 
-    async def put(partition: Partition, call: PushCall) -> tuple[bool, bytes]:
+    async def put(partition: Partition, call: PushCall) -> tuple[bool | None, bytes]:
         return await host.put(partition, call), b""
 
     async def reset(partition: Partition, call: ResetCall) -> tuple[None, bytes]:

@@ -66,8 +66,8 @@ class PushHost:
         letters = sum(one.dead_lettered for one in now)
         yield "penstock_push_dead_letters_total", "Records that push gave up and stored elsewhere", letters
 
-    async def put(self, partition: Partition, call: PushCall) -> bool:
-        """Creates or changes a subscription. Returns whether it is new."""
+    async def put(self, partition: Partition, call: PushCall) -> bool | None:
+        """Creates or changes a subscription. Returns whether it is new; None: nothing changed (Coordinator.push)."""
         hosted = await self._groups.at(partition)
         is_new, sequence = hosted.decide(lambda core, now, source: core.push(call, now, source))
         self._update(hosted, call.group)

@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP: create and change, describe, list, delete, pause, resume, replay.
+"""Subscriptions over HTTP: create, alter, describe, list, delete, pause, resume, replay.
 
 A caller with the right read to all topics of a subscription may use each of these routes.
 """
@@ -6,18 +6,17 @@ A caller with the right read to all topics of a subscription may use each of the
 from __future__ import annotations
 
 import re
-from typing import Annotated, cast
+from collections.abc import Callable
+from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from msgspec import UNSET, Meta, Struct, UnsetType, convert
+from msgspec import UNSET, convert
 from msgspec.structs import asdict, replace
 
 from engine.errors import EngineError
 from gateway.access.access import caller_of
 from gateway.access.tokens_file import Right
-from gateway.filters.condition import InvalidCondition
-from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
 from gateway.groups.membership import answer
 from gateway.groups.model.errors import UnknownGroup
@@ -27,9 +26,10 @@ from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.times import rfc3339_ms
+from gateway.subscriptions.bodies import PatchSubscription, PutSubscription, Replay, ReplayOffset, Start, altered, check
 from gateway.subscriptions.calls import DELETE, DESCRIBE, LIST, PUT, RESET, View
 from gateway.subscriptions.context import PUSH, PushContext
-from gateway.subscriptions.core.definition import Definition, Delivery, Secret, decode, encode
+from gateway.subscriptions.core.definition import Definition, decode, encode
 from gateway.subscriptions.core.signature import SECRET_BYTES, new_secret
 from gateway.subscriptions.core.targets import InvalidTarget
 from gateway.subscriptions.handshake import confirm
@@ -37,33 +37,13 @@ from gateway.subscriptions.sender import Sender
 
 PARTITIONS_MAX = 1000
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,190}")
-Start = str | int
 
 
-class PutSubscription(Struct, forbid_unknown_fields=True):
-    """The body of a PUT. Secrets that are not given stay; without any, the node makes one and shows it once."""
+class _Found(NamedTuple):
+    """A subscription, and its definition as it is stored, which a change has to name."""
 
-    url: str
-    topics: Annotated[list[str], Meta(min_length=1, max_length=16)]
-    delivery: Delivery = Delivery()
-    filter: tuple[str, ...] = ()
-    start: Start = "latest"
-    secrets: Annotated[list[Secret], Meta(min_length=1, max_length=2)] | UnsetType = UNSET
-
-
-class Replay(Struct, forbid_unknown_fields=True):
-    """The body of a replay: one of `to` and `offsets`."""
-
-    to: Start | UnsetType = UNSET
-    offsets: Annotated[list[ReplayOffset], Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
-
-
-class ReplayOffset(Struct, forbid_unknown_fields=True):
-    """The position of one partition."""
-
-    topic: str
-    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
-    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    stored: str
+    definition: Definition
 
 
 async def put_subscription(request: web.Request) -> web.Response:
@@ -71,24 +51,37 @@ async def put_subscription(request: web.Request) -> web.Response:
     context, sender, group = _begin(request)
     wish = await read_json(request, PutSubscription)
     topics = await _checked_topics(request, context, wish.topics)
-    _check(wish)
-    if wish.delivery.dead_letter_topic is not None:
-        await check_writable(request, context.groups, wish.delivery.dead_letter_topic)
-    try:
-        sender.allowed.check_url(wish.url)
-    except InvalidTarget as error:
-        raise Problem("target_not_allowed", str(error)) from None
-    before = await _found(request, context, group, is_expected=False)
+    delivery = wish.delivery.stored()
+    check(delivery, wish.filter)
+    if delivery.dead_letter_topic is not None:
+        await check_writable(request, context.groups, delivery.dead_letter_topic)
+    _check_target(sender, wish.url)
+    found = await _find(request, context, group)
+    before = None if found is None else found.definition
     secrets, shown = _secrets(context, wish, before)
-    is_new_target = before is None or before.url != wish.url
-    if is_new_target and not context.groups.settings.push_unconfirmed:
-        await confirm(sender, wish.url, _origin(context))
+    if before is None or before.url != wish.url:
+        await _confirm(context, sender, wish.url)
     is_paused = before is not None and before.is_paused
-    definition = Definition(wish.url, topics, wish.delivery, wish.filter, secrets, is_paused)
+    definition = Definition(wish.url, topics, delivery, wish.filter, secrets, is_paused)
     positions = await _positions(context, topics, wish.start)
     is_new = await _put(context, group, definition, positions)
     document = await _described(context, group)
     return answer(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
+
+
+async def alter_subscription(request: web.Request) -> web.Response:
+    """PATCH /v1/subscriptions/{name}. Raises Problem, EngineError."""
+    context, sender, group = _begin(request)
+    wish = await read_json(request, PatchSubscription)
+    before = (await _found(request, context, group)).definition
+    changed = altered(before, wish)
+    if wish.delivery is not UNSET and wish.delivery.get("dead_letter_topic") is not None:
+        await check_writable(request, context.groups, wish.delivery["dead_letter_topic"])
+    if wish.url is not UNSET:
+        _check_target(sender, wish.url)
+        if changed.url != before.url:
+            await _confirm(context, sender, wish.url)
+    return await _change(request, context, group, lambda definition: altered(definition, wish))
 
 
 async def describe_subscription(request: web.Request) -> web.Response:
@@ -138,8 +131,7 @@ async def replay_subscription(request: web.Request) -> web.Response:
     wish = await read_json(request, Replay)
     if (wish.to is UNSET) == (wish.offsets is UNSET):
         raise Problem("invalid_body", "give one of to and offsets")
-    definition = await _found(request, context, group)
-    assert definition is not None
+    definition = (await _found(request, context, group)).definition
     positions = await _positions(context, definition.topics, "latest" if wish.to is UNSET else wish.to)
     if wish.offsets is not UNSET:
         positions = _given(positions, wish.offsets)
@@ -149,9 +141,17 @@ async def replay_subscription(request: web.Request) -> web.Response:
 
 async def _set_paused(request: web.Request, *, is_paused: bool) -> web.Response:
     context, _, group = _begin(request)
-    definition = await _found(request, context, group)
-    assert definition is not None
-    await _put(context, group, replace(definition, is_paused=is_paused), ())
+    return await _change(request, context, group, lambda definition: replace(definition, is_paused=is_paused))
+
+
+async def _change(
+    request: web.Request, context: PushContext, group: str, changed: Callable[[Definition], Definition]
+) -> web.Response:
+    """Stores what `changed` makes of a subscription, with what others change meanwhile. Its positions stay."""
+    is_stored = False
+    while not is_stored:
+        before = await _found(request, context, group)
+        is_stored = await _put(context, group, changed(before.definition), (), before.stored) is not None
     return answer(await _described(context, group))
 
 
@@ -183,49 +183,51 @@ async def _checked_topics(request: web.Request, context: PushContext, names: lis
     return topics
 
 
-def _check(wish: PutSubscription) -> None:
-    """Raises Problem invalid_body."""
-    try:
-        record_filter(wish.filter)
-    except InvalidCondition as error:
-        raise Problem("invalid_body", f"filter: {error}") from None
-    delivery = wish.delivery
-    if delivery.backoff_ms_min > delivery.backoff_ms_max:
-        raise Problem("invalid_body", "backoff_ms_min is above backoff_ms_max")
-    if (delivery.deliveries_max is None) != (delivery.dead_letter_topic is None):
-        raise Problem("invalid_body", "give both deliveries_max and dead_letter_topic, or none of them")
-
-
 def _secrets(
     context: PushContext, wish: PutSubscription, before: Definition | None
 ) -> tuple[tuple[str, ...], str | None]:
     """Returns the secrets, and the one that this answer shows: only its maker can."""
     if wish.secrets is not UNSET:
-        return tuple(wish.secrets), None
+        return wish.secrets, None
     if before is not None:
         return before.secrets, None
     made = new_secret(context.random_bytes(SECRET_BYTES))
     return (made,), made
 
 
-async def _put(context: PushContext, group: str, definition: Definition, positions: tuple[Position, ...]) -> bool:
-    call = PushCall(group, encode(definition).decode(), positions)
-    return await context.groups.coordinators.call(PUT, bool, group, call, creates=True)
+async def _put(
+    context: PushContext,
+    group: str,
+    definition: Definition,
+    positions: tuple[Position, ...],
+    before: str | None = None,
+) -> bool | None:
+    """Returns whether the subscription is new; None: it is not `before` any more, and nothing changed."""
+    call = PushCall(group, encode(definition).decode(), positions, before)
+    return await context.groups.coordinators.call(PUT, None, group, call, creates=True)
 
 
-async def _found(
-    request: web.Request, context: PushContext, group: str, *, is_expected: bool = True
-) -> Definition | None:
+async def _found(request: web.Request, context: PushContext, group: str) -> _Found:
     """Returns a subscription that the caller may change. Raises Problem unknown_subscription, forbidden."""
+    found = await _find(request, context, group)
+    if found is None:
+        raise _unknown(group)
+    return found
+
+
+async def _find(request: web.Request, context: PushContext, group: str) -> _Found | None:
+    """Returns a subscription that the caller may change; None: there is none. Raises Problem forbidden."""
     view = await _view(context, group)
     if view is None or view.definition is None:
-        if is_expected:
-            raise Problem("unknown_subscription", f"there is no subscription {group.removeprefix(PUSH_PREFIX)!r}")
         return None
     definition = decode(view.definition)
     for topic in definition.topics:
         check_readable(request, topic)
-    return definition
+    return _Found(view.definition, definition)
+
+
+def _unknown(group: str) -> Problem:
+    return Problem("unknown_subscription", f"there is no subscription {group.removeprefix(PUSH_PREFIX)!r}")
 
 
 async def _view(context: PushContext, group: str) -> View | None:
@@ -242,7 +244,7 @@ async def _view(context: PushContext, group: str) -> View | None:
 async def _described(context: PushContext, group: str) -> dict[str, object]:
     view = await _view(context, group)
     if view is None or view.definition is None:
-        raise Problem("unknown_subscription", f"there is no subscription {group.removeprefix(PUSH_PREFIX)!r}")
+        raise _unknown(group)
     return _shown(view)
 
 
@@ -273,6 +275,20 @@ def _shown(view: View) -> dict[str, object]:
         "last_error": view.last_error,
         "attempts": [one._asdict() for one in view.attempts],
     }
+
+
+def _check_target(sender: Sender, url: str) -> None:
+    """Raises Problem target_not_allowed."""
+    try:
+        sender.allowed.check_url(url)
+    except InvalidTarget as error:
+        raise Problem("target_not_allowed", str(error)) from None
+
+
+async def _confirm(context: PushContext, sender: Sender, url: str) -> None:
+    """Asks a new target, unless the operator does without. Raises Problem target_not_confirmed."""
+    if not context.groups.settings.push_unconfirmed:
+        await confirm(sender, url, _origin(context))
 
 
 def _origin(context: PushContext) -> str:

@@ -102,6 +102,10 @@ class Admin(Generic[ResultT]):
         """Create or change a push subscription: `{"url": ..., "topics": [...]}` and further fields of the contract."""
         return self._call(api.subscription("PUT", name, document=dict(definition)))
 
+    def alter_subscription(self, name: str, changes: Mapping[str, Any]) -> ResultT:
+        """Change `url`, `filter`, `secrets` or single settings of the `delivery`. The positions stay."""
+        return self._call(api.subscription("PATCH", name, document=dict(changes)))
+
     def describe_subscription(self, name: str) -> ResultT:
         """Return the settings, positions and last deliveries of a subscription."""
         return self._call(api.subscription("GET", name))

@@ -40,7 +40,8 @@ COMMANDS = {
     "table": LazyCommand("penstock.cli.commands.table", "Read compacted topics by key."),
     "group": LazyCommand("penstock.cli.commands.group", "List, describe, explain, reset and delete consumer groups."),
     "subscription": LazyCommand(
-        "penstock.cli.commands.subscription", "Create, list, describe, pause, replay and delete push subscriptions."
+        "penstock.cli.commands.subscription",
+        "Create, list, describe, update, pause, replay and delete push subscriptions.",
     ),
     "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),

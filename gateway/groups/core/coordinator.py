@@ -236,9 +236,12 @@ class Coordinator(GroupTable):
             rebalance(group, now, source)
         return is_new
 
-    def push(self, call: PushCall, now: Now, source: TopicSource) -> bool:
-        """Creates or changes a subscription. Returns whether it is new. Raises GroupsFull, CoordinatorMoved."""
-        is_new = call.group not in self.groups
+    def push(self, call: PushCall, now: Now, source: TopicSource) -> bool | None:
+        """Creates or changes a subscription. Returns if it is new; None: it is not `before`. Raises GroupsFull, …"""
+        found = self.groups.get(call.group)
+        if call.before is not None and (found is None or found.definition != call.before):
+            return None
+        is_new = found is None
         limit = self._limits.subscriptions_max
         if is_new and sum(one.definition is not None for one in self.groups.values()) >= limit:
             raise GroupsFull(f"this coordinator has {limit} subscriptions", limit=limit)

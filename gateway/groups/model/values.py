@@ -184,11 +184,15 @@ class ResetCall(Struct, frozen=True, array_like=True):
 
 
 class PushCall(Struct, frozen=True, array_like=True):
-    """Sets what is pushed for a group, as text that the coordinator does not read. `positions` are for a new group."""
+    """Sets what is pushed for a group, as text that the coordinator does not read. `positions` are for a new group.
+
+    A change has `before`, the text that it was made from. Coordinators of earlier releases do not look at it.
+    """
 
     group: str
     definition: str
     positions: tuple[Position, ...] = ()
+    before: str | None = None
 
 
 class ConfigCall(Struct, frozen=True, array_like=True):

@@ -1,4 +1,4 @@
-"""`penstock subscription`: creates, lists, describes, pauses, resumes, replays and deletes push subscriptions."""
+"""`penstock subscription`: creates, lists, describes, updates, pauses, replays and deletes push subscriptions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import Column, format_time, print_facts, print_json, print_note, print_table
 from penstock.transport.exchange import Json
 
+_secret_file = click.option(
+    "--secret-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file with one or two secrets, a line each.",
+)
+
 
 @click.group(cls=AliasGroup)
 @shared_options
 def subscription(**_: object) -> None:
-    """Create, list, describe, pause, replay and delete push subscriptions."""
+    """Create, list, describe, update, pause, replay and delete push subscriptions."""
 
 
 @subscription.command()
@@ -27,11 +33,7 @@ def subscription(**_: object) -> None:
 @click.option("--start", default="latest", metavar="POSITION", help="earliest, latest or a time; of a new one only.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery.")
 @click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="Only records that meet it.")
-@click.option(
-    "--secret-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file with one or two secrets, a line each.",
-)
+@_secret_file
 @node_options
 def create(
     name: str, target: str, topics: tuple[str, ...], start: str, settings: tuple[str, ...], filters: tuple[str, ...],
@@ -50,6 +52,40 @@ def create(
     if "secret" in document:
         click.echo(document["secret"])
         print_note("This is the signing secret. It is not shown again.")
+
+
+@subscription.command()
+@click.argument("name")
+@click.option("--to", "target", metavar="URL", help="The new target.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery; null ends it.")
+@click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="Only records that meet it.")
+@click.option("--no-filter", "is_unfiltered", is_flag=True, help="All records.")
+@_secret_file
+@node_options
+def update(
+    name: str, target: str | None, settings: tuple[str, ...], filters: tuple[str, ...], is_unfiltered: bool,
+    secret_file: Path | None, node: Node, as_json: bool,
+) -> None:  # fmt: skip
+    """Change a subscription and leave the rest of it, and its positions.
+
+    \f
+    Raises click.UsageError without a change.
+    """
+    if filters and is_unfiltered:
+        raise click.UsageError("--filter and --no-filter exclude each other", click.get_current_context())
+    changes: Json = {}
+    if target is not None:
+        changes["url"] = target
+    if settings:
+        changes["delivery"] = dict(_setting(text) for text in settings)
+    if filters or is_unfiltered:
+        changes["filter"] = list(filters)
+    if secret_file is not None:
+        changes["secrets"] = secret_file.read_text().split()
+    if not changes:
+        text = "give a change: --to, --set, --filter, --no-filter or --secret-file"
+        raise click.UsageError(text, click.get_current_context())
+    _show(node.once().alter_subscription(name, changes), as_json=as_json)
 
 
 @subscription.command("list")
@@ -146,9 +182,11 @@ def _position(text: str) -> str | int:
     return int(text) if text.isdecimal() else text
 
 
-def _setting(text: str) -> tuple[str, str | int]:
+def _setting(text: str) -> tuple[str, str | int | None]:
     """Return the name and the value of a setting. Raises click.UsageError."""
     name, is_pair, value = text.partition("=")
     if not is_pair:
         raise click.UsageError(f"--set {text} is not of the form NAME=VALUE")
+    if value == "null":
+        return name, None
     return name, int(value) if value.isdecimal() else value

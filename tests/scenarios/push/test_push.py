@@ -133,6 +133,70 @@ async def test_pause_resume_replay_and_delete(node, receiver):
     assert_problem(await call(node, "GET", "/s"), "unknown_subscription")
 
 
+async def test_a_patch_changes_what_it_names_and_keeps_the_position(node, receiver):
+    topic = await node.create("t")
+    await subscribe(node, receiver, filter=['value^="x"'])
+    await topic.post_records({"value": "x1"}, {"value": "y"})
+    await until(lambda: receiver.values() == ["x1"])
+    while (before := (await call(node, "GET", "/s")).json)["offsets"][0]["offset"] != 2:
+        await asyncio.sleep(0.02)
+    other = PausingReceiver(node)
+    await other.start()
+    changes = {"url": other.url, "delivery": {"form": "batch"}, "filter": []}
+    answer = await call(node, "PATCH", "/s", changes)
+    assert answer.status == 200, answer.body
+    kept = {"url": other.url, "filter": [], "delivery": before["delivery"] | {"form": "batch"}}
+    assert {name: answer.json[name] for name in kept} == kept
+    assert (answer.json["offsets"], answer.json["secrets"]) == (before["offsets"], 1)
+    assert answer.json["state"] == "paused", "the handshake paused it, and the change that began before keeps that"
+    await topic.post_records({"value": "z"})
+    await call(node, "POST", "/s/resume")
+    await until(lambda: other.values() == ["z"])
+    assert receiver.values() == ["x1"]
+    await other.stop()
+
+
+class PausingReceiver(Receiver):
+    """Pauses the subscription while it answers the handshake."""
+
+    def __init__(self, node: Gateway) -> None:
+        super().__init__([SECRET])
+        self._node = node
+
+    async def _options(self, request: web.Request) -> web.Response:
+        assert (await call(self._node, "POST", "/s/pause")).status == 200
+        return await super()._options(request)
+
+
+async def test_a_patch_that_is_refused_changes_nothing(node, receiver, start_gateway):
+    await node.create("t")
+    assert_problem(await call(node, "PATCH", "/s", {"filter": []}), "unknown_subscription")
+    await subscribe(node, receiver)
+    before = (await call(node, "GET", "/s")).json
+    receiver.allowed_origin = None
+    elsewhere = receiver.url + "2"
+    for changes, code in (
+        ({"url": "http://10.0.0.1/"}, "target_not_allowed"),
+        ({"url": elsewhere}, "target_not_confirmed"),
+        ({"topics": ["u"]}, "unknown_field"),
+        ({"delivery": {"timeout": 1}}, "unknown_field"),
+        ({"delivery": {"deliveries_max": 3}}, "invalid_body"),
+        ({"delivery": {"deliveries_max": 3, "dead_letter_topic": "none"}}, "unknown_topic"),
+        ({"delivery": {"deliveries_max": 3, "dead_letter_topic": "__groups"}}, "invalid_topic_name"),
+        ({"filter": ["nonsense"]}, "invalid_body"),
+        ({"secrets": ["x"]}, "invalid_body"),
+        ({}, "invalid_body"),
+    ):
+        assert_problem(await call(node, "PATCH", "/s", changes), code)
+    shown = ("url", "filter", "delivery", "secrets", "offsets")
+    after = (await call(node, "GET", "/s")).json
+    assert [after[name] for name in shown] == [before[name] for name in shown]
+    put = {"url": receiver.url, "topics": ["t"], "delivery": {"timeout": 1}}
+    assert_problem(await call(node, "PUT", "/s", put), "unknown_field")
+    off = await start_gateway()
+    assert_problem(await call(off, "PATCH", "/s", {"filter": []}), "push_disabled")
+
+
 async def test_a_secret_is_shown_once_and_two_sign_while_it_is_replaced(node, receiver):
     topic = await node.create("t")
     made = (await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["t"]})).json["secret"]

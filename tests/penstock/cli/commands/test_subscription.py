@@ -30,6 +30,15 @@ def test_a_subscription_is_created_shown_paused_replayed_and_deleted(run: Run, t
         replayed = run("subscription", "replay", "pager", "earliest", "--json", *at).json()
         assert replayed["offsets"] == [{"topic": "alerts", "partition": 0, "offset": 0}]  # type: ignore[index]
         assert run("subscription", "create", "pager", "--to", DISCARD, "--topic", "alerts", "--set", "x", *at).code == 2
+        changes = ("--set", "timeout_ms=500", "--filter", "key=a")
+        changed = run("subscription", "update", "pager", *changes, "--json", *at).json()
+        assert changed["filter"] == ["key=a"]  # type: ignore[index]
+        assert changed["delivery"]["timeout_ms"] == 500  # type: ignore[index]
+        limits = ("--set", "deliveries_max=null", "--set", "dead_letter_topic=null")
+        changed = run("subscription", "update", "pager", "--no-filter", *limits, "--json", *at).json()
+        assert (changed["filter"], changed["offsets"]) == ([], replayed["offsets"])  # type: ignore[index]
+        assert run("subscription", "update", "pager", *at).code == 2
+        assert run("subscription", "update", "pager", "--filter", "key=a", "--no-filter", *at).code == 2
         assert run("subscription", "delete", "pager", *at).code == 2
         assert run("subscription", "rm", "pager", "--yes", *at).out == "Deleted subscription pager.\n"
         assert run("subscription", "describe", "pager", *at).code == 4

@@ -1,0 +1,95 @@
+"""The bodies of requests about subscriptions, and what they make of a definition.
+
+Targets, rights and positions are not checked here: gateway/subscriptions/routes.py does that.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
+from msgspec.structs import asdict, replace
+
+from gateway.filters.condition import InvalidCondition
+from gateway.filters.record_filter import record_filter
+from gateway.http.json_body import invalid
+from gateway.http.problems import Problem
+from gateway.subscriptions.core.definition import Definition, Delivery, Secret
+
+Start = str | int
+Secrets = Annotated[tuple[Secret, ...], Meta(min_length=1, max_length=2)]
+
+
+class GivenDelivery(Delivery, frozen=True, forbid_unknown_fields=True):
+    """A delivery in a body. A stored one may have settings of a newer version; a body may not."""
+
+    def stored(self) -> Delivery:
+        """Returns it as definitions have it."""
+        return Delivery(**asdict(self))
+
+
+class PutSubscription(Struct, forbid_unknown_fields=True):
+    """The body of a PUT. Secrets that are not given stay; without any, the node makes one and shows it once."""
+
+    url: str
+    topics: Annotated[list[str], Meta(min_length=1, max_length=16)]
+    delivery: GivenDelivery = GivenDelivery()
+    filter: tuple[str, ...] = ()
+    start: Start = "latest"
+    secrets: Secrets | UnsetType = UNSET
+
+
+class PatchSubscription(Struct, forbid_unknown_fields=True):
+    """The body of a PATCH. Fields, and settings of the delivery, that are not given stay."""
+
+    url: str | UnsetType = UNSET
+    delivery: dict[str, Any] | UnsetType = UNSET
+    filter: tuple[str, ...] | UnsetType = UNSET
+    secrets: Secrets | UnsetType = UNSET
+
+
+class ReplayOffset(Struct, forbid_unknown_fields=True):
+    """The position of one partition."""
+
+    topic: str
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Replay(Struct, forbid_unknown_fields=True):
+    """The body of a replay: one of `to` and `offsets`."""
+
+    to: Start | UnsetType = UNSET
+    offsets: Annotated[list[ReplayOffset], Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
+
+
+def altered(before: Definition, wish: PatchSubscription) -> Definition:
+    """Returns a definition with the changes of a PATCH. Raises Problem invalid_body, unknown_field."""
+    given = {"url": wish.url, "filters": wish.filter, "secrets": wish.secrets}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
+    if wish.delivery is not UNSET:
+        changes["delivery"] = _delivery(before.delivery, wish.delivery)
+    if not changes:
+        raise Problem("invalid_body", "the body has no change: give url, delivery, filter or secrets")
+    changed = replace(before, **changes)
+    check(changed.delivery, changed.filters)
+    return changed
+
+
+def check(delivery: Delivery, filters: tuple[str, ...]) -> None:
+    """Checks what the shape of a body does not. Raises Problem invalid_body."""
+    try:
+        record_filter(filters)
+    except InvalidCondition as error:
+        raise Problem("invalid_body", f"filter: {error}") from None
+    if delivery.backoff_ms_min > delivery.backoff_ms_max:
+        raise Problem("invalid_body", "backoff_ms_min is above backoff_ms_max")
+    if (delivery.deliveries_max is None) != (delivery.dead_letter_topic is None):
+        raise Problem("invalid_body", "give both deliveries_max and dead_letter_topic, or none of them")
+
+
+def _delivery(before: Delivery, given: dict[str, Any]) -> Delivery:
+    try:
+        return convert(asdict(before) | given, GivenDelivery).stored()
+    except ValidationError as error:
+        raise invalid(error, GivenDelivery, within="delivery") from None
