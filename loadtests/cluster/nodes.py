@@ -31,8 +31,8 @@ def command_module(source: Path) -> str:
 
 
 class ClusterNode:
-    """One node as a process. `settings` are flags by name. A stopped or killed node can be started again, also with
-    other code: `source` is its checkout.
+    """One node as a process. `settings` are flags by name; True is a switch. A stopped or killed node can be started
+    again, also with other code: `source` is its checkout.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ClusterNode:
             "data-dir": self.data,
             **settings,
         }
-        self._flags = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        self._flags = [text for name, value in given.items() for text in _flag(name, value)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -128,6 +128,11 @@ class ClusterNode:
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
             _send(pid, number)
+
+
+def _flag(name: str, value: object) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    return [flag] if value is True else [flag, str(value)]
 
 
 def penstock() -> str:
