@@ -215,7 +215,10 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             lock_ms,
             is_extending,
         )
-        options = replace(self.options, **changed)
+        return self.work_queue(terms, replace(self.options, **changed))
+
+    def work_queue(self, terms: QueueTerms, options: ClientOptions) -> WorkQueue:
+        """Return what queue() does, for terms that it has no argument for."""
         return WorkQueue(Attempts(self._transport, options, self._attempts.jitter), terms, options)
 
     def processor(

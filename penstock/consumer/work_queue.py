@@ -35,6 +35,7 @@ class QueueTerms(NamedTuple):
     max_records: int = 1
     lock_ms: int | None = None
     is_extending: bool = False
+    value: str | None = "json"  # the form of values; None: as their content-type says
 
 
 class WorkRecord(Record, gc=True):
@@ -123,7 +124,7 @@ class WorkQueue(AsyncClosing):
             "wait_ms": min(wait_ms, 60_000),
             "lock_ms": terms.lock_ms,
             "member_id": terms.member_id,
-            "value": "json",
+            "value": terms.value,
         }
         request = api.acquire_records(terms.group, {name: one for name, one in wish.items() if one is not None})
         answer = await self._attempts.send_with_retries(request, options.unreachable_timeout_ms, wait_ms=wait_ms)
@@ -164,13 +165,17 @@ class WorkQueue(AsyncClosing):
         return refused
 
     async def close(self) -> None:
-        """Release the records that were not handed out. Without an answer in time their locks end by themselves."""
+        """Release the records that were not handed out."""
         waiting = list(self._waiting)
         self._waiting.clear()
         if waiting:
-            with contextlib.suppress(ClientError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await self.settle(waiting, "release", delay_ms=0)
+            await self.give_back(waiting)
+
+    async def give_back(self, records: Iterable[WorkRecord]) -> None:
+        """Release records for others at once. Without an answer in time their locks end by themselves."""
+        with contextlib.suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self.settle(records, "release", delay_ms=0)
 
     def extending(self, record: WorkRecord) -> asyncio.Task[None] | None:
         """Return a task that keeps the record locked, if the queue was asked to."""

@@ -19,7 +19,7 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
 
 @click.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, shell_complete=topics)
-@click.option("--group", metavar="NAME", help="Read as a member of this consumer group, and commit what is printed.")
+@click.option("--group", metavar="NAME", help="Read from this group, and commit or accept what is printed.")
 @click.option(
     "--topics-pattern",
     metavar="REGEX",
@@ -79,7 +79,8 @@ def consume(
     """Print the records of a topic.
 
     Without --follow it ends where the topic ended at the start. Records of one partition come in their order. With
-    --group it prints those of several topics, and ends once half a second brings none.
+    --group it prints those of several topics, and ends once half a second brings none. Of a share group it prints
+    records that no other caller has, and accepts them.
 
     \f
     Raises click.UsageError or click.BadParameter for options that are wrong.

@@ -25,6 +25,7 @@ from penstock.consumer.fetcher import Fetched, Fetcher, FetchView
 from penstock.consumer.group_consumer import GroupConsumer
 from penstock.consumer.group_member import GroupTerms
 from penstock.consumer.start import Start
+from penstock.consumer.work_queue import QueueTerms
 from penstock.errors import ProblemError
 from penstock.options import ClientOptions, OutOfRange
 from penstock.records import Record, decode_line, decode_records, one_line
@@ -32,6 +33,7 @@ from penstock.transport.api import JSON_TYPE, NDJSON_TYPE
 
 _UNREACHABLE_MS = 30_000
 _GROUP_IDLE_MS = 500  # without --follow, a group's member ends after a poll of this time without records
+_QUEUE_RECORDS_MAX = 100  # locked at once: others wait for these if this process is killed
 _VALUE_END = {"lines": b"\n", "raw": b""}
 
 
@@ -82,8 +84,8 @@ async def print_records(node: Node, wanted: ConsumeArguments) -> None:
 
 
 async def print_group(node: Node, wanted: ConsumeArguments, terms: GroupTerms) -> None:
-    """Print records as a member of a group, and commit what was printed. Ends after the count, and without following
-    after an answer without records.
+    """Print records of a group, and finish what was printed. Ends after the count, and without following after an
+    answer without records.
     """
     wait_ms = ClientOptions().fetch_wait_ms if wanted.is_following else _GROUP_IDLE_MS
     options = ClientOptions(client_id="penstock-cli", unreachable_timeout_ms=_UNREACHABLE_MS, fetch_wait_ms=wait_ms)
@@ -91,24 +93,61 @@ async def print_group(node: Node, wanted: ConsumeArguments, terms: GroupTerms) -
         member_id=terms.member_id or f"{options.client_id}-{random.getrandbits(64):016x}",
         value="json" if wanted.has_values else None,
     )
+    async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
+        try:
+            await _print_as_member(client, wanted, terms, options)
+        except ProblemError as problem:
+            if problem.code != "wrong_group_kind":
+                raise
+            await _print_queue(client, wanted, terms, options)
+
+
+async def _print_as_member(client: Client, wanted: ConsumeArguments, terms: GroupTerms, options: ClientOptions) -> None:
+    """Print records as a member of a consumer group, and commit what was printed."""
     has_topic = len(terms.topics) != 1 or terms.topics_pattern is not None
     left = wanted.records_max
-    async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
-        member = client.group_member(terms, options)
-        async with GroupConsumer(member) as consumer:
-            while left is None or left > 0:
-                records = await consumer.poll(max_records=left)
-                if not records and not wanted.is_following:
-                    return
-                pieces = [
-                    _rendered(record, b"" if wanted.has_values else record.line(has_topic=has_topic), wanted)
-                    for record in records
-                    if wanted.pattern is None or _matches(record, wanted.pattern)
-                ]
-                _write(b"".join(pieces))
-                left = None if left is None else left - len(pieces)
-                if records:
-                    await consumer.commit()
+    async with GroupConsumer(client.group_member(terms, options)) as consumer:
+        while left is None or left > 0:
+            records = await consumer.poll(max_records=left)
+            if not records and not wanted.is_following:
+                return
+            pieces = [
+                _rendered(record, b"" if wanted.has_values else record.line(has_topic=has_topic), wanted)
+                for record in records
+                if wanted.pattern is None or _matches(record, wanted.pattern)
+            ]
+            _write(b"".join(pieces))
+            left = None if left is None else left - len(pieces)
+            if records:
+                await consumer.commit()
+
+
+async def _print_queue(client: Client, wanted: ConsumeArguments, terms: GroupTerms, options: ClientOptions) -> None:
+    """Print records of a share group, and accept them once they are printed; others get what is not accepted.
+
+    Raises Failure for options that leave out records: nobody would work on these.
+    """
+    if terms.filters or wanted.pattern is not None or terms.topics_pattern is not None:
+        text = "is a share group, which has no --filter, --grep and --topics-pattern"
+        raise Failure(f"{terms.group} {text}", ExitCode.USAGE)
+    has_topic = len(terms.topics) != 1
+    left = wanted.records_max
+    asked = QueueTerms(terms.group, terms.topics, terms.member_id, value=terms.value)
+    async with client.work_queue(asked, options) as queue:
+        while left is None or left > 0:
+            records = await queue.take(min(_QUEUE_RECORDS_MAX, left or _QUEUE_RECORDS_MAX))
+            if not records and not wanted.is_following:
+                return
+            try:
+                lines = [b"" if wanted.has_values else record.line(has_topic=has_topic) for record in records]
+                _write(b"".join(_rendered(*one, wanted) for one in zip(records, lines, strict=True)))
+                late = await queue.accept(records)
+            except BaseException:  # an interrupt, or the reader of the output has closed it
+                await queue.give_back(records)
+                raise
+            if late:
+                click.echo(f"the lock of {len(late)} records ended before they were printed: they come again", err=True)
+            left = None if left is None else left - len(records)
 
 
 async def _tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:

@@ -246,6 +246,30 @@ def test_a_group_continues_behind_what_was_printed(on_node: Run, filled: str) ->
     assert sorted(first + rest) == list(range(150))
 
 
+def test_a_share_group_hands_out_each_record_once(on_node: Run, filled: str, node_url: str) -> None:
+    with Client(node_url) as client:
+        client.configure_group("queue", {"kind": "share"})
+    first = values(on_node, "--group", "queue", "--count", 130)
+    rest = values(on_node, "--group", "queue")
+    assert len(first) == 130
+    assert sorted(first + rest) == list(range(150))
+    for option in (("--grep", "1"), ("--filter", "key=a")):
+        ran = on_node("consume", "filled", "--group", "queue", *option)
+        assert (ran.code, "queue is a share group" in ran.err) == (ExitCode.USAGE, True)
+
+
+def test_records_of_a_share_group_that_nobody_read_are_released(on_node: Run, filled: str, node_url: str) -> None:
+    with Client(node_url) as client:
+        client.configure_group("closed", {"kind": "share", "lock_ms": 3_600_000})
+    process = penstock("consume", "filled", "--group", "closed", url=node_url)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(60) == ExitCode.BROKEN_PIPE
+    process.communicate()
+    ran = on_node("consume", "filled", "--group", "closed", "--member", "next")
+    assert sorted(orjson.loads(line)["value"] for line in ran.out.splitlines()) == list(range(150))
+
+
 def test_a_group_of_several_topics_names_them_in_its_lines(on_node: Run, filled: str, node_url: str) -> None:
     with Client(node_url) as client:
         client.create_topic("other")
