@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,12 +109,15 @@ def datagrams(lines: Sequence[str], bytes_max: int = _DATAGRAM_BYTES) -> list[by
 
 def write_file(path: Path, metrics: Iterable[Metric]) -> str:
     """Replaces the file; returns why that did not work, or an empty text."""
+    if not path.name:
+        return f"--metrics-file {path} was not written: it is a directory"
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(prometheus_text(metrics))
+        temporary.write_text(prometheus_text(metrics), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # also if the directory is a file
+            temporary.unlink()
         return f"--metrics-file {path} was not written: {error.strerror}"
     return ""
 
@@ -126,8 +130,8 @@ def send(address: tuple[str, int], metrics: Iterable[Metric]) -> str:
         with socket.socket(family, kind, protocol) as sender:
             for packet in datagrams(statsd_lines(metrics)):
                 sender.sendto(packet, target)
-    except OSError as error:
-        return f"--statsd {host}:{port} was not reached: {error.strerror}"
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host that is no name, such as a..b
+        return f"--statsd {host}:{port} was not reached: {getattr(error, 'strerror', None) or error}"
     return ""
 
 

@@ -12,7 +12,17 @@ import pytest
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable
 from spark_ingest.protocol.status import lag
-from spark_ingest.run_metrics import METRICS, PREFIX, MetricTargets, datagrams, measured, metrics_of, prometheus_text
+from spark_ingest.run_metrics import (
+    METRICS,
+    PREFIX,
+    MetricTargets,
+    datagrams,
+    measured,
+    metrics_of,
+    prometheus_text,
+    send,
+    write_file,
+)
 from spark_ingest.spark.context import ROOT
 from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows
@@ -82,6 +92,27 @@ def test_what_does_not_work_is_named_and_fails_nothing(tmp_path: Path) -> None:
     wanted = MetricTargets("default", tmp_path / "none" / "x", ("no host", 1), unreadable, lambda: NOW_MS)
     assert measured(lambda: (DOCUMENT, None), wanted, notes.append)() == (DOCUMENT, None)
     assert [note.split(":")[0].split(" ")[0] for note in notes] == ["metrics", "--metrics-file", "--statsd"]
+
+
+@pytest.mark.parametrize("place", ["a_file/x", "a_directory", "/", "."])
+def test_a_place_that_is_no_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").write_text("")
+    (tmp_path / "a_directory").mkdir()
+    problem = write_file(Path(place), metrics_of("default", DOCUMENT, None, NOW_MS))
+    assert problem.startswith(f"--metrics-file {Path(place)} was not written: ")
+    assert {one.name for one in tmp_path.iterdir()} == {"a_file", "a_directory"}
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "h\N{LATIN SMALL LETTER O WITH DIAERESIS}." * 40])
+def test_a_host_that_is_no_name_is_named(host: str) -> None:
+    assert send((host, 8125), []).startswith(f"--statsd {host}:8125 was not reached: ")
+
+
+def test_the_file_is_utf_8_in_any_locale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "ascii")
+    assert write_file(tmp_path / "x", metrics_of("j\N{LATIN SMALL LETTER O WITH DIAERESIS}b", {}, None, 0)) == ""
+    assert "j\N{LATIN SMALL LETTER O WITH DIAERESIS}b" in (tmp_path / "x").read_bytes().decode()
 
 
 def test_without_targets_the_lag_is_not_read() -> None:
