@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from engine.tiering.store.store import ObjectExists, ObjectStore
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
 from spark_ingest.output import names
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import Positions
@@ -123,8 +123,11 @@ def _mark(output: ObjectStore, key: str, head: Commit, watermark_ms: int, files:
 
 
 def _count_late(output: ObjectStore, key: str, files: Sequence[StoredFile], done: Finalized) -> None:
-    """Counts the rows that the hour has more than its marker says."""
+    """Counts the rows that the hour has more than its marker says. A marker of another program says nothing."""
     rows = sum(one.rows for one in files)
-    marker = msgspec.json.decode(output.get(key), type=Marker)
+    try:
+        marker = msgspec.json.decode(output.get(key), type=Marker)
+    except (NoSuchObject, msgspec.DecodeError, UnicodeDecodeError):
+        return
     if rows > marker.rows:
         done.late[key.rpartition("/")[0] + "/"] = rows - marker.rows

@@ -75,6 +75,16 @@ def test_rows_that_come_after_the_marker_are_counted() -> None:
     assert finalized(source, output, idle_ms=0).late == {"tables/flights/dt=2013-11-21/hr=05/": 1}
 
 
+@pytest.mark.parametrize("marker", [b"", b"\xff", b"[]", b'{"job":"other"}'])
+def test_a_marker_of_another_program_stays_and_counts_nothing(marker: bytes) -> None:
+    source, output, _ = filled()
+    key = "tables/flights/dt=2013-11-21/hr=05/_SUCCESS"
+    output.put(key, marker)
+    done = finalized(source, output, idle_ms=0)
+    assert (done.complete, len(done.marked), done.late) == (1, 3, {})
+    assert output.get(key) == marker
+
+
 def test_a_dry_run_changes_nothing() -> None:
     source, output, _ = filled()
     before = dict(output.objects)
