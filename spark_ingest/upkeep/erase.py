@@ -101,7 +101,7 @@ def _rows_with(output: ObjectStore, file: StoredFile, key_sha256: str) -> int:
     """Returns how many rows of a file have the key; one for a file that cannot be searched, so that it is named."""
     try:
         keys = pq.read_table(pa.BufferReader(output.get(file.key)), columns=["_key"])["_key"]
-    except (NoSuchObject, pa.ArrowInvalid):
+    except (NoSuchObject, pa.ArrowInvalid, OSError, KeyError):  # Arrow raises OSError for damaged pages
         return 1
     return int(pc.sum(has_key(keys, key_sha256)).as_py() or 0)
 

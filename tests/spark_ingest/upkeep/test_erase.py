@@ -147,3 +147,14 @@ def test_the_command_names_rows_and_what_remains(tmp_path: Path) -> None:
     assert "flights: 2 rows dropped." in done.output
     assert "not erased: flights partition 0: the store has offsets 0 to 9" in done.output
     assert "No row has this key." in CliRunner().invoke(ingest, given).output
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1PAR1", b"no Parquet", None])
+def test_a_file_that_cannot_be_searched_is_named_and_the_others_are_erased(damage: bytes | None) -> None:
+    _, output, _ = filled()
+    [only] = [key for key in listed_files(output) if "-00000000000000000013+" in key]
+    whole = output.objects[only]
+    output.objects[only] = whole[:4] + b"\xff" * (len(whole) - 12) + whole[-8:] if damage is None else damage
+    done = erased(output)
+    assert f"{only} differs from the committed file" in done.done.left["tables/flights/dt=2013-11-21/hr=05/"]
+    assert done.done.dropped == {"flights": 3}
