@@ -33,6 +33,7 @@ PLACES = pa.schema(
         ("_ingest_commit", pa.int64()),
     ]
 )
+_BLOCK_BYTES_MAX = 2**31 - 1  # of Arrow's reader of CSV
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -82,7 +83,7 @@ def _csv_column(values: pa.Array) -> pa.Array:
         return values
     if pa.types.is_timestamp(kind):
         return pc.strftime(values, "%Y-%m-%dT%H:%M:%SZ")
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind) or pa.types.is_date(kind):
         return values.cast(pa.string())
     if pa.types.is_binary(kind):
         return _texts(values, lambda one: b64encode(one).decode())
@@ -104,7 +105,8 @@ def read_places(data: bytes, layout: Layout) -> pa.Table:
             stream = pa.BufferReader(data)
             if layout.codec in STREAM_CODECS:
                 stream = pa.CompressedInputStream(stream, layout.codec)
-            found = _places_of_lines(stream.read()) if layout.format == JSONL else _places_of_csv(stream)
+            lines = stream.read()
+            found = _places_of_lines(lines) if layout.format == JSONL else _places_of_csv(lines)
         return found.select(PLACES.names).cast(PLACES)
     except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError) as error:
         raise Unreadable(str(error)) from error
@@ -126,8 +128,11 @@ def _places_of_lines(data: bytes) -> pa.Table:
     return pa.table([columns[0], columns[1], times, columns[3]], names=PLACES.names)
 
 
-def _places_of_csv(stream: pa.NativeFile) -> pa.Table:
+def _places_of_csv(lines: bytes) -> pa.Table:
+    """Reads the lines as one block, because a line longer than a block is an error."""
+    block = pa.csv.ReadOptions(block_size=min(max(len(lines), 1), _BLOCK_BYTES_MAX))
     options = pa.csv.ConvertOptions(
         include_columns=PLACES.names, column_types={one.name: one.type for one in PLACES}, strings_can_be_null=True
     )
-    return pa.csv.read_csv(stream, convert_options=options, parse_options=pa.csv.ParseOptions(newlines_in_values=True))
+    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    return pa.csv.read_csv(pa.BufferReader(lines), read_options=block, parse_options=parse, convert_options=options)

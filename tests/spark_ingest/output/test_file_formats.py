@@ -18,7 +18,7 @@ from engine.testing.memory_store import MemoryStore
 from spark_ingest.config.topic_settings import relation_problems
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CODECS, CSV, DAY, DEFAULT, HOUR, JSONL, ORC, PARQUET, PERIODS, Layout, layout_of_key
-from spark_ingest.output.file_formats import Unreadable, read_places
+from spark_ingest.output.file_formats import Unreadable, file_bytes, read_places
 from spark_ingest.output.names import plan_number_of
 from spark_ingest.plan import Recipe, decode_plan, encode
 from spark_ingest.protocol.verify import verify
@@ -103,6 +103,20 @@ def test_csv_has_a_header_and_json_in_nested_columns(codec: str) -> None:
     assert (first["id"], first["name"], first["tags"], first["at"]) == ("1", 'a,"b"\nc', '["x","y"]', '{"lat":1}')
     assert (first["_key"], first["_event_time"][:19]) == ("AP8=", "2013-11-21T05:00:00")
     assert (second["name"], second["price"], third["name"]) == ("", "", "")
+
+
+def test_csv_has_dates_as_iso_8601() -> None:
+    table = pa.table({"day": pa.array(["2026-11-21", None]).cast(pa.date32())})
+    assert file_bytes(table, Layout(CSV, "none")).splitlines() == [b'"day"', b'"2026-11-21"', b""]
+
+
+@pytest.mark.parametrize("form", [CSV, JSONL])
+@pytest.mark.parametrize("size", [900_000, 3_000_000])
+def test_large_rows_are_read_back(form: str, size: int) -> None:
+    log = TieredLog(MemoryStore())
+    log.add(0, [row(b'{"id":1,"text":"%s"}' % (b'\\n,\\"' * (size // 5)), 1), row(b'{"id":2}', 2)])
+    output = run(Layout(form, "zstd", DAY), log)
+    assert list(verify_deep(output, verify(output, "default")[1])) == []
 
 
 def test_orc_has_the_types_of_parquet() -> None:
