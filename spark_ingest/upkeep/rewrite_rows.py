@@ -38,8 +38,9 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
     inputs = _Inputs(output, group)
     try:
         schema = unified_schema([inputs.schema(one) for one in group.inputs], plan.members.get(group.topic, []))
-        kept = _newest_rows(inputs, plan.distinct) if plan.distinct else None
-        made = _Writer(group, schema)
+        has_distinct = {plan.distinct, *_ORDER} <= set(schema.names)  # dead letters and other tables do not
+        kept = _newest_rows(inputs, schema, plan.distinct) if has_distinct else None
+        made = _Writer(group, schema, inputs.codec())
         start = 0
         for table in inputs.tables():
             rows = unified(table, schema)
@@ -49,7 +50,7 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
                 rows = rows.filter(pc.invert(has_key(rows["_key"], plan.key_sha256)))
             start += table.num_rows
             made.add(rows)
-    except Unfit as error:
+    except (Unfit, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         hint = "the file stays as it is; its rows are in no other"
         raise IngestRefused(f"files of {group.directory} cannot become one: {error}", hint=hint) from error
     return _stored(output, plan, at, made)
@@ -88,12 +89,18 @@ class _Inputs:
     def schema(self, file: StoredFile) -> pa.Schema:
         return self._open(file).schema_arrow
 
-    def tables(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    def codec(self) -> str:
+        """Returns the codec of the newest file, because the topic's setting may have changed."""
+        newest = max(self._group.inputs, key=lambda one: (names.plan_number_of(one.key) or 0, one.key))
+        found = str(self._open(newest).metadata.row_group(0).column(0).compression).lower()
+        return "none" if found == "uncompressed" else found
+
+    def tables(self) -> Iterator[pa.Table]:
         """Yields the row groups of all files, in the order of the plan."""
         for one in self._group.inputs:
             opened = self._open(one)
             for at in range(opened.num_row_groups):
-                yield opened.read_row_group(at, columns=columns)
+                yield opened.read_row_group(at)
 
     def _open(self, file: StoredFile) -> pq.ParquetFile:
         """Raises HistoryDamaged if the file is missing or is not the committed one."""
@@ -115,15 +122,17 @@ class _Inputs:
         return opened
 
 
-def _newest_rows(inputs: _Inputs, column: str) -> np.ndarray:
-    """Returns for each row whether it stays: the last one of each value. Null is a value of its own in each row."""
-    parts = []
-    for table in inputs.tables():
-        if column not in table.schema.names:
-            table = table.append_column(column, pa.nulls(table.num_rows, pa.string()))
-        parts.append(table.select([*_ORDER, column]))
-    table = pa.concat_tables(parts, promote_options="permissive")
-    values = pc.dictionary_encode(table[column].combine_chunks())
+def _newest_rows(inputs: _Inputs, schema: pa.Schema, column: str) -> np.ndarray:
+    """Returns for each row whether it stays: the last one of each value. Null is a value of its own in each row.
+
+    Raises Unfit for a column of lists or structs.
+    """
+    wanted = pa.schema([schema.field(name) for name in dict.fromkeys((*_ORDER, column))])
+    table = pa.concat_tables([unified(one, wanted) for one in inputs.tables()])
+    try:
+        values = pc.dictionary_encode(table[column].combine_chunks())
+    except pa.ArrowNotImplementedError as error:
+        raise Unfit(f"values of column {column} cannot be compared: {table[column].type}") from error
     codes = np.asarray(pc.fill_null(values.indices, -1).cast(pa.int64()))
     order = np.lexsort([np.asarray(table[name].cast(pa.int64())) for name in reversed(_ORDER)])
     kept = codes < 0
@@ -136,9 +145,9 @@ def _newest_rows(inputs: _Inputs, column: str) -> np.ndarray:
 class _Writer:
     """A Parquet file in memory, row group by row group."""
 
-    def __init__(self, group: Group, schema: pa.Schema) -> None:
+    def __init__(self, group: Group, schema: pa.Schema, codec: str) -> None:
         self._sink = pa.BufferOutputStream()
-        options = write_options(schema, sum(one.rows for one in group.inputs))
+        options = write_options(schema, sum(one.rows for one in group.inputs), codec)
         self._writer = pq.ParquetWriter(self._sink, schema, **options)
         replaced = [one.key.rpartition("/")[2] for one in group.inputs]
         self._writer.add_key_value_metadata({REPLACES: json.dumps(replaced).encode()})

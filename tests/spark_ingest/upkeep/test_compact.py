@@ -19,7 +19,7 @@ from engine.testing.store_proxy import StoreProxy
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
 from node.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
-from spark_ingest.layout import DAY, JSONL, Layout
+from spark_ingest.layout import CODECS, DAY, JSONL, PARQUET, Layout
 from spark_ingest.output import names
 from spark_ingest.output.retained import load_retained
 from spark_ingest.output.rewrites import Effect, Rewrites
@@ -116,6 +116,20 @@ def test_small_files_of_a_day_become_one() -> None:
     assert compacted(output).replaced == 3
     assert len(chain_files(output)) == len(rule_files(output)) == 1
     assert table_rows(output) == rows
+    checked(output)
+
+
+@pytest.mark.parametrize("codec", CODECS[PARQUET])
+def test_a_new_file_has_the_codec_of_the_newest_one(codec: str) -> None:
+    source, output = MemoryStore(), MemoryStore(START_MS)
+    log = TieredLog(source)
+    for given in ("gzip", codec):
+        log.add(0, json_rows(5))
+        run_job(source, output, recipe=Recipe(layout=Layout(codec=given)))
+    newest = pq.read_metadata(pa.BufferReader(output.get(listed_files(output)[-1]))).row_group(0).column(0).compression
+    assert compacted(output).replaced == 2
+    [key] = listed_files(output)
+    assert pq.read_metadata(pa.BufferReader(output.get(key))).row_group(0).column(0).compression == newest
     checked(output)
 
 
