@@ -160,6 +160,8 @@ class Rewrites:
         commits = []
         after = names.rewrite_commit_key(self.job, effect.number)
         for info in list(self._output.list(names.rewrite_commits_prefix(self.job), after)):
+            if names.number_of(info.key) is None:
+                continue  # of another program
             commit = decode(self._output.get(info.key), info.key, RewriteCommit)
             if commit.number != effect.number + 1:
                 raise NoSuchObject(names.rewrite_commit_key(self.job, effect.number + 1))

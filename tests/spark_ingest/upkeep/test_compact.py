@@ -40,6 +40,9 @@ from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 EVERY = re.compile(".*")
 HOUR_MS = 3_600_000
+REWRITES = [
+    make("default") for make in (names.rewrite_plans_prefix, names.rewrite_commits_prefix, names.folded_rewrites_prefix)
+]
 _NONCES = count(1)
 
 
@@ -185,6 +188,17 @@ def test_files_are_filled_up_to_the_target_and_large_ones_stay() -> None:
     assert all(len(output.objects[key]) <= 3 * size for key in listed_files(output))
     assert compacted(output, file_bytes=size).replaced == 0
     checked(output)
+
+
+def test_objects_that_are_no_rewrites_stay_and_hinder_nothing() -> None:
+    _, output = filled()
+    compacted(output)
+    foreign = [f"{prefix}{name}" for prefix in REWRITES for name in ("0.txt", "readme.txt", "x/")]
+    for key in foreign:
+        output.put(key, b"by hand")
+    assert compacted(output).rewrites == []
+    assert checked(output).rewrites == 1
+    assert output.objects.keys() >= set(foreign)
 
 
 def test_a_large_backlog_takes_several_rewrites() -> None:
