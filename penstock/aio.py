@@ -276,6 +276,13 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             starts = [one.ending_at(ends.get(one.partition, one.end)) for one in starts]
         return Fetcher(attempts, topic, starts, view, options, growth), starts
 
+    async def partition_count(self, topic: str) -> int:
+        """Return the number of partitions of a topic. Retries by the options, unlike describe_topic().
+
+        Raises ProblemError if the topic does not exist.
+        """
+        return await self._topics.load(topic)
+
     async def post_records(
         self,
         topic: str,

@@ -220,6 +220,10 @@ class Client(Closing, Admin[Json]):
         )
         return Processor(processor, process, self._thread.run)
 
+    def partition_count(self, topic: str) -> int:
+        """Return the number of partitions of a topic, as the async client does: with retries."""
+        return self._thread.run(self._client.partition_count(topic))
+
     def post_records(
         self,
         topic: str,

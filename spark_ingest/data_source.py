@@ -30,7 +30,7 @@ from pyspark.sql.types import StructField, StructType
 from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.batch_reader import PenstockReader
 from spark_ingest.frames.read_options import ReadOptions, parse_options
-from spark_ingest.frames.sink import PenstockStreamWriter, PenstockWriter, client_of, partition_count
+from spark_ingest.frames.sink import PenstockStreamWriter, PenstockWriter, client_of
 from spark_ingest.frames.sink_options import WriteOptions, parse_write_options
 from spark_ingest.frames.stream_options import parse_stream_options, without_stream_options
 from spark_ingest.frames.stream_reader import PenstockStreamReader
@@ -80,7 +80,7 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
         wanted = _write_options(self.options, schema, overwrite)
         if wanted.partitions is None:
             with client_of(wanted) as client:
-                wanted = replace(wanted, partitions=partition_count(client, wanted.topic))
+                wanted = replace(wanted, partitions=client.partition_count(wanted.topic))
         return PenstockWriter(wanted, wanted.write_id or secrets.token_hex(16))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -56,7 +56,7 @@ class _Writer:
         wanted, task = self._wanted, self._task()
         stored = repeated = 0
         with client_of(wanted) as client:
-            partitions = wanted.partitions or partition_count(client, wanted.topic)
+            partitions = wanted.partitions or client.partition_count(wanted.topic)
             lines = lines_by_partition(iterator, task.number, partitions)
             for partition, of_partition in sorted(lines.items()):
                 ordered = sorted(of_partition) if wanted.sorts_rows else of_partition
@@ -125,9 +125,3 @@ def _send(client: Client, topic: str, source: str, request: SinkRequest) -> bool
 def client_of(wanted: WriteOptions) -> Client:
     """Returns a client of the node."""
     return Client(wanted.url, token=wanted.token, cacert=wanted.cacert)
-
-
-def partition_count(client: Client, topic: str) -> int:
-    """Returns the number of partitions now. Raises ClientError."""
-    described: Any = client.describe_topic(topic)
-    return len(described["partitions"])

@@ -6,10 +6,13 @@ import asyncio
 import gc
 from typing import Any
 
+import pytest
+
 from penstock.admin.topics import TopicPartitions
 from penstock.aio import Client
+from penstock.errors import ProblemError
 from tests.penstock.conftest import QUICK, UNREACHABLE
-from tests.penstock.fake_node import FakeNode, FakePartition, Stored
+from tests.penstock.fake_node import FakeNode, FakePartition, Stored, reset
 
 
 async def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> None:
@@ -26,6 +29,15 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_not_reported() -> Non
     del waiting  # it refers to the awaited task
     gc.collect()  # asyncio reports an unretrieved exception when its task is collected
     assert reported == []
+
+
+async def test_the_number_of_partitions_is_asked_for_with_retries(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t", 3)
+    for _ in range(2):
+        fake.fail(reset, method="GET", path="/topics/t")
+    assert await client.partition_count("t") == 3
+    with pytest.raises(ProblemError, match="nowhere"):
+        await client.partition_count("nowhere")
 
 
 async def test_a_producer_uses_the_partitions_that_a_topic_has_grown_by(client: Client, fake: FakeNode) -> None:
