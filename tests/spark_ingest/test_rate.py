@@ -26,11 +26,11 @@ def store() -> ObjectStore:
     """Create values of 164 bytes with seven members; the events of four hours in order."""
     random = Random(1)
     log = TieredLog(MemoryStore(), batch_records=1000)
-    log.add(0, [row(_value(at, random), at, key=b"k%d" % (at % 1000)) for at in range(ROWS)])
+    log.add(0, [row(value_of(at, random), at, key=b"k%d" % (at % 1000)) for at in range(ROWS)])
     return log.store
 
 
-def _value(at: int, random: Random) -> bytes:
+def value_of(at: int, random: Random) -> bytes:
     return orjson.dumps(
         {
             "id": at,
@@ -49,7 +49,7 @@ def _value(at: int, random: Random) -> bytes:
 def test_a_task_is_no_loop_in_python(store: ObjectStore, payload: str, event_time: str | None) -> None:
     [partition] = discover(store, CLUSTER, lambda topic: True)
     slices = tuple(slices_of(partition, 0, ROWS, {}))
-    members = infer(orjson.loads(_value(0, Random(1))))[1]
+    members = infer(orjson.loads(value_of(0, Random(1))))[1]
     order = TaskSpec(1, Recipe(payload, event_time), schema_of(members, payload), Task(0, "flights", slices))
     rates = []
     for _ in range(3):
