@@ -104,16 +104,21 @@ class PushHost:
 
     async def _look(self) -> None:
         topic = self._topics.get(GROUPS_TOPIC)
-        led: dict[str, Hosted] = {}
+        coordinators: list[Hosted] = []
         for number in range(0 if topic is None else topic.record.partitions):
             partition = self._partitions.local_partition(GROUPS_TOPIC, number)
             if partition is None:
                 continue
             try:
-                hosted = await self._groups.at(partition)
+                coordinators.append(await self._groups.at(partition))
             except EngineError:
                 continue  # another process leads it, or the log cannot be read now
-            led |= {group.name: hosted for group in hosted.coordinator.groups.values() if group.definition is not None}
+        led = {  # only now: a call may have made a subscription at one while another was loaded
+            name: hosted
+            for hosted in coordinators
+            for name, group in hosted.coordinator.groups.items()
+            if group.definition is not None
+        }
         for name in set(self._runners) - set(led):
             self._stop(name)
         for name, hosted in led.items():
