@@ -102,25 +102,31 @@ class StandaloneReplica(AppendingReplica):
     async def _all_acknowledged(
         self, written: list[asyncio.Future[Appended]], acks: Acks, timeout_ms: int
     ) -> list[Appended | EngineError]:
-        """Wait for the acknowledgement of the last of them. Raises AckTimeout, which ends only the wait."""
+        """Wait for the acknowledgement of the last of them. Raises AckTimeout, which ends only the wait.
+
+        Where they are written and not committed, each that was refused, or repeats committed records, has its outcome.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
-        last = written[-1]
+        last, watermark = written[-1], self.partition.watermark
         try:
             with suppress(EngineError):  # one group takes all of a queue, and ends them together
                 await loop_waits(loop).deadlines.done_by(deadline, last)
-            outcomes = [
-                one.result() if (error := one.exception()) is None else _as_engine_error(error) for one in written
-            ]
-            if acks is Acks.ALL:
-                end = max([one.end for one in outcomes if isinstance(one, Appended)], default=0)
-                if self.partition.watermark.position < end:
-                    await self.partition.watermark.acks.wait_until(deadline, end)
-            return outcomes
         except TimeoutError:
             for one in written:
                 one.add_done_callback(retrieve_exception)
             raise ack_timeout(self.partition.name, acks.value, timeout_ms) from None
+        outcomes = [one.result() if (error := one.exception()) is None else _as_engine_error(error) for one in written]
+        if acks is Acks.ALL:
+            end = max([one.end for one in outcomes if isinstance(one, Appended)], default=0)
+            try:
+                if watermark.position < end:
+                    await watermark.acks.wait_until(deadline, end)
+            except TimeoutError:
+                return _up_to(watermark.position, outcomes, ack_timeout(self.partition.name, acks.value, timeout_ms))
+            except EngineError as error:
+                return _up_to(watermark.position, outcomes, error)
+        return outcomes
 
     @property
     def in_sync(self) -> list[int]:
@@ -170,6 +176,11 @@ class StandaloneReplicas:
 
     def are_all_in_sync(self, partition: Partition) -> bool:
         return True
+
+
+def _up_to(position: int, outcomes: list[Appended | EngineError], error: EngineError) -> list[Appended | EngineError]:
+    """Returns the outcomes, with an error for the records behind a position."""
+    return [error if isinstance(one, Appended) and one.end > position else one for one in outcomes]
 
 
 def _as_engine_error(error: BaseException) -> EngineError:

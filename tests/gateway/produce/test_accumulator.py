@@ -251,6 +251,28 @@ async def test_the_last_batch_of_a_turn_may_be_refused(produce: Produce) -> None
     ]
 
 
+async def test_a_failed_sync_fails_what_was_written_and_no_refusal_or_repeat_of_the_turn(
+    produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "planted")
+
+    [stored] = await append(produce.context, [own(produce.topic, b"k", key_entry(1))], Acks.ALL, 10_000, NOW_MS, None)
+    assert isinstance(stored, Appended)
+    monkeypatch.setattr(produce.node.shard.disk, "fdatasync", fail)
+    parts = [
+        own(produce.topic, b"again", key_entry(1)),
+        own(produce.topic, b"new", key_entry(2)),
+        own(produce.topic, b"reused", key_entry(1, request=1)),
+    ]
+    found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, 10_000, NOW_MS, None) for part in parts))
+    assert [one.base_offset if isinstance(one, Appended) else one and one.code for (one,) in found] == [
+        0,
+        "storage_failed",
+        "idempotency_key_reused",
+    ]
+
+
 async def test_own_batches_of_a_turn_time_out_together(produce: Produce) -> None:
     async with produce.node.shard.committer.paused(produce.topic.partitions[0]):
         parts = [own(produce.topic, b"%d" % number, key_entry(number)) for number in range(3)]
