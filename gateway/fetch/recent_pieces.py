@@ -20,6 +20,7 @@ from gateway.http.problems import ProblemFields
 P = TypeVar("P")
 
 BYTES_MAX = 4 * 1024 * 1024  # the last pieces of 64 busy partitions
+ENTRY_BYTES = 2 * 1024  # of a piece beside its body: its key, its headers, and its place
 PIECE_BYTES_MAX = 256 * 1024  # rendered: a stream reads 64 KiB at once, unless a batch is larger
 
 
@@ -80,9 +81,10 @@ class RecentPieces(Generic[P]):
             return found[0]
 
     def put(self, key: Hashable, piece: P, size_bytes: int) -> None:
-        """Keeps a piece, unless it is large."""
+        """Keeps a piece, unless it is large. One without a body takes memory too."""
         if size_bytes > PIECE_BYTES_MAX:
             return
+        size_bytes += ENTRY_BYTES
         with self._lock:
             _, replaced_bytes = self._pieces.pop(key, (None, 0))
             self._pieces[key] = (piece, size_bytes)

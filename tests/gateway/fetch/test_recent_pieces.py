@@ -1,23 +1,31 @@
 """What streams share is bounded in memory."""
 
-from gateway.fetch.recent_pieces import PIECE_BYTES_MAX, RecentPieces
+from gateway.fetch.recent_pieces import ENTRY_BYTES, PIECE_BYTES_MAX, RecentPieces
 
 
 def test_the_least_recently_used_pieces_go_first():
-    pieces: RecentPieces[str] = RecentPieces(30)
+    pieces: RecentPieces[str] = RecentPieces(30 + 3 * ENTRY_BYTES)
     for key in "abc":
         pieces.put(key, key.upper(), 10)
     assert pieces.get("a") == "A"
     pieces.put("d", "D", 10)
     assert [pieces.get(key) for key in "abcd"] == ["A", None, "C", "D"]
-    assert pieces.size_bytes == 30
+    assert pieces.size_bytes == 30 + 3 * ENTRY_BYTES
 
 
 def test_a_piece_that_is_put_twice_counts_once():
-    pieces: RecentPieces[str] = RecentPieces(30)
+    pieces: RecentPieces[str] = RecentPieces()
     pieces.put("a", "old", 20)
     pieces.put("a", "new", 10)
-    assert (pieces.get("a"), pieces.size_bytes) == ("new", 10)
+    assert (pieces.get("a"), pieces.size_bytes) == ("new", 10 + ENTRY_BYTES)
+
+
+def test_pieces_without_a_body_are_bounded():
+    """Such as the answers of long polls that end without a record."""
+    pieces: RecentPieces[int] = RecentPieces(3 * ENTRY_BYTES)
+    for key in range(10):
+        pieces.put(key, key, 0)
+    assert [key for key in range(10) if pieces.get(key) is not None] == [7, 8, 9]
 
 
 def test_a_large_piece_is_not_kept():
