@@ -38,9 +38,12 @@ size_t records_batch_bytes(struct records_batch *batch)
     batch->max_timestamp = 0;
     for (size_t index = 0; index < batch->count; index++) {
         int64_t timestamp = batch->records[index].timestamp;
+        if (timestamp < 0) { /* a difference from one may overflow */
+            return 0;
+        }
         size_t record = record_bytes(batch, index);
         bytes += varint_bytes((int64_t)record) + record;
-        if (timestamp < 0 || bytes > INT32_MAX) {
+        if (bytes > INT32_MAX) {
             return 0;
         }
         batch->max_timestamp = timestamp > batch->max_timestamp ? timestamp : batch->max_timestamp;

@@ -49,6 +49,7 @@ def test_the_batches_are_those_of_the_twin(batches: list[BatchRows]) -> None:
         ([], None, NOT_SEQUENCED),
         ([(-1, None, b"", [])], None, NOT_SEQUENCED),
         ([(2**63, None, b"", [])], None, NOT_SEQUENCED),
+        ([(2**63 - 1, None, b"", []), (-(2**63), None, b"", [])], None, NOT_SEQUENCED),
         ([(0, None, "text", [])], None, NOT_SEQUENCED),
         ([(0, None, memoryview(b""), [])], None, NOT_SEQUENCED),
         ([(0, None, b"")], None, NOT_SEQUENCED),
@@ -66,7 +67,7 @@ def test_the_batches_are_those_of_the_twin(batches: list[BatchRows]) -> None:
         [ROW],
         None,
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_a_batch_of_another_form_is_left_to_the_twin(batch: Any) -> None:
     assert penstock_codec.native is not None
