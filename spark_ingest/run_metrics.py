@@ -130,7 +130,7 @@ def send(address: tuple[str, int], metrics: Iterable[Metric]) -> str:
         with socket.socket(family, kind, protocol) as sender:
             for packet in datagrams(statsd_lines(metrics)):
                 sender.sendto(packet, target)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a host that is no name, such as a..b
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host that is not a name, such as a..b
         return f"--statsd {host}:{port} was not reached: {getattr(error, 'strerror', None) or error}"
     return ""
 

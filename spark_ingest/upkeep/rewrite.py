@@ -32,7 +32,7 @@ FOLD_AFTER = 50  # rewrites; each load reads the commits of those that are not f
 
 @dataclass(slots=True)
 class Done:
-    """What was done: rewrites, replaced and new files, dropped rows, removed files, and why others were left."""
+    """The result: rewrites, replaced and new files, dropped rows, removed files, and the reasons for files left."""
 
     rewrites: list[int] = field(default_factory=list)
     replaced: int = 0

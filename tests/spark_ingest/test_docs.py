@@ -1,4 +1,4 @@
-"""docs/ingest.md matches the code: options, columns, reasons, types; its figures can be measured."""
+"""The pages on ingestion match the code: options, columns, reasons, types; its figures can be measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from spark_ingest.output.table_files import DEAD_LETTER_SCHEMA
 from spark_ingest.plan import RAW, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.spark.context import ROOT
 
-PAGE = (ROOT / "docs" / "ingest.md").read_text()
+PAGES = ("ingest.md", "ingest-columns.md", "ingest-upkeep.md")
+PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
 
 
 def section(title: str) -> str:

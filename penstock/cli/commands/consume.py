@@ -79,8 +79,8 @@ def consume(
     """Print the records of a topic.
 
     Without --follow it ends where the topic ended at the start. Records of one partition come in their order. With
-    --group it prints those of several topics, and ends once half a second brings none. Of a share group it prints
-    records that no other caller has, and accepts them.
+    --group it prints those of several topics, and ends once half a second brings none. If the group is a share
+    group, it prints records that no other caller has, and accepts them.
 
     \f
     Raises click.UsageError or click.BadParameter for options that are wrong.

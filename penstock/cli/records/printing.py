@@ -125,7 +125,7 @@ async def _print_as_member(client: Client, wanted: ConsumeArguments, terms: Grou
 async def _print_queue(client: Client, wanted: ConsumeArguments, terms: GroupTerms, options: ClientOptions) -> None:
     """Print records of a share group, and accept them once they are printed; others get what is not accepted.
 
-    Raises Failure for options that leave out records: nobody would work on these.
+    Raises Failure for options that leave out records: no worker would get these.
     """
     if terms.filters or wanted.pattern is not None or terms.topics_pattern is not None:
         text = "is a share group, which has no --filter, --grep and --topics-pattern"

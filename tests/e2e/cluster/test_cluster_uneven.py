@@ -129,7 +129,7 @@ def post(url: str, numbers: range) -> None:
 
 
 def committed(url: str, name: str) -> int:
-    """Return how many records of a subscription are delivered for good."""
+    """Return how many records of a subscription are delivered and committed."""
     return sum(one["offset"] for one in call(f"{url}/v1/subscriptions/{name}")["offsets"])
 
 

@@ -18,7 +18,7 @@ PARTITIONS: list[Any] = [SimpleNamespace(number=0), SimpleNamespace(number=1)]
 
 
 class Coordinators:
-    """Those of two partitions. The second is loaded when the test says so."""
+    """Those of two partitions. The second is loaded when the test sets it."""
 
     def __init__(self, log: Log) -> None:
         self.is_asked, self.is_loaded = asyncio.Event(), asyncio.Event()
