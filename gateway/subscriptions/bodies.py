@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert
-from msgspec.json import decode
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 from msgspec.structs import asdict, replace
 
 from gateway.filters.condition import InvalidCondition
@@ -44,7 +43,7 @@ class PatchSubscription(Struct, forbid_unknown_fields=True):
     """The body of a PATCH. Fields, and settings of the delivery, that are not given stay."""
 
     url: str | UnsetType = UNSET
-    delivery: Raw | UnsetType = UNSET
+    delivery: dict[str, Any] | UnsetType = UNSET
     filter: tuple[str, ...] | UnsetType = UNSET
     secrets: Secrets | UnsetType = UNSET
 
@@ -89,8 +88,8 @@ def check(delivery: Delivery, filters: tuple[str, ...]) -> None:
         raise Problem("invalid_body", "give both deliveries_max and dead_letter_topic, or none of them")
 
 
-def _delivery(before: Delivery, given: Raw) -> Delivery:
+def _delivery(before: Delivery, given: dict[str, Any]) -> Delivery:
     try:
-        return convert(asdict(before) | decode(given, type=dict[str, Any]), GivenDelivery).stored()
+        return convert(asdict(before) | given, GivenDelivery).stored()
     except ValidationError as error:
         raise invalid(error, GivenDelivery, within="delivery") from None

@@ -16,6 +16,7 @@ MAPPINGS = {"dict", "Dict", "Mapping", "MutableMapping"}
 
 LEFT = {
     "gateway.docs.guide.Contract": "a JSON document of OpenAPI's shape, which the page of /docs walks",
+    "gateway.subscriptions.bodies.PatchSubscription.delivery": "only what is given; checked as a PUT is",
 }
 
 

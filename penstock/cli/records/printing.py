@@ -132,7 +132,7 @@ async def _print_queue(client: Client, wanted: ConsumeArguments, terms: GroupTer
         raise Failure(f"{terms.group} {text}", ExitCode.USAGE)
     has_topic = len(terms.topics) != 1
     left = wanted.records_max
-    asked = QueueTerms(terms.group, terms.topics, terms.member_id, value=terms.value)
+    asked = QueueTerms(terms.group, tuple(terms.topics), terms.member_id, value=terms.value)
     async with client.work_queue(asked, options) as queue:
         while left is None or left > 0:
             records = await queue.take(min(_QUEUE_RECORDS_MAX, left or _QUEUE_RECORDS_MAX))
