@@ -105,11 +105,10 @@ class PushHost:
     async def _look(self) -> None:
         topic = self._topics.get(GROUPS_TOPIC)
         coordinators: list[Hosted] = []
-        for number in range(0 if topic is None else topic.record.partitions):
-            partition = self._partitions.local_partition(GROUPS_TOPIC, number)
-            if partition is None:
-                continue
+        topic_id, count = ("", 0) if topic is None else (topic.record.topic_id, topic.record.partitions)
+        for number in range(count):
             try:
+                partition = self._partitions.owned_partition(GROUPS_TOPIC, topic_id, number)
                 coordinators.append(await self._groups.at(partition))
             except EngineError:
                 continue  # another process leads it, or the log cannot be read now

@@ -37,8 +37,8 @@ async def test_a_subscription_that_is_made_during_a_look_keeps_running():
     log = Log()
     log.acknowledgements.put_nowait(None)
     coordinators: Any = Coordinators(log)
-    topics: Any = {GROUPS_TOPIC: SimpleNamespace(record=SimpleNamespace(partitions=2))}
-    partitions: Any = SimpleNamespace(local_partition=lambda _, number: PARTITIONS[number])
+    topics: Any = {GROUPS_TOPIC: SimpleNamespace(record=SimpleNamespace(partitions=2, topic_id="id"))}
+    partitions: Any = SimpleNamespace(owned_partition=lambda _, topic_id, number: PARTITIONS[number])
     means: Any = SimpleNamespace(sender=SimpleNamespace(close=close))
     host = PushHost(coordinators, topics, partitions)
     host.start(means)
