@@ -43,7 +43,7 @@ _DAY_S = 24 * 3600
     "older_s",
     type=Seconds(),
     metavar="DURATION",
-    help="Only hours that ended so long before the newest commit.",
+    help="Only hours that ended at least this long before the newest commit.",
 )
 @click.option(
     "--to",
@@ -65,7 +65,7 @@ _DAY_S = 24 * 3600
     "grace_s",
     type=Seconds(),
     metavar="DURATION",
-    help="Remove replaced files so long after their replacement.  [default: at once, with --tables after 1d]",
+    help="Remove replaced files this long after their replacement.  [default: at once, with --tables after 1d]",
 )
 @tables_option("Also replace the files in Iceberg tables. Required if the job adds files to any.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Change nothing; report what the first step would do.")

@@ -32,7 +32,7 @@ from spark_ingest.options import Pattern, Seconds, job_option, json_option, outp
     default="3h",
     show_default=True,
     metavar="DURATION",
-    help="A partition without new records holds back no hour that ended so long ago. More than segment_ms.",
+    help="An hour that ended this long ago does not wait for partitions without new records. More than segment_ms.",
 )
 @click.option("--dry-run", "is_dry", is_flag=True, help="Change nothing; report which hours are complete.")
 @json_option
