@@ -26,7 +26,6 @@ class Operation:
     method: str  # upper case
     path: str
     spec: dict[str, Any]  # with the parameters of its path
-    is_planned: bool
 
     @property
     def operation_id(self) -> str:
@@ -80,7 +79,7 @@ def operations(contract: dict[str, Any]) -> Iterator[Operation]:
         for method, spec in item.items():
             if method in METHODS:
                 merged = {**spec, "parameters": [*shared, *spec.get("parameters", [])]}
-                yield Operation(method.upper(), path, merged, spec.get("x-penstock-status") == "planned")
+                yield Operation(method.upper(), path, merged)
 
 
 def resolve(contract: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,3 @@ def problem_anchor(code: str) -> str:
 def tag_anchor(tag: str) -> str:
     """Return the anchor of a tag. It differs from operation ids: there is an operation `produce` and a tag Produce."""
     return "#tag-" + tag.lower().replace(" ", "-")
-
-
-def is_planned(value: Contract) -> bool:
-    return value.get("x-penstock-status") == "planned"

@@ -1,12 +1,12 @@
 """Shows one operation of the contract: its purpose, parameters, answers and examples.
 
-Schemas are shown by schema.py, examples by examples.py. A planned operation is folded: it cannot be used yet.
+Schemas are shown by schema.py, examples by examples.py.
 """
 
 from gateway.docs.examples import example_block
-from gateway.docs.guide import Contract, Guide, is_planned
+from gateway.docs.guide import Contract, Guide
 from gateway.docs.markup import Html, element, inline, joined, prose
-from gateway.docs.schema import PLANNED, header_rows, member_rows, members_of, parameter_rows
+from gateway.docs.schema import header_rows, member_rows, members_of, parameter_rows
 from openapi import Operation
 
 _HEADERS_OF_EVERY_ANSWER = {"Penstock-Request-Id"}
@@ -17,10 +17,6 @@ def operation_article(guide: Guide, operation: Operation) -> Html:
     line = element("p", method_label(operation), element("code", _path(operation.path)), class_="path")
     about = prose(operation.spec["description"], guide.links)
     details = joined([_request(guide, operation), _answers(guide, operation)])
-    if operation.is_planned:
-        folded = element("details", element("summary", "Parameters and answers"), details, class_="folded")
-        parts = [element("header", heading, line, PLANNED), element("div", about, folded, class_="text")]
-        return element("article", *parts, id=operation.operation_id, class_="operation planned", data_kind="Planned")
     text = element("div", about, details, class_="text")
     examples = element("div", *_examples(guide, operation), class_="examples")
     parts = [element("header", heading, line), element("div", text, examples, class_="columns")]
@@ -94,7 +90,7 @@ def _media_types(guide: Guide, holder: Contract, *, is_request: bool) -> list[Ht
 def _media_type(guide: Guide, name: str, media: Contract, *, is_request: bool) -> Html:
     schema = guide.resolve(media["schema"])
     shown = element("span", "any other media type") if name == "*/*" else element("code", name)
-    label = element("p", shown, PLANNED if is_planned(media) else None, class_="media-type")
+    label = element("p", shown, class_="media-type")
     about = prose(schema["description"], guide.links) if "description" in schema else None
     count = sum(1 for _ in members_of(guide, schema))
     rows = member_rows(guide, schema, is_request=is_request)

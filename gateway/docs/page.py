@@ -115,7 +115,7 @@ def _navigation_group(guide: Guide, tag: str) -> Html:
 def _navigation_item(operation: Operation) -> Html:
     summary = element("span", operation.spec["summary"])
     link = element("a", method_label(operation), summary, href=f"#{operation.operation_id}")
-    return element("li", link, class_="planned" if operation.is_planned else None)
+    return element("li", link)
 
 
 def _introduction(guide: Guide, version: str) -> Html:

@@ -7,7 +7,7 @@ nested members are shown flat, each with the path that leads to it, such as `rec
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gateway.docs.guide import Contract, Guide, is_planned
+from gateway.docs.guide import Contract, Guide
 from gateway.docs.markup import Html, element, inline
 
 _NARROW_SPACE = "\u202f"
@@ -23,8 +23,7 @@ class Member:
 
 
 def parameter_rows(guide: Guide, parameters: list[Contract]) -> Html:
-    """Return the rows: first the parameters that are built, then the planned ones, in the order of the document."""
-    return _rows(_parameter_row(guide, one) for one in sorted(parameters, key=is_planned))
+    return _rows(_parameter_row(guide, one) for one in parameters)
 
 
 def header_rows(guide: Guide, headers: Contract) -> Html:
@@ -71,16 +70,14 @@ def _parameter_row(guide: Guide, parameter: Contract) -> Html:
     notes = [*_bounds(guide, parameter["schema"])]
     if parameter["in"] != "query":
         notes.append(f"in the {parameter['in']}")
-    return _row(
-        guide, element("code", parameter["name"]), notes, parameter["description"], planned=is_planned(parameter)
-    )
+    return _row(guide, element("code", parameter["name"]), notes, parameter["description"])
 
 
 def _member_row(guide: Guide, member: Member, *, is_request: bool) -> Html:
     holder = element("span", member.holder, class_="holder") if member.holder else None
     notes = [*_bounds(guide, member.schema), *(["required"] if is_request and member.is_required else [])]
     name = element("code", holder, member.name)
-    return _row(guide, name, notes, member.schema.get("description", ""), planned=is_planned(member.schema))
+    return _row(guide, name, notes, member.schema.get("description", ""))
 
 
 def _bounds(guide: Guide, schema: Contract) -> Iterator[str]:
@@ -108,18 +105,15 @@ def _shown(value: object) -> str:
     return f"{value:,}".replace(",", _NARROW_SPACE)
 
 
-def _row(guide: Guide, name: Html, notes: list[str], description: str, *, planned: bool = False) -> Html:
+def _row(guide: Guide, name: Html, notes: list[str], description: str) -> Html:
     said = element("span", *[element("span", note) for note in notes], class_="notes") if notes else None
     return element(
         "div",
-        element("dt", name, PLANNED if planned else None, said),
+        element("dt", name, said),
         element("dd", inline(" ".join(description.split()), guide.links)) if description else None,
-        class_="row planned" if planned else "row",
+        class_="row",
     )
 
 
 def _rows(rows: Iterable[Html]) -> Html:
     return element("dl", *rows, class_="rows")
-
-
-PLANNED = element("span", "planned", class_="badge")

@@ -100,7 +100,6 @@ KINDS: dict[str, Kind] = {
     "headers_too_large": Kind(431, "The headers are too large"),
     "internal": Kind(500, "Internal error", retryable=True, no_side_effects=False),
     "records_damaged": Kind(500, "The records were damaged on the disk"),
-    "not_implemented": Kind(501, "In the contract, but not built yet"),
     "patterns_unavailable": Kind(501, "The node has no engine for regular expressions"),
     "unsupported_transfer_coding": Kind(501, "The transfer coding is not known"),
     "unknown_method": Kind(501, "The method is not known"),

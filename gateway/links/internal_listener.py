@@ -108,7 +108,7 @@ class InternalListener:
         """GET /internal/v1/link: the connection becomes a link until it is lost."""
         if request.headers.get("Upgrade") != PROTOCOL:
             text = f"this node speaks {PROTOCOL}, not {request.headers.get('Upgrade')}"
-            raise Problem("not_implemented", text)
+            raise Problem("invalid_header", text)
         transport = request.transport
         if transport is None:
             raise ConnectionResetError

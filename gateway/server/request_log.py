@@ -24,7 +24,7 @@ Response = web.StreamResponse | HttpResponse
 
 log = logging.getLogger("penstock.requests")
 
-NOT_BUILT = 501  # a request for a planned operation is not a failure of the node
+NOT_IMPLEMENTED = 501  # the request asks for what no node or this node does not have, which is not a failure of it
 FAILURES_EACH_S = 1.0  # limits the time that a node spends on logging its errors
 WAITING = ("fetch_many",)  # they wait for data by design, which is not slow; streams too
 
@@ -52,7 +52,7 @@ class RequestLog:
         code = _problem_code(response)
         is_waiting = response.prepared or _waits_by_request(request, operation)  # prepared: a live tail
         is_slow = seconds >= self._slow_s and not is_waiting
-        is_failure = response.status >= 500 and response.status != NOT_BUILT
+        is_failure = response.status >= 500 and response.status != NOT_IMPLEMENTED
         silenced = 0
         if is_failure and not self._is_on:
             is_due, silenced = self._due(code or operation)

@@ -15,7 +15,7 @@ OPERATIONS = list(operations(CONTRACT))
 PROBLEMS: dict[str, dict[str, Any]] = CONTRACT["x-penstock-problems"]
 # These apply to paths outside the contract, or to the head of any request, so no operation lists them.
 CODES_OF_NO_OPERATION = {"not_found", "method_not_allowed", "host_not_allowed", "unsupported_transfer_coding",
-                         "malformed_request", "headers_too_large", "unknown_method", "not_implemented",
+                         "malformed_request", "headers_too_large", "unknown_method",
                          "unsupported_http_version"}  # fmt: skip
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda op: op.operation_id)
@@ -62,12 +62,6 @@ def test_errors_are_problem_documents(operation: Operation) -> None:
 
 
 @each_operation
-def test_only_planned_operations_answer_nothing_but_501_to_a_request_whose_head_is_right(operation: Operation) -> None:
-    of_heads = ["invalid_header", "forbidden"]
-    assert operation.is_planned == (operation.spec["x-penstock-codes"] == [*of_heads, "not_implemented"])
-
-
-@each_operation
 def test_every_operation_refuses_heads_that_are_wrong(operation: Operation) -> None:
     assert {"invalid_header", "forbidden"} <= set(operation.spec["x-penstock-codes"])
 
@@ -110,8 +104,6 @@ def test_links_name_operations_and_all_that_their_paths_need(operation: Operatio
 def test_request_schemas_refuse_unknown_fields(operation: Operation) -> None:
     body = _resolve(operation.spec.get("requestBody", {}))
     for media_type, media in body.get("content", {}).items():
-        if media.get("x-penstock-status") == "planned":
-            continue
         for schema in _objects_within(media["schema"]):
             assert "additionalProperties" in schema, (media_type, schema)
 
@@ -128,10 +120,9 @@ def test_answers_may_gain_fields(operation: Operation) -> None:
 
 def test_topic_config_is_that_of_the_engine() -> None:
     declared = CONTRACT["components"]["schemas"]["TopicConfig"]["properties"]
-    built = {name: schema for name, schema in declared.items() if schema.get("x-penstock-status") != "planned"}
-    assert set(built) == {rule.name for rule in rules(TopicSettings)}
+    assert set(declared) == {rule.name for rule in rules(TopicSettings)}
     for rule in rules(TopicSettings):
-        schema = built[rule.name]
+        schema = declared[rule.name]
         assert schema["default"] == rule.default, rule.name
         assert tuple(schema.get("enum", ())) == rule.choices, rule.name
         assert (schema.get("minimum"), schema.get("maximum")) == (rule.minimum, rule.maximum), rule.name

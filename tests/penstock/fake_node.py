@@ -156,7 +156,7 @@ class FakeNode:
 
     async def _create_producer(self, request: web.Request) -> web.Response:
         if not self.gives_ids:
-            return problem(501, "not_implemented", "planned and not built yet")
+            return problem(404, "not_found", "there is nothing at this path")
         self.producers += 1
         return web.json_response({"producer_id": self.producers, "producer_epoch": 0}, status=201)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.fuzzing.built_contract import built_contract
+from tests.e2e.fuzzing.ending_contract import ending_contract
 from tests.e2e.fuzzing.hooks import PRODUCER_ID, TOPIC, TOPIC_PARTITIONS
 from tests.e2e.node_process import ROOT, NodeProcess, running_process
 
@@ -38,7 +38,7 @@ def test_a_node_keeps_its_contract(tmp_path: Path) -> None:
 
 def _fuzz(node: NodeProcess, directory: Path, seed: int) -> subprocess.CompletedProcess[str]:
     contract = directory / "contract.json"
-    contract.write_text(json.dumps(built_contract()))
+    contract.write_text(json.dumps(ending_contract()))
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", CONFIG, "run", contract, "--url", node.url]
     options = ["--max-time", SECONDS, "--seed", seed, "--request-timeout", 60, "--generation-database", "none"]
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.e2e.fuzzing.hooks", "PYTHONPATH": str(ROOT)}

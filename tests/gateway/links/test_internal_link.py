@@ -117,7 +117,7 @@ async def test_a_header_that_is_no_text_is_refused_like_any_other(node: Node) ->
 
 async def test_another_version_of_the_link_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(internal_link, "PROTOCOL", "penstock-link/0")
-    with pytest.raises(LinkRejected, match="501"):
+    with pytest.raises(LinkRejected, match="400"):
         await dial_internal(node.url, OURS)(lambda: pytest.fail("no link is to be made"))
     assert PROTOCOL != "penstock-link/0"
 

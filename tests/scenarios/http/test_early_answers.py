@@ -6,22 +6,16 @@ tests use curl over both protocols, as a user would. 4 MiB are far more than any
 
 import http.client
 import json
-import re
 import socket
 import subprocess
 import time
 
 import pytest
 
-from openapi import load_contract, operations
 from tests.e2e.node_process import running_process
 from tests.scenarios.gateways import over_http2
 
 BODY_BYTES = 4 * 2**20
-# The operations that are not implemented yet and take a body, if the contract has any.
-PLANNED_PATHS = [
-    re.sub(r"{\w+}", "x", one.path) for one in operations(load_contract()) if one.is_planned and one.method == "POST"
-]
 PROTOCOLS = pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge"])
 
 
@@ -73,7 +67,6 @@ def curl(url, protocol, *arguments):
         (405, "method_not_allowed", "/healthz", []),
         (415, "unsupported_encoding", "{topic}/records", ["Content-Encoding: br"]),
         (400, "unknown_query", "{topic}/records?colour=red", []),
-        *[(501, "not_implemented", path, []) for path in PLANNED_PATHS[:1]],
     ],
     ids=lambda value: value if isinstance(value, str) and value.islower() and "/" not in value else None,
 )

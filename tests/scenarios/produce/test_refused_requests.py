@@ -8,19 +8,7 @@ from openapi import load_contract, operations, resolve
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import in_process_only
 
-BUILT = [operation for operation in operations(load_contract()) if not operation.is_planned]
-PLANNED = [operation for operation in operations(load_contract()) if operation.is_planned]
-PRODUCE = next(operation for operation in BUILT if operation.operation_id == "produce_to_partition")
-PLANNED_HEADERS = sorted(
-    parameter["name"]
-    for parameter in (resolve(load_contract(), one) for one in PRODUCE.spec["parameters"])
-    if parameter["in"] == "header" and parameter.get("x-penstock-status") == "planned"
-)
-PLANNED_BODIES = sorted(
-    media_type
-    for media_type, media in resolve(load_contract(), PRODUCE.spec["requestBody"])["content"].items()
-    if media.get("x-penstock-status") == "planned"
-)
+OPERATIONS = list(operations(load_contract()))
 SETTING = b'{"config":{"kind":"%b"}}'
 IDS = {"ids": lambda operation: operation.operation_id}
 
@@ -31,7 +19,7 @@ def path_of(operation, topic="no-such-topic", group="g"):
 
 
 @in_process_only
-@pytest.mark.parametrize("operation", BUILT, **IDS)
+@pytest.mark.parametrize("operation", OPERATIONS, **IDS)
 async def test_an_unknown_query_name_is_refused_everywhere(topic, operation):
     answer = await topic.gateway.send(operation.method, path_of(operation, topic.name), b"", colour="red")
     assert_problem(answer, "unknown_query", parameter="colour", no_side_effects=True)
@@ -39,14 +27,7 @@ async def test_an_unknown_query_name_is_refused_everywhere(topic, operation):
 
 
 @in_process_only
-@pytest.mark.parametrize("operation", PLANNED, **IDS)
-async def test_what_is_planned_answers_501(gateway, operation):
-    answer = await gateway.send(operation.method, path_of(operation), b"{}" if operation.method == "POST" else b"")
-    assert_problem(answer, "not_implemented", retryable=False, no_side_effects=True)
-
-
-@in_process_only
-@pytest.mark.parametrize("operation", [*BUILT, *PLANNED], **IDS)
+@pytest.mark.parametrize("operation", OPERATIONS, **IDS)
 async def test_a_head_that_is_wrong_is_refused_everywhere(topic, operation):
     path = path_of(operation, topic.name)
     answer = await topic.gateway.send(operation.method, path, b"", {"Penstock-Client-Id": "a b"})
@@ -57,7 +38,7 @@ async def test_a_head_that_is_wrong_is_refused_everywhere(topic, operation):
 
 
 @in_process_only
-@pytest.mark.parametrize("operation", [one for one in BUILT if "requestBody" in one.spec], **IDS)
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if "requestBody" in one.spec], **IDS)
 async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, operation):
     """Compares `required` of the contract with the answer to a request without a body."""
     body = resolve(load_contract(), operation.spec["requestBody"])
@@ -70,7 +51,7 @@ async def test_a_body_is_optional_where_the_contract_says_so(gateway, new_name, 
 
 
 @in_process_only
-@pytest.mark.parametrize("operation", [one for one in BUILT if "{topic}" in one.path], **IDS)
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if "{topic}" in one.path], **IDS)
 async def test_an_unknown_topic_is_reported_by_every_route(gateway, operation):
     if operation.operation_id == "create_topic":
         return
@@ -80,22 +61,6 @@ async def test_an_unknown_topic_is_reported_by_every_route(gateway, operation):
     query = queries.get(operation.operation_id, {})
     answer = await gateway.send(operation.method, path_of(operation), body, headers, **query)
     assert_problem(answer, "unknown_topic")
-
-
-@in_process_only
-@pytest.mark.parametrize("header", PLANNED_HEADERS)
-async def test_a_planned_header_is_refused_and_not_ignored(topic, header):
-    """Ignoring one of these could store a record twice."""
-    answer = await topic.post(b"1", "application/x-ndjson", {header: "1"}, to=0)
-    assert_problem(answer, "not_implemented", no_side_effects=True)
-    assert await topic.records() == []
-
-
-@in_process_only
-@pytest.mark.parametrize("media_type", PLANNED_BODIES)
-async def test_a_planned_body_is_refused_and_not_taken_for_another(topic, media_type):
-    assert_problem(await topic.post(b"{}", media_type), "not_implemented")
-    assert await topic.records() == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +76,7 @@ async def test_a_planned_body_is_refused_and_not_taken_for_another(topic, media_
     ],
 )
 async def test_a_wrong_method_gets_405_with_the_allowed_ones(gateway, method, path):
-    allowed = {operation.method for operation in [*BUILT, *PLANNED] if operation.path == path}
+    allowed = {operation.method for operation in OPERATIONS if operation.path == path}
     path = path.replace("{topic}", "t").replace("{partition}", "0")
     answer = await gateway.send(method, path, b"x" if method == "PUT" else b"")
     assert_problem(answer, "method_not_allowed")
