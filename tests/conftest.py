@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from importlib.metadata import entry_points
 
 import pytest
@@ -12,6 +13,10 @@ from xdist.scheduler import LoadGroupScheduling
 # Test machines are shared and small: the duration of an example shows nothing about the code.
 settings.register_profile("penstock", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile("penstock")
+
+# A shell starts a background job with SIGINT ignored, and the processes that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 COMMANDS = {point.name for point in entry_points(group="penstock.commands")}
 if not {"serve", "token", "ingest", "segment"} <= COMMANDS:

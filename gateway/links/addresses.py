@@ -98,17 +98,12 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
 
 def _bound_to_free(host: str, port: int) -> list[socket.socket]:
     """Returns sockets on one port that is free on all addresses of the host. Blocks. Raises StartRefused."""
-    addresses = addresses_of(host)
-    for attempt in range(1, _PORT_ATTEMPTS + 1):
-        try:
-            return _bound(addresses, port)
-        except OSError as error:
-            if port == 0 and attempt < _PORT_ATTEMPTS:
-                continue
-            text = f"cannot listen on {_address_text(host, port)}: {error.strerror}"
-            hint = "another program has the port: stop it, or give --port another one"
-            raise StartRefused(text, hint=hint) from None
-    raise AssertionError
+    try:
+        return bound_sockets(host, port)
+    except OSError as error:
+        text = f"cannot listen on {_address_text(host, port)}: {error.strerror}"
+        hint = "another program has the port: stop it, or give --port another one"
+        raise StartRefused(text, hint=hint) from None
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:
@@ -116,7 +111,13 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
     Raises StartRefused, OSError. asyncio would bind `::` to IPv6 only.
     """
-    return _bound(addresses_of(host), port)
+    addresses = addresses_of(host)
+    for _ in range(_PORT_ATTEMPTS - 1 if port == 0 else 0):
+        try:
+            return _bound(addresses, port)
+        except OSError:
+            continue  # another address of the host may have another program on the port that the first one chose
+    return _bound(addresses, port)
 
 
 def url_of(settings: NodeSettings, port: int) -> str:

@@ -148,6 +148,24 @@ def _mend_fetch_many(case: Any) -> None:
     case.body.pop("wait_ms", None)
 
 
+def _mend_table_key(case: Any) -> None:
+    """The key of the path is text. That of another form has rules that a schema of the path cannot give."""
+    case.query.pop("key", None)
+
+
+def _mend_group(case: Any) -> None:
+    """A start at a time needs the time."""
+    config = case.body.get("config", {}) if isinstance(case.body, dict) else {}
+    if config.get("start") == "time" and config.get("start_time_ms") is None:
+        config["start_time_ms"] = 0
+
+
+def _mend_acknowledge(case: Any) -> None:
+    """A range ends at its first record or after it."""
+    for record in _records(case):
+        record.pop("last_offset", None)
+
+
 def _mend_heartbeat(case: Any) -> None:
     """A member that joins names its topics, one that stays names itself. Their topic exists."""
     case.body = {**case.body, "topics": [TOPIC]}
@@ -202,6 +220,10 @@ _MENDS = {
     "produce": _mend_produce,
     "produce_to_partition": _mend_produce,
     "produce_many": _mend_produce_many,
+    "read_table_key": _mend_table_key,
+    "configure_group": _mend_group,
+    "alter_group": _mend_group,
+    "acknowledge_records": _mend_acknowledge,
     "group_heartbeat": _mend_heartbeat,
     "group_poll": _mend_poll,
     "commit_group_offsets": _mend_offsets,
