@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -48,6 +49,23 @@ class Seconds(click.ParamType[float]):
         if match is None or not int(match[1]):
             self.fail(f"{value!r} is not a duration such as 30s, 10min or 1h", param, ctx)
         return float(int(match[1]) * self._UNITS[match[2]])
+
+
+class Moment(click.ParamType[int]):
+    """A time as ISO 8601 text, in UTC without a zone; or milliseconds since 1970. Returns milliseconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if re.fullmatch(r"\d{1,15}", text) and len(text) != 8:
+            return int(text)
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{text!r} is not a time such as 2026-11-21T05:00:00Z, nor milliseconds since 1970", param, ctx)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 class PayloadName(click.ParamType[str]):

@@ -24,6 +24,11 @@ EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
 JSON, RAW = "json", "raw"
 # why records are lost; UNSEEN: they were gone when the job first read the partition
 RETENTION, TOPIC_DELETED, NOT_TIERED, UNSEEN = "retention", "topic_deleted", "not_tiered", "unseen"
+PASSED = "passed"  # the operator moved the position past them
+REPEATED = "repeated"  # not lost: the operator moved the position back, so they come twice
+
+# Steps that are not runs: they move positions, or ingest ranges below them.
+MOVE, BACKFILL, REPLAY = "move", "backfill", "replay"
 
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -104,10 +109,16 @@ class Lost(msgspec.Struct, frozen=True):
             TOPIC_DELETED: f"topic {self.topic_id} was deleted",
             NOT_TIERED: f"not in the store yet when topic {self.topic_id} was deleted",
             UNSEEN: "gone before this job first read the partition",
+            PASSED: "passed over by offsets set",
+            REPEATED: "ingested twice, by offsets set",
         }[self.reason]
         if self.end is None:
             return f"{place}: an unknown number of records from offset {self.start} ({why})"
         return f"{place}: {self.end - self.start:,} records, offsets {self.start} to {self.end - 1} ({why})"
+
+
+# The fields of plans and commits with ranges of offsets by topic.
+TOPIC_RANGES = ("skipped", "unseen", "passed", "reopened", "repeated", "recovered")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -118,6 +129,9 @@ class Plan(msgspec.Struct, frozen=True):
     ranges of deleted topics. `unseen` are ranges below the first offset of partitions that the job reads from
     the start for the first time. `is_partial`: the store has more records than this plan covers. `recipes` has the
     topics whose recipe is not `recipe`.
+
+    `step` is empty for a run. A move has no tasks: positions go past the ranges in `passed`, or back to the start of
+    those in `reopened`. `repeated` are ingested ranges that come again, `recovered` lost ranges that come after all.
     """
 
     job: str
@@ -135,6 +149,11 @@ class Plan(msgspec.Struct, frozen=True):
     unseen: dict[str, list[Range]] = {}
     is_partial: bool = False
     recipes: dict[str, Recipe] = {}
+    step: str = ""
+    passed: dict[str, list[Range]] = {}
+    reopened: dict[str, list[Range]] = {}
+    repeated: dict[str, list[Range]] = {}
+    recovered: dict[str, list[Range]] = {}
     generation: int = GENERATION
     format: int = FORMAT
 
@@ -173,21 +192,23 @@ def starts_of(plan: Plan) -> Positions:
     starts = {topic: dict(position.ends) for topic, position in plan.positions.items()}
     for task in plan.tasks:
         for one in task.ranges:
-            starts[task.topic][one.partition] = min(one.start, starts[task.topic][one.partition])
+            starts[task.topic][one.partition] = min(one.start, starts[task.topic].get(one.partition, one.start))
     return {topic: TopicPosition(plan.positions[topic].topic_id, ends) for topic, ends in starts.items()}
 
 
 def plan_without(plan: Plan, topics: Container[str]) -> Plan:
     """Returns the plan as if it did not have these topics."""
+    ranges = {
+        name: {topic: one for topic, one in getattr(plan, name).items() if topic not in topics} for name in TOPIC_RANGES
+    }
     return msgspec.structs.replace(
         plan,
+        **ranges,
         positions={topic: one for topic, one in plan.positions.items() if topic not in topics},
         schemas={topic: one for topic, one in plan.schemas.items() if topic not in topics},
         recipes={topic: one for topic, one in plan.recipes.items() if topic not in topics},
         tasks=tuple(task for task in plan.tasks if task.topic not in topics),
-        skipped={topic: one for topic, one in plan.skipped.items() if topic not in topics},
         deleted=tuple(one for one in plan.deleted if one.topic not in topics),
-        unseen={topic: one for topic, one in plan.unseen.items() if topic not in topics},
     )
 
 

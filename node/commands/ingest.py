@@ -24,6 +24,7 @@ from node.commands.ingest_finalize import finalize
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
+from node.commands.operate.offsets import offsets
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option, tables_option
@@ -36,6 +37,8 @@ _WHY = {
     "topic_deleted": "topic {topic_id} was deleted",
     "not_tiered": "not in the store yet when topic {topic_id} was deleted",
     "unseen": "gone before this job first read the partition",
+    "passed": "passed over by penstock ingest offsets set",
+    "repeated": "ingested twice, by penstock ingest offsets set",
 }
 _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not installed with the server alone
 
@@ -171,6 +174,8 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
         "held": findings.held,
         "lost_records": counted(lost),
         "lost": rows_of(lost),
+        "repeated_records": counted(findings.repeated),
+        "repeated": rows_of(findings.repeated),
         "unseen_records": counted(findings.unseen),
         "unseen": rows_of(findings.unseen),
         "tables": tables,
@@ -211,6 +216,7 @@ ingest.add_command(erase)
 ingest.add_command(finalize)
 ingest.add_command(jobs)
 ingest.add_command(lag)
+ingest.add_command(offsets)
 ingest.add_command(retain)
 ingest.add_command(unregister)
 
@@ -293,6 +299,7 @@ def _print_findings(document: dict[str, Any]) -> None:
     if len(document["problems"]) > _PROBLEMS_SHOWN:
         click.echo(f"and {len(document['problems']) - _PROBLEMS_SHOWN:,} more; --json has all")
     _print_lost(document)
+    _print_ranges("repeated", document["repeated"])
     _print_ranges("not ingested", document["unseen"])
     if not document["problems"]:
         click.echo("what was ingested is sound" if document["lost"] else "sound")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from spark_ingest.plan import FORMAT, decode
+from spark_ingest.plan import FORMAT, TOPIC_RANGES, decode
 from spark_ingest.protocol.commit import Commit
 
 
@@ -34,7 +34,8 @@ def archive_of(commits: Sequence[Commit]) -> Archive:
 
 def _archived(commit: Commit) -> Commit:
     """Keeps files, ranges, losses, and the positions of the commit's own topics; the newest commit has the rest."""
-    topics = {result.topic for result in commit.results} | {*commit.skipped, *commit.unseen}
+    topics = {result.topic for result in commit.results}
+    topics.update(topic for name in TOPIC_RANGES for topic in getattr(commit, name))
     held = {topic: commit.held[topic] for topic in commit.held_here}
     return msgspec.structs.replace(
         commit,

@@ -12,7 +12,20 @@ from collections.abc import Sequence
 import msgspec
 
 from spark_ingest.decode.json_types import Members, merge_members
-from spark_ingest.plan import FORMAT, UNSEEN, Lost, Plan, Positions, TableSchema, decode, plan_without, positions_after
+from spark_ingest.plan import (
+    FORMAT,
+    PASSED,
+    REPLAY,
+    TOPIC_RANGES,
+    UNSEEN,
+    Lost,
+    Plan,
+    Positions,
+    TableSchema,
+    decode,
+    plan_without,
+    positions_after,
+)
 from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, TaskResult
@@ -27,7 +40,9 @@ class Commit(msgspec.Struct, frozen=True):
     topics whose last plan failed: their positions, columns and results are those of the commit before. `misfits`
     counts, by topic and column, values of another type than their column, in all commits including this one.
     `unseen` as in the plan; `unseen_records` counts them by topic, in all commits including this one. `first_nonce` is
-    that of the job's first plan; older releases did not write it.
+    that of the job's first plan; older releases did not write it. `step` and the ranges by topic as in the plan;
+    `recovered_records` counts the recovered ones in all commits including this one. `replay` is the number of the
+    newest commit that is a replay.
     """
 
     job: str
@@ -47,13 +62,20 @@ class Commit(msgspec.Struct, frozen=True):
     first_nonce: str = ""
     unseen: dict[str, list[Range]] = {}
     unseen_records: dict[str, int] = {}
+    step: str = ""
+    passed: dict[str, list[Range]] = {}
+    reopened: dict[str, list[Range]] = {}
+    repeated: dict[str, list[Range]] = {}
+    recovered: dict[str, list[Range]] = {}
+    recovered_records: int = 0
+    replay: int = 0
     is_abandoned: bool = False
     format: int = FORMAT
 
     @property
     def lost(self) -> list[Lost]:
-        """Returns the ranges that this commit recorded as lost, by retention and by deletion."""
-        return [*lost_of(self.skipped, self.positions), *self.deleted]
+        """Returns the ranges that this commit recorded as lost: by retention, by deletion, and by a move past them."""
+        return [*_lost(self.skipped, self.passed, self.positions), *self.deleted]
 
     @property
     def unseen_ranges(self) -> list[Lost]:
@@ -90,7 +112,7 @@ def commit_of(
     for result in results:
         seen[result.topic] = merge_members(seen.get(result.topic, []), result.seen)[:SEEN_MEMBERS_MAX]
     done = [result for result in results if result.topic not in held]
-    lost = [*lost_of(plan.skipped, plan.positions), *plan.deleted]
+    lost = [*_lost(plan.skipped, plan.passed, plan.positions), *plan.deleted]
     ended = _ended(plan, before, now_ms)
     return msgspec.structs.replace(
         ended,
@@ -98,12 +120,14 @@ def commit_of(
         schemas=ended.schemas | plan.schemas,
         seen={topic: members for topic, members in seen.items() if members},
         results=tuple(msgspec.structs.replace(result, seen=[]) for result in sorted(done, key=lambda one: one.task)),
-        skipped=plan.skipped,
+        **{name: getattr(plan, name) for name in TOPIC_RANGES},
+        step=plan.step,
+        replay=plan.number if plan.step == REPLAY else ended.replay,
+        recovered_records=ended.recovered_records + sum(_lengths(plan.recovered).values()),
         deleted=plan.deleted,
         lost_records=ended.lost_records + counted(lost),
         held={topic: one for topic, one in ended.held.items() if topic not in plan.positions} | held,
         misfits=_added(ended.misfits, done),
-        unseen=plan.unseen,
         unseen_records=dict(Counter(ended.unseen_records) + Counter(_lengths(plan.unseen))),
     )
 
@@ -130,7 +154,13 @@ def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         misfits=before.misfits if before else {},
         first_nonce=before.first_nonce if before else plan.nonce,
         unseen_records=before.unseen_records if before else {},
+        recovered_records=before.recovered_records if before else 0,
+        replay=before.replay if before else 0,
     )
+
+
+def _lost(skipped: dict[str, list[Range]], passed: dict[str, list[Range]], positions: Positions) -> list[Lost]:
+    return [*lost_of(skipped, positions), *lost_of(passed, positions, PASSED)]
 
 
 def _lengths(ranges: dict[str, list[Range]]) -> dict[str, int]:

@@ -80,22 +80,22 @@ class History:
         return any(names.number_of(one.key) for one in newer) and self.commit(number) is None
 
     def commits_with_losses(self, head: Commit) -> list[Commit]:
-        """Returns the commits up to `head` that recorded lost records, oldest first.
+        """Returns the commits up to `head` that recorded lost or recovered records, oldest first.
 
-        Bisects, because `lost_records` never falls. Omits a commit that recorded only ranges of unknown length.
+        Bisects, because their counts never fall. Omits a commit that recorded only ranges of unknown length.
         """
         return self._with_losses(0, 0, head)
 
-    def _with_losses(self, after: int, lost_before: int, last: Commit) -> list[Commit]:
-        if last.lost_records == lost_before:
+    def _with_losses(self, after: int, counted_before: int, last: Commit) -> list[Commit]:
+        if last.lost_records + last.recovered_records == counted_before:
             return []
         if last.number == after + 1:
             return [last]
         middle = self.any_commit((after + last.number) // 2)
         if middle is None:
             return []  # a gap, which `verify` reports
-        earlier = self._with_losses(after, lost_before, middle)
-        return earlier + self._with_losses(middle.number, middle.lost_records, last)
+        earlier = self._with_losses(after, counted_before, middle)
+        return earlier + self._with_losses(middle.number, middle.lost_records + middle.recovered_records, last)
 
     def any_commit(self, number: int) -> Commit | None:
         """Returns a commit, also an archived one."""

@@ -42,6 +42,10 @@ from spark_ingest.source.known import KnownManifests
 Execute = Callable[[Sequence[TaskSpec]], Sequence[Outcome]]
 
 
+# Makes the plans of a step that is not a run, until None; the second argument has the topics that failed.
+Step = Callable[["Commit | None", Container[str]], "Plan | None"]
+
+
 class RunListener(Protocol):
     """Is notified of plans, commits, a failed registration, a limit of the run, and at the end of failed topics."""
 
@@ -60,6 +64,7 @@ class Job:
     limits: Limits
     run_limits: RunLimits = field(default_factory=RunLimits)
     is_registered: bool = True  # in the source store, for topics whose retention waits for jobs
+    step: Step | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,7 @@ def run(job: Job, parts: Components) -> None:
         if found and job.is_registered:
             registrar.update(plan.cluster, head.first_nonce if head else plan.nonce, starts_of(plan))
         parts.listener.on_plan(plan, is_resumed=found is not None)
-        is_again = found is not None or plan.is_partial
+        is_again = found is not None or plan.is_partial or job.step is not None
         if history.commit(plan.number) is None:
             outcome = _carry_out(job, parts, history, head, plan, failures)
             is_again = outcome is _Next.PLAN_AGAIN or (is_again and outcome is _Next.GO_ON)
@@ -141,6 +146,9 @@ def _new_plan(
     registrar: Registrar,
 ) -> Plan | None:
     """Stores the next plan, without the topics that failed in this run; adds those that cannot be planned."""
+    if job.step is not None:
+        plan = job.step(head, failures)
+        return None if plan is None else _stored(job, parts, history, plan)
     remembered = _remembered(job, parts)
     planned = _next_plan(job, parts, head, failures, remembered)
     failures |= planned.failures
@@ -150,18 +158,21 @@ def _new_plan(
         if head is not None and job.is_registered:
             registrar.update(planned.cluster, head.first_nonce, planned.reading)
         return None
-    for topic, schema in plan.schemas.items():
-        key = names.schema_key(job.name, topic, schema.schema_id)
-        _put_if_absent(
-            parts.output,
-            key,
-            schema_document(topic, plan.recipe_of(topic).payload, schema, plan.recipe_of(topic).layout),
-        )
-    stored = history.put_plan(plan)
-    _check_not_behind(history, plan.number)
+    stored = _stored(job, parts, history, plan)
     remembered.store(planned.cluster, planned.known)
     if job.is_registered:
         registrar.update(planned.cluster, head.first_nonce if head else stored.nonce, planned.reading)
+    return stored
+
+
+def _stored(job: Job, parts: Components, history: History, plan: Plan) -> Plan:
+    """Stores the columns of tables, then the plan; returns the stored plan."""
+    for topic, schema in plan.schemas.items():
+        key = names.schema_key(job.name, topic, schema.schema_id)
+        recipe = plan.recipe_of(topic)
+        _put_if_absent(parts.output, key, schema_document(topic, recipe.payload, schema, recipe.layout))
+    stored = history.put_plan(plan)
+    _check_not_behind(history, plan.number)
     return stored
 
 
@@ -203,7 +214,7 @@ def _carry_out(
     failures |= {topic: error for topic, error in failed.items() if topic not in widened}
     rest = plan_without(plan, failed)
     is_useless = failed and not widened and not rest.positions and not rest.deleted
-    if is_useless and _next_plan(job, parts, head, failures, _remembered(job, parts)).plan is None:
+    if is_useless and (job.step or _next_plan(job, parts, head, failures, _remembered(job, parts)).plan is None):
         return _Next.STOP
     results = [one for one in outcomes if isinstance(one, TaskResult)]
     done = sorted(result.task for result in results if result.topic not in failed)

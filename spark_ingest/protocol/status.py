@@ -8,7 +8,7 @@ from typing import Any
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics, rows_of
+from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics, not_recovered, rows_of
 from spark_ingest.source.discovery import (
     Folded,
     TieredPartition,
@@ -52,9 +52,9 @@ def status(
         "misfits": head.misfits if head else {},
         "lost_records": counted(lost),
         "lost": rows_of(lost),
-        "skipped_records": head.lost_records if head else 0,
+        "skipped_records": head.lost_records - head.recovered_records if head else 0,
         "unseen_records": head.unseen_records if head else {},
-        "skipped": rows_of([one for commit in skipped_in for one in commit.lost]),
+        "skipped": rows_of(not_recovered(skipped_in)),
     }
 
 

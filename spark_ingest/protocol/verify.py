@@ -13,9 +13,10 @@ from spark_ingest.output import names
 from spark_ingest.output.retained import Retained, load_retained
 from spark_ingest.output.rewrites import Effect, RewriteCommit, Rewrites
 from spark_ingest.output.stored_file import StoredFile
-from spark_ingest.plan import Lost, Plan, plan_without
+from spark_ingest.plan import MOVE, REPEATED, Lost, Plan, plan_without
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
+from spark_ingest.protocol.lost import lost_of, not_recovered
 from spark_ingest.protocol.results import TaskResult
 
 
@@ -24,7 +25,8 @@ class Findings:
     """Counts and problems. `leftovers` are files of an uncommitted plan, or of topics that a commit held back.
 
     `held` are the errors of topics that the newest commit holds back. `lost` are the ranges that commits recorded as
-    lost; they are not problems of the output. `unseen` were gone when the job first read their partitions. `retired`
+    lost, without recovered ones; they are not problems of the output. `repeated` are those that a move let come twice.
+    `unseen` were gone when the job first read their partitions. `retired`
     counts files that `retain` has removed, `replaced` those that rewrites replaced; `rewrites` and `rewritten` count
     rewrites and their files. `dropped` has the rows that rewrites dropped, by table.
     """
@@ -40,6 +42,7 @@ class Findings:
     replaced: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     lost: list[Lost] = field(default_factory=list)
+    repeated: list[Lost] = field(default_factory=list)
     unseen: list[Lost] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -55,8 +58,10 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
     findings.held = commits[-1].held_details if commits else {}
     _check_ranges(commits, findings)
     archived_end = history.archived_end()
+    findings.lost = not_recovered(commits)
     for commit in commits:
-        findings.lost += commit.lost
+        if commit.step == MOVE:
+            findings.repeated += lost_of(commit.repeated, commit.positions, REPEATED)
         findings.unseen += commit.unseen_ranges
         wrong = [] if commit.number <= archived_end else against_plan(commit, history.plan(commit.number))
         findings.problems += [f"commit {commit.number}: {one}" for one in wrong]
@@ -75,9 +80,12 @@ def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
     """Checks that each partition's ranges are contiguous and end where the commit says, for each topic id."""
     reached: dict[tuple[str, str, int], int] = {}
     for commit in commits:
-        for topic, ranges in commit.skipped.items():
+        for topic, ranges in [*commit.skipped.items(), *commit.passed.items()]:
             for lost in ranges:
                 reached[topic, commit.positions[topic].topic_id, lost.partition] = lost.end
+        for topic, ranges in commit.reopened.items():
+            for one in ranges:
+                reached[topic, commit.positions[topic].topic_id, one.partition] = one.start
         for result in commit.results:
             for one in result.ranges:
                 place = (result.topic, commit.positions[result.topic].topic_id, one.partition)

@@ -1,0 +1,234 @@
+"""`penstock ingest offsets`: shows, finds and sets positions of a job (docs/ingest-operate.md)."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from penstock.cli.failures import ExitCode, Failure
+from penstock.cli.output import Column, print_json, print_note, print_table
+from spark_ingest.options import Moment, Pattern, job_option, json_option, output_option, store_option
+
+if TYPE_CHECKING:
+    from spark_ingest.plan import Positions
+    from spark_ingest.positions.moving import Change
+    from spark_ingest.source.discovery import TieredPartition
+
+_topics_option = click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics.")
+_cluster_option = click.option("--cluster", help="The cluster's id, if the store has several.")
+
+
+@click.group()
+def offsets() -> None:
+    """Show, find and set the positions of a job."""
+
+
+@offsets.command()
+@output_option
+@job_option
+@_topics_option
+@json_option
+def get(output: str, job_name: str, topics: re.Pattern[str], as_json: bool) -> None:
+    """Show the committed position of each partition: all offsets below it are ingested, or recorded as lost."""
+    from spark_ingest.output.stores import open_output_store
+    from spark_ingest.positions.reading import committed_positions, positions_document
+
+    opened = open_output_store(output, is_written=False)
+    head, positions = committed_positions(opened, job_name, lambda topic: bool(topics.fullmatch(topic)))
+    if as_json:
+        document = {"job": job_name, "cluster": head.cluster, "head": head.number}
+        print_json({**document, "topics": positions_document(positions)})
+        return
+    _print_positions(positions)
+
+
+@offsets.command("at-time")
+@store_option
+@click.option("--time", "at_ms", required=True, type=Moment(), help="ISO 8601, or milliseconds since 1970.")
+@_topics_option
+@_cluster_option
+@json_option
+def at_time(store: str, at_ms: int, topics: re.Pattern[str], cluster: str | None, as_json: bool) -> None:
+    """Find the first offset of each partition whose record has this timestamp or a later one.
+
+    The end of the stored records if there is none. Timestamps are those of records.
+    """
+    from spark_ingest.output.stores import open_source_store
+    from spark_ingest.positions.reading import positions_at, positions_document
+    from spark_ingest.source.discovery import resolve_cluster
+
+    source = open_source_store(store)
+    cluster = resolve_cluster(source, cluster)
+    _, positions = positions_at(source, cluster, lambda topic: bool(topics.fullmatch(topic)), at_ms)
+    if as_json:
+        print_json({"cluster": cluster, "time_ms": at_ms, "topics": positions_document(positions)})
+        return
+    _print_positions(positions)
+
+
+@offsets.command("set")
+@store_option
+@output_option
+@job_option
+@_topics_option
+@_cluster_option
+@click.option(
+    "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
+)
+@click.option("--to", "to", metavar="earliest|latest|OFFSET", help="The new position.")
+@click.option("--to-time", "at_ms", type=Moment(), help="The position of a time, as at-time finds it.")
+@click.option(
+    "--positions",
+    "positions_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The JSON of get or at-time; - is standard input.",
+)
+@click.option("--repeat", "may_repeat", is_flag=True, help="Allow that ingested records come a second time.")
+@click.option("--execute", is_flag=True, help="Set the positions. Without it, only show what would change.")
+@json_option
+def set_(
+    store: str,
+    output: str,
+    job_name: str,
+    topics: re.Pattern[str],
+    cluster: str | None,
+    partitions: tuple[int, ...],
+    to: str | None,
+    at_ms: int | None,
+    positions_file: Path | None,
+    may_repeat: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Set the positions of a job. The next run starts there. Without --execute, show what would change.
+
+    Records that are passed over are counted and named in status and verify. Records that are ingested and would come
+    a second time are refused without --repeat, and then named in verify.
+
+    \f
+    Raises Failure.
+    """
+    from spark_ingest.output.stores import open_output_store, open_source_store
+    from spark_ingest.plan import Recipe
+    from spark_ingest.positions.moving import check_no_repetition
+    from spark_ingest.positions.reading import positions_at, positions_of
+    from spark_ingest.positions.steps import dry_changes, set_positions
+    from spark_ingest.protocol.history import History
+    from spark_ingest.protocol.planner import Selection
+    from spark_ingest.report import Report
+    from spark_ingest.source.discovery import discover, resolve_cluster
+
+    if sum(one is not None for one in (to, at_ms, positions_file)) != 1:
+        raise Failure("name one of --to, --to-time and --positions", ExitCode.USAGE)
+    source, target = open_source_store(store), open_output_store(output, is_written=execute)
+    head = History(target, job_name).head()
+    cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
+
+    def is_wanted(topic: str) -> bool:
+        return bool(topics.fullmatch(topic))
+
+    if at_ms is not None:
+        found, wanted = positions_at(source, cluster, is_wanted, at_ms)
+    else:
+        found = discover(source, cluster, is_wanted)
+        wanted = (
+            _positions_in(positions_file) if positions_file else positions_of(found, [_end(one, to) for one in found])
+        )
+    wanted = _chosen(wanted, topics, partitions)
+    if not wanted:
+        raise Failure(f"no partition of {topics.pattern!r} in {source.url} is chosen", ExitCode.USAGE)
+    changes = dry_changes(target, job_name, found, wanted)
+    if execute:
+        if not may_repeat:
+            check_no_repetition(changes)
+        set_positions(
+            source,
+            target,
+            job_name,
+            Selection(topics),
+            cluster,
+            found,
+            wanted,
+            may_repeat=may_repeat,
+            listener=Report(lambda _: Recipe(), is_quiet=True),
+            new_id=secrets.token_hex,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+        head = History(target, job_name).head()
+    if as_json:
+        document = {"job": job_name, "executed": execute, "head": head.number if head else None}
+        print_json({**document, "changes": [_row(one) for one in changes]})
+        return
+    _print_changes(changes, execute=execute)
+
+
+def _end(one: TieredPartition, to: str | None) -> int:
+    if to in ("earliest", "latest"):
+        return one.log_start if to == "earliest" else one.tiered_end
+    if to is None or not re.fullmatch(r"\d{1,18}", to):
+        raise Failure(f"--to {to!r} is not earliest, latest or an offset", ExitCode.USAGE)
+    return int(to)
+
+
+def _positions_in(path: Path) -> Positions:
+    """Reads the JSON of `get` or `at-time`. Raises Failure."""
+    from spark_ingest.plan import TopicPosition
+
+    class Document(msgspec.Struct):
+        topics: dict[str, TopicPosition]
+
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return msgspec.json.decode(data, type=Document).topics
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = error.strerror if isinstance(error, OSError) else str(error)
+        raise Failure(f"--positions {path} cannot be read: {what}", ExitCode.USAGE) from error
+
+
+def _chosen(wanted: Positions, topics: re.Pattern[str], partitions: tuple[int, ...]) -> Positions:
+    found: Positions = {}
+    for topic, one in wanted.items():
+        ends = {number: end for number, end in one.ends.items() if not partitions or number in partitions}
+        if topics.fullmatch(topic) and ends:
+            found[topic] = msgspec.structs.replace(one, ends=ends)
+    return found
+
+
+def _row(change: Change) -> dict[str, Any]:
+    names = ("gone", "passed", "repeated", "recovered")
+    counts = {f"{name}_records": sum(one.end - one.start for one in getattr(change, name)) for name in names}
+    place = {"topic": change.topic, "partition": change.partition}
+    return {**place, "before": change.before, "after": change.after, **counts}
+
+
+def _print_positions(positions: Positions) -> None:
+    rows = [(topic, number, end) for topic, one in positions.items() for number, end in sorted(one.ends.items())]
+    print_table([Column("topic", is_text=True), Column("partition"), Column("position")], rows)
+
+
+def _print_changes(changes: list[Change], *, execute: bool) -> None:
+    if not changes:
+        print_note("Every position is as wanted.")
+        return
+    columns = [Column("topic", is_text=True), Column("partition"), Column("before"), Column("after")]
+    columns += [Column("skipped\nrecords"), Column("repeated\nrecords"), Column("recovered\nrecords")]
+    rows = [_row(one) for one in changes]
+    print_table(
+        columns,
+        [
+            (
+                *(one["topic"], one["partition"], one["before"], one["after"]),
+                *(one["gone_records"] + one["passed_records"], one["repeated_records"], one["recovered_records"]),
+            )
+            for one in rows
+        ],
+    )
+    print_note("The positions are set." if execute else "Nothing is changed; --execute sets the positions.")

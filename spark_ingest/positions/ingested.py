@@ -1,0 +1,43 @@
+"""The offsets that a job has ingested and lost, by topic, from all of its commits. Reads the whole history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from spark_ingest.plan import Lost
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.lost import not_recovered
+from spark_ingest.source.range_sets import union
+from spark_ingest.source.slices import Range
+
+TopicId = tuple[str, str]  # a name and an id
+
+
+@dataclass(slots=True)
+class Ingested:
+    """Ranges with rows, dead letters or no record; and ranges that were lost and not recovered."""
+
+    ranges: dict[TopicId, list[Range]] = field(default_factory=dict)
+    lost: list[Lost] = field(default_factory=list)
+
+    def of(self, topic: str, topic_id: str) -> list[Range]:
+        return self.ranges.get((topic, topic_id), [])
+
+    def lost_of(self, topic: str, topic_id: str) -> list[Range]:
+        """Returns the lost ranges of a topic with a known end."""
+        mine = (one for one in self.lost if (one.topic, one.topic_id) == (topic, topic_id))
+        return union(Range(one.partition, one.start, one.end) for one in mine if one.end is not None)
+
+
+def ingested_by(commits: Iterable[Commit]) -> Ingested:
+    """Returns the ranges of the results of commits."""
+    found: dict[TopicId, list[Range]] = {}
+    kept = []
+    for commit in commits:
+        if commit.lost or commit.recovered:
+            kept.append(commit)
+        for result in commit.results:
+            place = (result.topic, commit.positions[result.topic].topic_id)
+            found.setdefault(place, []).extend(Range(*one) for one in result.ranges)
+    return Ingested({place: union(ranges) for place, ranges in found.items()}, not_recovered(kept))

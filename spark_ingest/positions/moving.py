@@ -1,0 +1,151 @@
+"""Moves the positions of a job, as a plan without tasks and its commit.
+
+The commit names what the move skips (`passed`) and what it lets come twice (`repeated`). A repetition is refused unless
+it is asked for. A killed move is finished by the next run or move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.errors import IngestRefused
+from spark_ingest.plan import MOVE, Plan, Positions, Recipe, TopicPosition
+from spark_ingest.positions.ingested import Ingested, ingested_by
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.source.discovery import TieredPartition
+from spark_ingest.source.range_sets import common, offset_count
+from spark_ingest.source.slices import Range
+
+_SHOWN = 5  # in an error
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The move of one partition. `before` is None if the job has no position there.
+
+    `passed` is the range that the job will not read, `gone` the part before it that retention removed. `reopened` is
+    the range that it will read again, `repeated` the parts of it that are ingested, `recovered` those that were lost.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    before: int | None
+    after: int
+    gone: tuple[Range, ...] = ()
+    passed: tuple[Range, ...] = ()
+    reopened: tuple[Range, ...] = ()
+    repeated: tuple[Range, ...] = ()
+    recovered: tuple[Range, ...] = ()
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic} partition {self.partition}"
+
+    @property
+    def repeated_records(self) -> int:
+        return offset_count(self.repeated)
+
+
+def changes_to(
+    history: History, head: Commit | None, found: Sequence[TieredPartition], wanted: Positions
+) -> list[Change]:
+    """Returns the moves of partitions whose position differs. Raises IngestRefused for one that the store lacks."""
+    partitions = {(one.topic, one.partition): one for one in found}
+    changes = []
+    ingested: Ingested | None = None
+    for topic, position in sorted(wanted.items()):
+        for number, after in sorted(position.ends.items()):
+            one = partitions.get((topic, number))
+            if one is None or position.topic_id not in ("", one.topic_id):
+                raise IngestRefused(
+                    f"{topic} partition {number} is not in the store", hint="see penstock ingest status"
+                )
+            _check(one, after, head)
+            before = head.positions[topic].ends.get(number) if head and topic in head.positions else None
+            if before == after:
+                continue
+            ingested = ingested or ingested_by(history.commits())
+            changes.append(_change(one, before, after, ingested))
+    return changes
+
+
+def _check(one: TieredPartition, after: int, head: Commit | None) -> None:
+    place = f"{one.topic} partition {one.partition}"
+    if not one.log_start <= after <= one.tiered_end:
+        raise IngestRefused(
+            f"{place} has offsets {one.log_start} to {one.tiered_end} in the store, {after} is outside",
+            hint="choose a position within",
+        )
+    known = head.positions.get(one.topic) if head else None
+    if known is not None and known.topic_id != one.topic_id:
+        hint = "run penstock ingest run first, which records what is lost with the earlier topic"
+        raise IngestRefused(f"{one.topic} was deleted and created again", hint=hint)
+
+
+def _change(one: TieredPartition, before: int | None, after: int, ingested: Ingested) -> Change:
+    start = one.log_start if before is None else before
+    if after >= start:
+        cut = min(max(start, one.log_start), after)
+        gone, passed = _ranges(one.partition, start, cut), _ranges(one.partition, cut, after)
+        return Change(one.topic, one.topic_id, one.partition, before, after, gone, passed)
+    reopened = _ranges(one.partition, after, start)
+    repeated = common(reopened, ingested.of(one.topic, one.topic_id))
+    recovered = common(reopened, ingested.lost_of(one.topic, one.topic_id))
+    return Change(
+        one.topic, one.topic_id, one.partition, before, after, (), (), reopened, tuple(repeated), tuple(recovered)
+    )
+
+
+def _ranges(partition: int, start: int, end: int) -> tuple[Range, ...]:
+    return (Range(partition, start, end),) if start < end else ()
+
+
+def check_no_repetition(changes: Sequence[Change]) -> None:
+    """Raises IngestRefused if a move lets ingested records come twice."""
+    wrong = [one for one in changes if one.repeated]
+    if wrong:
+        texts = [f"{one.place}: {one.repeated_records:,} from offset {one.repeated[0].start} on" for one in wrong]
+        more = f"; and {len(texts) - _SHOWN} more partitions" if len(texts) > _SHOWN else ""
+        raise IngestRefused(
+            f"records that are ingested would come twice: {'; '.join(texts[:_SHOWN])}{more}",
+            hint="penstock ingest replay replaces rows; --repeat adds them again",
+        )
+
+
+def move_plan(
+    job: str, head: Commit | None, changes: Sequence[Change], source: ObjectStore, cluster: str, nonce: str, now_ms: int
+) -> Plan:
+    """Returns the plan of moves."""
+    positions: Positions = {}
+    for one in changes:
+        positions.setdefault(one.topic, TopicPosition(one.topic_id, {})).ends[one.partition] = one.after
+    return Plan(
+        job=job,
+        number=head.number + 1 if head else 1,
+        nonce=nonce,
+        created_ms=now_ms,
+        store=source.url,
+        cluster=cluster,
+        recipe=Recipe(),
+        positions=positions,
+        schemas={},
+        tasks=(),
+        step=MOVE,
+        skipped=_by_topic({one: one.gone for one in changes}),
+        passed=_by_topic({one: one.passed for one in changes}),
+        reopened=_by_topic({one: one.reopened for one in changes}),
+        repeated=_by_topic({one: one.repeated for one in changes}),
+        recovered=_by_topic({one: one.recovered for one in changes}),
+    )
+
+
+def _by_topic(ranges: Mapping[Change, Sequence[Range]]) -> dict[str, list[Range]]:
+    found: dict[str, list[Range]] = {}
+    for change, some in ranges.items():
+        if some:
+            found.setdefault(change.topic, []).extend(some)
+    return found

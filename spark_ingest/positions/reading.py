@@ -1,0 +1,87 @@
+"""Positions by topic and partition: those that a job has committed, and those of a time in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine.tiering.manifest.manifest import ManifestEntry
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.errors import IngestRefused
+from spark_ingest.plan import Positions, TopicPosition
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.source.discovery import TieredPartition, discover, load_folded, unread_entries
+from spark_ingest.source.requests import request_all, value_of
+from spark_ingest.source.scan import scan
+from spark_ingest.source.slices import Slice
+
+
+def committed_positions(output: ObjectStore, job: str, is_wanted: Callable[[str], bool]) -> tuple[Commit, Positions]:
+    """Returns the newest commit and its positions of the wanted topics. Raises IngestRefused without a commit."""
+    head = History(output, job).head()
+    if head is None:
+        raise IngestRefused(f"job {job} in {output.url} has no commit", hint="run penstock ingest run first")
+    return head, {topic: one for topic, one in sorted(head.positions.items()) if is_wanted(topic)}
+
+
+def positions_at(
+    source: ObjectStore, cluster: str, is_wanted: Callable[[str], bool], at_ms: int
+) -> tuple[list[TieredPartition], Positions]:
+    """Returns partitions, and the first offset of each whose record has a timestamp of `at_ms` or later.
+
+    The end of the stored records if there is none. Reads at most one segment of each partition. Raises Corrupt.
+    """
+    found = discover(source, cluster, is_wanted)
+    folded = load_folded(source, [(one, one.log_start, one.tiered_end) for one in found])
+
+    def position(one: TieredPartition) -> int:
+        return _first_at(source, one, unread_entries(one, one.log_start, folded), at_ms)
+
+    ends = [value_of(one) for one in request_all(position, found)]
+    return found, positions_of(found, ends)
+
+
+def positions_of(found: Sequence[TieredPartition], ends: Sequence[int]) -> Positions:
+    """Returns the positions of partitions, one end for each."""
+    positions: Positions = {}
+    for one, end in zip(found, ends, strict=True):
+        positions.setdefault(one.topic, TopicPosition(one.topic_id, {})).ends[one.partition] = end
+    return positions
+
+
+def positions_document(positions: Positions) -> dict[str, Any]:
+    """Returns the positions for JSON documents; `offsets set --positions` reads them."""
+    return {
+        topic: {"topic_id": one.topic_id, "ends": {str(number): end for number, end in sorted(one.ends.items())}}
+        for topic, one in sorted(positions.items())
+    }
+
+
+def _first_at(source: ObjectStore, partition: TieredPartition, entries: Sequence[ManifestEntry], at_ms: int) -> int:
+    for entry in entries:
+        if entry.max_timestamp_ms < at_ms:
+            continue
+        found = _first_within(source, partition, entry, at_ms)
+        if found is not None:
+            return found
+    return partition.tiered_end
+
+
+def _first_within(source: ObjectStore, partition: TieredPartition, entry: ManifestEntry, at_ms: int) -> int | None:
+    from spark_ingest.decode.record_columns import columns_of  # with PyArrow
+
+    start = max(entry.base_offset, partition.log_start)
+    bounds = (entry.key, entry.size_bytes, entry.base_offset, entry.end_offset)
+    for batch in scan(source, [Slice(partition.partition, *bounds, start, entry.end_offset)]):
+        if batch.header.max_timestamp < at_ms:
+            continue
+        if batch.undecodable is not None:
+            return max(start, batch.header.base_offset)
+        if not batch.record_count:
+            continue
+        columns = columns_of([batch])
+        for offset, timestamp in zip(columns.offsets.to_pylist(), columns.timestamps.to_pylist(), strict=True):
+            if timestamp is not None and timestamp >= at_ms:
+                return int(offset)
+    return None

@@ -1,0 +1,67 @@
+"""Carries out steps that are not runs, with the loop of a run: it stores their plans and commits, and resumes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.errors import IngestRefused
+from spark_ingest.plan import MOVE, Plan, Positions, Recipe, TaskSpec
+from spark_ingest.positions.moving import Change, changes_to, check_no_repetition, move_plan
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.failures import Limits, Outcome
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.planner import Selection
+from spark_ingest.protocol.runner import Components, Job, RunListener, run
+from spark_ingest.source.discovery import TieredPartition
+
+
+def set_positions(
+    source: ObjectStore,
+    output: ObjectStore,
+    job: str,
+    selection: Selection,
+    cluster: str,
+    found: Sequence[TieredPartition],
+    wanted: Positions,
+    *,
+    may_repeat: bool,
+    listener: RunListener,
+    new_id: Callable[[], str],
+    now_ms: Callable[[], int],
+) -> None:
+    """Commits the positions. Raises IngestRefused if another plan is not committed, or records would repeat."""
+    history = History(output, job)
+    check_pending(history, MOVE)
+
+    def step(head: Commit | None, _: Container[str]) -> Plan | None:
+        changes = changes_to(history, head, found, wanted)
+        if not changes:
+            return None
+        if not may_repeat:
+            check_no_repetition(changes)
+        return move_plan(job, head, changes, source, cluster, new_id(), now_ms())
+
+    parts = Components(source, output, _execute_nothing, lambda: 1, listener, new_id, now_ms)
+    run(Job(job, selection, Recipe(), Limits(0, {}), step=step), parts)
+
+
+def dry_changes(output: ObjectStore, job: str, found: Sequence[TieredPartition], wanted: Positions) -> list[Change]:
+    """Returns what `set_positions` would change, and changes nothing."""
+    history = History(output, job)
+    return changes_to(history, history.head(), found, wanted)
+
+
+def check_pending(history: History, step: str) -> None:
+    """Raises IngestRefused for a stored plan that is not of this kind of step: it comes first."""
+    head = history.head()
+    pending = history.plan(head.number + 1 if head else 1)
+    if pending is not None and pending.step != step:
+        what = f"penstock ingest {pending.step}" if pending.step and pending.step != MOVE else "penstock ingest run"
+        raise IngestRefused(
+            f"plan {pending.number} of job {history.job} is not committed", hint=f"{what} finishes it, abandon drops it"
+        )
+
+
+def _execute_nothing(specs: Sequence[TaskSpec]) -> Sequence[Outcome]:
+    raise IngestRefused("another run has planned meanwhile", hint="run penstock ingest run, then try again")

@@ -1,0 +1,135 @@
+"""`ingest offsets`: what a move skips is counted and named, what it repeats is refused unless asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from engine.tiering.store.store import ObjectStore, open_store
+from node.commands.ingest import ingest
+from penstock.cli.failures import ExitCode
+from spark_ingest.protocol.verify import verify
+from spark_ingest.protocol.verify_deep import verify_deep
+from tests.spark_ingest.jobs import run_job, table_rows
+from tests.spark_ingest.killing_store import Killed, KillingStore
+from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> tuple[ObjectStore, ObjectStore]:
+    return open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
+
+
+def call(*arguments: str, code: int = 0) -> dict[str, Any]:
+    done = CliRunner().invoke(ingest, [*arguments, "--json"])
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def test_positions_are_shown_found_by_time_and_moved(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    log.add(0, json_rows(20, first=20))
+    log.add(1, json_rows(5))
+    given = ("--store", source.url, "--output", output.url)
+    assert "has no commit" in CliRunner().invoke(ingest, ["offsets", "get", "--output", output.url]).output
+
+    moved = call("offsets", "set", *given, "--to", "10", "--partition", "0")
+    assert moved["changes"][0] | {"executed": moved["executed"]} == {
+        "topic": "flights",
+        "partition": 0,
+        "before": None,
+        "after": 10,
+        "gone_records": 0,
+        "passed_records": 10,
+        "repeated_records": 0,
+        "recovered_records": 0,
+        "executed": False,
+    }
+    assert not [one for one in output.list("_ingest/") if "plans" in one.key]
+    call("offsets", "set", *given, "--to", "10", "--partition", "0", "--execute")
+    run_job(source, output)
+    assert [row["_offset"] for row in table_rows(output) if row["_partition"] == 0] == list(range(10, 40))
+    got = call("offsets", "get", "--output", output.url)
+    assert got["topics"]["flights"]["ends"] == {"0": 40, "1": 5}
+    status = call("status", *given)
+    assert (status["skipped_records"], status["skipped"][0]["reason"]) == (10, "passed")
+    verified = call("verify", "--output", output.url, code=ExitCode.LOST)
+    assert (verified["lost_records"], verified["problems"]) == (10, [])
+
+    at = call("offsets", "at-time", "--store", source.url, "--time", str(START_MS + 24_500))
+    assert at["topics"]["flights"]["ends"] == {"0": 25, "1": 5}
+
+
+def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    TieredLog(source).add(0, json_rows(30))
+    given = ("--store", source.url, "--output", output.url)
+    call("offsets", "set", *given, "--to", "10", "--execute")
+    run_job(source, output)
+    back = ("offsets", "set", *given, "--to", "5", "--execute")
+    refused = CliRunner().invoke(ingest, back)
+    assert "flights partition 0: 20 from offset 10 on" in refused.output
+    call(*back, "--repeat")
+    assert call("status", *given)["skipped_records"] == 5
+    run_job(source, output)
+    assert len(table_rows(output)) == 20 + 25
+    verified = call("verify", "--deep", "--output", output.url, code=ExitCode.LOST)
+    assert (verified["problems"], verified["lost_records"], verified["repeated_records"]) == ([], 5, 20)
+    text = CliRunner().invoke(ingest, ["verify", "--output", output.url]).output
+    assert "repeated: flights partition 0: 20 records from offset 10 on" in text
+
+
+def test_a_position_that_the_store_does_not_have_is_refused(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    TieredLog(source).add(0, json_rows(30))
+    given = ["offsets", "set", "--store", source.url, "--output", output.url]
+    for more, text in (
+        (["--to", "31"], "31 is outside"),
+        (["--to", "soon"], "not earliest, latest or an offset"),
+        ([], "name one of"),
+        (["--to", "1", "--partition", "7"], "is chosen"),
+        (["--positions", "/nowhere"], "cannot be read"),
+    ):
+        done = CliRunner().invoke(ingest, [*given, *more])
+        assert text in f"{done.exception}{done.output}", more
+
+
+def test_a_killed_move_is_finished_by_the_next_run(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    import re
+
+    from spark_ingest.plan import TopicPosition
+    from spark_ingest.positions.steps import set_positions
+    from spark_ingest.protocol.planner import Selection
+    from spark_ingest.source.discovery import discover
+    from tests.spark_ingest.jobs import NOW_MS, Remembering
+    from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID
+
+    source, output = stores
+    TieredLog(source).add(0, json_rows(30))
+    with pytest.raises(Killed):
+        set_positions(
+            source,
+            KillingStore(output, 1, is_after=True),
+            "default",
+            Selection(re.compile(".*")),
+            CLUSTER,
+            discover(source, CLUSTER, lambda _: True),
+            {"flights": TopicPosition(TOPIC_ID, {0: 12})},
+            may_repeat=False,
+            listener=Remembering(),
+            new_id=lambda: "n",
+            now_ms=lambda: NOW_MS,
+        )
+    assert "plan 1" in str(
+        CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output.lower()
+    )
+    run_job(source, output)
+    assert [row["_offset"] for row in table_rows(output)] == list(range(12, 30))
+    findings, commits = verify(output, "default")
+    assert findings.problems == [*verify_deep(output, commits)] == []
