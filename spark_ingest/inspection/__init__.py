@@ -1,1 +1,1 @@
-"""What a person looks at: records of the store, counts of commits beside those of the log, the report of a job."""
+"""Views of a job for a person: records of the store, counts of commits beside those of the log, and a report."""
