@@ -11,7 +11,7 @@ import time
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,10 @@ from node.commands.operate.print_records import print_records
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option, tables_option
+
+if TYPE_CHECKING:
+    from engine.tiering.store.store import ObjectStore
+    from spark_ingest.protocol.commit import Commit
 
 RUN = "run"
 RUN_SUMMARY = "Write new records of the store into Parquet tables, exactly once."  # the first sentence of its help
@@ -131,9 +135,23 @@ def status(
 @job_option
 @click.option("--deep", is_flag=True, help="Read every file again, too.")
 @click.option("--store", type=StoreUrl(), help="Also look for records that the store lost before they were ingested.")
+@click.option(
+    "--audit",
+    "is_audited",
+    is_flag=True,
+    help="With --store: also read the log again, and compare its records by ten minutes with the counts of commits.",
+)
 @tables_option("Also compare the files that the tables of this file list with those of the commits.")
 @json_option
-def verify(output: str, job_name: str, deep: bool, store: str | None, tables_file: Path | None, as_json: bool) -> None:
+def verify(
+    output: str,
+    job_name: str,
+    deep: bool,
+    store: str | None,
+    is_audited: bool,
+    tables_file: Path | None,
+    as_json: bool,
+) -> None:
     """Check that every committed offset is in the tables exactly once.
 
     Ends with 1 when anything is missing, doubled, damaged or foreign; with 5 when records were lost before they could
@@ -150,8 +168,12 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
     from spark_ingest.protocol.verify_deep import verify_deep
     from spark_ingest.tables.job_tables import JobTables
 
+    if is_audited and store is None:
+        raise Failure("--audit needs --store, whose log it reads", ExitCode.USAGE)
     opened = open_output_store(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
+    audits = _audits(open_source_store(store), commits) if store and is_audited else {}
+    findings.problems += [one for topic in audits.values() for one in topic["differences"]]
     if deep:
         retained, effect = load_retained(opened, job_name), Rewrites(opened, job_name).effect()
         findings.problems += verify_deep(opened, commits, retained.covers, effect)
@@ -180,6 +202,7 @@ def verify(output: str, job_name: str, deep: bool, store: str | None, tables_fil
         "unseen_records": counted(findings.unseen),
         "unseen": rows_of(findings.unseen),
         "tables": tables,
+        "audit": audits,
     }
     print_json(document) if as_json else _print_findings(document)
     if findings.problems:
@@ -277,6 +300,20 @@ def _print_status(document: dict[str, Any]) -> None:
     )
 
 
+def _audits(source: ObjectStore, commits: list[Commit]) -> dict[str, dict[str, Any]]:
+    from spark_ingest.inspection.audit import audit
+
+    return {topic: one.document() for topic, one in audit(source, commits).items()}
+
+
+def _print_audit(document: dict[str, Any]) -> None:
+    for topic, one in document["audit"].items():
+        text = f"{format_count(one['records'], 'record')} counted, {one['log_records']:,} in the log"
+        if one["not_compared"]:
+            text += f"; {format_count(len(one['not_compared']), 'commit')} cannot be compared"
+        click.echo(f"audit: {topic}: {format_count(one['commits'], 'commit')}, {text}")
+
+
 def _print_findings(document: dict[str, Any]) -> None:
     how = "read again" if document["is_deep"] else "listed"
     click.echo(
@@ -296,6 +333,7 @@ def _print_findings(document: dict[str, Any]) -> None:
         click.echo(f"{leftovers} not committed yet, held back, retired or replaced")
     _print_held(document)
     _print_tables(document)
+    _print_audit(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:
         click.echo(f"problem: {problem}")
     if len(document["problems"]) > _PROBLEMS_SHOWN:

@@ -16,8 +16,9 @@ from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.blocks import BlockMaker, DeadLetter
 from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.decode.record_columns import columns_of
+from spark_ingest.decode.time_counts import counts_of
 from spark_ingest.plan import TaskSpec
-from spark_ingest.protocol.results import SEEN_MEMBERS_MAX
+from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, add_counts
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import PartitionOffset, Range, between
 
@@ -39,6 +40,7 @@ class Chunk:
     misfits: Counter[str] = field(default_factory=Counter)
     filtered: int = 0
     read_bytes: int = 0
+    times: dict[int, int] = field(default_factory=dict)
 
 
 def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
@@ -75,7 +77,11 @@ class _ChunkBuilder:
             self._partition = scanned.source.partition
             self._maker = BlockMaker(self._order, self._partition)
         if scanned.undecodable is not None:
-            self._chunk.dead.append(_undecodable(scanned))
+            letter = _undecodable(scanned)
+            self._chunk.dead.append(letter)
+            count = letter.last_offset - letter.offset + 1
+            times = counts_of(pa.array([letter.timestamp] * count, pa.int64()))
+            self._chunk.times = add_counts(self._chunk.times, times)
         self._chunk.read_bytes += scanned.header.size_bytes
         if scanned.record_count:
             self._block.append(scanned)
@@ -94,7 +100,9 @@ class _ChunkBuilder:
     def _end_block(self) -> None:
         if self._block:
             assert self._maker is not None
-            made, chunk = self._maker.make(columns_of(self._block)), self._chunk
+            records, chunk = columns_of(self._block), self._chunk
+            chunk.times = add_counts(chunk.times, counts_of(records.timestamps))
+            made = self._maker.make(records)
             chunk.rows.append(made.rows)
             chunk.dead += made.dead
             chunk.seen = merge_members(chunk.seen, made.seen)[:SEEN_MEMBERS_MAX]

@@ -28,7 +28,7 @@ from spark_ingest.plan import (
 )
 from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
-from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, TaskResult
+from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, TaskResult, TimeCounts, add_times
 from spark_ingest.source.slices import Range
 
 
@@ -42,7 +42,7 @@ class Commit(msgspec.Struct, frozen=True):
     `unseen` as in the plan; `unseen_records` counts them by topic, in all commits including this one. `first_nonce` is
     that of the job's first plan; older releases did not write it. `step` and the ranges by topic as in the plan;
     `recovered_records` counts the recovered ones in all commits including this one. `replay` is the number of the
-    newest commit that is a replay.
+    newest commit that is a replay. `audit` counts this commit's records by topic and ten minutes.
     """
 
     job: str
@@ -69,6 +69,7 @@ class Commit(msgspec.Struct, frozen=True):
     recovered: dict[str, list[Range]] = {}
     recovered_records: int = 0
     replay: int = 0
+    audit: dict[str, TimeCounts] = {}
     is_abandoned: bool = False
     format: int = FORMAT
 
@@ -119,7 +120,9 @@ def commit_of(
         positions=positions_after(ended.positions, plan),
         schemas=ended.schemas | plan.schemas,
         seen={topic: members for topic, members in seen.items() if members},
-        results=tuple(msgspec.structs.replace(result, seen=[]) for result in sorted(done, key=lambda one: one.task)),
+        results=tuple(
+            msgspec.structs.replace(result, seen=[], times=None) for result in sorted(done, key=lambda one: one.task)
+        ),
         **{name: getattr(plan, name) for name in TOPIC_RANGES},
         step=plan.step,
         replay=plan.number if plan.step == REPLAY else ended.replay,
@@ -128,6 +131,7 @@ def commit_of(
         lost_records=ended.lost_records + counted(lost),
         held={topic: one for topic, one in ended.held.items() if topic not in plan.positions} | held,
         misfits=_added(ended.misfits, done),
+        audit=_audit(done),
         unseen_records=dict(Counter(ended.unseen_records) + Counter(_lengths(plan.unseen))),
     )
 
@@ -165,6 +169,14 @@ def _lost(skipped: dict[str, list[Range]], passed: dict[str, list[Range]], posit
 
 def _lengths(ranges: dict[str, list[Range]]) -> dict[str, int]:
     return {topic: sum(one.end - one.start for one in found) for topic, found in ranges.items()}
+
+
+def _audit(results: Sequence[TaskResult]) -> dict[str, TimeCounts]:
+    """Returns the sums of topics; without topics that a worker of an earlier release did not count."""
+    found: dict[str, TimeCounts | None] = {}
+    for one in results:
+        found[one.topic] = add_times(found.get(one.topic, TimeCounts()), one.times)
+    return {topic: one for topic, one in found.items() if one is not None}
 
 
 def _added(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> dict[str, dict[str, int]]:

@@ -5,6 +5,7 @@ Importing PyArrow and NumPy takes as long as the rest of a run without new recor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -14,6 +15,8 @@ from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.source.slices import Range
 
 SEEN_MEMBERS_MAX = 1000
+ALL_TIMES = -2  # instead of a period: records of more periods than PERIODS_MAX, so that commits stay small
+PERIODS_MAX = 20_000  # 139 days
 
 
 class Misfits(msgspec.Struct, frozen=True, array_like=True):
@@ -21,6 +24,13 @@ class Misfits(msgspec.Struct, frozen=True, array_like=True):
 
     count: int
     values: int
+
+
+class TimeCounts(msgspec.Struct, frozen=True):
+    """Counts by ten minutes since 1970 (decode/time_counts.py): records that were read, and rows by event time."""
+
+    records: dict[int, int] = {}
+    events: dict[int, int] = {}
 
 
 class TaskResult(msgspec.Struct, frozen=True):
@@ -46,11 +56,25 @@ class TaskResult(msgspec.Struct, frozen=True):
     seconds: float
     misfits: dict[str, Misfits] = {}
     filtered: int = 0
+    times: TimeCounts | None = None  # a commit has their sums by topic
 
     @property
     def every_file(self) -> tuple[StoredFile, ...]:
         """Returns data files and dead letters."""
         return (*self.files, *self.dead_letters)
+
+
+def add_counts(counts: Mapping[int, int], more: Mapping[int, int]) -> dict[int, int]:
+    """Returns the sums by period, in one number if there are more than PERIODS_MAX."""
+    total = dict(Counter(counts) + Counter(more))
+    return {ALL_TIMES: sum(total.values())} if len(total) > PERIODS_MAX or ALL_TIMES in total else total
+
+
+def add_times(one: TimeCounts | None, other: TimeCounts | None) -> TimeCounts | None:
+    """Returns the sums; None if either was not counted."""
+    if one is None or other is None:
+        return None
+    return TimeCounts(add_counts(one.records, other.records), add_counts(one.events, other.events))
 
 
 def add_misfits(one: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schema
 from spark_ingest.decode.json_types import merge_members
+from spark_ingest.decode.time_counts import counts_of
 from spark_ingest.errors import LostRecords
 from spark_ingest.layout import DEFAULT, PERIOD_US, Layout
 from spark_ingest.output import names
@@ -33,7 +34,7 @@ from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import dead_letter_table, sha256, store_once
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.chunks import Chunk, chunks
-from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, TaskResult, add_misfits
+from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, TaskResult, TimeCounts, add_misfits, add_times
 from spark_ingest.source.slices import Range
 
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
@@ -95,6 +96,7 @@ def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_onc
         seconds=0.0,
         misfits={name: _misfits(table, name, count) for name, count in chunk.misfits.items()},
         filtered=chunk.filtered,
+        times=TimeCounts(chunk.times, counts_of(table["_event_time"].cast(pa.int64()), 1000)),
     )
 
 
@@ -116,6 +118,7 @@ def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
         read_bytes=one.read_bytes + other.read_bytes,
         misfits=add_misfits(one.misfits, other.misfits),
         filtered=one.filtered + other.filtered,
+        times=add_times(one.times, other.times),
     )
 
 

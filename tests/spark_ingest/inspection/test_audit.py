@@ -1,0 +1,92 @@
+"""`verify --audit`: counts of commits equal those of the log, and each difference is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from engine.format.batch import encode
+from engine.testing.memory_store import MemoryStore
+from engine.tiering.store.store import open_store
+from node.commands.ingest import ingest
+from spark_ingest.inspection.audit import audit
+from spark_ingest.plan import Recipe
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.results import ALL_TIMES, PERIODS_MAX, add_counts
+from tests.spark_ingest.jobs import run_job
+from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row, undecodable_batch
+
+PERIOD = START_MS // 600_000
+
+
+@pytest.fixture
+def source() -> MemoryStore:
+    source = MemoryStore()
+    log = TieredLog(source)
+    log.add(0, [row(b'{"id":%d}' % at, timestamp=START_MS + at * 60_000) for at in range(25)])
+    log.add(1, [row(b"bad"), row(b'{"id":1}', timestamp=-1)])
+    log.add_batches(2, [undecodable_batch(), encode(json_rows(3))], [START_MS], 10)
+    return source
+
+
+def commits_of(output: MemoryStore) -> list[Commit]:
+    return list(History(output, "default").commits())
+
+
+def test_counts_equal_those_of_the_log(source: MemoryStore) -> None:
+    output = MemoryStore()
+    run_job(source, output, bad_percent_max=100, recipe=Recipe(event_time="id"), task_bytes=300)
+    [commit] = commits_of(output)
+    counted = commit.audit["flights"]
+    assert counted.records == {PERIOD: 10 + 1 + 7 + 3, PERIOD + 1: 10, PERIOD + 2: 5, -1: 1}
+    assert sum(counted.events.values()) == commit.rows == 28
+    [found] = audit(source, [commit]).values()
+    assert (found.records, found.log_records, found.differences, found.not_compared) == (37, 37, [], [])
+
+
+def test_differences_are_named(source: MemoryStore) -> None:
+    output = MemoryStore()
+    run_job(source, output, bad_percent_max=100)
+    [commit] = commits_of(output)
+    wrong = msgspec.structs.replace(
+        commit.audit["flights"], records=commit.audit["flights"].records | {PERIOD + 1: 9}, events={PERIOD: 1}
+    )
+    [found] = audit(source, [msgspec.structs.replace(commit, audit={"flights": wrong})]).values()
+    assert found.differences == [
+        "commit 1: flights 2013-11-21T05:10:00+00:00: 9 records were counted, the log has 10",
+        "commit 1: flights: 1 rows were counted, it has 28",
+    ]
+    [found] = audit(source, [msgspec.structs.replace(commit, audit={})]).values()
+    assert found.not_compared == [1]
+
+
+def test_a_segment_with_another_number_of_records_than_the_node_counted_is_named(tmp_path: Path) -> None:
+    source, output = open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
+    log = TieredLog(source)
+    log.add_batches(0, [encode(json_rows(5))], [START_MS], 6)
+    run_job(source, output)
+    given = ["verify", "--output", output.url, "--store", source.url, "--audit"]
+    done = CliRunner().invoke(ingest, [*given, "--json"])
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["audit"]["flights"]["records"]) == (1, 5)
+    assert "the node counted 6 records, the segment has 5" in document["problems"][0]
+    assert "audit: flights: 1 commit, 5 records counted, 5 in the log" in CliRunner().invoke(ingest, given).output
+
+
+def test_what_retention_removed_is_not_compared(source: MemoryStore) -> None:
+    output = MemoryStore()
+    run_job(source, output, bad_percent_max=100)
+    TieredLog(source).raise_log_start(0, 3)
+    [found] = audit(source, commits_of(output)).values()
+    assert (found.not_compared, found.differences) == ([1], [])
+
+
+def test_too_many_periods_become_one_number() -> None:
+    counts = add_counts(dict.fromkeys(range(PERIODS_MAX), 1), {-1: 2})
+    assert counts == {ALL_TIMES: PERIODS_MAX + 2}
+    assert add_counts(counts, {5: 1}) == {ALL_TIMES: PERIODS_MAX + 3}
