@@ -21,6 +21,7 @@ from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, Choices
 from spark_ingest.config.choosing import OPTIONS_OF_TOPICS, TopicChoices
 from spark_ingest.config.job_file import JobFile, read_job_file
 from spark_ingest.config.job_settings import ENGINES, LOCAL, SPARK, parameters_of
+from spark_ingest.config.run_options import repeating_options, repetition_of
 from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT, ON_MISFIT, TOPIC_SETTINGS
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.errors import IngestRefused
@@ -29,7 +30,6 @@ from spark_ingest.options import (
     Address,
     Pattern,
     PayloadName,
-    Seconds,
     TopicPercent,
     job_option,
     json_option,
@@ -195,14 +195,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     type=click.IntRange(1),
     help="Tasks of --engine local that run at once; each takes up to 1 GB of memory.  [default: the cores]",
 )
-@click.option(
-    "--every",
-    "every_s",
-    type=Seconds(),
-    metavar="DURATION",
-    help="Start a run every 30s, 10min or 1h in one process, until SIGTERM; needs --engine local. Prints one line of "
-    "JSON for each run.",
-)
+@repeating_options
 @click.option(
     "--metrics-file",
     metavar="FILE",
@@ -210,13 +203,6 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     help="Replace this file with the metrics of each run, in Prometheus's text format.",
 )
 @click.option("--statsd", metavar="HOST:PORT", type=Address(), help="Send the metrics of each run to statsd, by UDP.")
-@click.option(
-    "--upkeep-every",
-    "upkeep_s",
-    type=Seconds(),
-    metavar="DURATION",
-    help="With --every: after a run, this often, also compact hours that ended an hour ago, and clean the history.",
-)
 @json_option
 def run_command(
     store: str,
@@ -227,6 +213,7 @@ def run_command(
     master: str | None,
     workers: int | None,
     every_s: float | None,
+    follow: bool,
     metrics_file: Path | None,
     statsd: tuple[str, int] | None,
     upkeep_s: float | None,
@@ -241,9 +228,8 @@ def run_command(
     \f
     Raises the error of the topics that failed, IngestRefused.
     """
-    check_engine(engine, master, workers, is_repeated=every_s is not None)
-    if upkeep_s is not None and every_s is None:
-        raise IngestRefused("--upkeep-every needs --every", hint="use penstock ingest compact and clean")
+    repetition = repetition_of(every_s, upkeep_s, engine, follow=follow)
+    check_engine(engine, master, workers)
     percents = dict(options["bad_percents_max"])
     given = {name: options[name] for name in OPTIONS_OF_TOPICS}
     if None in percents:
@@ -293,9 +279,9 @@ def run_command(
             failure = failure or problem
         return document, failure
 
-    if every_s is not None:
+    if repetition is not None:
         upkeep = _upkeep(target, job.name, upkeep_s, tables.require if options["tables_file"] else None)
-        repeat(run_and_keep_up, every_s, Stop(), time.monotonic, _now_ms)
+        repeat(run_and_keep_up, repetition, Stop(), time.monotonic, _now_ms)
         return
     document, failure = run_and_measure()
     if as_json:
@@ -321,7 +307,7 @@ def _upkeep(output: ObjectStore, job: str, every_s: float | None, publish: Calla
     return Upkeep(output, job, every_s, time.monotonic, new_id=secrets.token_hex, publish=publish)
 
 
-def check_engine(engine: str, master: str | None, workers: int | None, *, is_repeated: bool) -> None:
+def check_engine(engine: str, master: str | None, workers: int | None) -> None:
     """Raises IngestRefused if an option belongs to the other engine, or if Spark or Java is missing."""
     if engine == LOCAL and master is not None:
         raise IngestRefused(
@@ -329,8 +315,6 @@ def check_engine(engine: str, master: str | None, workers: int | None, *, is_rep
         )
     if engine == SPARK and workers is not None:
         raise IngestRefused("--workers is an option of --engine local", hint="use --master local[N], or --engine local")
-    if engine == SPARK and is_repeated:
-        raise IngestRefused("--every needs --engine local", hint="run jobs on Spark by cron or a systemd timer")
     if engine == SPARK:
         require_spark()
 

@@ -1,4 +1,4 @@
-"""`--every`: runs of a job one after another in one process, until SIGTERM or Ctrl-C.
+"""`--every` and `--follow`: runs of a job one after another in one process, until SIGTERM or Ctrl-C.
 
 A signal ends a run under way as a kill would, but with one line: its plan stays, and the next run resumes it. A signal
 ends the wait between two runs at once.
@@ -18,6 +18,7 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.tiering.store.store import StoreUnusable
+from spark_ingest.config.run_options import Repetition
 from spark_ingest.errors import IngestRefused
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -66,14 +67,19 @@ class Stop:
             raise Stopped
 
 
+def is_empty(document: dict[str, Any], error: EngineError | None) -> bool:
+    """True if a run had no new records, no failure and no upkeep."""
+    return error is None and not document.get("commits") and not document.get("upkeep")
+
+
 def repeat(
     run_once: Callable[[], tuple[dict[str, Any], EngineError | None]],
-    every_s: float,
+    repetition: Repetition,
     stop: Stop,
     clock: Callable[[], float],
     now_ms: Callable[[], int],
 ) -> None:
-    """Starts a run every `every_s` seconds, or when the one before ends, if that is later; prints a line for each.
+    """Starts a run at each interval, or when the one before ends, if that is later; prints a line for each.
 
     A failed run is tried again at its next time. Raises the error of the first run if its options are wrong.
     """
@@ -92,9 +98,10 @@ def repeat(
                 if is_first and isinstance(failure, IngestRefused | StoreUnusable):
                     raise
                 error = failure
-            if not stop.is_set() or document:  # a signal to the whole group ends the workers first
+            is_ended = stop.is_set() and not document  # a signal to the whole group ends the workers first
+            if not is_ended and not (repetition.is_quiet and is_empty(document, error)):
                 line = {"started_ms": started_ms, **document, "error": None if error is None else str(error)}
                 click.echo(msgspec.json.encode(line).decode())
             is_first = False
-            stop.wait(started + every_s - clock())
+            stop.wait(started + repetition.every_s - clock())
     click.echo("stopped; the next run resumes a plan that is not committed", err=True)

@@ -81,6 +81,12 @@ _SETTINGS = (
         maximum=YEAR_S,
     ),
     Setting(
+        "follow",
+        SWITCH,
+        False,
+        "One process looks for new segments every minute, or every `every_s`, until SIGTERM; needs the engine `local`.",
+    ),
+    Setting(
         "run_records_max",
         WHOLE,
         None,

@@ -14,6 +14,7 @@ import pytest
 
 from engine.errors import EngineError
 from engine.tiering.store.store import StoreUnavailable, open_store
+from spark_ingest.config.run_options import FOLLOW_EVERY_S, Repetition, repetition_of
 from spark_ingest.errors import IngestRefused
 from spark_ingest.repeat import Stop, repeat
 from tests.spark_ingest.tiered import TieredLog, json_rows
@@ -35,7 +36,9 @@ class StopAfter(Stop):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def repeated(stop: StopAfter, runs: list[Any], capsys: pytest.CaptureFixture[str], takes_s: float = 1) -> list[Any]:
+def repeated(
+    stop: StopAfter, runs: list[Any], capsys: pytest.CaptureFixture[str], takes_s: float = 1, *, is_quiet: bool = False
+) -> list[Any]:
     coming = iter(runs)
 
     def run_once() -> tuple[dict[str, Any], EngineError | None]:
@@ -45,7 +48,7 @@ def repeated(stop: StopAfter, runs: list[Any], capsys: pytest.CaptureFixture[str
             raise found
         return found, None
 
-    repeat(run_once, 10, stop, lambda: stop.now, lambda: 7)
+    repeat(run_once, Repetition(10, is_quiet), stop, lambda: stop.now, lambda: 7)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -54,6 +57,21 @@ def test_runs_start_at_their_times_and_each_prints_a_line(capsys: pytest.Capture
     lines = repeated(stop, [{"rows": 5}, {"rows": 0}], capsys)
     assert lines == [{"started_ms": 7, "rows": 5, "error": None}, {"started_ms": 7, "rows": 0, "error": None}]
     assert stop.waited == [9, 9]
+
+
+def test_follow_prints_runs_with_new_records_and_failures_only(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [{"commits": []}, {"commits": [1]}, {"commits": [], "upkeep": {}}, StoreUnavailable("away"), {}]
+    lines = repeated(StopAfter(5), runs, capsys, is_quiet=True)
+    assert [(one.get("commits"), one["error"]) for one in lines] == [([1], None), (None, "away")]
+
+
+def test_follow_is_an_interval_of_a_minute_unless_another_is_given() -> None:
+    assert repetition_of(None, None, "local", follow=True) == Repetition(FOLLOW_EVERY_S, is_quiet=True)
+    assert repetition_of(5, 60, "local", follow=True) == Repetition(5, is_quiet=True)
+    assert repetition_of(None, None, "spark", follow=False) is None
+    for every_s, upkeep_s, engine, follow in ((None, 60, "local", False), (None, None, "spark", True)):
+        with pytest.raises(IngestRefused):
+            repetition_of(every_s, upkeep_s, engine, follow=follow)
 
 
 def test_a_run_that_takes_too_long_is_followed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,13 +101,14 @@ def test_a_signal_ends_a_run_under_way(capsys: pytest.CaptureFixture[str]) -> No
         reached.append("never")
         return {}, None
 
-    repeat(run_once, 10, Stop(), lambda: 0.0, lambda: 7)
+    repeat(run_once, Repetition(10, is_quiet=False), Stop(), lambda: 0.0, lambda: 7)
     assert reached == ["begun"]
     assert capsys.readouterr() == ("", "stopped; the next run resumes a plan that is not committed\n")
 
 
-def test_the_command_ends_with_0_on_sigterm_between_two_runs(tmp_path: Path) -> None:
-    TieredLog(open_store((tmp_path / "store").as_uri())).add(0, json_rows(30))
+def test_the_command_follows_new_segments_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
+    log = TieredLog(open_store((tmp_path / "store").as_uri()))
+    log.add(0, json_rows(30))
     places = ["--store", str(tmp_path / "store"), "--output", str(tmp_path / "output"), "--topics", "flights"]
     command = [
         sys.executable,
@@ -99,13 +118,16 @@ def test_the_command_ends_with_0_on_sigterm_between_two_runs(tmp_path: Path) -> 
         "run",
         "--engine",
         "local",
+        "--follow",
         "--every",
-        "1h",
+        "1s",
         *places,
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["rows"] == 30
+        log.add(0, json_rows(7, first=30))
+        assert json.loads(process.stdout.readline())["rows"] == 7
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
