@@ -26,6 +26,7 @@ from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
 from node.commands.operate.offsets import offsets
 from node.commands.operate.print_records import print_records
+from node.commands.operate.report import report
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option, tables_option
@@ -242,6 +243,7 @@ ingest.add_command(jobs)
 ingest.add_command(lag)
 ingest.add_command(offsets)
 ingest.add_command(print_records)
+ingest.add_command(report)
 ingest.add_command(retain)
 ingest.add_command(unregister)
 
