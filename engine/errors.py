@@ -220,6 +220,13 @@ class StorageFull(EngineError):
     retryable = True
 
 
+class SpoolFull(EngineError):
+    """Too many bytes wait for the object store. No bytes were stored; retry once the store has taken some."""
+
+    code = "spool_full"
+    retryable = True
+
+
 def storage_error(what: str, error: OSError) -> EngineError:
     """Map an OSError of the disk to the error of the operation `what`."""
     if error.errno in TOO_MANY_FILES:

@@ -86,6 +86,15 @@ class ServerSettings:
     tier_cache_bytes_max: int = setting(
         GIB, minimum=64 * MIB, maximum=2**50, why="Disk space for copies of tiered segments that clients read."
     )
+    tier_spool_bytes_max: int = setting(
+        0,
+        minimum=0,
+        maximum=2**50,
+        why=(
+            "Bytes of sealed segments that may wait for the store; at the bound the node refuses records with 503 "
+            "`spool_full` until the store has taken some. Each shard has an equal share. 0: the disk is the bound."
+        ),
+    )
     scrub_bytes_per_second: int = setting(
         8 * MIB,
         minimum=0,

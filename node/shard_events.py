@@ -9,6 +9,7 @@ from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import log_offline
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
+from engine.partition.spool import Spool
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard, ShardEvents
 from gateway.admin.context import TierStatus
@@ -21,6 +22,7 @@ class NodeTier(TierReader, TierStatus, Protocol):
     """The tiered store as a process uses it. The worker process ships segments, or the only process of the node."""
 
     store_url: str
+    spool: Spool
 
     def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None: ...
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...

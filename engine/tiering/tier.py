@@ -12,6 +12,7 @@ from operator import attrgetter
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
+from engine.partition.spool import Spool
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.local_log import LocalLog, SealedSegment
@@ -50,12 +51,13 @@ def local_log(partition: Partition, leader_epoch: int | None, above: int = 0) ->
 class Tier:
     """Ships and reads back every partition of a shard. `sealed` and `tiered_end` answer its `ShardEvents`."""
 
-    def __init__(self, shipping: Shipping, remote_logs: RemoteLogs, store_url: str) -> None:
+    def __init__(self, shipping: Shipping, remote_logs: RemoteLogs, store_url: str, spool: Spool | None = None) -> None:
         self.store_url = store_url
+        self.spool = spool or Spool()
         self._shipping = shipping
         self._remote_logs = remote_logs
         self._topic_ids: dict[Partition, str] = {}
-        self._tiered_ends: dict[Partition, int] = {}
+        self._shards: dict[Partition, Shard] = {}
         self._waiting: list[tuple[Shard, TopicRecord, Partition]] | None = []  # until the start; then None
 
     def __repr__(self) -> str:
@@ -75,7 +77,7 @@ class Tier:
 
     def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None:
         """Ship an opened partition."""
-        self._topic_ids[partition] = topic.topic_id
+        self._topic_ids[partition], self._shards[partition] = topic.topic_id, shard
         self._remote_logs.add(topic, partition.number)
         if self._waiting is None:
             self._ship(shard, topic, partition)
@@ -95,12 +97,13 @@ class Tier:
     def _forget(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._topic_ids.pop(partition, None)
-            self._tiered_ends.pop(partition, None)
+            self._shards.pop(partition, None)
+            self.spool.drop(partition)
         self._remote_logs.remove(topic, [partition.number for partition in partitions])
 
     def tiered_end(self, partition: Partition) -> int:
         """Return the end up to which this disk may delete segments: a committed manifest names everything below."""
-        return self._tiered_ends.get(partition, 0)
+        return self.spool.tiered_end(partition)
 
     async def statistics(self, partition: Partition) -> TierStatistics:
         return self._shipping.statistics(self._topic_ids[partition], partition.number)
@@ -115,7 +118,11 @@ class Tier:
     def sealed(self, partition: Partition) -> None:
         """Wake the shipper of a partition that has more to ship."""
         if (topic_id := self._topic_ids.get(partition)) is not None:
+            self.spool.count(partition, is_led=self._is_led(partition))
             self._shipping.wake(topic_id, partition.number)
+
+    def _is_led(self, partition: Partition) -> bool:
+        return self._shards[partition].leading_epoch(partition) is not None
 
     def _ship(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None:
         if partition.offline is None:
@@ -125,11 +132,13 @@ class Tier:
                 partition,
                 lambda end: self._tiered(topic.topic_id, partition, end),
                 self._shipping.change,
+                self.spool,
             )
             self._shipping.add(topic, partition.number, source)
 
     def _tiered(self, topic_id: str, partition: Partition, end_offset: int) -> None:
-        self._tiered_ends[partition] = end_offset
+        if partition in self._shards:
+            self.spool.tiered(partition, end_offset, is_led=self._is_led(partition))
         self._remote_logs.use_manifest(topic_id, partition.number, self._shipping.manifest(topic_id, partition.number))
 
 
@@ -143,18 +152,22 @@ class _Source:
         partition: Partition,
         on_tiered: Callable[[int], None],
         on_topic: Callable[[TopicRecord], None],
+        spool: Spool,
     ) -> None:
         self._shard = shard
         self._topic = topic
         self._partition = partition
         self._on_tiered = on_tiered
         self._on_topic = on_topic
+        self._spool = spool
 
     async def local_log(self, above: int) -> LocalLog:
         served = self._shard.topics.get(self._topic.name)
         if served is not None and served.record.topic_id == self._topic.topic_id:
             self._on_topic(served.record)  # its settings may have changed
-        return local_log(self._partition, self._shard.leading_epoch(self._partition), above)
+        leader_epoch = self._shard.leading_epoch(self._partition)
+        self._spool.count(self._partition, is_led=leader_epoch is not None)
+        return local_log(self._partition, leader_epoch, above)
 
     async def tiered(self, end_offset: int) -> None:
         self._on_tiered(end_offset)

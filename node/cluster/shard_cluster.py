@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from engine.errors import EngineError
 from engine.partition.committer import Committer
+from engine.partition.spool import Spool
 from engine.shard.shard import Shard
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
@@ -62,6 +63,7 @@ class ShardCluster:
         supervisor: Callable[[], Link],
         new_session: Callable[[], str],
         boottime: Callable[[], float],
+        spool: Spool,
     ) -> ReplicaHost:
         """Make the replica host, before any partition is opened."""
         settings = self._task.settings
@@ -75,6 +77,7 @@ class ShardCluster:
             boottime=boottime,
             partition_offline=self._partition_offline,
             new_session=new_session,
+            spool=spool,
         )
         return self.host
 

@@ -17,6 +17,7 @@ from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.scrubber import ScrubbedPartition
 from engine.compaction.compactor import CompactedPartition
 from engine.compaction.swapping import OwnPartition
+from engine.partition.spool import Spool
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
@@ -102,8 +103,9 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         options = ShipperOptions(idle_seconds=settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
         remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
-        tier = Tier(shipping, remote_logs, store.url)
-        replicas, partitioners = StandaloneReplicas(settings.node_id), Partitioners(random.Random())
+        spool = Spool(settings.tier_spool_bytes_max)
+        tier = Tier(shipping, remote_logs, store.url, spool)
+        replicas, partitioners = StandaloneReplicas(settings.node_id, spool), Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners)
         additional = directories.additional
         shard = Shard(disk, directory, clock, executor, new_id, additional=additional, keys_max=keys_max, events=events)

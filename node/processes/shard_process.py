@@ -19,6 +19,7 @@ from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import FAULT_HINT
 from engine.directory.topics import TopicRecord, changed_topic, check_new_topic
 from engine.errors import Unreachable
+from engine.partition.spool import Spool
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
@@ -89,10 +90,11 @@ async def run(task: ShardTask) -> None:
         worker = LinkClient(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
         logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
-        tier = ShardTier(logs, worker, store.url)
-        replicas: Replicas = StandaloneReplicas(settings.node_id)
+        spool = Spool(-(-settings.tier_spool_bytes_max // task.count))
+        tier = ShardTier(logs, worker, store.url, spool)
+        replicas: Replicas = StandaloneReplicas(settings.node_id, spool)
         if cluster is not None:
-            replicas = cluster.create_host(peers, supervisor.link, new_id, clock.boottime)
+            replicas = cluster.create_host(peers, supervisor.link, new_id, clock.boottime, spool)
         partitioners = Partitioners(random.Random())
         events = shard_events(replicas, tier, partitioners, partial(report_failure, supervisor))
         shard = Shard(disk, directory, clock, executor, new_id, peers.owns, additional, keys_max, events)

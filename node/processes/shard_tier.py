@@ -13,6 +13,7 @@ from engine.directory.topics import TopicRecord
 from engine.errors import UnknownTopic
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
+from engine.partition.spool import Spool
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.shippers import TierStatistics
@@ -27,18 +28,19 @@ STATISTICS_S = 5.0
 class ShardTier:
     """Reads the tiered store for a shard; the worker process ships to it."""
 
-    def __init__(self, logs: RemoteLogs, worker: LinkClient, store_url: str) -> None:
+    def __init__(self, logs: RemoteLogs, worker: LinkClient, store_url: str, spool: Spool) -> None:
         self.store_url = store_url
+        self.spool = spool
         self._logs = logs
         self._worker = worker
         self._topic_ids: dict[Partition, str] = {}
-        self._tiered_ends: dict[Partition, int] = {}
+        self._shards: dict[Partition, Shard] = {}
 
     def __repr__(self) -> str:
         return f"ShardTier({self._logs})"
 
-    def add(self, _: Shard, topic: TopicRecord, partition: Partition) -> None:
-        self._topic_ids[partition] = topic.topic_id
+    def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None:
+        self._topic_ids[partition], self._shards[partition] = topic.topic_id, shard
         self._logs.add(topic, partition.number)
 
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None:
@@ -47,16 +49,20 @@ class ShardTier:
     def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._topic_ids.pop(partition, None)
-            self._tiered_ends.pop(partition, None)
+            self._shards.pop(partition, None)
+            self.spool.drop(partition)
         self._logs.remove(topic, [partition.number for partition in partitions])
 
     def sealed(self, partition: Partition) -> None:
         """Wake the shipper. A missed wake-up delays shipping by at most `tier_check_ms`."""
-        with suppress(Busy, LinkLost, KeyError):
+        if partition not in self._shards:
+            return
+        self.spool.count(partition, is_led=self._shards[partition].leading_epoch(partition) is not None)
+        with suppress(Busy, LinkLost):
             self._worker.link().begin("wake", PartitionNumber(self._topic_ids[partition], partition.number))
 
     def tiered_end(self, partition: Partition) -> int:
-        return self._tiered_ends.get(partition, 0)
+        return self.spool.tiered_end(partition)
 
     async def statistics(self, partition: Partition) -> TierStatistics:
         arguments = PartitionNumber(self._topic_ids[partition], partition.number)
@@ -82,7 +88,9 @@ class ShardTier:
             partition = partition_of(wanted)
             if partition.offline is not None:
                 raise partition.offline
-            log = local_log(partition, shard.leading_epoch(partition), wanted.above)
+            leader_epoch = shard.leading_epoch(partition)
+            self.spool.count(partition, is_led=leader_epoch is not None)
+            log = local_log(partition, leader_epoch, wanted.above)
             sealed = [dataclasses.astuple(segment) for segment in log.sealed]
             kept = (log.active_bytes, log.retention_ms, log.retention_bytes, log.wait_max_ms)
             positions = (log.log_start, log.local_log_start, log.log_end, log.high_watermark, log.durable_end)
@@ -90,7 +98,9 @@ class ShardTier:
             return (positions, sealed, known_end, kept, log.leader_epoch, log.epochs), b""
 
         async def tiered(stored: EndOffset, _: bytes) -> tuple[None, bytes]:
-            self._tiered_ends[partition_of(stored)] = stored.end_offset
+            partition = partition_of(stored)
+            is_led = shard.leading_epoch(partition) is not None
+            self.spool.tiered(partition, stored.end_offset, is_led=is_led)
             return None, b""
 
         async def expired(removed: EndOffset, _: bytes) -> tuple[int, bytes]:

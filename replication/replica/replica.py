@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from engine.errors import EngineError, StorageFull, TooManyOpenFiles
 from engine.partition.partition import Partition
+from engine.partition.spool import Spool
 from engine.producers.append_validator import Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, log_failure
@@ -40,6 +41,7 @@ class Host(Protocol):
     member: Member | None
     registrations: Registrations
     lag_s_max: float
+    spool: Spool
 
     @property
     def is_in_doubt(self) -> bool: ...  # by the time since the last contact with the store
@@ -59,7 +61,7 @@ class Replica(AppendingReplica):
     """Drives the role of one partition; see the module docstring."""
 
     def __init__(self, partition: Partition, shard: Shard, key: str, host: Host) -> None:
-        super().__init__(partition, shard.committer)
+        super().__init__(partition, shard.committer, host.spool)
         self.shard = shard
         self.key = key
         self.role: Role = Wait(0)
@@ -98,8 +100,12 @@ class Replica(AppendingReplica):
     # For clients.
 
     def check_append(self, acks: Acks) -> None:
-        """Check whether an append would be accepted now. Raises NotLeader, NoLeader, NotEnoughReplicas."""
+        """Check whether an append would be accepted now.
+
+        Raises NotLeader, NoLeader, NotEnoughReplicas, SpoolFull.
+        """
         if self._accepts_all if acks is Acks.ALL else self._accepts_one and not self.host.is_in_doubt:
+            self._spool.check(self.partition)
             return
         core, name = self._core, self.partition.name
         if core is None:

@@ -17,6 +17,7 @@ from math import inf
 from engine.directory.placement import shard_of
 from engine.errors import EngineError, StorageFailed
 from engine.partition.partition import Partition
+from engine.partition.spool import Spool
 from engine.runtime.tasks import BackgroundTasks, keep_running
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
@@ -83,10 +84,12 @@ class ReplicaHost:
         boottime: Callable[[], float],
         partition_offline: Callable[[str, int], None],
         new_session: Callable[[], str],
+        spool: Spool | None = None,
     ) -> None:
         self.member: Member | None = None
         self.registrations: Registrations = {}
         self.lag_s_max = limits.lag_s_max
+        self.spool = spool or Spool()
         self._index = index
         self._limits = limits
         self._connect = connect

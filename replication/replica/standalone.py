@@ -14,6 +14,7 @@ from contextlib import suppress
 from engine.errors import EngineError
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
+from engine.partition.spool import Spool
 from engine.producers.append_validator import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.shard.served_topics import Topic
@@ -24,17 +25,19 @@ from replication.replica.append_errors import ack_timeout, not_leading
 
 
 class AppendingReplica:
-    """Takes the appends of one partition, as on a standalone node, which accepts each of them.
+    """Takes the appends of one partition, as on a standalone node, which accepts each that the spool has room for.
 
     replica.py overrides what differs in a cluster: whether an append is accepted, and what ends a wait.
     """
 
-    def __init__(self, partition: Partition, committer: Committer) -> None:
+    def __init__(self, partition: Partition, committer: Committer, spool: Spool) -> None:
         self.partition = partition
         self._committer = committer
+        self._spool = spool
 
     def check_append(self, acks: Acks) -> None:
-        """Accept every append. `min_insync_replicas` is capped at the number of replicas."""
+        """Check whether an append would be accepted now. Raises SpoolFull."""
+        self._spool.check(self.partition)
 
     def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
         """Queue a batch with acks=0, without a result. Raises as `append`."""
@@ -81,8 +84,8 @@ class AppendingReplica:
 class StandaloneReplica(AppendingReplica):
     """The only replica of one partition. The methods are those that clients call on a Replica."""
 
-    def __init__(self, partition: Partition, committer: Committer, node_id: int) -> None:
-        super().__init__(partition, committer)
+    def __init__(self, partition: Partition, committer: Committer, spool: Spool, node_id: int) -> None:
+        super().__init__(partition, committer, spool)
         self._node_id = node_id
 
     def __repr__(self) -> str:
@@ -93,8 +96,9 @@ class StandaloneReplica(AppendingReplica):
     ) -> Awaitable[list[Appended | EngineError]]:
         """Queue several batches now, in their order. Returns an awaitable of the positions or the error of each.
 
-        Raises the error of an offline partition, with nothing queued.
+        Raises SpoolFull and the error of an offline partition, with nothing queued.
         """
+        self.check_append(acks)
         wants_sync = acks is Acks.ALL and self.partition.settings.durability == "group"
         written = self._committer.append_all(self.partition, batches, wants_sync=wants_sync)
         return self._all_acknowledged(written, acks, timeout_ms)
@@ -153,13 +157,14 @@ class StandaloneReplica(AppendingReplica):
 class StandaloneReplicas:
     """The replicas of a standalone node. Implements Replicas."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, spool: Spool | None = None) -> None:
         self._node_id = node_id
+        self._spool = spool or Spool()
         self.by_partition: dict[Partition, StandaloneReplica] = {}
 
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         partition.begin_standalone()
-        self.by_partition[partition] = StandaloneReplica(partition, shard.committer, self._node_id)
+        self.by_partition[partition] = StandaloneReplica(partition, shard.committer, self._spool, self._node_id)
 
     def closed(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
