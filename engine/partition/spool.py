@@ -20,16 +20,13 @@ class Spool:
     def __init__(self, bytes_max: int = 0) -> None:
         self.bytes_max = bytes_max
         self.size_bytes = 0
+        self.is_full = False  # an attribute, which costs an append no call
         self.refused_appends = 0
         self._tiered_ends: dict[Partition, int] = {}
         self._pending_bytes: dict[Partition, int] = {}
 
     def __repr__(self) -> str:
         return f"Spool({self.size_bytes} of {self.bytes_max or 'any number of'} bytes)"
-
-    @property
-    def is_full(self) -> bool:
-        return 0 < self.bytes_max <= self.size_bytes
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yield name, text and value of each number for /metrics."""
@@ -65,14 +62,18 @@ class Spool:
         pending_bytes = 0
         if is_led and not partition.settings.is_compacted:
             pending_bytes = sum(segment.size_bytes for segment in self._pending(partition))
-        self.size_bytes += pending_bytes - self._pending_bytes.pop(partition, 0)
+        self._add(pending_bytes - self._pending_bytes.pop(partition, 0))
         if pending_bytes:
             self._pending_bytes[partition] = pending_bytes
 
     def drop(self, partition: Partition) -> None:
         """Forget a partition that is no longer served."""
         self._tiered_ends.pop(partition, None)
-        self.size_bytes -= self._pending_bytes.pop(partition, 0)
+        self._add(-self._pending_bytes.pop(partition, 0))
+
+    def _add(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self.is_full = 0 < self.bytes_max <= self.size_bytes
 
     def _pending(self, partition: Partition) -> Iterator[Segment]:
         """Yield the sealed segments that wait, newest first; usually few of all.

@@ -105,7 +105,8 @@ class Replica(AppendingReplica):
         Raises NotLeader, NoLeader, NotEnoughReplicas, SpoolFull.
         """
         if self._accepts_all if acks is Acks.ALL else self._accepts_one and not self.host.is_in_doubt:
-            self._spool.check(self.partition)
+            if self._spool.is_full:
+                self._spool.check(self.partition)
             return
         core, name = self._core, self.partition.name
         if core is None:

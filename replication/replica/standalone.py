@@ -37,7 +37,8 @@ class AppendingReplica:
 
     def check_append(self, acks: Acks) -> None:
         """Check whether an append would be accepted now. Raises SpoolFull."""
-        self._spool.check(self.partition)
+        if self._spool.is_full:
+            self._spool.check(self.partition)
 
     def append_nowait(self, batch: bytes | bytearray, conditions: AppendConditions | None = None) -> None:
         """Queue a batch with acks=0, without a result. Raises as `append`."""
