@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 
 from tests.simulation.groups.run import run_groups
 from tests.simulation.judges.mutants import MUTANTS, found_by_seed
-from tests.simulation.report import GROUPS_MUST_HAPPEN, never_happened
+from tests.simulation.report import GROUPS_MUST_HAPPEN, SHARE_MUST_HAPPEN, never_happened
 from tests.simulation.run import Outcome, run
+from tests.simulation.share.run import run_share
 from tests.simulation.world.world import LOGGED_EVENTS
 
 SEEDS_BETWEEN_COLLECTIONS = 20
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.0, help="run for this long instead of a number of seeds")
     parser.add_argument("--mutants", action="store_true")
     parser.add_argument("--groups", action="store_true", help="runs with members of a consumer group")
+    parser.add_argument("--share", action="store_true", help="runs with callers of a share group")
     arguments = parser.parse_args()
     # disabled for speed (a tenth): all of a run becomes garbage at once, and is collected after every few runs
     gc.disable()
@@ -40,11 +42,14 @@ def main() -> int:
     if arguments.mutants:
         return _mutants(arguments.first, arguments.seeds)
     if arguments.seed is not None:
-        outcome = (run_groups if arguments.groups else run)(arguments.seed, logged_events=arguments.events)
+        run_one = run_share if arguments.share else run_groups if arguments.groups else run
+        outcome = run_one(arguments.seed, logged_events=arguments.events)
         print(outcome.report() if outcome.problems else f"seed {outcome.seed} is fine: {dict(outcome.counts)}")
         return bool(outcome.problems)
     if arguments.groups:
         return _many(arguments.first, arguments.seeds, arguments.minutes, run_groups, GROUPS_MUST_HAPPEN)
+    if arguments.share:
+        return _many(arguments.first, arguments.seeds, arguments.minutes, run_share, SHARE_MUST_HAPPEN)
     return _many(arguments.first, arguments.seeds, arguments.minutes, run)
 
 

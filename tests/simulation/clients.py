@@ -56,6 +56,23 @@ class Client:
         return self.world.random.choice(sorted(self.nodes))
 
 
+class ConnectedClient(Client):
+    """Its requests and answers arrive once or not at all, as on a connection, but may be late."""
+
+    def may_repeat(self, call: str) -> bool:
+        return False
+
+    def call(self, node_id: int, call: str, *args: Any) -> None:
+        *rest, reply = args
+        answers = iter((reply,))
+
+        def answered(*values: Any) -> None:
+            for first in answers:
+                first(*values)
+
+        super().call(node_id, call, *rest, answered)
+
+
 class Producer(Client):
     """Sends a batch, waits for the answer or a timeout, then sends the next."""
 

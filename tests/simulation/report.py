@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.simulation.faults import KINDS
+from tests.simulation.share.callers import WORKS
 
 MUST_HAPPEN = (
     *(f"fault {kind}" for kind in KINDS),
@@ -67,6 +68,14 @@ GROUPS_MUST_HAPPEN = (
     "members hang",
     "members die",
     "members leave",
+)
+
+# Of the runs with a share group: tests/simulation/share.
+SHARE_MUST_HAPPEN = (
+    "coordinators begun",
+    "acquires without an answer",
+    "outcomes refused",
+    *(f"callers {work}" for work in WORKS),
 )
 
 

@@ -144,6 +144,10 @@ class Coordinators:
         else:
             now.stored(sequence, reply)
 
+    def leading(self) -> Coordinator | None:
+        """Return the state of the coordinator that leads."""
+        return self._now.core if self._now is not None and self._now.is_leading() else None
+
     def sweep(self) -> None:
         if self._now is not None and self._now.is_leading():
             self._now.decide(Coordinator.sweep)

@@ -13,7 +13,7 @@ from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.errors import StaleToken
 from gateway.groups.model.values import Grant, LeaveCall, PollCall, Position, Token
 from tests.chaos.groups.history import GroupHistory, Poll
-from tests.simulation.clients import TIMEOUT_S, Client
+from tests.simulation.clients import TIMEOUT_S, ConnectedClient
 from tests.simulation.groups.hosting import TOPIC
 from tests.simulation.judges.history import records_of
 
@@ -22,7 +22,7 @@ SESSION_MS = 1500
 RETRY_S = 0.05
 
 
-class Member(Client):
+class Member(ConnectedClient):
     def __init__(self, *args: Any, groups: str, polls: GroupHistory) -> None:
         super().__init__(*args)
         self._groups, self._polls = groups, polls
@@ -38,20 +38,6 @@ class Member(Client):
     @property
     def member_id(self) -> str:
         return f"{self.name}.{self._life}"
-
-    def may_repeat(self, call: str) -> bool:
-        return False
-
-    def call(self, node_id: int, call: str, *args: Any) -> None:
-        """Send a request. A repeat of its answer is dropped: a connection has none."""
-        *rest, reply = args
-        answers = iter((reply,))
-
-        def answered(*values: Any) -> None:
-            for first in answers:
-                first(*values)
-
-        super().call(node_id, call, *rest, answered)
 
     def run(self) -> None:
         """Poll. A request without an answer is repeated at another node."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.hosted import Hosted
 
 
-def _stored_at_once(self: hosting.Coordinating, sequence: int, reply: Any) -> None:
+def stored_at_once(self: hosting.Coordinating, sequence: int, reply: Any) -> None:
     reply("ok", None)
 
 
@@ -43,7 +43,7 @@ def _one_beyond(position: Position, offset: int) -> Position:
 
 
 PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
-    "an answer leaves before its commit is stored": ((hosting.Coordinating, "stored", _stored_at_once), "G3"),
+    "an answer leaves before its commit is stored": ((hosting.Coordinating, "stored", stored_at_once), "G3"),
     "revoked partitions are not stored": ((records, "_nested", lambda epochs: {}), "G4"),
     "a token has one offset too many": ((members, "_at", _one_beyond), "G"),
     "a coordinator outlives its leadership": ((hosting.Coordinators, "_at", _kept), "G"),

@@ -1,0 +1,74 @@
+"""One run with a share group: the last partition has its state, callers share the records of the others."""
+
+from __future__ import annotations
+
+from random import Random
+
+from gateway.groups.share.partition import SharePartition
+from tests.simulation.groups.hosting import TOPIC
+from tests.simulation.groups.run import group_options
+from tests.simulation.run import HEAL_S, Options, Outcome, Run
+from tests.simulation.share.callers import GROUP, Caller, key_of
+from tests.simulation.share.history import ShareHistory
+from tests.simulation.share.judge import judge_share
+from tests.simulation.world.world import LOGGED_EVENTS
+
+CALLERS = 4
+
+
+class ShareRun(Run):
+    def __init__(self, seed: int, options: Options, logged_events: int = LOGGED_EVENTS) -> None:
+        super().__init__(seed, options, logged_events)
+        self._groups = self.partitions.pop()  # the clients of records have this list too
+        random = Random(f"share group of {seed}")
+        self.share = ShareHistory(random.choice((2, 3, 5)), random.random() < 0.5)
+        self.callers = [
+            Caller(
+                *self._client(f"s{number}"),
+                groups=self._groups,
+                topic_partitions=self.partitions,
+                history_of_share=self.share,
+            )
+            for number in range(CALLERS)
+        ]
+        for number, caller in enumerate(self.callers):
+            self.world.after(0.5 + 0.3 * number, caller.run)
+
+    def _peace(self) -> list[str]:
+        for caller in self.callers:
+            caller.is_calm = True
+        problems = super()._peace()
+        if problems:
+            return problems
+        self.world.run_until(self.world.now + HEAL_S, lambda: self.world.random.random() < 0.01 and self._is_done())
+        for caller in self.callers:
+            caller.is_stopped = True
+        return [] if self._is_done() else [f"S7 unfinished: {self._windows()}"]
+
+    def _judged(self) -> list[str]:
+        keys = {}
+        for number, partition in enumerate(self.partitions):
+            records = self._final_logs(partition)[0].records
+            keys.update({(number, at): key_of(value) for at, value in records.items()})
+        return [*super()._judged(), *judge_share(self.share, keys)]
+
+    def _windows(self) -> dict[int, SharePartition]:
+        leader = self.store.snapshot.partitions[self._groups].state.leader
+        life = None if leader is None else self.nodes[leader.node_id].life
+        core = None if life is None else life.coordinators.leading()
+        group = None if core is None else core.groups.get(GROUP)
+        if group is None or group.share is None:
+            return {}
+        return {number: one for (topic, number), one in group.share.partitions.items() if topic == TOPIC}
+
+    def _is_done(self) -> bool:
+        windows = self._windows()
+        ends = {number: self._final_logs(partition)[0] for number, partition in enumerate(self.partitions)}
+        return all(
+            number in windows and windows[number].window.start == max(one.records, default=-1) + 1
+            for number, one in ends.items()
+        )
+
+
+def run_share(seed: int, logged_events: int = LOGGED_EVENTS, options: Options | None = None) -> Outcome:
+    return ShareRun(seed, options or group_options(seed), logged_events).execute()
