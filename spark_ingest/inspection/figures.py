@@ -9,9 +9,8 @@ from typing import Any
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.output import names
-from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.commit import Commit, not_recovered
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.lost import not_recovered
 from spark_ingest.protocol.results import TimeCounts
 from spark_ingest.upkeep.rewrite import live_files
 

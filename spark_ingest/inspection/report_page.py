@@ -91,7 +91,7 @@ def _sections(figures: Figures) -> Iterator[tuple[str, str, str]]:
         "Values of another type than their column, and records without a row.",
         _bad(figures),
     )
-    yield "Topics", "What the commits of this page have of each topic.", _topics(figures)
+    yield "Topics", "The rows, bytes and files of each topic in the commits of this page.", _topics(figures)
 
 
 def _freshness(figures: Figures) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from spark_ingest.plan import Lost
-from spark_ingest.protocol.commit import Commit
-from spark_ingest.protocol.lost import not_recovered
+from spark_ingest.protocol.commit import Commit, not_recovered
 from spark_ingest.source.range_sets import union
 from spark_ingest.source.slices import Range
 

@@ -7,7 +7,7 @@ run reads only the newest one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -29,6 +29,7 @@ from spark_ingest.plan import (
 from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, TaskResult, TimeCounts, add_times
+from spark_ingest.source import range_sets
 from spark_ingest.source.slices import Range
 
 
@@ -190,3 +191,21 @@ def _added(before: dict[str, dict[str, int]], results: Sequence[TaskResult]) -> 
 def decode_commit(data: bytes, key: str) -> Commit:
     """Decodes a stored commit. Raises UnreadablePlan."""
     return decode(data, key, Commit)
+
+
+def not_recovered(commits: Iterable[Commit]) -> list[Lost]:
+    """Returns the ranges that commits recorded as lost, without those that later commits recovered."""
+    rest: list[Lost] = []
+    for commit in commits:
+        for topic, ranges in commit.recovered.items():
+            topic_id = commit.positions[topic].topic_id
+            rest = [piece for one in rest for piece in _less(one, topic, topic_id, ranges)]
+        rest += commit.lost
+    return rest
+
+
+def _less(lost: Lost, topic: str, topic_id: str, ranges: Sequence[Range]) -> list[Lost]:
+    if (lost.topic, lost.topic_id) != (topic, topic_id) or lost.end is None:
+        return [lost]
+    whole = Range(lost.partition, lost.start, lost.end)
+    return [msgspec.structs.replace(lost, start=one.start, end=one.end) for one in range_sets.without([whole], ranges)]

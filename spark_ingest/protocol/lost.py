@@ -13,7 +13,6 @@ import msgspec
 from engine.tiering.manifest.deleted_topic import deleted_ends, tiered_ends, untiered_ranges
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.plan import NOT_TIERED, RETENTION, TOPIC_DELETED, Lost, Positions, TopicPosition
-from spark_ingest.source import range_sets
 from spark_ingest.source.discovery import TieredPartition, discover
 from spark_ingest.source.slices import Range
 
@@ -81,35 +80,6 @@ def pending_losses(store: ObjectStore, commits: Sequence[HasPositions]) -> list[
     found = discover(store, head.cluster, lambda _: True)
     deleted = lost_with_deleted_topics(store, head.cluster, found, head.positions, lambda _: True)
     return [*lost_to_retention(found, head.positions), *deleted]
-
-
-class HasLosses(Protocol):
-    """The fields of a commit that `not_recovered` reads."""
-
-    @property
-    def lost(self) -> list[Lost]: ...
-    @property
-    def positions(self) -> Positions: ...
-    @property
-    def recovered(self) -> dict[str, list[Range]]: ...
-
-
-def not_recovered(commits: Iterable[HasLosses]) -> list[Lost]:
-    """Returns the ranges that commits recorded as lost, without those that later commits recovered."""
-    rest: list[Lost] = []
-    for commit in commits:
-        for topic, ranges in commit.recovered.items():
-            topic_id = commit.positions[topic].topic_id
-            rest = [piece for one in rest for piece in _less(one, topic, topic_id, ranges)]
-        rest += commit.lost
-    return rest
-
-
-def _less(lost: Lost, topic: str, topic_id: str, ranges: Sequence[Range]) -> list[Lost]:
-    if (lost.topic, lost.topic_id) != (topic, topic_id) or lost.end is None:
-        return [lost]
-    whole = Range(lost.partition, lost.start, lost.end)
-    return [msgspec.structs.replace(lost, start=one.start, end=one.end) for one in range_sets.without([whole], ranges)]
 
 
 def lost_of(ranges: dict[str, list[Range]], positions: Positions, reason: str = RETENTION) -> list[Lost]:

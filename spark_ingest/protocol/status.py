@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.commit import Commit, not_recovered
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics, not_recovered, rows_of
+from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics, rows_of
 from spark_ingest.source.discovery import (
     Folded,
     TieredPartition,

@@ -14,9 +14,9 @@ from spark_ingest.output.retained import Retained, load_retained
 from spark_ingest.output.rewrites import Effect, RewriteCommit, Rewrites
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import MOVE, REPEATED, Lost, Plan, plan_without
-from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.commit import Commit, not_recovered
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.lost import lost_of, not_recovered
+from spark_ingest.protocol.lost import lost_of
 from spark_ingest.protocol.results import TaskResult
 
 

@@ -42,7 +42,7 @@ OUTCOMES = {"release": Outcome.RELEASE, "reject": Outcome.REJECT, "return": Outc
 
 
 def key_of(value: str) -> int:
-    """Returns the key that a value stands for: the records of the simulation have none."""
+    """Returns the key of a value: the records of the simulation have none."""
     return crc32(value.encode()) % KEYS + 1
 
 
@@ -261,7 +261,7 @@ def _acquire(
 
 
 def _settle(call: SettleCall, core: Coordinator, now: Any, source: Any) -> Settled:
-    if call.group not in core.groups:  # nothing of it was stored
+    if call.group not in core.groups:  # no part of it was stored
         return Settled(0, tuple(_refused(one) for one in call.settlements))
     return sharing.settle(core, call, now, source)
 
