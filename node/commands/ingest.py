@@ -24,6 +24,7 @@ from node.commands.ingest_finalize import finalize
 from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
+from node.commands.operate.again import backfill, replay
 from node.commands.operate.offsets import offsets
 from node.commands.operate.print_records import print_records
 from node.commands.operate.report import report
@@ -244,6 +245,8 @@ ingest.add_command(lag)
 ingest.add_command(offsets)
 ingest.add_command(print_records)
 ingest.add_command(report)
+ingest.add_command(backfill)
+ingest.add_command(replay)
 ingest.add_command(retain)
 ingest.add_command(unregister)
 

@@ -21,7 +21,7 @@ main{max-width:940px;margin:0 auto;padding:28px 20px}
 h1{font-size:25px;margin:0 0 2px} h2{font-size:18px;margin:0 0 2px} h3{font-size:14px;margin:14px 0 0}
 .sub{color:#5c6b7a;margin:0 0 10px}
 section{background:#fff;border:1px solid #dfe5ea;border-radius:8px;padding:16px 20px;margin:16px 0}
-.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12px;margin:16px 0}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(112px,1fr));gap:12px;margin:16px 0}
 .facts div{background:#fff;border:1px solid #dfe5ea;border-radius:8px;padding:10px 14px}
 .facts b{display:block;font-size:21px;font-variant-numeric:tabular-nums} .facts span{color:#5c6b7a;font-size:13px}
 .bad b{color:#b3261e} svg{width:100%;height:auto;display:block} svg text{font-size:12px;fill:#5c6b7a}
@@ -91,7 +91,7 @@ def _sections(figures: Figures) -> Iterator[tuple[str, str, str]]:
         "Values of another type than their column, and records without a row.",
         _bad(figures),
     )
-    yield "Topics", "The rows, bytes and files of each topic in the commits of this page.", _topics(figures)
+    yield "Topics", "The counts of each topic in the commits of this page.", _topics(figures)
 
 
 def _freshness(figures: Figures) -> str:

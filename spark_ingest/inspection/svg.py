@@ -20,7 +20,7 @@ class Series(NamedTuple):
 
 
 def bars(values: Sequence[float], labels: Sequence[str], text_of: Callable[[float], str], color: int = 0) -> str:
-    """Returns a bar for each value, each with its label below. Only as many labels are shown as fit."""
+    """Returns a bar for each value. Shows as many of the labels below as fit."""
     top = _nice_top(max([4, *values]))
     step = (WIDTH - _LEFT - _RIGHT) / max(1, len(values))
     width = min(46.0, max(1.0, step * 0.82))

@@ -23,8 +23,9 @@ from spark_ingest.errors import HistoryDamaged
 from spark_ingest.output import names
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import FORMAT, decode, encode
+from spark_ingest.source.slices import Range
 
-COMPACT, ERASE = "compact", "erase"
+COMPACT, ERASE, REPLAY = "compact", "erase", "replay"
 _LOADS_MAX = 5  # each but the first because a concurrent step folded what this one was reading
 
 
@@ -47,7 +48,8 @@ class RewritePlan(msgspec.Struct, frozen=True):
     """Rewrite `number` of a job. `members` are the columns of the tables when it was planned.
 
     `distinct` is a column: a file keeps one row for each of its values. `key_sha256` is the digest of the key whose
-    rows are dropped: a plan never has the key itself.
+    rows are dropped: a plan never has the key itself. `replay` is a commit that ingested `ranges` again: their rows that
+    earlier commits wrote are dropped. Without groups, the rewrite records that the replay is complete.
     """
 
     job: str
@@ -58,6 +60,8 @@ class RewritePlan(msgspec.Struct, frozen=True):
     groups: tuple[Group, ...]
     distinct: str = ""
     key_sha256: str = ""
+    replay: int = 0
+    ranges: dict[str, list[Range]] = {}
     format: int = FORMAT
 
 
@@ -72,7 +76,7 @@ class Rewritten(msgspec.Struct, frozen=True):
 
 
 class RewriteCommit(msgspec.Struct, frozen=True):
-    """Rewrite `number`. Groups of the plan that failed are absent; their files stay."""
+    """Rewrite `number`. Groups of the plan that failed are absent; their files stay. `replay` is a complete one."""
 
     job: str
     number: int
@@ -80,6 +84,7 @@ class RewriteCommit(msgspec.Struct, frozen=True):
     kind: str
     results: tuple[Rewritten, ...]
     distinct: str = ""
+    replay: int = 0
     format: int = FORMAT
 
 
@@ -88,7 +93,8 @@ class Effect(msgspec.Struct, frozen=True):
 
     `replaced` has the rewrite of each file that is no longer one; `files` the files of rewrites that are. `dropped`
     counts rows by table directory. `latest` has the last rewrite of each topic, `reached` the newest commit whose
-    files one replaced. `distinct` has the column by which a file was deduplicated.
+    files one replaced. `distinct` has the column by which a file was deduplicated. `replay` is the last one that is
+    complete.
     """
 
     job: str
@@ -99,6 +105,7 @@ class Effect(msgspec.Struct, frozen=True):
     latest: dict[str, int] = {}
     reached: dict[str, int] = {}
     distinct: dict[str, str] = {}
+    replay: int = 0
     format: int = FORMAT
 
     def is_leftover(self, key: str) -> bool:
@@ -134,7 +141,8 @@ def effect_after(before: Effect, commit: RewriteCommit) -> Effect:
         table = result.replaced[0].key.split("/dt=")[0] + "/"
         dropped[table] = dropped.get(table, 0) + result.dropped
         latest[result.topic] = commit.number
-    return Effect(before.job, commit.number, replaced, files, dropped, latest, reached, distinct)
+    replay = max(before.replay, commit.replay)
+    return Effect(before.job, commit.number, replaced, files, dropped, latest, reached, distinct, replay)
 
 
 class Rewrites:

@@ -57,9 +57,9 @@ def check_pending(history: History, step: str) -> None:
     head = history.head()
     pending = history.plan(head.number + 1 if head else 1)
     if pending is not None and pending.step != step:
-        what = f"penstock ingest {pending.step}" if pending.step and pending.step != MOVE else "penstock ingest run"
         raise IngestRefused(
-            f"plan {pending.number} of job {history.job} is not committed", hint=f"{what} finishes it, abandon drops it"
+            f"plan {pending.number} of job {history.job} is not committed",
+            hint="penstock ingest run finishes it, abandon drops it",
         )
 
 

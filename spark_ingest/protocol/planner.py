@@ -146,7 +146,7 @@ def next_plan(
 
     def claimed(topic: str) -> TableSchema:
         claim(topic)
-        return _schema(source, head, selection.choice_of(topic, recipe), topic, by_topic[topic])
+        return table_schema(source, head, selection.choice_of(topic, recipe), topic, by_topic[topic])
 
     for topic, schema in zip(by_topic, request_all(claimed, list(by_topic)), strict=True):
         if isinstance(schema, EngineError):
@@ -325,7 +325,7 @@ def _recipes(selection: Selection, recipe: Recipe, topics: Iterable[str]) -> dic
     return {topic: one for topic, one in found.items() if one != recipe}
 
 
-def _schema(
+def table_schema(
     source: ObjectStore, head: Commit | None, choice: TopicChoice, topic: str, tasks: Sequence[Task]
 ) -> TableSchema:
     """Returns the columns of a table: published ones, declared ones, and new ones of the sample and the last commit.

@@ -13,11 +13,13 @@ from spark_ingest.output import names
 from spark_ingest.output.retained import Retained, load_retained
 from spark_ingest.output.rewrites import Effect, RewriteCommit, Rewrites
 from spark_ingest.output.stored_file import StoredFile
-from spark_ingest.plan import MOVE, REPEATED, Lost, Plan, plan_without
+from spark_ingest.plan import BACKFILL, MOVE, REPEATED, REPLAY, Lost, Plan, plan_without
 from spark_ingest.protocol.commit import Commit, not_recovered
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.lost import lost_of
 from spark_ingest.protocol.results import TaskResult
+from spark_ingest.source.range_sets import common, without
+from spark_ingest.source.slices import Range
 
 
 @dataclass(slots=True)
@@ -72,6 +74,9 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
             findings.dead_letters += result.bad
     effect, rewrites = Rewrites(output, job).load()
     _check_rewrites(commits, effect, rewrites, findings)
+    if commits and commits[-1].replay > effect.replay:
+        text = f"the replay of commit {commits[-1].replay} is not complete: rows of its ranges are there twice"
+        findings.problems.append(f"{text}; penstock ingest replay --resume completes it")
     _check_listing(output, commits, effect, load_retained(output, job), findings)
     return findings, commits
 
@@ -79,14 +84,17 @@ def verify(output: ObjectStore, job: str) -> tuple[Findings, list[Commit]]:
 def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
     """Checks that each partition's ranges are contiguous and end where the commit says, for each topic id."""
     reached: dict[tuple[str, str, int], int] = {}
+    done: list[Commit] = []
     for commit in commits:
         for topic, ranges in [*commit.skipped.items(), *commit.passed.items()]:
             for lost in ranges:
                 reached[topic, commit.positions[topic].topic_id, lost.partition] = lost.end
         for topic, ranges in commit.reopened.items():
-            for one in ranges:
-                reached[topic, commit.positions[topic].topic_id, one.partition] = one.start
-        for result in commit.results:
+            for back in ranges:
+                reached[topic, commit.positions[topic].topic_id, back.partition] = back.start
+        if commit.step in (BACKFILL, REPLAY):
+            _check_step(commit, done, findings)
+        for result in commit.results if commit.step not in (BACKFILL, REPLAY) else ():
             for one in result.ranges:
                 place = (result.topic, commit.positions[result.topic].topic_id, one.partition)
                 if reached.setdefault(place, one.start) != one.start:
@@ -96,6 +104,7 @@ def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
                         f"commit {commit.number}: {result.topic} partition {one.partition} offsets {between} {what}"
                     )
                 reached[place] = one.end
+        done.append(commit)
         for topic, position in commit.positions.items():
             for partition, end in position.ends.items():
                 if reached.setdefault((topic, position.topic_id, partition), end) != end:
@@ -103,6 +112,22 @@ def _check_ranges(commits: Iterable[Commit], findings: Findings) -> None:
                         f"commit {commit.number}: {topic} partition {partition} has position {end}, "
                         f"its files end at {reached[topic, position.topic_id, partition]}"
                     )
+
+
+def _check_step(commit: Commit, before: Iterable[Commit], findings: Findings) -> None:
+    """Checks that a backfill ingested only what was not ingested, and a replay only what was."""
+    known: dict[tuple[str, str], list[Range]] = {}
+    for earlier in before:
+        for result in earlier.results:
+            known.setdefault((result.topic, earlier.positions[result.topic].topic_id), []).extend(result.ranges)
+    for result in commit.results:
+        ingested = known.get((result.topic, commit.positions[result.topic].topic_id), [])
+        ranges = [Range(*one) for one in result.ranges]
+        wrong = without(ranges, ingested) if commit.step == REPLAY else common(ranges, ingested)
+        what = "were not ingested before" if commit.step == REPLAY else "come twice"
+        for one in wrong:
+            place = f"{result.topic} partition {one.partition} offsets {one.start} to {one.end - 1}"
+            findings.problems.append(f"commit {commit.number}: {place} {what}")
 
 
 def against_plan(commit: Commit, plan: Plan | None) -> list[str]:

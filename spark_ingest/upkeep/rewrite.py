@@ -110,7 +110,8 @@ def carry_out(output: ObjectStore, job: str, choose: Choose, done: Done, on_comm
         for at, error in errors.items():
             failed |= {one.key for one in plan.groups[at].inputs}
             done.left[plan.groups[at].directory] = str(error)
-        commit = RewriteCommit(job, plan.number, plan.nonce, plan.kind, results, plan.distinct)
+        complete = 0 if plan.groups else plan.replay
+        commit = RewriteCommit(job, plan.number, plan.nonce, plan.kind, results, plan.distinct, complete)
         done.add(rewrites.put_commit(commit))
         on_commit()
 

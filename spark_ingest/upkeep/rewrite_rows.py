@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from spark_ingest.output import names
 from spark_ingest.output.rewrites import Group, RewritePlan, Rewritten
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import ROW_GROUP_ROWS, sha256, store_once, write_options
+from spark_ingest.source.slices import Range
 
 REPLACES = b"penstock.replaces"
 ROW_GROUP_BYTES = 64 << 20  # of Arrow: a row group is in memory twice
@@ -48,6 +49,8 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
                 rows = rows.filter(pa.array(kept[start : start + table.num_rows]))
             if plan.key_sha256:
                 rows = rows.filter(pc.invert(has_key(rows["_key"], plan.key_sha256)))
+            if plan.replay:
+                rows = rows.filter(pc.invert(is_replayed(rows, plan.replay, plan.ranges.get(group.topic, ()))))
             start += table.num_rows
             made.add(rows)
     except (Unfit, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
@@ -63,6 +66,17 @@ def has_key(keys: pa.ChunkedArray, key_sha256: str) -> pa.Array:
     if not any(wanted):
         return pa.array(np.zeros(len(keys), dtype=bool))
     return pc.fill_null(pc.take(pa.array(wanted), found.indices), False)
+
+
+def is_replayed(rows: pa.Table, replay: int, ranges: Sequence[Range]) -> pa.Array:
+    """Returns which rows or dead letters an earlier commit than `replay` wrote, and are within the ranges."""
+    names_of = ("_ingest_commit", "_partition", "_offset")
+    commits, partitions, offsets = (np.asarray(rows[name].cast(pa.int64())) for name in names_of)
+    lasts = np.asarray(rows["_last_offset"]) if "_last_offset" in rows.schema.names else offsets
+    found = np.zeros(rows.num_rows, dtype=bool)
+    for one in ranges:
+        found |= (partitions == one.partition) & (offsets >= one.start) & (lasts < one.end)
+    return pa.array(found & (commits < replay))
 
 
 def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: _Writer) -> Rewritten:

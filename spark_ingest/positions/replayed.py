@@ -1,0 +1,108 @@
+"""Drops the rows that a replay has ingested again, as rewrites (upkeep/rewrite.py): the second half of a replay.
+
+Until it is complete, the tables have rows of the replayed ranges twice, and never too few; `verify` reports it. A
+killed one is completed by `penstock ingest replay --resume`, or by the next replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from engine.tiering.store.store import ObjectStore
+from spark_ingest.errors import IngestRefused
+from spark_ingest.output import names
+from spark_ingest.output.rewrites import REPLAY, Group, RewritePlan
+from spark_ingest.output.stored_file import StoredFile
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.protocol.history import History
+from spark_ingest.source.slices import Range
+from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_files, remove_replaced
+from spark_ingest.upkeep.rewrite_rows import is_replayed
+
+REWRITE_BYTES = 1 << 30
+_PLACES = ("_ingest_commit", "_partition", "_offset")
+
+
+def check_replayable(output: ObjectStore, job: str, topics: Collection[str], *, publishes: bool) -> None:
+    """Raises IngestRefused if rows of a topic cannot be dropped: its files are not Parquet, or a catalog has them."""
+    history = History(output, job)
+    unfit = sorted({one.key for one in live_files(output, history, history.effect()).files if not is_fit(one.key)})
+    found = sorted({names.topic_of(key) for key in unfit} & set(topics))
+    if found:
+        raise IngestRefused(f"files of {', '.join(found)} are not Parquet", hint="their rows cannot be replaced")
+    if history.is_published() and not publishes:
+        raise IngestRefused(f"Iceberg tables have the files of job {job}", hint="name them with --tables")
+
+
+def drop_replayed(
+    output: ObjectStore,
+    job: str,
+    *,
+    new_id: Callable[[], str],
+    grace_ms: int = 0,
+    publish: Callable[[], None] | None = None,
+) -> Done:
+    """Completes the replays of a job, oldest first. Raises IngestRefused if a file cannot be rewritten."""
+    history, done = History(output, job), Done()
+    head = history.head()
+    complete = history.effect().replay
+    if head is None or head.replay <= complete:
+        return done
+    members = {topic: one.members for topic, one in head.schemas.items()}
+    for commit in [one for one in history.commits() if one.step == REPLAY and one.number > complete]:
+        _drop(output, job, commit, members, done, new_id, publish or (lambda: None))
+    if publish:
+        publish()
+    remove_replaced(output, job, grace_ms, done)
+    return done
+
+
+def _drop(
+    output: ObjectStore,
+    job: str,
+    commit: Commit,
+    members: dict[str, list[list[object]]],
+    done: Done,
+    new_id: Callable[[], str],
+    publish: Callable[[], None],
+) -> None:
+    searched: dict[str, bool] = {}
+
+    def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
+        if live.effect.replay >= commit.number:
+            return None
+        groups: list[Group] = []
+        for file in live.files:
+            ranges = commit.repeated.get(names.topic_of(file.key), [])
+            if file.key in failed or not _overlaps(file, ranges):
+                continue
+            if file.key not in searched:
+                searched[file.key] = _has_rows(output, file, commit.number, ranges)
+            if searched[file.key] and sum(one.size_bytes for one in groups) < REWRITE_BYTES:
+                groups.append(Group(names.topic_of(file.key), (file,)))
+        if failed:
+            text = f"{len(failed)} files with replayed rows cannot be rewritten: {'; '.join(done.left.values())}"
+            raise IngestRefused(text, hint="restore them, then run penstock ingest replay --resume")
+        used = {one.topic: members[one.topic] for one in groups if one.topic in members}
+        return RewritePlan(
+            job, live.number, new_id(), REPLAY, used, tuple(groups), replay=commit.number, ranges=commit.repeated
+        )
+
+    carry_out(output, job, choose, done, publish)
+
+
+def _overlaps(file: StoredFile, ranges: Collection[Range]) -> bool:
+    first, last = tuple(file.first), tuple(file.last)
+    if file.key.startswith("dead_letters/"):
+        last = (last[0], 2**63)  # the last letter may be a batch
+    return any((one.partition, one.start) <= last and first < (one.partition, one.end) for one in ranges)
+
+
+def _has_rows(output: ObjectStore, file: StoredFile, replay: int, ranges: Collection[Range]) -> bool:
+    opened = pq.ParquetFile(pa.BufferReader(output.get(file.key)))
+    columns = [name for name in (*_PLACES, "_last_offset") if name in opened.schema_arrow.names]
+    return bool(pc.any(is_replayed(opened.read(columns), replay, list(ranges))).as_py())
