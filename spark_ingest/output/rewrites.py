@@ -48,8 +48,8 @@ class RewritePlan(msgspec.Struct, frozen=True):
     """Rewrite `number` of a job. `members` are the columns of the tables when it was planned.
 
     `distinct` is a column: a file keeps one row for each of its values. `key_sha256` is the digest of the key whose
-    rows are dropped: a plan never has the key itself. `replay` is a commit that ingested `ranges` again: their rows that
-    earlier commits wrote are dropped. Without groups, the rewrite records that the replay is complete.
+    rows are dropped: a plan never has the key itself. `replay` is a commit that ingested `ranges` again: their rows
+    that earlier commits wrote are dropped. Without groups, the rewrite records that the replay is complete.
     """
 
     job: str

@@ -17,7 +17,7 @@ from spark_ingest.output.table_files import DEAD_LETTER_SCHEMA
 from spark_ingest.plan import RAW, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.spark.context import ROOT
 
-PAGES = ("ingest.md", "ingest-columns.md", "ingest-upkeep.md")
+PAGES = ("ingest.md", "ingest-columns.md", "ingest-upkeep.md", "ingest-operate.md")
 PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)
 
 
