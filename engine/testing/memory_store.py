@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from engine.runtime.disk import RealDisk
-from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectInfo, check_guarantees
+from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectInfo, UnfinishedUpload, check_guarantees
 
 
 class MemoryStore:
@@ -75,6 +75,13 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         with self._lock:
             self.objects.pop(key, None)
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        """Return nothing: a put is whole or absent here."""
+        return ()
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        """No-op: there is no unfinished upload."""
 
     def probe(self) -> None:
         check_guarantees(self, "a nonce")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from engine.tiering.store.store import ObjectInfo, ObjectStore
+from engine.tiering.store.store import ObjectInfo, ObjectStore, UnfinishedUpload
 
 T = TypeVar("T")
 
@@ -65,6 +65,12 @@ class StoreProxy:
 
     def delete(self, key: str) -> None:
         self.relay("delete", key, lambda: self.inner.delete(key))
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        return self.relay("unfinished", prefix, lambda: self.inner.unfinished(prefix))
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        self.relay("abort", upload.key, lambda: self.inner.abort(upload))
 
     def probe(self) -> None:
         self.inner.probe()

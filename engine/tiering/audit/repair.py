@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import Enum
 
 from crc32c import crc32c
@@ -25,7 +26,7 @@ from engine.tiering.manifest.aux_object import encode_aux
 from engine.tiering.manifest.chain import commit, fold_if_due, load_sub_manifest, write_hint
 from engine.tiering.manifest.encoding import encode_sub_manifest
 from engine.tiering.manifest.json_reading import UnsupportedFormat
-from engine.tiering.manifest.keys import sub_manifest_key
+from engine.tiering.manifest.keys import is_own, sub_manifest_key
 from engine.tiering.manifest.manifest import (
     Manifest,
     ManifestEntry,
@@ -53,6 +54,7 @@ class Action(Enum):
     WRITE_HINT = "write_hint"
     REMOVE_OLD_MANIFEST = "remove_old_manifest"
     REMOVE_ORPHAN = "remove_orphan"
+    ABORT_UPLOAD = "abort_upload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Repairer:
         mends = _Repair(self, report).run()
         if mends and not self.is_dry:
             report = self.examiner.examine(report.partition)
-        return [*mends, *self._remove(report)]
+        return [*mends, *self._remove(report), *self._abort_uploads(report)]
 
     def _remove(self, report: PartitionReport) -> list[Mend]:
         if report.damage or report.manifest is None:
@@ -94,6 +96,20 @@ class Repairer:
             remove_orphans(store, report.manifest, now_ms, grace_ms)
             remove_expired_roots(store, report.manifest.prefix, now_ms, grace_ms=grace_ms)
         return mends
+
+    def _abort_uploads(self, report: PartitionReport) -> list[Mend]:
+        """Abort old uploads in parts. They are never the only copy: a leader uploads from its own disk."""
+        store, now_ms, grace_ms = self.examiner.store, self.examiner.now_ms, self.examiner.grace_ms
+        found = store.unfinished(report.partition.prefix)
+        old = [one for one in found if now_ms - one.began_ms > grace_ms and is_own(report.partition.prefix, one.key)]
+        if not self.is_dry:
+            for one in old:
+                store.abort(one)
+        return [Mend(Action.ABORT_UPLOAD, one.key, f"an upload in parts, begun {_day(one.began_ms)}") for one in old]
+
+
+def _day(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 class _Repair:

@@ -1,7 +1,8 @@
 """Uploads one segment and verifies that it arrived, before any manifest may name it. Blocking.
 
 Order: check every batch; aux object; segment object; check the stored bytes. A crash between any two steps, or a lost
-answer, leaves objects that no manifest names: their names are used once, and `find_orphans` finds them later.
+answer, leaves objects that no manifest names: their names are used once, and `find_orphans` finds them later. Only an
+unfinished upload of a large segment is continued under its name.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ from contextlib import suppress
 
 from crc32c import crc32c
 
-from engine.format.paths import store_segment_key
+from engine.format.paths import LOG, store_segment_key
 from engine.runtime.disk import Disk
 from engine.tiering.manifest.aux_object import AuxObject, encode_aux
 from engine.tiering.manifest.keys import aux_key_of
 from engine.tiering.manifest.manifest import ManifestEntry
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.scan import Scan, scan_upload
-from engine.tiering.store.store import ObjectExists, ObjectStore, StoreUnavailable, read_in_pieces
+from engine.tiering.store.store import (
+    MULTIPART_BYTES_MIN,
+    NoSuchObject,
+    ObjectExists,
+    ObjectStore,
+    StoreUnavailable,
+    read_in_pieces,
+)
 
 
 def upload_segment(
@@ -29,12 +37,24 @@ def upload_segment(
     Raises Corrupt for a segment that must not be shipped, OSError for one that cannot be read, StoreUnavailable.
     """
     scan = scan_upload(disk, upload, with_crc32=store.checks_uploads)
-    key = store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id())
+    key = _key(store, prefix, scan.aux, leader_epoch, new_id())
     entry = entry_of(scan.aux, key, upload.segment.arrived_ms)
     with suppress(ObjectExists):  # the name is ours alone: an answer was lost
         store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
     _put_verified(store, upload.segment.path, scan, entry.key)
     return entry
+
+
+def _key(store: ObjectStore, prefix: str, aux: AuxObject, leader_epoch: int, fresh_id: str) -> str:
+    """Returns the key of an unfinished upload of the same bytes in this epoch, else a new one."""
+    key = store_segment_key(prefix, aux.base_offset, leader_epoch, fresh_id)
+    if aux.size_bytes <= MULTIPART_BYTES_MIN:
+        return key
+    for upload in store.unfinished(key.removesuffix(f"{fresh_id}{LOG}")):
+        with suppress(NoSuchObject):  # the aux object goes up first
+            if store.get(aux_key_of(upload.key)) == encode_aux(aux):
+                return upload.key
+    return key
 
 
 def _put_verified(store: ObjectStore, path: str, scan: Scan, key: str) -> None:
@@ -58,6 +78,8 @@ def _has_arrived(store: ObjectStore, scan: Scan, key: str) -> bool:
         return False
     if found.crc32 is not None:
         return found.crc32 == scan.crc32
+    if found.crc32c is not None:
+        return found.crc32c == scan.aux.crc32c
     seen = 0
     for piece in read_in_pieces(store, key, found.size_bytes):
         seen = crc32c(piece, seen)

@@ -29,6 +29,7 @@ from engine.tiering.store.store import (
     ObjectInfo,
     StoreUnavailable,
     StoreUnusable,
+    UnfinishedUpload,
     check_guarantees,
 )
 
@@ -107,6 +108,13 @@ class FileStore:
                 with suppress(FileNotFoundError, IsADirectoryError):
                     os.unlink(parts[-1], dir_fd=parent)
             self._tree.prune(parts[:-1])
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        """Return nothing: a put is whole or absent here."""
+        return ()
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        """No-op: there is no unfinished upload."""
 
     def probe(self) -> None:
         """Remove abandoned temporary files and check atomic creates (`check_guarantees`). Raises StoreUnusable."""

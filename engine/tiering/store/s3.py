@@ -6,22 +6,20 @@ successful create meets its own object: so every PUT carries a nonce as metadata
 is our success. A store that loses metadata only makes that a plain ObjectExists, which callers must resolve by reading
 anyway, because the last attempt's answer can be lost too.
 
-A segment goes up in one streamed PUT (the API allows 5 GB, a segment has at most 1 GiB), with its CRC-32 in a header
-for the server to check. CRC-32 and not CRC-32C: every server computes it fast, and zlib has it.
+A small segment goes up in one streamed PUT, with its CRC-32 in a header for the server to check. CRC-32 and not
+CRC-32C: every server computes it fast, and zlib has it. A large one goes up in parts (multipart.py).
 """
 
 from __future__ import annotations
 
 import base64
-import errno
-import io
-import os
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,13 +27,17 @@ import boto3.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
+from engine.tiering.store.file_slice import FileSlice
+from engine.tiering.store.multipart import MultipartUploads
 from engine.tiering.store.store import (
+    MULTIPART_BYTES_MIN,
     PROBE_PREFIX,
     NoSuchObject,
     ObjectExists,
     ObjectInfo,
     StoreUnavailable,
     StoreUnusable,
+    UnfinishedUpload,
     check_guarantees,
 )
 
@@ -44,9 +46,8 @@ _READ_SECONDS = 60  # one silence on the wire, not a whole transfer
 _ATTEMPTS_MAX = 4  # botocore's, with its own backoff; our callers back off for longer
 _CONNECTIONS_MAX = 32  # at least the threads that share a store
 _CONFLICT_ATTEMPTS_MAX = 6
-_CONFLICT_PAUSE_SECONDS = 0.05  # times the attempt's number
+_CONFLICT_PAUSE_SECONDS = 0.05  # times the attempt's number, and between half and all of that
 _BODY_ATTEMPTS_MAX = 3  # botocore does not retry once an answer's body has begun
-_PUT_BYTES_MAX = 5 << 30
 _NONCE = "penstock-put"
 _FORBIDDEN_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights on the bucket"
 
@@ -90,6 +91,10 @@ class S3Store:
         self._region = region
         self._encryption = encryption
         self._sleep = sleep
+        self._random = Random()
+        self._multipart = MultipartUploads(
+            lambda: self._client, bucket, encryption.arguments(), _status_of, self._pause, _NONCE
+        )
         self._lock = threading.Lock()
         self._opened: Any = None
         self.checks_uploads = False  # until `probe` has seen the store reject a wrong checksum
@@ -110,8 +115,10 @@ class S3Store:
     def put_file(
         self, key: str, path: str, *, size_bytes: int, start: int = 0, crc32: int | None = None, if_absent: bool = False
     ) -> None:
-        assert size_bytes <= _PUT_BYTES_MAX
-        with _FileSlice(path, start, size_bytes) as body, _map_errors("put", key):
+        with FileSlice(path, start, size_bytes) as body, _map_errors("put", key):
+            if size_bytes > MULTIPART_BYTES_MIN:
+                self._multipart.put(self._prefix + key, body, size_bytes, self._new_id(), if_absent=if_absent)
+                return
             self._put(key, body, size_bytes, crc32, if_absent)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -127,8 +134,9 @@ class S3Store:
             found = self._head(key)
             if found is None:
                 return None
-            crc32 = _crc32_of(found) if self.checks_uploads else None
-            return ObjectInfo(key, found["ContentLength"], _ms(found["LastModified"]), crc32)
+            crc32 = _checksum_of(found, "ChecksumCRC32") if self.checks_uploads else None
+            crc32c = _checksum_of(found, "ChecksumCRC32C") if self._multipart.checks_parts else None
+            return ObjectInfo(key, found["ContentLength"], _ms(found["LastModified"]), crc32, crc32c)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         arguments = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
@@ -148,6 +156,15 @@ class S3Store:
     def delete(self, key: str) -> None:
         with _map_errors("delete", key):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        with _map_errors("list", prefix):
+            found = self._multipart.unfinished(self._prefix + prefix)
+            return [UnfinishedUpload(key[len(self._prefix) :], one, _ms(began)) for key, one, began in found]
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        with _map_errors("abort", upload.key):
+            self._multipart.abort(self._prefix + upload.key, upload.upload_id)
 
     def probe(self) -> None:
         """Check conditional creates (`check_guarantees`) and checksums. Raises StoreUnusable."""
@@ -189,9 +206,12 @@ class S3Store:
                     raise
             else:
                 return
-            self._sleep(_CONFLICT_PAUSE_SECONDS * attempt)
+            self._pause(attempt)
             if not isinstance(body, bytes):
                 body.seek(0)
+
+    def _pause(self, attempt: int) -> None:
+        self._sleep(_CONFLICT_PAUSE_SECONDS * attempt * self._random.uniform(0.5, 1.0))
 
     def _verifies_checksums(self, key: str) -> bool:
         """Some servers store the given checksum unchecked; then it does not prove that the bytes arrived."""
@@ -234,45 +254,6 @@ class S3Store:
         return found
 
 
-class _FileSlice(io.RawIOBase):
-    """A part of a file as a body that can be rewound for a retry."""
-
-    def __init__(self, path: str, start: int, size_bytes: int) -> None:
-        super().__init__()
-        self._handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._start = start
-        self._size_bytes = size_bytes
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size_bytes}[whence]
-        self._at = base + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = max(0, min(len(buffer), self._size_bytes - self._at))
-        data = os.pread(self._handle, wanted, self._start + self._at)
-        if wanted and not data:
-            raise OSError(errno.EIO, f"the file ends before byte {self._start + self._size_bytes}")
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._handle)
-        super().close()
-
-
 def _config(endpoint: str | None) -> Config:
     return Config(
         connect_timeout=_CONNECT_SECONDS,
@@ -291,13 +272,18 @@ def _status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def _status_of(error: Exception) -> int:
+    """Returns the status of an answer that is an error, 0 for any other error."""
+    return _status(error) if isinstance(error, ClientError) else 0
+
+
 def _ms(moment: Any) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _crc32_of(found: dict[str, Any]) -> int | None:
+def _checksum_of(found: dict[str, Any], name: str) -> int | None:
     """Returns the server's checksum of the whole object; those of parts carry a "-"."""
-    encoded = found.get("ChecksumCRC32")
+    encoded = found.get(name)
     return int.from_bytes(base64.b64decode(encoded), "big") if encoded and "-" not in encoded else None
 
 
@@ -311,6 +297,8 @@ def _map_errors(verb: str, key: str) -> Iterator[None]:
         text = f"cannot {verb} {key}: the store answered {_status(error)} {code}"
         if code == "NoSuchBucket":
             raise StoreUnusable(text, hint="create the bucket first") from error
+        if code == "NoSuchUpload":
+            raise StoreUnavailable(text) from error
         if _status(error) == 404:
             raise NoSuchObject(f"no object {key}") from error
         if _status(error) == 403:

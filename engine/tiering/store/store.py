@@ -19,6 +19,7 @@ from engine.errors import EngineError
 
 PROBE_PREFIX = "_probe/"
 _READ_BACK_BYTES = 8 << 20
+MULTIPART_BYTES_MIN = 64 << 20  # a larger file goes up in parts: the default segment_bytes is one PUT
 _SSE = ("AES256", "aws:kms", "aws:kms:dsse")
 _ENCRYPTION = ("sse", "kms_key", "bucket_key")
 
@@ -27,13 +28,22 @@ class ObjectInfo(NamedTuple):
     """One stored object. `modified_ms` is by the store's own clock.
 
     `crc32` is the IEEE CRC-32 of the stored bytes as the store itself checked it, from `head` only; None if it stores
-    no reliable one.
+    no reliable one. An object that came in parts has `crc32c` instead.
     """
 
     key: str
     size_bytes: int
     modified_ms: int
     crc32: int | None = None
+    crc32c: int | None = None
+
+
+class UnfinishedUpload(NamedTuple):
+    """An upload in parts that was begun and not completed. The store keeps its parts, which no list of objects has."""
+
+    key: str
+    upload_id: str
+    began_ms: int
 
 
 class ObjectExists(EngineError):
@@ -88,6 +98,7 @@ class ObjectStore(Protocol):
     ) -> None:
         """Store `size_bytes` of a local file from byte `start` on, streaming.
 
+        An S3 store sends a file above MULTIPART_BYTES_MIN in parts, and continues an unfinished upload of the key.
         `crc32` is the IEEE CRC-32 of those bytes: other bytes are rejected, with StoreUnavailable.
         Raises OSError if the local file cannot be read.
         """
@@ -112,6 +123,12 @@ class ObjectStore(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove an object; no-op if it is absent."""
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        """Return the unfinished uploads of keys that begin with `prefix`, as far as the store lists them."""
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        """Remove the parts of an unfinished upload; no-op if it has ended."""
 
     def probe(self) -> None:
         """Verify, by trying, that the store keeps its promises. Raises StoreUnusable with a one-line hint."""

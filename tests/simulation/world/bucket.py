@@ -8,7 +8,7 @@ Creation if absent is atomic, as `probe` demands of a real store.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,7 @@ from engine.testing.store_proxy import StoreProxy
 from engine.tiering.manifest.encoding import decode_manifest
 from engine.tiering.manifest.keys import generation_of
 from engine.tiering.manifest.manifest import Manifest
-from engine.tiering.store.store import NoSuchObject, ObjectExists, StoreUnavailable
+from engine.tiering.store.store import NoSuchObject, ObjectExists, StoreUnavailable, UnfinishedUpload
 
 if TYPE_CHECKING:
     from tests.simulation.world.node import Life
@@ -64,6 +64,13 @@ class BucketOfNode(StoreProxy):
     def __init__(self, bucket: Bucket, life: Life) -> None:
         super().__init__(bucket)
         self._bucket, self._life = bucket, life
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        """Return nothing: a put is whole or absent here."""
+        return ()
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        """No-op: there is no unfinished upload."""
 
     def probe(self) -> None:
         """No-op: this store supports conditional creation."""
