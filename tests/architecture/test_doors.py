@@ -23,7 +23,7 @@ FILE_DOORS = {
     "engine.tiering.store.file_store": "an object store in a directory",
     "engine.tiering.store.file_tree": "the directories of that store",
     "engine.tiering.reading.cache": "copies of tiered segments; through aiofiles, off the loop",
-    "engine.tiering.store.s3": "reads the segment file that it uploads",
+    "engine.tiering.store.file_slice": "reads the segment file that is uploaded",
     "node.setup.setting_sources": "reads the file that --config names, and whether the TLS files can be read",
     "node.processes.process_parts": "reads the machine's boot id",
     "gateway.connections.kernel_memory": "how much memory the process has, as the kernel counts it",

@@ -99,6 +99,8 @@ class Repairer:
 
     def _abort_uploads(self, report: PartitionReport) -> list[Mend]:
         """Abort old uploads in parts. They are never the only copy: a leader uploads from its own disk."""
+        if report.damage:
+            return []
         store, now_ms, grace_ms = self.examiner.store, self.examiner.now_ms, self.examiner.grace_ms
         found = store.unfinished(report.partition.prefix)
         old = [one for one in found if now_ms - one.began_ms > grace_ms and is_own(report.partition.prefix, one.key)]

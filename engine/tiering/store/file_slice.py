@@ -24,15 +24,13 @@ class FileSlice(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size_bytes}[whence]
         self._at = base + offset
         return self._at
 
     def readinto(self, buffer: Any) -> int:
+        """Read on. Raises OSError if the file ends before the slice does."""
         wanted = max(0, min(len(buffer), self._size_bytes - self._at))
         data = os.pread(self._handle, wanted, self._start + self._at)
         if wanted and not data:

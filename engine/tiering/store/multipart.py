@@ -56,7 +56,7 @@ class MultipartUploads:
         return bool(self._checks)
 
     def put(self, key: str, body: FileSlice, size_bytes: int, nonce: str, *, if_absent: bool) -> None:
-        """Upload a file whole, or continue its upload. Raises ObjectExists if it must be absent and is not."""
+        """Upload a file whole, or continue its upload. Raises ObjectExists, StoreUnavailable."""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             upload_id = self._resumed(key) or self._begin(key, nonce)
             try:

@@ -19,7 +19,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
@@ -46,7 +45,7 @@ _READ_SECONDS = 60  # one silence on the wire, not a whole transfer
 _ATTEMPTS_MAX = 4  # botocore's, with its own backoff; our callers back off for longer
 _CONNECTIONS_MAX = 32  # at least the threads that share a store
 _CONFLICT_ATTEMPTS_MAX = 6
-_CONFLICT_PAUSE_SECONDS = 0.05  # times the attempt's number, and between half and all of that
+_CONFLICT_PAUSE_SECONDS = 0.05  # times the attempt's number
 _BODY_ATTEMPTS_MAX = 3  # botocore does not retry once an answer's body has begun
 _NONCE = "penstock-put"
 _FORBIDDEN_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights on the bucket"
@@ -91,7 +90,6 @@ class S3Store:
         self._region = region
         self._encryption = encryption
         self._sleep = sleep
-        self._random = Random()
         self._multipart = MultipartUploads(
             lambda: self._client, bucket, encryption.arguments(), _status_of, self._pause, _NONCE
         )
@@ -211,7 +209,8 @@ class S3Store:
                 body.seek(0)
 
     def _pause(self, attempt: int) -> None:
-        self._sleep(_CONFLICT_PAUSE_SECONDS * attempt * self._random.uniform(0.5, 1.0))
+        """Wait longer at each attempt. Up to half is random, so that writers do not retry all at once."""
+        self._sleep(_CONFLICT_PAUSE_SECONDS * attempt * (1 - int(self._new_id()[-4:], 16) / 2**17))
 
     def _verifies_checksums(self, key: str) -> bool:
         """Some servers store the given checksum unchecked; then it does not prove that the bytes arrived."""

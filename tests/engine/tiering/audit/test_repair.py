@@ -10,11 +10,12 @@ import pytest
 
 from engine.format.paths import store_manifest_key
 from engine.testing.memory_store import MemoryStore
+from engine.testing.store_proxy import StoreProxy
 from engine.tiering.audit.examination import Depth
 from engine.tiering.manifest.chain import Conflict, commit, iter_entries, load_newest
 from engine.tiering.manifest.keys import latest_key
 from engine.tiering.manifest.manifest import Manifest, successor
-from engine.tiering.store.store import StoreUnavailable
+from engine.tiering.store.store import ObjectStore, StoreUnavailable, UnfinishedUpload
 from tests.engine.tiering.audit.stored import (
     LATER_MS,
     PREFIX,
@@ -138,6 +139,32 @@ def test_orphans_and_old_manifests_are_removed_after_the_grace_age(tmp_path: Pat
     assert sorted(set(actions(repair(store, now_ms=LATER_MS)))) == ["remove_old_manifest", "remove_orphan"]
     assert set(store.objects) == expected | {f"{PREFIX}note", store_manifest_key(PREFIX, 5), latest_key(PREFIX)}
     assert found(store, now_ms=LATER_MS) == ["foreign"]
+
+
+class _WithUploads(StoreProxy):
+    """A store with uploads in parts that were not completed."""
+
+    def __init__(self, inner: ObjectStore, *uploads: UnfinishedUpload) -> None:
+        super().__init__(inner)
+        self.uploads = [*uploads]
+
+    def unfinished(self, prefix: str) -> list[UnfinishedUpload]:
+        return [one for one in self.uploads if one.key.startswith(prefix)]
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        self.uploads.remove(upload)
+
+
+def test_unfinished_uploads_of_segments_are_aborted_after_the_grace_age(tmp_path: Path) -> None:
+    inner = stored(tmp_path)
+    repair(inner, now_ms=LATER_MS)
+    old, young = UnfinishedUpload(name(9), "old", 0), UnfinishedUpload(name(9), "young", LATER_MS - 1000)
+    foreign = UnfinishedUpload(f"{PREFIX}note", "foreign", 0)
+    store = _WithUploads(inner, old, young, foreign)
+    assert actions(repair(store, now_ms=LATER_MS, is_dry=True)) == ["abort_upload"]
+    assert store.uploads == [old, young, foreign]
+    repair(store, now_ms=LATER_MS)
+    assert store.uploads == [young, foreign]
 
 
 def test_objects_that_continue_the_manifest_are_named_only_on_demand(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from engine.errors import OffsetBelowLogStart
 from engine.format import batch as record_batch
+from engine.partition.spool import Spool
 from engine.runtime.disk import RealDisk
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.chain import fold_if_due, iter_entries
@@ -223,7 +224,7 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             ids = iter(f"{n:032x}" for n in range(100))
             parts = ShipperComponents(store, RealDisk(), clock, Random(1), ids.__next__, executor)
             ends: list[int] = [0]
-            source = _Source(shard, shard.topics["t"].record, partition, ends.append, lambda _: None)
+            source = _Source(shard, shard.topics["t"].record, partition, ends.append, lambda _: None, Spool())
             shipper = PartitionShipper(PREFIX, source, writer="w", components=parts, options=QUICK)
             node.hooks.tiered_end = lambda _: ends[-1]
             for _ in range(3):

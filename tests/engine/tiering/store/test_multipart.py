@@ -11,9 +11,14 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from crc32c import crc32c
 
+from engine.runtime.disk import RealDisk
+from engine.tiering.shipping import upload
+from engine.tiering.shipping.plan import Upload
+from engine.tiering.shipping.upload import upload_segment
 from engine.tiering.store import multipart, s3
 from engine.tiering.store.store import ObjectExists, StoreUnavailable
 from tests.engine.tiering.conftest import s3_store
+from tests.engine.tiering.making import PREFIX, segment_bytes, write_segment
 
 pytestmark = pytest.mark.slow
 SIZE = (2 * (5 << 20)) + 1000  # three parts; S3 takes none below 5 MiB but the last
@@ -105,7 +110,26 @@ def test_an_unfinished_upload_is_aborted(open_again: Any, source: Path) -> None:
     client.faults["upload_part", 2] = False, LOST
     with pytest.raises(StoreUnavailable):
         store.put_file("k", str(source), size_bytes=SIZE)
-    (upload,) = store.unfinished("")
-    store.abort(upload)
-    store.abort(upload)
+    (unfinished,) = store.unfinished("")
+    store.abort(unfinished)
+    store.abort(unfinished)
     assert not store.unfinished("")
+
+
+def test_the_upload_of_a_segment_continues_under_its_key(
+    open_again: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "MULTIPART_BYTES_MIN", 500)
+    monkeypatch.setattr(upload, "MULTIPART_BYTES_MIN", 500)
+    segment = Upload(write_segment(tmp_path, segment_bytes(0)), 0)
+    ids = iter("abc")
+    store, client = open_again()
+    client.faults["complete_multipart_upload", 1] = False, LOST
+    with pytest.raises(StoreUnavailable):
+        upload_segment(store, RealDisk(), PREFIX, segment, 1, ids.__next__)
+    store, client = open_again()
+    entry = upload_segment(store, RealDisk(), PREFIX, segment, 1, ids.__next__)
+    assert entry.key == f"{PREFIX}{0:020d}-1-a.log"
+    assert client.calls.count("upload_part") == 1, "the probe"
+    assert crc32c(store.get(entry.key)) == entry.crc32c
+    assert upload_segment(store, RealDisk(), PREFIX, segment, 1, ids.__next__).key.endswith("-c.log")
