@@ -36,6 +36,7 @@ from gateway.groups.dead_letters import copy_dead_letter
 from gateway.groups.hosting.answering import group_calls
 from gateway.groups.hosting.coordinators import Coordinators
 from gateway.groups.hosting.host import GroupHost
+from gateway.groups.hosting.lags import GroupLags
 from gateway.groups.share.values import DeadLetter
 from gateway.groups.share_reads import share_read_calls
 from gateway.http.context import HttpContext
@@ -47,7 +48,7 @@ from gateway.links.link import Handler, LinkClient
 from gateway.metrics.cluster_metrics import cluster_families
 from gateway.metrics.loop_watch import LoopWatch
 from gateway.metrics.metrics import Families, Metrics, Numbers
-from gateway.metrics.node_metrics import admission_families, time_families, topic_families
+from gateway.metrics.node_metrics import admission_families, directory_family, time_families, topic_families
 from gateway.metrics.process_metrics import background_numbers
 from gateway.metrics.shard_gauges import shard_gauges
 from gateway.metrics.stages import Stages
@@ -156,6 +157,7 @@ class Node:
             *share_read_calls(self.reads),
         ]
         self.router = Router(self.partitions, peers, budgets, calls)
+        self.groups.measure_lags(GroupLags(self.topics, self.router))
         fetch, produce = self._fetch(budgets), self._produce(producer_ids, budgets)
         groups = self._groups(fetch, budgets, random)
         self._sender = _sender(settings)
@@ -327,6 +329,9 @@ class Node:
         yield from time_families(self.shard, self.stages, self.loop_watch)
         yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.steady_ms())
         yield from admission_families(self.shard)
+        yield from self.groups.families()
+        if self.peers.index == 0:
+            yield directory_family(self.shard)
         yield from cluster_families(self.settings.node_id, self.shard, self.peers, self.replicas)
         yield background_numbers()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import penstock_codec
 from engine.log.segment import Segment
@@ -53,6 +54,17 @@ def topic_families(shard: Shard, topics_max: int, now_ms: int) -> Iterator[Numbe
         yield Numbers(name, text, "topic", {topic: row[index] for topic, row in rows.items()})
     text = "Age of the oldest sealed segment that is not in the store yet"
     yield Numbers("penstock_tier_lag_seconds", text, None, {"": (now_ms - oldest_pending_ms) / 1000})
+
+
+def directory_family(shard: Shard) -> Numbers:
+    """Returns the free bytes of the disk of each data directory that can be asked."""
+    found: dict[str, float] = {}
+    for one in shard.directories:
+        with suppress(OSError):
+            found[one.path] = one.disk.free_bytes(one.path)
+    return Numbers(
+        "penstock_data_directory_free_bytes", "Free bytes of the disk of a data directory", "directory", found
+    )
 
 
 def admission_families(shard: Shard) -> Iterator[Numbers]:

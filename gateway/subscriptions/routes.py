@@ -282,7 +282,8 @@ def _check_target(sender: Sender, url: str) -> None:
     try:
         sender.allowed.check_url(url)
     except InvalidTarget as error:
-        raise Problem("target_not_allowed", str(error)) from None
+        hint = "give a URL of a public host on the operator's list, or ask the operator to add yours to push_targets"
+        raise Problem("target_not_allowed", str(error), hint=hint) from None
 
 
 async def _confirm(context: PushContext, sender: Sender, url: str) -> None:

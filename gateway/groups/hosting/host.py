@@ -15,18 +15,22 @@ from engine.format import batch as record_batch
 from engine.format.paths import INTERNAL_TOPICS
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
-from engine.runtime.tasks import keep_running, start_task
+from engine.runtime.tasks import in_background, keep_running, start_task
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import read_chunk
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
 from gateway.groups.hosting.hosted import Hosted
+from gateway.groups.hosting.lags import GroupLags, added_up
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.state import Group
 from gateway.groups.model.values import Row, TopicSize
+from gateway.metrics.metrics import Numbers
 from gateway.routing.partitions import Partitions, Topics
 from gateway.settings import NodeSettings
 
+LAG_SWEEPS = 10  # between two measurements of lag: one message to each process that leads partitions of the topics
 SWEEP_S = 1.0  # late enough to cost nothing, early enough for sessions of a second
 READ_BYTES = 1024 * 1024
 TOPICS_AT_ONCE = 32
@@ -56,10 +60,27 @@ class GroupHost:
         self._hostings = itertools.count(clock.now_ms() * 1000)  # no other process, nor this one before, had them
         self._sweeping: asyncio.Task[None] | None = None
         self._copies = DeadLetterCopies(copy)
+        self._lags: GroupLags | None = None
+        self._measuring: asyncio.Task[None] | None = None
         self._ended = (0, 0)  # records acquired and acknowledged at coordinators that have ended
 
     def __repr__(self) -> str:
         return f"GroupHost({list(self._hosted.values())})"
+
+    def measure_lags(self, lags: GroupLags) -> None:
+        """Measures the lag of groups from now on."""
+        self._lags = lags
+
+    def families(self) -> Iterator[Numbers]:
+        """Yields the metrics of each group that this process coordinates."""
+        members = added_up((group.name, len(group.members)) for group in self._groups())
+        yield Numbers("penstock_group_members", "Members of a group", "group", members)
+        if self._lags is not None:
+            yield self._lags.family()
+
+    def _groups(self) -> Iterator[Group]:
+        for hosted in self._hosted.values():
+            yield from hosted.coordinator.groups.values()
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each metric of the share groups that this process coordinates."""
@@ -107,6 +128,8 @@ class GroupHost:
         if self._sweeping is not None:
             self._sweeping.cancel()
             self._sweeping = None
+        if self._measuring is not None:
+            self._measuring.cancel()
         for hosted in list(self._hosted.values()):
             self._drop(hosted)
 
@@ -166,8 +189,11 @@ class GroupHost:
         return found is not None and found.topic_id == topic_id
 
     async def _sweep(self) -> None:
-        while True:
+        for number in itertools.count():
             await asyncio.sleep(SWEEP_S)
+            is_measured = self._measuring is None or self._measuring.done()
+            if self._lags is not None and is_measured and number % LAG_SWEEPS == 0:
+                self._measuring = in_background(self._lags.measure(self._groups()), "measuring the lag of groups")
             for hosted in list(self._hosted.values()):
                 if self._is_over(hosted, hosted.partition) or not self._is_leading(hosted):
                     self._drop(hosted)

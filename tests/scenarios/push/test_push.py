@@ -211,7 +211,9 @@ async def test_a_secret_is_shown_once_and_two_sign_while_it_is_replaced(node, re
 async def test_targets_that_are_not_allowed_get_nothing(node, receiver, start_gateway):
     await node.create("t")
     for url in ("http://10.0.0.1/", "http://localhost/", "http://[::1]/", "ftp://127.0.0.1/", "http://a@127.0.0.1/"):
-        assert_problem(await call(node, "PUT", "/s", {"url": url, "topics": ["t"]}), "target_not_allowed")
+        refused = await call(node, "PUT", "/s", {"url": url, "topics": ["t"]})
+        assert_problem(refused, "target_not_allowed")
+        assert "push_targets" in refused.json["hint"]
     receiver.allowed_origin = None
     answer = await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["t"]})
     assert_problem(answer, "target_not_confirmed")

@@ -261,7 +261,7 @@ def _acquire(
 
 
 def _settle(call: SettleCall, core: Coordinator, now: Any, source: Any) -> Settled:
-    if call.group not in core.groups:  # no part of it was stored
+    if call.group not in core.groups:  # it was not stored
         return Settled(0, tuple(_refused(one) for one in call.settlements))
     return sharing.settle(core, call, now, source)
 
