@@ -283,6 +283,8 @@ def _print_status(document: dict[str, Any]) -> None:
     _print_ranges("skipped", document["skipped"])
     if pending is not None:
         print_note(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
+    if document["incomplete_replay"] is not None:
+        print_note("A replay is not complete: penstock ingest replay --resume drops the earlier rows.")
     _print_tables(document)
     click.echo()
     print_table(

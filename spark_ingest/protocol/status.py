@@ -25,6 +25,7 @@ def status(
     """Returns the JSON document of `ingest status`. `lag_ms` spans the oldest to the newest record not ingested.
 
     `held` are the errors of topics whose last plan failed. `misfits` counts values of another type than their column.
+    `incomplete_replay` is a commit whose ranges have their rows twice until the replay is resumed.
     `lost` are ranges that the store no longer has and no commit has recorded. `skipped` are recorded ones, which
     `skipped_records` counts. `unseen_records` counts, by topic, what was gone when the job first read a partition.
     """
@@ -45,6 +46,7 @@ def status(
         "head": head.number if head else None,
         "committed_ms": head.committed_ms if head else None,
         "pending_plan": pending.number if pending else None,
+        "incomplete_replay": incomplete_replay(history, head),
         "lag_records": sum(one["lag_records"] for one in partitions),
         "lag_bytes": sum(one["lag_bytes"] for one in partitions),
         "partitions": partitions,
@@ -56,6 +58,11 @@ def status(
         "unseen_records": head.unseen_records if head else {},
         "skipped": rows_of(not_recovered(skipped_in)),
     }
+
+
+def incomplete_replay(history: History, head: Commit | None) -> int | None:
+    """Returns the commit of a replay whose earlier rows are still there; None without one."""
+    return head.replay if head and head.replay and head.replay > history.effect().replay else None
 
 
 def lag(

@@ -78,6 +78,7 @@ def replay(*, resume: bool, tables_file: Path | None, **options: Any) -> None:
     from spark_ingest.output.stores import open_output_store
     from spark_ingest.positions.replayed import drop_replayed
     from spark_ingest.tables.job_tables import JobTables
+    from spark_ingest.upkeep.policy import GRACE_MS
 
     set_up_arrow()
     tables = JobTables(tables_file, options["output"], options["job_name"])
@@ -87,7 +88,8 @@ def replay(*, resume: bool, tables_file: Path | None, **options: Any) -> None:
         if not options["execute"]:
             return
     target = open_output_store(options["output"], is_written=True)
-    done = drop_replayed(target, options["job_name"], new_id=secrets.token_hex, publish=publish)
+    grace_ms = GRACE_MS if publish else 0
+    done = drop_replayed(target, options["job_name"], new_id=secrets.token_hex, grace_ms=grace_ms, publish=publish)
     if not options["as_json"]:
         print_note(f"{sum(done.dropped.values()):,} earlier rows and dead letters are replaced.")
 

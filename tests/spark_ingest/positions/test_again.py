@@ -149,6 +149,8 @@ def test_an_incomplete_replay_is_a_problem_until_it_is_resumed(stores: tuple[Obj
         patch.setattr("tests.spark_ingest.positions.test_again.drop_replayed", lambda *_, **__: None)
         again(source, output, *parts_only)
     assert len(offsets(output)) == 20
+    status = CliRunner().invoke(ingest, ["status", "--store", source.url, "--output", output.url]).output
+    assert "A replay is not complete" in status
     assert "the replay of commit 2 is not complete" in problems(output)[0]
     assert (
         CliRunner()
