@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from engine.tiering.manifest.manifest import ManifestEntry
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
@@ -56,6 +58,20 @@ def positions_document(positions: Positions) -> dict[str, Any]:
         topic: {"topic_id": one.topic_id, "ends": {str(number): end for number, end in sorted(one.ends.items())}}
         for topic, one in sorted(positions.items())
     }
+
+
+class _Document(msgspec.Struct):
+    topics: dict[str, TopicPosition]
+
+
+def positions_in(data: bytes) -> Positions:
+    """Returns the positions of a JSON document of `get` or `at-time`. Raises IngestRefused."""
+    try:
+        return msgspec.json.decode(data, type=_Document).topics
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise IngestRefused(
+            f"the positions cannot be read: {error}", hint="give the --json of get or at-time"
+        ) from error
 
 
 def _first_at(source: ObjectStore, partition: TieredPartition, entries: Sequence[ManifestEntry], at_ms: int) -> int:

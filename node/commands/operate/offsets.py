@@ -179,18 +179,13 @@ def _end(one: TieredPartition, to: str | None) -> int:
 
 
 def _positions_in(path: Path) -> Positions:
-    """Reads the JSON of `get` or `at-time`. Raises Failure."""
-    from spark_ingest.plan import TopicPosition
-
-    class Document(msgspec.Struct):
-        topics: dict[str, TopicPosition]
+    """Reads the JSON of `get` or `at-time`. Raises Failure, IngestRefused."""
+    from spark_ingest.positions.reading import positions_in
 
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        return msgspec.json.decode(data, type=Document).topics
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else str(error)
-        raise Failure(f"--positions {path} cannot be read: {what}", ExitCode.USAGE) from error
+        return positions_in(sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes())
+    except OSError as error:
+        raise Failure(f"--positions {path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
 
 
 def _chosen(wanted: Positions, topics: re.Pattern[str], partitions: tuple[int, ...]) -> Positions:

@@ -64,6 +64,10 @@ def test_positions_are_shown_found_by_time_and_moved(stores: tuple[ObjectStore, 
 
     at = call("offsets", "at-time", "--store", source.url, "--time", str(START_MS + 24_500))
     assert at["topics"]["flights"]["ends"] == {"0": 25, "1": 5}
+    back = ["offsets", "set", *given, "--positions", "-", "--json"]
+    done = CliRunner().invoke(ingest, back, input=json.dumps(at))
+    assert [one["repeated_records"] for one in json.loads(done.stdout)["changes"]] == [15]
+    assert "the positions cannot be read" in CliRunner().invoke(ingest, back, input='{"topics":1}').output
 
 
 def test_a_repetition_is_refused_unless_asked_for_and_then_named(stores: tuple[ObjectStore, ObjectStore]) -> None:
