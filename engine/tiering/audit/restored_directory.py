@@ -39,11 +39,15 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class RestoredTopic:
-    """A restored topic. `has_description`: the store had its settings; otherwise it has the defaults."""
+    """A restored topic. `has_description`: the store had its settings; otherwise it has the defaults.
+
+    The record has one replica, as on a node alone; `replication_factor` is what the topic had in its cluster.
+    """
 
     record: TopicRecord
     has_description: bool
     partitions: tuple[RestoredPartition, ...]
+    replication_factor: int
 
 
 def restore_directory(
@@ -76,7 +80,8 @@ def restore_directory(
             live = _live(store, cluster_id, name)
             if live is None:
                 continue
-            record, has_description, partitions = live
+            stored, has_description, partitions = live
+            record = replace(stored, replication_factor=1)
             logs = [
                 restore_partition(
                     store,
@@ -88,7 +93,7 @@ def restore_directory(
                 )
                 for one in partitions
             ]
-            restored.append(RestoredTopic(record, has_description, tuple(logs)))
+            restored.append(RestoredTopic(record, has_description, tuple(logs), stored.replication_factor))
         checkpoints = {
             f"{one.record.topic_id}/{log.partition.partition}": log.checkpoint
             for one in restored
@@ -123,4 +128,4 @@ def _live(store: ObjectStore, cluster_id: str, name: str) -> tuple[TopicRecord, 
     found = load_description(store, cluster_id, name, topic_id)
     count = max([one.partition + 1 for one in partitions] + ([] if found is None else [found.partitions]))
     record = TopicRecord(name, topic_id, count) if found is None else found
-    return replace(record, partitions=count, replication_factor=1), found is not None, partitions
+    return replace(record, partitions=count), found is not None, partitions

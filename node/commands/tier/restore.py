@@ -91,6 +91,9 @@ def restore(
     for one in restored:
         if not one.has_description:
             print_note(f"The store has no settings of topic {one.record.name}: it has the defaults.")
+        if one.replication_factor > 1:
+            alter = f"penstock topic alter {one.record.name} --replication-factor {one.replication_factor}"
+            print_note(f"Topic {one.record.name} had {one.replication_factor} replicas. In a new cluster: {alter}")
     print_note(_ABSENT)
 
 
@@ -99,6 +102,7 @@ def _row_of(one: RestoredTopic) -> dict[str, Any]:
         "topic": one.record.name,
         "topic_id": one.record.topic_id,
         "has_settings": one.has_description,
+        "replication_factor": one.replication_factor,
         "config": dict(one.record.overrides),
         "partitions": [
             {
