@@ -13,7 +13,7 @@ from tests.gateway.groups.share.queues import Queue
 def test_a_group_lags_behind_the_high_watermarks_of_its_positions() -> None:
     stage = Stage(t=3)
     places = (Position("t", "id-t", 0, 7), Position("t", "id-t", 1, 2), Position("t", "id-t", 2, 9))
-    stage.call(Coordinator.commit, CommitCall(GROUP, places))
+    stage.call(Coordinator.commit, CommitCall(GROUP, None, 0, places))
     bounds = {("t", 0): (0, 10), ("t", 1): (4, 6)}  # the log of 1 begins above the position, 2 is not known
     assert lag_of(stage.core.groups[GROUP], bounds) == 3 + 2
 
@@ -28,4 +28,5 @@ def test_records_of_a_share_group_that_are_done_are_no_lag() -> None:
 
 def test_many_groups_are_added_up() -> None:
     found = added_up((f"g{number}", 1) for number in range(GROUPS_MAX + 5))
-    assert len(found) == GROUPS_MAX + 1 and found["other"] == 5
+    assert len(found) == GROUPS_MAX + 1
+    assert found["other"] == 5
