@@ -40,7 +40,7 @@ class Report(NamedTuple):
     produced: int
     taken: int
     requests: int
-    refusals: int
+    errors: int
     missed: list[str]
     disordered: list[str]
 
@@ -65,7 +65,7 @@ class SlowReceiver(Receiver):
 
 
 class Cluster:
-    """Three nodes and ZooKeeper, of which any may be away."""
+    """Three nodes and ZooKeeper. Any of them may be away."""
 
     def __init__(self, directory: Path) -> None:
         self._zookeeper = Zookeeper(directory / "zookeeper")
@@ -186,8 +186,8 @@ def judged(receiver: Receiver, counts: list[int]) -> Report:
             missed.append(f"k{key}: {len(first)} of {count}")
         if first != sorted(first):
             disordered.append(f"k{key}")
-    refusals = sum(status != 200 for _, status in receiver.requests)
-    return Report(sum(counts), len(receiver.taken), len(receiver.requests), refusals, missed, disordered)
+    errors = sum(status != 200 for _, status in receiver.requests)
+    return Report(sum(counts), len(receiver.taken), len(receiver.requests), errors, missed, disordered)
 
 
 def main() -> None:
