@@ -34,13 +34,18 @@ def set_positions(
     history = History(output, job)
     check_pending(history, MOVE)
 
+    plans: list[Plan] = []
+
     def step(head: Commit | None, _: Container[str]) -> Plan | None:
+        if plans and head is not None and _is_committed(history, plans[-1]):
+            return None  # another move after it counts
         changes = changes_to(history, head, found, wanted)
         if not changes:
             return None
         if not may_repeat:
             check_no_repetition(changes)
-        return move_plan(job, head, changes, source, cluster, new_id(), now_ms())
+        plans.append(move_plan(job, head, changes, source, cluster, new_id(), now_ms()))
+        return plans[-1]
 
     parts = Components(source, output, _execute_nothing, lambda: 1, listener, new_id, now_ms)
     run(Job(job, selection, Recipe(), Limits(0, {}), step=step), parts)
@@ -61,6 +66,11 @@ def check_pending(history: History, step: str) -> None:
             f"plan {pending.number} of job {history.job} is not committed",
             hint="penstock ingest run finishes it, abandon drops it",
         )
+
+
+def _is_committed(history: History, plan: Plan) -> bool:
+    commit = history.commit(plan.number)
+    return commit is not None and commit.plan_nonce == plan.nonce
 
 
 def _execute_nothing(specs: Sequence[TaskSpec]) -> Sequence[Outcome]:

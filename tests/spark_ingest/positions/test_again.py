@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_a_replay_replaces_rows_and_dead_letters(stores: tuple[ObjectStore, Obje
     assert problems(output) == []
 
 
-def again(source: ObjectStore, output: ObjectStore, step: str, **bounds: Any) -> None:
+def again(source: ObjectStore, output: ObjectStore, step: str, commit_bytes: int = 1 << 30, **bounds: Any) -> None:
     parts = Components(
         source,
         output,
@@ -112,10 +113,42 @@ def again(source: ObjectStore, output: ObjectStore, step: str, **bounds: Any) ->
         new_id=iter(map(str, range(99))).__next__,
         now_ms=lambda: NOW_MS,
     )
-    selection = Selection(re.compile(".*"), task_bytes=1 << 10, choices=lambda _: TopicChoice(Recipe()))
+    selection = Selection(
+        re.compile(".*"), task_bytes=1 << 10, plan_bytes_max=commit_bytes, choices=lambda _: TopicChoice(Recipe())
+    )
     ingest_again("default", step, selection, Bounds(**bounds), Limits(100, {}), parts)
     if step == REPLAY:
         drop_replayed(output, "default", new_id=lambda: "r")
+
+
+@pytest.mark.parametrize("step", [BACKFILL, REPLAY])
+def test_a_large_range_takes_several_commits(step: str) -> None:
+    source, output = MemoryStore(), MemoryStore()
+    log = TieredLog(source)
+    log.add(0, json_rows(60))
+    log.add(1, json_rows(60))
+    run_job(source, output, start="latest" if step == BACKFILL else "earliest")
+    again(source, output, step, commit_bytes=1 << 10)
+    findings, _ = verify(output, "default")
+    assert findings.commits > 4
+    assert offsets(output) == [(partition, at) for partition in (0, 1) for at in range(60)]
+    assert problems(output) == []
+
+
+def test_a_backfill_that_is_killed_at_any_put_is_completed() -> None:
+    for kill_at in range(1, 40):
+        source, output = MemoryStore(), MemoryStore()
+        TieredLog(source).add(0, json_rows(40))
+        run_job(source, output, start="latest")
+        killing = KillingStore(output, kill_at, is_after=True)
+        with suppress(Killed):
+            again(source, killing, BACKFILL)
+        run_job(source, output)
+        again(source, output, BACKFILL)
+        assert (offsets(output), problems(output)) == ([(0, at) for at in range(40)], []), kill_at
+        if killing.puts < kill_at:
+            break
+    assert kill_at > 3
 
 
 @pytest.mark.parametrize("is_after", [False, True])
