@@ -29,7 +29,7 @@ from spark_ingest.plan import (
 from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, TaskResult, TimeCounts, add_times
-from spark_ingest.source import range_sets
+from spark_ingest.source.range_sets import without
 from spark_ingest.source.slices import Range
 
 
@@ -208,4 +208,4 @@ def _less(lost: Lost, topic: str, topic_id: str, ranges: Sequence[Range]) -> lis
     if (lost.topic, lost.topic_id) != (topic, topic_id) or lost.end is None:
         return [lost]
     whole = Range(lost.partition, lost.start, lost.end)
-    return [msgspec.structs.replace(lost, start=one.start, end=one.end) for one in range_sets.without([whole], ranges)]
+    return [msgspec.structs.replace(lost, start=one.start, end=one.end) for one in without([whole], ranges)]
