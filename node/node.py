@@ -319,7 +319,7 @@ class Node:
             self.keys,
             self.push,
             self.groups,
-            self.tier.spool,
+            self.tier,
         )
         gauges = itertools.chain(
             shard_gauges(self.shard, is_first=self.peers.index == 0), *(one.gauges() for one in own)

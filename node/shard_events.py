@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from engine.directory.data_directory import DataDirectory
@@ -24,6 +24,7 @@ class NodeTier(TierReader, TierStatus, Protocol):
     store_url: str
     spool: Spool
 
+    def gauges(self) -> Iterator[tuple[str, str, float]]: ...
     def add(self, shard: Shard, topic: TopicRecord, partition: Partition) -> None: ...
     def remove_topic(self, topic: TopicRecord, partitions: list[Partition]) -> None: ...
     def remove_partitions(self, topic: TopicRecord, partitions: list[Partition]) -> None:

@@ -6,7 +6,7 @@ Composes this folder for one shard; decides nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from engine.directory.topics import TopicRecord
@@ -100,6 +100,11 @@ class Tier:
             self._shards.pop(partition, None)
             self.spool.drop(partition)
         self._remote_logs.remove(topic, [partition.number for partition in partitions])
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yield name, text and value of each number for /metrics."""
+        yield from self.spool.gauges()
+        yield from self._remote_logs.gauges()
 
     def tiered_end(self, partition: Partition) -> int:
         """Return the end up to which this disk may delete segments: a committed manifest names everything below."""

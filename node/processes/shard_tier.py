@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from contextlib import suppress
 
 from msgspec import structs
@@ -60,6 +61,11 @@ class ShardTier:
         self.spool.count(partition, is_led=self._shards[partition].leading_epoch(partition) is not None)
         with suppress(Busy, LinkLost):
             self._worker.link().begin("wake", PartitionNumber(self._topic_ids[partition], partition.number))
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yield name, text and value of each number for /metrics."""
+        yield from self.spool.gauges()
+        yield from self._logs.gauges()
 
     def tiered_end(self, partition: Partition) -> int:
         return self.spool.tiered_end(partition)

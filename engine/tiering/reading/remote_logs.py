@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 
 from engine.directory.data_directory import DataDirectory
@@ -31,6 +31,15 @@ class RemoteLogs:
 
     def __repr__(self) -> str:
         return f"RemoteLogs({self._store.url}, partitions={len(self._logs)}, {self._cache})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yield name, text and value of each number of the cache for /metrics."""
+        found = self._cache.statistics()
+        yield "penstock_tier_cache_bytes", "Bytes of copies of tiered segments on this disk", found.bytes_used
+        yield "penstock_tier_cache_hits_total", "Reads of tiered records from a copy on this disk", found.hits
+        yield "penstock_tier_cache_misses_total", "Reads of tiered records without a copy on this disk", found.misses
+        text = "Copies of tiered segments removed to make room"
+        yield "penstock_tier_cache_evictions_total", text, found.evictions
 
     async def start(self) -> None:
         await self._cache.open()
