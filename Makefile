@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills push-kills workers bench-groups bench-typed-read
+.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills push-kills workers bench-groups bench-queues bench-typed-read
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis stre
 
 bench-groups: $(VENV)/.all ## Measure groups under many clients: open polls, a rebalance, streams, tables, callers (ARGS="table rebalance" for some)
 	@$(BIN)/python -m loadtests.group_bench $(ARGS)
+
+bench-queues: $(VENV)/.all ## Measure share groups, push and compaction (ARGS="push-single compaction" for some)
+	@$(BIN)/python -m loadtests.queue_bench $(ARGS)
 
 bench-typed-read: $(VENV)/.all ## Processor time of a typed read by Spark beside spark.read.parquet of the same million rows
 	@$(BIN)/python -m tests.spark_ingest.typed_read_cost

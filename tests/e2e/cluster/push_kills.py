@@ -65,7 +65,7 @@ class SlowReceiver(Receiver):
 
 
 class Cluster:
-    """Three nodes and ZooKeeper. Any of them may be away."""
+    """Three nodes and ZooKeeper. Any of the nodes may be away."""
 
     def __init__(self, directory: Path) -> None:
         self._zookeeper = Zookeeper(directory / "zookeeper")
