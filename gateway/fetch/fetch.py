@@ -54,7 +54,11 @@ async def fetch(request: web.Request) -> web.StreamResponse:
 
 async def read(request: Request) -> HttpResponse:
     """Returns the records of one partition. Raises Problem, EngineError."""
-    wanted = parse(request)
+    return await read_wanted(request, parse(request))
+
+
+async def read_wanted(request: Request, wanted: FetchRequest) -> HttpResponse:
+    """Returns the records of one partition to a request that is parsed. Raises Problem, EngineError."""
     context, topic, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     if FORWARD in request.headers:
         await check_leadership(request, context.router, [(topic, number)])

@@ -3,8 +3,8 @@
 It takes the stages of gateway/produce and gateway/fetch, inside the same middleware. It decides nothing about a
 request: a head with anything that it does not know, and a head that any check refuses, goes to aiohttp's application,
 which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept. A
-placeholder is kept for a header that differs by request, such as an Idempotency-Key; its value is parsed for each
-request.
+placeholder is kept for a value that differs by request, such as an Idempotency-Key or an offset; the value is parsed
+for each request.
 Invariants: kept values depend on nothing but the head and the node's settings; a token is checked for every request;
 what is kept is bounded.
 """
@@ -16,11 +16,14 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from aiohttp import HttpVersion, web
+from msgspec import structs
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from engine.errors import EngineError
 from gateway.connections.response_buffers import CONNECTION, RESERVED
 from gateway.fetch import fetch
+from gateway.fetch import request as fetch_request
+from gateway.fetch.request import FetchRequest
 from gateway.http.messages import BodyReader, HttpRequest, HttpResponse, RequestHeaders
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
@@ -41,6 +44,7 @@ _KEY, _SEQUENCE = "idempotency-key", "producer-seq"
 _VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
+_OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
 _TOPIC = "/v1/topics/{topic}/records"
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
 
@@ -58,6 +62,7 @@ class KnownHead(NamedTuple):
     typed: RequestHeaders
     handler: Handler
     wanted: ProduceRequest | None = None
+    fetched: FetchRequest | None = None
 
 
 class _Headers(NamedTuple):
@@ -79,14 +84,16 @@ class ShortPath:
         self._is_open = not self._middleware.origins.is_open  # else answers differ by origin
         self._headers: dict[tuple[str, tuple[Header, ...]], _Headers] = {}
         self._produces: dict[tuple[RequestHeaders, str, str], KnownHead] = {}
+        self._fetches: dict[tuple[RequestHeaders, str, str], KnownHead] = {}
 
     def __repr__(self) -> str:
-        return f"ShortPath(headers={len(self._headers)}, produces={len(self._produces)})"
+        kept = f"headers={len(self._headers)}, produces={len(self._produces)}, fetches={len(self._fetches)}"
+        return f"ShortPath({kept})"
 
     def find(self, head: RequestHead, version: HttpVersion) -> KnownHead | None:
         """Returns None for a request of the long path."""
         if head.like is not None and type(known := head.like.memo) is KnownHead:
-            return self._like(known, head.own)
+            return self._like(known, head)
         method = head.method
         if not self._is_open or method not in ("POST", "GET"):
             return None
@@ -101,8 +108,7 @@ class ShortPath:
         if method == "GET":
             if partition is None or SSE in headers.get("Accept", "").lower():
                 return None
-            match_info = {"topic": topic, "partition": partition}
-            return KnownHead(_PARTITION, "fetch", match_info, headers, typed, self._fetch)
+            return self._known_fetch(head, version, found, {"topic": topic, "partition": partition})
         if not is_kept:
             return self._known_produce(head, version, typed, topic, partition)
         key = (typed, head.path, head.query)
@@ -116,10 +122,12 @@ class ShortPath:
             self._produces[key] = known
         return known if own is None else self._with_own(known, headers, own)
 
-    def _like(self, known: KnownHead, own: list[Header]) -> KnownHead | None:
-        """Returns what follows from a head that differs from a known one by the values in `own`."""
+    def _like(self, known: KnownHead, head: RequestHead) -> KnownHead | None:
+        """Returns what follows from a head that differs from a known one by its own values."""
+        if known.fetched is not None:
+            known = self._with_offset(known, known.fetched, head.query)
         texts: dict[str, str] = {}
-        for name, value in own:
+        for name, value in head.own:
             if (lower := name.lower()) in _VARYING:
                 texts[lower] = value
         if not texts:
@@ -163,9 +171,44 @@ class ShortPath:
             self._middleware.responses.end_reservation(request)
         return response
 
-    async def _fetch(self, request: HttpRequest) -> HttpResponse:
-        await self._middleware.admit(request, "fetch")
-        return await fetch.read(request)
+    def _known_fetch(
+        self, head: RequestHead, version: HttpVersion, found: _Headers, match_info: dict[str, str]
+    ) -> KnownHead | None:
+        """Fetches that differ by their offset alone share what follows from the rest."""
+        headers, typed, is_kept, _ = found
+        offsets = _OFFSET.findall(head.query)
+        query = _OFFSET.sub("offset=0", head.query) if len(offsets) == 1 else head.query
+        key = (typed, head.path, query)
+        known = self._fetches.get(key) if is_kept else None
+        if known is None:
+            try:
+                wanted = fetch_request.parse(self._head_alone(head, version, match_info, typed))
+            except Problem:
+                return None
+            known = KnownHead(_PARTITION, "fetch", match_info, headers, typed, self._fetching(wanted), fetched=wanted)
+            if is_kept:
+                if len(self._fetches) >= KEPT_MAX:
+                    self._fetches.clear()
+                self._fetches[key] = known
+            return known
+        assert known.fetched is not None
+        known = self._with_offset(known, known.fetched, head.query)
+        return known if known.headers is headers else known._replace(headers=headers)
+
+    def _with_offset(self, known: KnownHead, wanted: FetchRequest, query: str) -> KnownHead:
+        """Returns a known fetch with the offset of this query, if it has one."""
+        offset = _OFFSET.search(query)
+        if offset is None:
+            return known
+        wanted = structs.replace(wanted, offset=int(offset[1]))
+        return known._replace(handler=self._fetching(wanted), fetched=wanted)
+
+    def _fetching(self, wanted: FetchRequest) -> Handler:
+        async def read(request: HttpRequest) -> HttpResponse:
+            await self._middleware.admit(request, "fetch")
+            return await fetch.read_wanted(request, wanted)
+
+        return read
 
     def _known_produce(
         self, head: RequestHead, version: HttpVersion, headers: RequestHeaders, topic: str, partition: str | None

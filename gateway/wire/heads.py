@@ -1,8 +1,8 @@
 """Heads of requests: made from the fields of HTTP/2 (RFC 9113 8.2 and 8.3), or known from before. Pure.
 
 Clients of HTTP/1.1 repeat their heads, and llhttp need not see one twice. A head is known if it is one of the last of
-its connection byte for byte, except for the values of headers that differ by request. These values must be visible
-ASCII without white space, which llhttp does not change. All else is for llhttp.
+its connection byte for byte, except for the values of headers that differ by request, and for the offset of a fetch.
+These values must be visible ASCII without white space, which llhttp does not change. All else is for llhttp.
 Invariants: a known head came in one piece with its body, and keeps its connection; it has the fields that llhttp makes
 of its bytes.
 """
@@ -32,6 +32,9 @@ _LENGTH = b"content-length"
 _VARYING = frozenset({_LENGTH, b"idempotency-key", b"producer-seq", b"x-request-id"})
 _IS_VALUE = re.compile(rb"[!-~]+").fullmatch
 _IS_LENGTH = re.compile(rb"[0-9]{1,15}").fullmatch
+_OFFSET_BYTES = re.compile(rb"[?&]offset=([0-9]{1,18})(?=[& ])")
+_OFFSET_TEXT = re.compile(r"(?:^|&)offset=([0-9]{1,18})(?=&|$)")
+_DIGITS = re.compile(rb"[0-9]{1,18}")
 _BAD_VALUE = re.compile(r"[\0\r\n]|^[ \t]|[ \t]$")
 
 
@@ -123,11 +126,13 @@ class _Gap(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """A head with gaps."""
+    """A head with gaps. `query` is what stands around the offset of its query, and `after_offset` the bytes behind."""
 
     start: bytes
     gaps: tuple[_Gap, ...]
     head: RequestHead
+    query: tuple[str, str] | None = None
+    after_offset: bytes = b""
 
 
 class KnownHeads:
@@ -187,16 +192,38 @@ def _shape(data: bytes, head: RequestHead) -> _Shape | None:
             places.append((place, lower == _LENGTH))
             begin = end
         at = end + 2
-    if not pieces:
+    pieces.append(data[begin:])
+    offset = _offset_of(pieces[0], head.query)
+    if offset is None and not places:
         return None
-    start, *rest = [*pieces, data[begin:]]
-    return _Shape(start, tuple(_Gap(*place, piece) for place, piece in zip(places, rest, strict=True)), head)
+    start, *rest = pieces
+    gaps = tuple(_Gap(*place, piece) for place, piece in zip(places, rest, strict=True))
+    if offset is None:
+        return _Shape(start, gaps, head)
+    query, (begin, end) = offset
+    return _Shape(start[:begin], gaps, head, query, start[end:])
+
+
+def _offset_of(start: bytes, query: str) -> tuple[tuple[str, str], tuple[int, int]] | None:
+    """Returns the texts around the offset of a query, and its place in the bytes; None unless it has just one."""
+    in_bytes = [one.span(1) for one in _OFFSET_BYTES.finditer(start, 0, start.index(b"\r\n"))]
+    in_text = [one.span(1) for one in _OFFSET_TEXT.finditer(query)]
+    if len(in_bytes) != 1 or len(in_text) != 1:
+        return None
+    ((begin, end),) = in_text
+    return (query[:begin], query[end:]), in_bytes[0]
 
 
 def _filled(shape: _Shape, data: bytes, head_bytes: int) -> RequestHead | None:
     """Returns the head of the shape with the values of these bytes; None if they have another shape."""
     values: list[tuple[int, str]] = []
-    at, length = len(shape.start), shape.head.content_length
+    at, length, query = len(shape.start), shape.head.content_length, shape.head.query
+    if shape.query is not None:
+        digits = _DIGITS.match(data, at)
+        if digits is None or not data.startswith(shape.after_offset, digits.end()):
+            return None
+        query = digits.group().decode().join(shape.query)
+        at = digits.end() + len(shape.after_offset)
     for place, is_length, rest in shape.gaps:
         end = data.find(b"\r\n", at, head_bytes)
         value = data[at:end]
@@ -207,4 +234,4 @@ def _filled(shape: _Shape, data: bytes, head_bytes: int) -> RequestHead | None:
             length = int(text)
         values.append((place, text))
         at = end + len(rest)
-    return shape.head.varied(values, length) if at == head_bytes else None
+    return shape.head.varied(query, values, length) if at == head_bytes else None

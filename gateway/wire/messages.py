@@ -30,7 +30,7 @@ class RequestHead:
 
     `path` and `query` are as they were sent, percent signs and all. `authority` is that of the target, empty if the
     target has none. `version` is "1.0", "1.1" or "2"; `size_bytes` is 0 before "2". `like`: a head that has other
-    values of the headers in `own`, another length, and no other difference.
+    values of the headers in `own`, another length, another `offset` in its query, and no other difference.
     """
 
     __slots__ = ("authority", "content_length", "expects_continue", "headers", "like", "memo", "method", "own", "path",
@@ -68,7 +68,7 @@ class RequestHead:
     def __repr__(self) -> str:
         return f"RequestHead({self.version} {self.method} {self.path})"
 
-    def varied(self, values: Iterable[tuple[int, str]], content_length: int | None) -> RequestHead:
+    def varied(self, query: str, values: Iterable[tuple[int, str]], content_length: int | None) -> RequestHead:
         """Returns this head with other values, each by the number of its header, one of them perhaps the length."""
         head = RequestHead.__new__(RequestHead)
         headers = list(self.headers)
@@ -78,7 +78,7 @@ class RequestHead:
             if value != before:
                 headers[place] = (name, value)
                 own.append(headers[place])
-        head.version, head.method, head.path, head.query = self.version, self.method, self.path, self.query
+        head.version, head.method, head.path, head.query = self.version, self.method, self.path, query
         head.authority, head.size_bytes, head.expects_continue = self.authority, self.size_bytes, self.expects_continue
         head.headers, head.content_length = tuple(headers), content_length
         head.like, head.own, head.memo = self, own, None

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
 from engine.format import batch as record_batch
@@ -279,7 +280,9 @@ async def test_what_is_kept_of_a_head_has_the_keys_and_sequences_of_no_other_req
             answer = await exchange(place, (head + rest).encode())
             assert answer[9:12] == status, (headers, answer)
             assert node.shard.topics[SHORT].partitions[0].log_end == log_end, headers
-        assert repr(short) == "ShortPath(headers=6, produces=4)", "for each set of headers, whatever their values"
+        assert repr(short) == "ShortPath(headers=6, produces=4, fetches=0)", (
+            "for each set of headers, whatever their values"
+        )
 
 
 async def test_a_connection_that_is_kept_has_the_key_of_each_request(tmp_path: Path) -> None:
@@ -303,6 +306,48 @@ async def test_a_connection_that_is_kept_has_the_key_of_each_request(tmp_path: P
             assert node.shard.topics[SHORT].partitions[0].log_end == log_end, key
         writer.close()
         assert short.answered == len(steps) - 1
+
+
+async def test_fetches_that_differ_by_their_offset_share_what_follows_from_the_rest(tmp_path: Path) -> None:
+    """Also where the server knows the head of the connection, and where a request has headers of its own."""
+    targets = ("offset={}", "max_records=1&offset={}", "offset={}&value=text&max_records=1", "from=earliest")
+    async with node_of(tmp_path) as node, served(node, is_short=True) as (place, short):
+        body = b"0\n1\n2\n3\n"
+        head = (
+            f"POST /v1/topics/{SHORT}/records?acks=all HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        )
+        await exchange(place, head.encode() + b"Content-Type: application/x-ndjson\r\nConnection: close\r\n\r\n" + body)
+        reader, writer = await asyncio.open_connection(*place)
+        steps = [
+            (target, offset, own)
+            for target in targets
+            for own in ("", "X-Request-Id: r{}\r\n")
+            for offset in (0, 2, 1, 3)
+        ]
+        wrong = [
+            ("offset={}&from=latest", 1, ""),
+            ("offset={}&offset=2", 1, ""),
+            ("offset=-{}", 1, ""),
+            ("offset={}", 10**20, ""),
+        ]
+        for target, offset, own in steps + wrong + steps[:4]:
+            path = f"/v1/topics/{SHORT}/partitions/0/records?{target.format(offset)}"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{own.format(offset)}\r\n".encode())
+            found = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+            length = re.search(rb"(?i)content-length: (\d+)", found)
+            assert length is not None
+            answer = orjson.loads(await reader.readexactly(int(length[1])))
+            if (target, offset, own) in wrong:
+                assert answer["code"] == "invalid_query", target
+                continue
+            assert "records" in answer, (target, offset, own, answer)
+            first = offset if "{}" in target else 0
+            assert answer["records"][0]["offset"] == first, (target, offset)
+            assert len(answer["records"]) == (1 if "max_records" in target else 4 - first)
+            assert (f"penstock-request-id: r{offset}\r\n".encode() in found.lower()) == bool(own)
+        writer.close()
+        assert repr(short) == "ShortPath(headers=3, produces=1, fetches=8)"
+        assert short.answered == 1 + len(steps) + 4
 
 
 async def test_both_paths_check_tokens(tmp_path: Path, lines: Callable[[], list[dict[str, object]]]) -> None:

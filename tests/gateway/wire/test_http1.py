@@ -70,6 +70,44 @@ def test_requests_that_differ_in_values_are_what_a_new_connection_makes_of_them(
             return
 
 
+QUERIES = st.lists(
+    st.sampled_from(
+        [
+            b"offset=%d",
+            b"xoffset=%d",
+            b"offset=0%d",
+            b"offset=%dx",
+            b"wait_ms=1",
+            b"offset=",
+            b"#offset=%d",
+            b"?offset=%d",
+        ]
+    ),
+    max_size=3,
+)
+
+
+@given(QUERIES, st.booleans(), st.lists(st.integers(0, 10**20), min_size=2, max_size=4))
+def test_fetches_that_differ_in_offsets_are_what_a_new_connection_makes_of_them(parts, has_header, offsets):
+    kept = Http1(LIMITS)
+    for offset in offsets:
+        query = b"&".join(part % offset if b"%d" in part else part for part in parts)
+        data = b"GET /a?%b HTTP/1.1\r\n%bHost: h\r\n\r\n" % (
+            query,
+            b"X-Request-Id: %d\r\n" % offset if has_header else b"",
+        )
+        expected = list(summary(fed(Http1(LIMITS), data)).values())
+        assert list(summary(fed(kept, data)).values()) == expected
+
+
+def test_a_fetch_with_another_offset_is_like_the_known_one():
+    core, text = Http1(LIMITS), b"GET /t?a=1&offset=%d&b=2 HTTP/1.1\r\nHost: h\r\n\r\n"
+    first, second, third = (fed(core, text % offset)[0].head for offset in (1, 23, 10**18))
+    assert second.like is first
+    assert (second.query, second.own) == ("a=1&offset=23&b=2", [])
+    assert third.like is None
+
+
 def test_a_head_with_another_key_or_length_is_like_the_known_one():
     core, text = Http1(LIMITS), b"POST / HTTP/1.1\r\nIdempotency-Key: %b\r\nContent-Length: %d\r\n\r\n%b"
     first, second, third = (
