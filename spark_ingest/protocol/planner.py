@@ -37,7 +37,8 @@ from spark_ingest.source.discovery import (
 from spark_ingest.source.known import KnownManifest, KnownTopics
 from spark_ingest.source.listing import Place
 from spark_ingest.source.requests import request_all, value_of
-from spark_ingest.source.slices import RECORDS_MAX, Range, Slice, bounded, cut, target_group_bytes
+from spark_ingest.source.slices import RECORDS_MAX, Range, Slice, bounded, target_group_bytes
+from spark_ingest.source.stripes import cut_across
 
 EARLIEST, LATEST = "earliest", "latest"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
@@ -284,7 +285,7 @@ def _groups(
     task_bytes = min(selection.task_bytes, selection.plan_bytes_max)
     target = target_group_bytes(total, task_bytes, TASK_BYTES_LEAST, parallelism)
     records_max = min(RECORDS_MAX, selection.plan_records_max or RECORDS_MAX)
-    return [(topic, group) for topic, one in changes.items() for group in cut(one.slices, target, records_max)]
+    return [(topic, group) for topic, one in changes.items() for group in cut_across(one.slices, target, records_max)]
 
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:

@@ -80,7 +80,7 @@ def test_a_run_takes_only_what_is_new(source: MemoryStore, output: MemoryStore, 
 
 
 def test_a_large_backlog_is_taken_in_several_commits(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
-    done = run_job(source, output, plan_bytes_max=1 << 11)
+    done = run_job(source, output, plan_bytes_max=1 << 10)
     assert len(done.commits) > 2
     assert done.rows == 115
     assert_table_is_log(output, log)

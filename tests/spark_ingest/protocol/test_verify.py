@@ -87,7 +87,7 @@ def add_foreign(output: MemoryStore, key: str) -> str:
 
 
 def add_copy(output: MemoryStore, key: str) -> str:
-    output.objects[key.replace("+1.parquet", "+7.parquet")] = output.objects[key]
+    output.objects[f"{key.rpartition('+')[0]}+7.parquet"] = output.objects[key]
     return "belongs to no commit"
 
 
