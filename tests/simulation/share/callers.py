@@ -218,7 +218,7 @@ class Caller(ConnectedClient):
                 again()
                 return
             settled, hosting, sequence = found
-            self._coordinator = node
+            self._coordinator, one.hosting = node, hosting
             if not sequence:
                 stored("ok", settled)
                 return

@@ -26,7 +26,10 @@ class Taken:
 
 @dataclass(eq=False)
 class Settling:
-    """One outcome of some records of a lock. `answered_at` is inf without an answer; `tries` counts its requests."""
+    """One outcome of some records of a lock. `answered_at` is inf without an answer; `tries` counts its requests.
+
+    `hosting`: the coordinator that stored it.
+    """
 
     taken: Taken
     outcome: Outcome
@@ -35,6 +38,7 @@ class Settling:
     answered_at: float = inf
     refused: frozenset[Record] = frozenset()
     tries: int = 0
+    hosting: int = 0
 
     @property
     def settled(self) -> frozenset[Record]:
