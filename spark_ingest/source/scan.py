@@ -1,7 +1,8 @@
 """Reads the records of slices with ranged GETs, as whole batches whose checksums are verified.
 
-The byte position of a slice is not known, so the reader skips earlier batches by their headers. It keeps one piece and
-one batch in memory: it fetches a piece, yields its whole batches and keeps the incomplete rest.
+The manifest does not have the byte position of a slice, so the reader skips earlier batches by their headers. Where
+they would be more than a piece, it begins at a batch that the index of the object names, if that batch is there. It
+keeps one piece and one batch in memory: it fetches a piece, yields its whole batches and keeps the incomplete rest.
 
 A batch with a wrong checksum raises Corrupt. It is never yielded and never skipped.
 """
@@ -25,7 +26,10 @@ from engine.format.batch import (
     walk,
 )
 from engine.format.compiled_batch import can_read_columns, read_columns, texts_of
-from engine.tiering.store.store import ObjectStore
+from engine.tiering.manifest.aux_object import decode_aux
+from engine.tiering.manifest.json_reading import UnsupportedFormat
+from engine.tiering.manifest.keys import aux_key_of
+from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.source.slices import Slice
 
 PIECE_BYTES = 8 << 20
@@ -93,7 +97,41 @@ def _within(one: Slice, records: list[Record]) -> list[Record]:
 
 
 def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple[Header, memoryview]]:
-    fetched, reached = 0, one.base_offset
+    position, offset = _indexed(store, one, piece_bytes)
+    if position:
+        batches = _batches_from(store, one, piece_bytes, position, offset)
+        try:
+            first = next(batches, None)
+        except Corrupt:
+            first = None
+        if first is not None and first[0].base_offset == offset:
+            yield first
+            yield from batches
+            return
+    yield from _batches_from(store, one, piece_bytes, 0, one.base_offset)
+
+
+def _indexed(store: ObjectStore, one: Slice, piece_bytes: int) -> tuple[int, int]:
+    """Returns position and offset of a batch at or before the start of a slice; those of the object without an index.
+
+    The index may be wrong: its reader checks that the batch is there.
+    """
+    whole = (0, one.base_offset)
+    if one.size_bytes * (one.start - one.base_offset) // (one.end_offset - one.base_offset) < piece_bytes:
+        return whole
+    try:
+        aux = decode_aux(store.get(aux_key_of(one.key)), one.key)
+    except (NoSuchObject, Corrupt, UnsupportedFormat):
+        return whole
+    if (aux.base_offset, aux.end_offset, aux.size_bytes) != (one.base_offset, one.end_offset, one.size_bytes):
+        return whole
+    return aux.index.batch_at_or_before(one.start)
+
+
+def _batches_from(
+    store: ObjectStore, one: Slice, piece_bytes: int, position: int, offset: int
+) -> Iterator[tuple[Header, memoryview]]:
+    fetched, reached = position, offset
     rest = b""
     while fetched < one.size_bytes:
         wanted = max(piece_bytes, _missing_bytes(rest))
@@ -103,12 +141,12 @@ def _batches(store: ObjectStore, one: Slice, piece_bytes: int) -> Iterator[tuple
         fetched += len(piece)
         buffer = memoryview(rest + piece)
         consumed = 0
-        for position, header in _walk(one.key, buffer):
+        for at, header in _walk(one.key, buffer):
             is_first_empty = not header.record_count and reached == one.base_offset  # it may begin in an earlier object
             if header.base_offset < reached and not is_first_empty:
                 raise Corrupt(f"{one.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
-            consumed, reached = position + header.size_bytes, header.next_offset
-            yield header, buffer[position:consumed]
+            consumed, reached = at + header.size_bytes, header.next_offset
+            yield header, buffer[at:consumed]
             if reached >= one.end:
                 return
         rest = bytes(buffer[consumed:])

@@ -35,6 +35,11 @@ class SparseIndex:
         found = bisect_right(self.offsets, offset)
         return self.positions[found - 1] if found else 0
 
+    def batch_at_or_before(self, offset: int) -> tuple[int, int]:
+        """Return position and offset of the last batch of the index at or before `offset`, or of the first one."""
+        found = max(bisect_right(self.offsets, offset) - 1, 0)
+        return self.positions[found], self.offsets[found]
+
     def position_to_search_time_from(self, timestamp: int) -> int:
         """Return a byte position such that no record before it has `timestamp` or a later one."""
         columns = zip(self.positions, self.max_timestamps_ms, strict=True)

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import Corrupt
-from engine.format.batch import Codec, encode
+from engine.format.batch import Codec, encode, walk
 from engine.testing.memory_store import MemoryStore
+from engine.tiering.manifest.aux_object import AuxObject, SparseIndex, encode_aux
+from engine.tiering.manifest.keys import aux_key_of
 from spark_ingest.source.discovery import discover, slices_of
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Slice
@@ -52,6 +54,32 @@ def test_nothing_behind_the_wanted_range_is_fetched() -> None:
     log.store.get = lambda key, *bounds: fetched.append(bounds) or get(key, *bounds)  # type: ignore[method-assign]
     assert len(values(log, [Slice(0, one.key, one.size_bytes, 0, 100, 0, 5)], piece_bytes=1000)) == 5
     assert fetched == [(0, 1000)]
+
+
+@pytest.mark.parametrize("change", ["sound", "gone", "broken", "of another object", "of other bytes"])
+def test_a_slice_far_behind_the_start_begins_where_the_index_says_if_a_batch_is_there(change: str) -> None:
+    """An index that is gone or wrong costs a walk from the first byte, and nothing else."""
+    log = log_of(3000, batch_records=10)
+    [one] = slices(log, 2900, 2950)
+    found = [(header.base_offset, at) for at, header in walk(log.store.get(one.key))][::20]
+    offsets, positions = (tuple(column) for column in zip(*found, strict=True))
+    end = one.end_offset
+    if change == "of another object":
+        end += 1
+    elif change == "of other bytes":
+        positions = (0, *(at + 1 for at in positions[1:]))
+    index = SparseIndex(offsets, positions, (0,) * len(offsets))
+    aux = AuxObject(one.base_offset, end, one.size_bytes, 0, 3000, 300, 0, 0, (), index)
+    data = b"{" if change == "broken" else encode_aux(aux)
+    if change != "gone":
+        log.store.put(aux_key_of(one.key), data)
+    fetched = []
+    get = log.store.get
+    log.store.get = lambda key, *bounds: fetched.append((key, *bounds)) or get(key, *bounds)  # type: ignore[method-assign]
+    assert values(log, [one], piece_bytes=5000) == [row.value for row in json_rows(3000)[2900:2950]]
+    in_log = [bounds for key, *bounds in fetched if key == one.key]
+    assert (len(in_log) < 20) == (change == "sound"), len(in_log)
+    assert min(start for start, _ in in_log) == (index.position_at_or_before(2900) if change == "sound" else 0)
 
 
 def damaged(log: TieredLog, change: bytes, at: int) -> TieredLog:
