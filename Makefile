@@ -196,7 +196,7 @@ dist: $(VENV)/.serve ## Build the wheels of the distributions into dist/
 	@ls dist
 
 lock: ## Resolve the locked requirements again (needs uv)
-	$(LOCK) --group build --group load --group dev --extra spark --extra iceberg --extra formats --extra patterns -o requirements/all.lock
+	$(LOCK) --group build --group load --group dev --extra spark --extra iceberg --extra delta --extra formats --extra patterns -o requirements/all.lock
 	$(LOCK) --group build --extra patterns -c requirements/all.lock -o requirements/serve.lock
 
 clean: ## Remove .venv and what tests and runs leave; not penstock-data

@@ -16,6 +16,7 @@
     dead_letters/<table>/dt=2026-11-20/<table>+<partition>+<first>-<last>+<number>.parquet
     .../<table>+<partition>+<first>-<last>+<number>+<rewrite>.<group>.parquet    replaces files of its directory
     tables/<table>/dt=2026-11-20/hr=05/_SUCCESS    the hour is complete
+    tables/<table>/_delta_log/...                  the log of a Delta table, which deltalake writes
 
 `first` and `last` are the bounds of the task, so a task uses the same file name in each hour. The file name of a task
 of several partitions has its two ends: `<table>+0-3+...` is from `first` in partition 0 to `last` in partition 3.
@@ -185,6 +186,11 @@ def marker_key(directory: str) -> str:
 
 def is_marker(key: str) -> bool:
     return key.endswith("/_SUCCESS")
+
+
+def is_of_delta(key: str) -> bool:
+    """Returns whether an object is of the log of a Delta table, in the directory of that table."""
+    return key.startswith("tables/") and "/_delta_log/" in key
 
 
 def day_directory(timestamp_ms: int | None) -> str:

@@ -200,7 +200,7 @@ def _check_listing(
     held = {(commit.number, topic) for commit in commits for topic in commit.held_here}
     prefixes = [prefix(topic) for topic in sorted(topics) for prefix in (names.table_prefix, names.dead_letters_prefix)]
     found = {one.key: one.size_bytes for prefix in prefixes for one in output.list(prefix)}
-    listed = {key: size_bytes for key, size_bytes in found.items() if not names.is_marker(key)}
+    listed = {key: size for key, size in found.items() if not (names.is_marker(key) or names.is_of_delta(key))}
     retired = {key for key in committed if retained.covers(key)}
     findings.retired = len(retired)
     findings.leftovers += len(retired & listed.keys())

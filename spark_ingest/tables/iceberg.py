@@ -47,6 +47,8 @@ _SENDS_MAX = 4  # each but the first after another writer's commit, or without a
 class IcebergTables:
     """The tables of one job in one catalog. `open_catalog` is called before the first use."""
 
+    kind = "Iceberg"
+
     def __init__(
         self, settings: TableSettings, job: str, output_url: str, open_catalog: Callable[[], Any] | None = None
     ) -> None:

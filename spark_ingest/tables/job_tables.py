@@ -16,17 +16,16 @@ from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.compare import compare_tables
 from spark_ingest.tables.publish import Publication, check_layouts, pending, publications, publish
-from spark_ingest.tables.settings import read_tables
+from spark_ingest.tables.settings import DELTA, ICEBERG, read_tables
 from spark_ingest.tables.values import Tables
 
-_INSTALL = "pip install 'penstock-server[iceberg]', or make setup in a clone"
-_LIBRARIES = ("pyiceberg", "sqlalchemy", "pyarrow")
+_LIBRARIES = ("pyiceberg", "sqlalchemy", "deltalake", "pyarrow")
 
 
 class JobTables:
     """The tables that a file names; none without a file. Asks no catalog before the first call.
 
-    Raises IngestRefused if the file is wrong or pyiceberg is not installed.
+    Raises IngestRefused if the file is wrong or its library is not installed.
     """
 
     def __init__(self, path: Path | None, output: str, job: str) -> None:
@@ -42,9 +41,9 @@ class JobTables:
         if self._tables is None:
             return
         if widens:
-            text = "--on-misfit widen makes a bigint column decimal, and a column of an Iceberg table cannot do that"
+            text = "--on-misfit widen makes a bigint column decimal, and a column of such a table cannot do that"
             raise IngestRefused(text, hint="declare the column decimal with --schema before its first run")
-        check_layouts(layouts)
+        check_layouts(layouts, self._tables.kind)
         for one in publications(self._history, self._tables, self._history.head()).values():
             if one.error and not isinstance(one.error, NotPublished):
                 raise one.error
@@ -82,11 +81,17 @@ class JobTables:
 def _open(path: Path, output_url: str, job: str) -> Tables:
     settings = read_tables(path)
     try:
+        if settings is None:
+            from spark_ingest.tables.delta import DeltaTables
+
+            return DeltaTables(job, output_url)
         from spark_ingest.tables.iceberg import IcebergTables
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise
-        raise IngestRefused(f"--tables needs {error.name}, which is not installed", hint=_INSTALL) from error
+        extra = DELTA if settings is None else ICEBERG
+        hint = f"pip install 'penstock-server[{extra}]', or make setup in a clone"
+        raise IngestRefused(f"--tables needs {error.name}, which is not installed", hint=hint) from error
     return IcebergTables(settings, job, output_url)
 
 
@@ -114,7 +119,7 @@ def print_tables(tables: Sequence[dict[str, Any]]) -> None:
     """Prints a line for each table: what was added to it, or what it has and what is missing."""
     for one in tables:
         has = f"has commit {one['commit']}" if one["commit"] else "is not there yet"
-        has += f", snapshot {one['snapshot']}" if one["snapshot"] else ""
+        has += f", snapshot {one['snapshot']}" if one["snapshot"] is not None else ""
         if one.get("added"):
             has += f", {_counted('added', one['added'], one['added_rows'])}"
         if one.get("not_published"):

@@ -51,7 +51,7 @@ def publish(history: History, tables: Tables) -> list[Publication]:
         if at == 0:
             history.mark_published()
         try:
-            check_layouts(layout_of_key(key) for key in run.keys)
+            check_layouts((layout_of_key(key) for key in run.keys), tables.kind)
             if tables.add(run):
                 one.commits.append(run.commit)
                 one.rows += run.rows
@@ -156,11 +156,11 @@ def unpublished(
                 yield one, run
 
 
-def check_layouts(layouts: Iterable[Layout]) -> None:
+def check_layouts(layouts: Iterable[Layout], kind: str) -> None:
     """Raises IngestRefused for files that tables of a catalog cannot have."""
     for one in layouts:
         if one.fixed != DEFAULT.fixed:
-            text = f"Iceberg tables take files of {DEFAULT.fixed}, and a topic has {one.fixed}"
+            text = f"{kind} tables take files of {DEFAULT.fixed}, and a topic has {one.fixed}"
             hint = "their partitions come from the statistics of Parquet files of one hour; use two jobs"
             raise IngestRefused(text, hint=hint)
 

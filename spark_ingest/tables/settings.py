@@ -1,4 +1,4 @@
-"""The file that names the catalog and the tables of a job (`--tables`).
+"""The file that names the catalog and the tables of a job (`--tables`): [iceberg], or [delta] without settings.
 
     [iceberg]
     catalog = "sqlite:////data/catalog.db"
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from spark_ingest.errors import IngestRefused
 from spark_ingest.toml_file import read_toml
 
-ICEBERG = "iceberg"
+ICEBERG, DELTA = "iceberg", "delta"
 SQLITE, REST = "sql", "rest"  # kinds of catalogs, as pyiceberg calls them
 _KINDS = {"sqlite": SQLITE, "http": REST, "https": REST}
 _TEXTS = ("catalog", "warehouse", "namespace", "name")
@@ -61,9 +61,11 @@ class TableSettings:
         return tuple(given.split(".")) if "." in given else (*self.namespace.split("."), given)
 
 
-def read_tables(path: Path) -> TableSettings:
-    """Returns the settings of a TOML file. Raises IngestRefused."""
+def read_tables(path: Path) -> TableSettings | None:
+    """Returns the settings of a TOML file; None for Delta tables, which need none. Raises IngestRefused."""
     found = read_toml("--tables", path)
+    if found == {DELTA: {}}:
+        return None
     try:
         return _settings(found)
     except ValueError as error:
@@ -73,7 +75,10 @@ def read_tables(path: Path) -> TableSettings:
 def _settings(found: dict[str, Any]) -> TableSettings:
     section = found.pop(ICEBERG, None)
     if found or not isinstance(section, dict):
-        raise ValueError(f"write one section [{ICEBERG}]" + (f", not {', '.join(sorted(found))}" if found else ""))
+        raise ValueError(
+            f"write one section [{ICEBERG}], or an empty [{DELTA}]"
+            + (f", not {', '.join(sorted(found))}" if found else "")
+        )
     texts = {name: section.pop(name) for name in _TEXTS if name in section}
     maps = {name: section.pop(name) for name in ("tables", "properties") if name in section}
     if section:

@@ -56,6 +56,8 @@ class TableFile:
 class Tables(Protocol):
     """The tables of one job in a catalog. Every method may raise IngestRefused or NotPublished."""
 
+    kind: str
+
     def name(self, topic: str) -> str:
         """Returns the table's name, for people."""
 

@@ -105,7 +105,8 @@ def test_every_library_of_a_distribution_is_used_by_it() -> None:
 
 
 def test_every_library_for_spark_is_used_by_ingestion() -> None:
-    assert unused(GROUPS["spark"] + GROUPS["iceberg"] + GROUPS["formats"], imported("spark_ingest"), HOMES) == []
+    extras = [one for name in ("spark", "iceberg", "delta", "formats") for one in GROUPS[name]]
+    assert unused(extras, imported("spark_ingest"), HOMES) == []
 
 
 def test_every_library_for_load_tests_is_used_by_them() -> None:
@@ -139,7 +140,7 @@ def test_the_codec_needs_no_library() -> None:
 
 
 def test_ingestion_and_load_tests_import_only_what_they_declare() -> None:
-    extras = [one for name in ("spark", "iceberg", "formats", "patterns") for one in GROUPS[name]]
+    extras = [one for name in ("spark", "iceberg", "delta", "formats", "patterns") for one in GROUPS[name]]
     assert undeclared(imported("spark_ingest"), GROUPS["server"] + extras, HOMES) == []
     everything = [requirement for group in GROUPS.values() for requirement in group]
     assert undeclared(imported("loadtests"), everything, HOMES) == []

@@ -20,7 +20,6 @@ LEFT = {
     "ConnectionState": "the core that judges idle connections reads values; its tests give it values",
     "ClusterListener": "one listener object that the node gives to the agent below it",
     "Interceptor": "users of the client implement it",
-    "Tables": "pyiceberg is imported only where a job has tables; tests have tables in memory",
     "TopicSource": "the core of groups takes the topics of its process; its tests make and delete topics as they like",
     "RunListener": "one listener object that the command gives to a run of a job",
 }

@@ -82,7 +82,7 @@ def test_a_catalog_that_is_away_ends_publish_with_1_and_one_line(lake: Lake) -> 
 
 
 def test_a_wrong_file_ends_with_2(lake: Lake) -> None:
-    (lake.directory / "tables.toml").write_text("[delta]\n")
+    (lake.directory / "tables.toml").write_text("[hudi]\n")
     refused = ingest(lake, "publish")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 

@@ -20,6 +20,8 @@ from tests.spark_ingest.tiered import TieredLog, json_rows
 class RememberedTables:
     """Tables in memory."""
 
+    kind = "Iceberg"
+
     def __init__(self) -> None:
         self.runs: list[RunFiles] = []
         self.commits: dict[str, int] = {}

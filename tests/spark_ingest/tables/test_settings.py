@@ -15,7 +15,9 @@ SQLITE = 'catalog = "sqlite:////data/c.db"\nwarehouse = "/data/w"\nnamespace = "
 def read(directory: Path, text: str) -> TableSettings:
     path = directory / "tables.toml"
     path.write_text(text)
-    return read_tables(path)
+    found = read_tables(path)
+    assert found is not None
+    return found
 
 
 def test_a_topic_has_the_table_that_the_file_names_or_its_own_name(tmp_path: Path) -> None:
@@ -36,7 +38,8 @@ def test_a_rest_catalog_needs_no_warehouse_and_its_password_is_not_shown(tmp_pat
     ("text", "error"),
     [
         ("[iceberg", "is not TOML"),
-        ("[delta]\n", "write one section [iceberg], not delta"),
+        ("[hudi]\n", "write one section [iceberg], or an empty [delta], not hudi"),
+        ("[delta]\nx = 1\n", "write one section [iceberg], or an empty [delta]"),
         ("[iceberg]\nuri = 1\n", "unknown settings: uri"),
         ('[iceberg]\ncatalog = "sqlite:///c"\n', "namespace is missing"),
         ('[iceberg]\ncatalog = "sqlite:///c"\nnamespace = "a"\n', "a SQLite catalog needs warehouse"),

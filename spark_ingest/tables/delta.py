@@ -1,0 +1,248 @@
+"""Delta tables: the only file that imports deltalake. It adds files that exist, and writes no data.
+
+    1 Load the table. Its application transactions have the last commit and the last rewrite whose files it has.
+    2 Add columns that the files bring. This is a transaction of its own, and a repeat of it changes nothing.
+    3 Send one transaction: the files, and the application transaction. It is accepted on top of the version of step 1.
+    4 If it was not accepted or not answered: step 1. The application transaction says whether it took effect.
+
+The table is the directory of the topic in the output, and its log is in `_delta_log` there. No file is copied.
+
+Invariant: a transaction is sent once (`max_commit_retries=0`), so each one follows a look at the table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from spark_ingest.errors import IngestRefused, NotPublished
+from spark_ingest.output import names
+from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
+
+PARTITIONS = pa.schema([("dt", pa.date32()), ("hr", pa.int32())])
+_SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
+_HOUR = re.compile(r"dt=([^/]+)/hr=(\d+)/")
+_UNNAMEABLE = re.compile(r"[ ,;{}()\n\t=]")  # Delta allows these only with column mapping
+
+
+class DeltaTables:
+    """The tables of one job, in its output."""
+
+    kind = "Delta"
+
+    def __init__(self, job: str, output_url: str) -> None:
+        parts = urlsplit(output_url)
+        if parts.scheme != "file":
+            hint = "write a local --output, or use [iceberg]"
+            raise IngestRefused("Delta tables in S3 are not tested, and so are refused", hint=hint)
+        self._url = output_url.rstrip("/")
+        self._root = Path(unquote(parts.path))
+        self._app = f"penstock/{job}"
+        self._rewrite_app = f"{self._app}/rewrite"
+
+    def name(self, topic: str) -> str:
+        return names.table_prefix(topic).rstrip("/")
+
+    def state(self, topic: str) -> TableState | None:
+        table = self._load(topic)
+        return None if table is None else self._state(table)
+
+    def add(self, run: RunFiles) -> bool:
+        """Adds the files in one transaction; False if the table has this commit. Raises IngestRefused, NotPublished."""
+
+        def is_wanted(state: TableState | None) -> bool:
+            return state is None or state.commit < run.commit
+
+        return self._send(run.topic, f"commit {run.commit}", is_wanted, run.keys, (), (run.commit, None))
+
+    def rewrite(self, change: RewriteFiles) -> bool:
+        def is_wanted(state: TableState | None) -> bool:
+            found = (state.commit, state.rewrite) if state else (change.after, 0)
+            return found == (change.after, change.since)
+
+        what, last = f"rewrite {change.rewrite}", (change.commit, change.rewrite)
+        return self._send(change.topic, what, is_wanted, change.added, change.replaced, last)
+
+    def mark(self, topic: str, commit: int) -> None:
+        """Does nothing: a transaction without files would be one more version of the table."""
+
+    def files(self, topic: str) -> list[TableFile]:
+        """Returns the data files of the newest version. Raises IngestRefused, NotPublished."""
+        table = self._load(topic)
+        prefix = names.table_prefix(topic)
+        return [] if table is None else [TableFile(prefix + path, rows) for path, rows in _listed(table).items()]
+
+    def _send(
+        self,
+        topic: str,
+        what: str,
+        is_wanted: Callable[[TableState | None], bool],
+        added: Iterable[str],
+        replaced: Iterable[str],
+        last: tuple[int, int | None],
+    ) -> bool:
+        """Commits one transaction unless a look at the table says that it is not wanted; false then."""
+        problem: Exception | None = None
+        for _ in range(_SENDS_MAX):
+            table = self._load(topic)
+            if not is_wanted(None if table is None else self._state(table)):
+                return False
+            try:
+                self._commit(topic, table, added, replaced, last)
+            except (ValueError, FileNotFoundError) as error:
+                text = f"table {self.name(topic)} cannot take {what}: {_line(error)}"
+                raise IngestRefused(
+                    text, hint="the files stay; ingest the topic into an output without [delta]"
+                ) from error
+            except Exception as error:  # of deltalake or a file system: the next look decides
+                problem = error
+            else:
+                return True
+        raise NotPublished(f"table {self.name(topic)} did not take {what}: {_line(problem)}") from problem
+
+    def _commit(
+        self,
+        topic: str,
+        table: DeltaTable | None,
+        added: Iterable[str],
+        replaced: Iterable[str],
+        last: tuple[int, int | None],
+    ) -> None:
+        """Raises ValueError if the table cannot take the files, FileNotFoundError if one is gone."""
+        prefix = names.table_prefix(topic)
+        listed = _listed(table) if table is not None else {}
+        add = [one.removeprefix(prefix) for one in added]
+        add = [one for one in add if one not in listed]
+        remove = [one.removeprefix(prefix) for one in replaced]
+        if table is not None and (gone := [one for one in remove if one not in listed]):
+            raise ValueError(f"another program has replaced {gone[0]}")
+        actions: list[Any] = [self._add_action(prefix, one) for one in add]
+        modified_ms = max((one.modification_time for one in actions), default=0)
+        columns = [pq.read_schema(self._root / prefix / one) for one in dict.fromkeys((*add[:1], *add[-1:]))]
+        properties = self._properties(last)
+        if table is None:
+            create_table_with_add_actions(
+                self._address(topic),
+                Schema.from_arrow(_merged([PARTITIONS, *columns])),
+                actions,
+                "error",
+                list(PARTITIONS.names),
+                commit_properties=properties,
+            )
+            return
+        before = pa.schema(table.schema().to_arrow())
+        after = _merged([before, *columns])
+        if after != before:
+            new = [one for one in after if one.name not in before.names or before.field(one.name) != one]
+            only = CommitProperties(max_commit_retries=0)
+            table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=only)
+        actions += [RemoveAction(one, True, modified_ms, None, _partition(one)) for one in remove]
+        table.create_write_transaction(
+            actions, "append", table.schema(), list(PARTITIONS.names), commit_properties=properties
+        )
+
+    def _add_action(self, prefix: str, path: str) -> AddAction:
+        whole = self._root / prefix / path
+        found, rows = whole.stat(), pq.read_metadata(whole).num_rows
+        stats = json.dumps({"numRecords": rows})
+        return AddAction(path, found.st_size, _partition(path), int(found.st_mtime * 1000), True, stats)
+
+    def _properties(self, last: tuple[int, int | None]) -> CommitProperties:
+        commit, rewrite = last
+        transactions = [Transaction(self._app, commit)]
+        shown = {"penstock.commit": str(commit)}
+        if rewrite is not None:
+            transactions.append(Transaction(self._rewrite_app, rewrite))
+            shown["penstock.rewrite"] = str(rewrite)
+        return CommitProperties(shown, max_commit_retries=0, app_transactions=transactions)
+
+    def _state(self, table: DeltaTable) -> TableState:
+        commit, rewrite = (table.transaction_version(app) or 0 for app in (self._app, self._rewrite_app))
+        return TableState(commit, table.version(), rewrite)
+
+    def _load(self, topic: str) -> DeltaTable | None:
+        """Returns the table, None without one. Raises NotPublished, IngestRefused for a table of another program."""
+        try:
+            table = DeltaTable(self._address(topic))
+            is_ours = table.transaction_version(self._app) is not None
+        except TableNotFoundError:
+            return None
+        except Exception as error:
+            raise NotPublished(f"table {self.name(topic)} cannot be read: {_line(error)}") from error
+        if not is_ours:
+            hint = "use another --output; the table is left as it is"
+            raise IngestRefused(f"table {self.name(topic)} is of another job or program", hint=hint)
+        return table
+
+    def _address(self, topic: str) -> str:
+        return f"{self._url}/{names.table_prefix(topic).rstrip('/')}"
+
+
+def _listed(table: DeltaTable) -> dict[str, int]:
+    """Returns the paths of the newest version's files, each with its number of rows."""
+    found = pa.table(table.get_add_actions()).select(["path", "num_records"]).to_pylist()
+    return {unquote(one["path"]): one["num_records"] or 0 for one in found}
+
+
+def _partition(path: str) -> dict[str, str | None]:
+    """Raises ValueError for a file that is in no directory of an hour."""
+    match = _HOUR.match(path)
+    if match is None:
+        raise ValueError(f"{path} is in no directory of an hour")
+    return {"dt": match[1], "hr": str(int(match[2]))}
+
+
+def _merged(schemas: list[pa.Schema]) -> pa.Schema:
+    """Returns the columns of all schemas, by name. Raises ValueError for types or names that a table cannot have."""
+    optional = [pa.schema([one.with_nullable(True) for one in schema]).remove_metadata() for schema in schemas]
+    try:
+        merged = _union([pa.struct(list(one)) for one in optional])
+    except pa.ArrowInvalid as error:
+        raise ValueError(_line(error)) from error
+    known: dict[str, str] = {}
+    for one in merged:
+        if _UNNAMEABLE.search(one.name):
+            raise ValueError(f"Delta has no column with the name {one.name!r} unless it maps columns")
+        if (other := known.setdefault(one.name.lower(), one.name)) != one.name:
+            raise ValueError(f"Delta takes the columns {other} and {one.name} for one")
+    return pa.schema(list(merged))
+
+
+def _union(types: list[Any]) -> Any:
+    """Returns the struct with the members of all, or the type that all are. Raises ValueError."""
+    if not all(pa.types.is_struct(one) for one in types):
+        known, *others = types
+        if any(_plain(one) != _plain(known) for one in others):
+            raise ValueError(f"a column is {known} in the table and {others[-1]} in the files")
+        return known
+    members: dict[str, list[Any]] = {}
+    for one in types:
+        for field in one:
+            members.setdefault(field.name, []).append(field.type)
+    return pa.struct([pa.field(name, _union(found), nullable=True) for name, found in members.items()])
+
+
+def _plain(one: Any) -> object:
+    """Returns a type without the names and the nullability of its parts, which libraries write differently."""
+    if pa.types.is_struct(one):
+        return "struct", [(field.name, _plain(field.type)) for field in one]
+    if pa.types.is_map(one):
+        return "map", _plain(one.key_type), _plain(one.item_type)
+    if pa.types.is_list(one) or pa.types.is_large_list(one):
+        return "list", _plain(one.value_type)
+    return str(one).replace("large_", "").replace("_view", "")
+
+
+def _line(error: Exception | None) -> str:
+    """Returns the first line of an error's text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
