@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
+from engine.partition.spool import Spool
 from gateway.links.link import LinkClient, listen
 from gateway.links.process_links import ProcessLinks
 from gateway.routing.peers import Peers
@@ -70,6 +71,7 @@ class HostOfOne:
         self.registrations: Registrations = {}
         self.is_in_doubt, self.has_contact = False, True
         self.lag_s_max = 1.0
+        self.spool = Spool()
 
     def now(self) -> float:
         return 0.0

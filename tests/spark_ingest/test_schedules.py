@@ -56,7 +56,7 @@ def test_each_line_of_cron_runs(places: dict[str, str], tmp_path: Path) -> None:
     lines = [re.fullmatch(r"(?:\S+ ){5}ingest (.*)", line) for line in CRON.splitlines()]
     commands = [line[1] for line in lines if line]
     assert len(commands) == len(lines) == 6
-    first = here(commands[0], places).replace("penstock ", f"{sys.executable} -m penstock.cli.main ", 1)
+    first = here(commands[0], places).replace("penstock ", f"{shlex.quote(sys.executable)} -m penstock.cli.main ", 1)
     subprocess.run(["sh", "-c", first], check=True, cwd=ROOT, capture_output=True, timeout=60)
     assert "penstock_ingest_run_success" in (tmp_path / "flights.prom").read_text()
     for command in commands[1:]:

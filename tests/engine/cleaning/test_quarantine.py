@@ -21,6 +21,7 @@ from engine.errors import Damaged, StorageFailed
 from engine.format import batch as record_batch
 from engine.format import paths
 from engine.log.log import ReadSpan
+from engine.partition.spool import Spool
 from engine.runtime.disk import RealDisk
 from engine.tiering.reading.repair import restore_segment
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents
@@ -65,9 +66,8 @@ class Scene:
         with ThreadPoolExecutor(1) as executor:
             ids = iter(f"{n:032x}" for n in range(100))
             parts = ShipperComponents(self.store, RealDisk(), self.node.shard.clock, Random(1), ids.__next__, executor)
-            source = _Source(
-                self.node.shard, self.node.shard.topics["t"].record, self.partition, lambda end: None, lambda _: None
-            )
+            shard, record = self.node.shard, self.node.shard.topics["t"].record
+            source = _Source(shard, record, self.partition, lambda end: None, lambda _: None, Spool())
             shipper = PartitionShipper(PREFIX, source, writer="w", components=parts)
             await shipper.ship_once()
 
