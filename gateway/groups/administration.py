@@ -111,6 +111,7 @@ def _member(one: MemberView) -> dict[str, object]:
         "member_epoch": one.member_epoch,
         "client_id": one.client_id or None,
         "client_address": one.client_address,
+        "rack": one.rack or None,
         "topics": list(one.topics),
         "topics_pattern": None if one.pattern is None else one.pattern.include,
         "topics_exclude": None if one.pattern is None else one.pattern.exclude or None,

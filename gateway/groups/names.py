@@ -16,6 +16,7 @@ from gateway.groups.context import GroupContext
 from gateway.groups.core.expressions import CHARACTERS_MAX, compiled
 from gateway.groups.model.values import Client, TopicPattern
 from gateway.http.problems import Problem
+from gateway.routing.leader_headers import read_rack
 
 TOPICS_MAX = 1000
 PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such a group
@@ -54,7 +55,9 @@ def member_name(name: str) -> str:
 
 
 def client_of(request: web.Request) -> Client:
-    return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.remote or "")
+    """Returns the sender of a request. Raises Problem invalid_header."""
+    rack = read_rack(request) or ""
+    return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.remote or "", rack)
 
 
 async def check_topics(

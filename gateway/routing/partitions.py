@@ -165,6 +165,10 @@ class Partitions:
         """Returns the replica of an open partition of this process. Raises KeyError if it is closed."""
         return self._replicas.by_partition[partition]
 
+    def racks(self, topic_id: str, number: int) -> tuple[str, frozenset[str]]:
+        """Returns the rack of a partition's leader, and those of its replicas; empty where unknown."""
+        return self._peers.racks(topic_id, number)
+
     def topic_id(self, topic_name: str, number: int) -> str:
         """Returns the topic's id if it has this partition, in any process. Raises UnknownTopic, UnknownPartition."""
         topic = self._shard.topic(topic_name)

@@ -126,6 +126,16 @@ class Peers:
         endpoint = view.endpoint_on(node_id, topic_id, partition)
         return None if endpoint is None else Owner(None if node_id == self._node_id else node_id, endpoint.shard)
 
+    def racks(self, topic_id: str, partition: int) -> tuple[str, frozenset[str]]:
+        """Returns the rack of a partition's leader, and those of its replicas on live nodes; empty where unknown."""
+        view = self.view
+        found = None if view is None else view.states.get((topic_id, partition))
+        if view is None or found is None:
+            return "", frozenset()
+        leader = view.leader(topic_id, partition)
+        of_nodes = {node_id: view.nodes[node_id].rack for node_id in found.state.replicas if node_id in view.nodes}
+        return of_nodes.get(leader.node_id, "") if leader is not None else "", frozenset(of_nodes.values()) - {""}
+
     def link_to_owner(self, topic_id: str, partition: int) -> Link:
         """Returns the link to a partition's owner. Raises NoLeader, and LinkDown while the owner restarts."""
         return self.link(self.owner(topic_id, partition))

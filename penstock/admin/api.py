@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import orjson
 
-from penstock.transport.api import JSON_TYPE, topic_path
+from penstock.transport.api import JSON_TYPE, RACK_HEADER, topic_path
 from penstock.transport.exchange import Json, Request
 
 
@@ -134,8 +134,10 @@ def commit_offsets(
     return _with_json("PUT", f"{_group_path(group)}/offsets", wish)
 
 
-def group_poll(group: str, member_id: str, wish: Mapping[str, Any]) -> Request:
-    return _with_json("POST", f"{_group_path(group)}/members/{quote(member_id, safe='')}/poll", wish)
+def group_poll(group: str, member_id: str, wish: Mapping[str, Any], rack: str = "") -> Request:
+    """Make a poll. A group with the assignor `rack_aware` prefers partitions in `rack` for the member."""
+    request = _with_json("POST", f"{_group_path(group)}/members/{quote(member_id, safe='')}/poll", wish)
+    return request._replace(headers={**request.headers, RACK_HEADER: rack}) if rack else request
 
 
 def group_heartbeat(group: str, wish: Mapping[str, Any]) -> Request:

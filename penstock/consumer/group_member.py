@@ -63,7 +63,7 @@ class GroupMember:
         """
         while True:
             wish, wait_ms = self._wish(), self._options.fetch_wait_ms
-            request = api.group_poll(self.terms.group, self.terms.member_id, wish)
+            request = api.group_poll(self.terms.group, self.terms.member_id, wish, self._options.rack)
             give_up_ms = self._options.unreachable_timeout_ms
             try:
                 answer = await self._attempts.send_with_retries(request, give_up_ms, wait_ms=wait_ms)

@@ -101,7 +101,7 @@ class Coordinator(GroupTable):
             if call.member_epoch:
                 check_epoch(group, member, call.member_epoch)
             else:
-                membership.rejoin(group, member, call.client, timeouts_ms, now)
+                membership.rejoin(group, member, call.client, timeouts_ms, now, source)
             if wanted is not None:
                 membership.subscribe(group, member, wanted, now, source)
         if call.owned is not None:
@@ -139,7 +139,7 @@ class Coordinator(GroupTable):
             if call.token is not None:
                 read = positions.commit_delivery(group, member, call.token, now)
             elif call.topics is not None and not call.starts:
-                membership.rejoin(group, member, call.client, timeouts_ms, now)
+                membership.rejoin(group, member, call.client, timeouts_ms, now, source)
             if member.revoking:
                 release(group, member, positions.given_up(member, call), now)
             if wanted is not None:
@@ -284,7 +284,7 @@ class Coordinator(GroupTable):
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
             if not group.members:
-                if looks_for_idle and group.definition is None and self._is_idle(group, now):
+                if looks_for_idle and group.definition is None and group.is_idle(now.wall_ms):
                     self._delete(group)
                 continue
             if gone := membership.expired(group, now):
@@ -299,6 +299,9 @@ class Coordinator(GroupTable):
                     group.history.note("topics_changed", now, detail=topic)
                     rebalance(self.note_change(group), now, source)
                     break
+            else:
+                if looks_for_idle and group.racks:
+                    membership.follow_racks(self.note_change(group), now, source)
 
     def wait(self, name: str, member_id: str, now: Now, change: int) -> int | None:
         """Counts an open poll (`change` 1) or its end (-1). Returns the member's version; None: it is not a member.
@@ -390,9 +393,6 @@ class Coordinator(GroupTable):
                 membership.know(group, one.topic, KnownTopic(size.topic_id, size.partitions))
                 if group.members:
                     rebalance(group, now, source)
-
-    def _is_idle(self, group: Group, now: Now) -> bool:
-        return group.last_active_ms() + group.settings.offsets_retention_ms <= now.wall_ms
 
     def _alive(self, member: Member, now: Now) -> None:
         member.called_ms = now.steady_ms

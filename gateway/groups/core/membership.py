@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.groups.core.assignors import ASSIGN
+from gateway.groups.core.assignors import ASSIGN, Nearby
 from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
-from gateway.groups.model.settings import CoordinatorLimits
+from gateway.groups.model.settings import RACK_AWARE, CoordinatorLimits
 from gateway.groups.model.state import Group, KnownTopic, Member
 from gateway.groups.model.values import Client, Now, Slot, TopicPattern, TopicSource
 
@@ -98,14 +98,24 @@ def subscribe(group: Group, member: Member, wanted: Wanted, now: Now, source: To
         rebalance(group, now, source)
 
 
-def rejoin(group: Group, member: Member, client: Client, timeouts_ms: tuple[int | None, int | None], now: Now) -> None:
+def rejoin(
+    group: Group,
+    member: Member,
+    client: Client,
+    timeouts_ms: tuple[int | None, int | None],
+    now: Now,
+    source: TopicSource,
+) -> None:
     """Takes over what a member that joins again within its session says of itself."""
     group.history.note("joined_again", now, member.member_id)
     session_ms, rebalance_ms = timeouts_ms
     wanted = (client, session_ms or member.session_timeout_ms, rebalance_ms or member.rebalance_timeout_ms)
     if wanted != (member.client, member.session_timeout_ms, member.rebalance_timeout_ms):
+        has_moved = client.rack != member.client.rack
         member.client, member.session_timeout_ms, member.rebalance_timeout_ms = wanted
         group.changed_members.add(member.member_id)
+        if has_moved and group.settings.assignor == RACK_AWARE:
+            rebalance(group, now, source)
 
 
 def remove(group: Group, member_ids: Iterable[str], now: Now, source: TopicSource) -> None:
@@ -147,7 +157,21 @@ def aim(group: Group, source: TopicSource) -> None:
             know(group, topic, KnownTopic(size.topic_id, size.partitions))
     sizes = {topic: size.partitions for topic, size in group.sizes.items() if size is not None}
     members = {member.member_id: member.topics for member in group.members.values()}
-    group.target = ASSIGN[group.settings.assignor](members, sizes, group.target or group.owners)
+    is_rack_aware = group.settings.assignor == RACK_AWARE
+    group.racks = {topic: source.racks(topic) for topic in sizes} if is_rack_aware else {}
+    nearby = Nearby({one.member_id: one.client.rack for one in group.members.values()}, group.racks)
+    group.target = ASSIGN[group.settings.assignor](members, sizes, group.target or group.owners, nearby)
+
+
+def follow_racks(group: Group, now: Now, source: TopicSource) -> None:
+    """Rebalances if partitions are in other racks than those of the target, at two looks in a row.
+
+    Leaders move when a node restarts, and soon come back; the members need not follow that.
+    """
+    racks = {topic: source.racks(topic) for topic in group.racks}
+    before, group.racks_seen = group.racks_seen, racks
+    if racks == before and racks != group.racks:
+        rebalance(group, now, source)
 
 
 def know(group: Group, topic: str, found: KnownTopic) -> None:

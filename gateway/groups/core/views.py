@@ -18,6 +18,7 @@ def member_view(member: Member, now: Now) -> MemberView:
         tuple(sorted(member.revoking)),
         max(0, member.session_ends_ms - now.steady_ms),
         member.pattern,
+        member.client.rack,
     )
 
 

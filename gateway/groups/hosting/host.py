@@ -25,7 +25,7 @@ from gateway.groups.hosting.lags import GroupLags, added_up
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.state import Group
-from gateway.groups.model.values import Row, TopicSize
+from gateway.groups.model.values import PartitionRacks, Row, TopicSize
 from gateway.metrics.metrics import Numbers
 from gateway.routing.partitions import Partitions, Topics
 from gateway.settings import NodeSettings
@@ -52,7 +52,7 @@ class GroupHost:
         self._partitions = partitions
         self._reads = reads
         self._clock = clock
-        self._source = KnownTopics(topics)
+        self._source = KnownTopics(topics, partitions)
         self._topics = topics
         self._hosted: dict[int, Hosted] = {}
         self._dropped: dict[int, Hosted] = {}  # the last of each partition: its last batch may be on its way
@@ -228,8 +228,9 @@ class GroupHost:
 class KnownTopics:
     """The topics of this process as a coordinator sees them. Implements TopicSource."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, partitions: Partitions) -> None:
         self._topics = topics
+        self._partitions = partitions
 
     def find(self, name: str) -> TopicSize | None:
         topic = self._topics.get(name)
@@ -237,3 +238,10 @@ class KnownTopics:
 
     def names(self) -> Collection[str]:
         return [topic.record.name for topic in self._topics.all() if topic.record.name not in INTERNAL_TOPICS]
+
+    def racks(self, name: str) -> tuple[PartitionRacks, ...]:
+        topic = self._topics.get(name)
+        if topic is None:
+            return ()
+        topic_id, partitions = topic.record.topic_id, topic.record.partitions
+        return tuple(PartitionRacks(*self._partitions.racks(topic_id, number)) for number in range(partitions))

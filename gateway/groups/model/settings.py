@@ -12,7 +12,8 @@ from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, rule
 from gateway.groups.share.partition import Rules
 
 STARTS = ("earliest", "latest", "time", "error")
-ASSIGNORS = ("sticky", "range", "round_robin")
+RACK_AWARE = "rack_aware"
+ASSIGNORS = ("sticky", "range", "round_robin", RACK_AWARE)
 CONSUMER, SHARE = "consumer", "share"
 KINDS = (CONSUMER, SHARE)
 ORDERS = ("none", "key")
@@ -80,7 +81,7 @@ class GroupSettings:
         "sticky",
         choices=ASSIGNORS,
         why="sticky moves as few partitions as balance allows; range gives neighbours of each topic to one member; "
-        "round_robin deals them out in turn.",
+        "round_robin deals them out in turn; rack_aware is sticky, and gives members partitions of their rack.",
     )
     offsets_retention_ms: int = setting(
         7 * DAY_MS,

@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from gateway.groups.model.history import History
 from gateway.groups.model.settings import GroupSettings, stored_settings
-from gateway.groups.model.values import Client, Setting, Slot, TopicPattern, TopicSize
+from gateway.groups.model.values import Client, PartitionRacks, Setting, Slot, TopicPattern, TopicSize
 from gateway.groups.share.state import ShareState
 
 Fields = dict[str, msgspec.Raw]  # of a record, by name
+TopicRacks = dict[str, tuple[PartitionRacks, ...]]
 
 
 class KnownTopic(Struct, frozen=True, array_like=True):
@@ -96,6 +97,8 @@ class Group:
     owners: dict[Slot, str] = field(default_factory=dict)
     target: dict[Slot, str] = field(default_factory=dict)
     sizes: dict[str, TopicSize | None] = field(default_factory=dict)  # of subscribed topics, as of the last rebalance
+    racks: TopicRacks = field(default_factory=dict)  # of the same, for the assignor that needs them
+    racks_seen: TopicRacks = field(default_factory=dict)  # as of the last look
     settings: GroupSettings = field(default_factory=GroupSettings)
     later: Fields = field(default_factory=dict)  # fields of its record that a later version has written
     is_deleted: bool = False
@@ -122,6 +125,10 @@ class Group:
         shared = () if self.share is None else self.share.partitions.values()
         times = [*(one.committed_ms for one in self.offsets.values()), *(one.active_ms for one in shared)]
         return max([self.active_ms, *times])
+
+    def is_idle(self, wall_ms: int) -> bool:
+        """Returns whether the positions of a group without members are to be deleted."""
+        return self.last_active_ms() + self.settings.offsets_retention_ms <= wall_ms
 
     def note_taken(self) -> None:
         """Notes that the records of all changes are on their way."""

@@ -36,11 +36,19 @@ class TopicSize(NamedTuple):
     partitions: int
 
 
+class PartitionRacks(NamedTuple):
+    """The racks of a partition's leader and of its replicas; empty: unknown."""
+
+    leader: str
+    replicas: frozenset[str]
+
+
 class TopicSource(Protocol):
-    """The existing topics. `names` has those that clients may read."""
+    """The existing topics. `names` has those that clients may read, `racks` has an entry for each partition."""
 
     def find(self, name: str) -> TopicSize | None: ...
     def names(self) -> Collection[str]: ...
+    def racks(self, name: str) -> tuple[PartitionRacks, ...]: ...
 
 
 class TopicPattern(Struct, frozen=True, array_like=True):
@@ -74,6 +82,7 @@ class Client(Struct, frozen=True, array_like=True):
 
     client_id: str = ""
     address: str = ""
+    rack: str = ""
 
 
 class HeartbeatCall(Struct, frozen=True, array_like=True):
@@ -214,6 +223,7 @@ class MemberView(Struct, frozen=True, array_like=True):
     revoking: tuple[tuple[str, int], ...]
     session_left_ms: int
     pattern: TopicPattern | None = None
+    rack: str = ""
 
 
 class OffsetView(Struct, frozen=True, array_like=True):

@@ -41,6 +41,27 @@ async def test_any_node_takes_the_polls_of_a_group(tmp_path: Path) -> None:
         assert await two.offsets() == {("t", 0): 1, ("t", 1): 1}
 
 
+async def test_members_get_the_partitions_that_are_led_in_their_racks(tmp_path: Path) -> None:
+    async with several_nodes(tmp_path, groups_partitions=1) as cluster:
+        await cluster.create("t", 2, leader=1)
+        cluster.world.lead(1, 2)
+        await with_groups(cluster, leader=2)
+        far, near = (
+            GroupClient(cluster.members[1].gateway, "g", {"Penstock-Rack": rack}) for rack in ("rack 2", "rack 1")
+        )
+        assert (await near.send("PUT", "", {"config": {"assignor": "rack_aware"}})).status == 201
+        token = (await far.polled("a", topics=["t"]))["token"]
+        await near.polled("b", topics=["t"])
+        await far.polled("a", token=token)
+        members = (await near.describe())["members"]
+        assert [(one["rack"], one["assignment"]) for one in members] == [
+            ("rack 2", [{"topic": "t", "partition": 1}]),
+            ("rack 1", [{"topic": "t", "partition": 0}]),
+        ]
+        bad = GroupClient(cluster.members[1].gateway, "g", {"Penstock-Rack": "x" * 201})
+        assert problem(await bad.poll("c", topics=["t"])) == (400, "invalid_header")
+
+
 async def test_any_node_takes_the_calls_of_a_share_group(tmp_path: Path) -> None:
     """The topic is led by one node, its group is coordinated by another."""
     async with several_nodes(tmp_path, groups_partitions=1) as cluster:

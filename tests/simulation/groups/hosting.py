@@ -15,7 +15,7 @@ from engine.errors import EngineError
 from engine.format import batch as record_batch
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.settings import CoordinatorLimits
-from gateway.groups.model.values import Now, Row, TopicSize, TopicSource
+from gateway.groups.model.values import Now, PartitionRacks, Row, TopicSize, TopicSource
 
 if TYPE_CHECKING:
     from tests.simulation.world.hosted import Hosted, Reply
@@ -34,6 +34,9 @@ class Topics:
 
     def find(self, name: str) -> TopicSize | None:
         return self._size if name == TOPIC else None
+
+    def racks(self, name: str) -> tuple[PartitionRacks, ...]:
+        return ()
 
     def names(self) -> Collection[str]:
         return (TOPIC,)

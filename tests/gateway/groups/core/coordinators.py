@@ -15,6 +15,7 @@ from gateway.groups.model.values import (
     LeaveCall,
     Membership,
     Now,
+    PartitionRacks,
     PollCall,
     Position,
     ResetCall,
@@ -28,7 +29,14 @@ GROUP = "g"
 
 
 class Topics(dict[str, TopicSize]):
-    """Implements TopicSource."""
+    """Implements TopicSource. `placed` has the racks of the partitions of some topics."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.placed: dict[str, tuple[PartitionRacks, ...]] = {}
+
+    def racks(self, name: str) -> tuple[PartitionRacks, ...]:
+        return self.placed.get(name, ())
 
     def find(self, name: str) -> TopicSize | None:
         return self.get(name)

@@ -5,10 +5,20 @@ import json
 import pytest
 
 from engine.errors import InvalidConfig
-from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.core.coordinator import IDLE_LOOK_MS, Coordinator
 from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
 from gateway.groups.model.settings import CoordinatorLimits
-from gateway.groups.model.values import START_EARLIEST, Client, ConfigCall, HeartbeatCall, PollCall, Row, TopicSize
+from gateway.groups.model.values import (
+    START_EARLIEST,
+    Client,
+    ConfigCall,
+    HeartbeatCall,
+    PartitionRacks,
+    PollCall,
+    Row,
+    Slot,
+    TopicSize,
+)
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, numbers, snapshot
 
 
@@ -348,3 +358,56 @@ def test_a_group_without_members_and_commits_goes_after_its_retention():
     assert GROUP not in stage.core.groups
     stage.fail_over()
     assert GROUP not in stage.core.groups
+
+
+def racked(stage: Stage, member: str, rack: str) -> set[int]:
+    """Poll as a member in a rack."""
+    call = PollCall(GROUP, member, ("t",), client=Client("", "", rack))
+    return numbers(stage.call(Coordinator.poll, call))
+
+
+def test_a_member_gets_partitions_whose_leader_is_in_its_rack():
+    stage = Stage(t=4)
+    stage.topics.placed["t"] = placed("r1", "r1", "r0", "r0")
+    stage.call(Coordinator.configure, ConfigCall(GROUP, {"assignor": "rack_aware"}))
+    racked(stage, "a", "r0")
+    racked(stage, "b", "r1")
+    stage.poll("a", delivery("a", stage.poll("a")))
+    assert (stage.owned("a"), stage.owned("b")) == ({2, 3}, {0, 1})
+    assert stage.core.describe(GROUP, stage.now, stage.topics).members[1].rack == "r1"
+
+
+def test_partitions_follow_leaders_only_when_two_looks_find_them_in_other_racks():
+    stage = Stage(t=2)
+    stage.topics.placed["t"] = placed("r0", "r1")
+    stage.call(Coordinator.configure, ConfigCall(GROUP, {"assignor": "rack_aware"}))
+    racked(stage, "a", "r0")
+    racked(stage, "b", "r1")
+    stage.poll("a", delivery("a", stage.poll("a")))
+    for member in "ab":
+        stage.core.wait(GROUP, member, stage.now, 1)
+    epoch = stage.core.groups[GROUP].epoch
+    stage.topics.placed["t"] = placed("r1", "r0")
+    stage.sweep(IDLE_LOOK_MS)
+    stage.topics.placed["t"] = placed("r0", "r1")
+    stage.sweep(IDLE_LOOK_MS)
+    assert stage.core.groups[GROUP].epoch == epoch
+    stage.topics.placed["t"] = placed("r1", "r0")
+    for _ in range(2):
+        stage.sweep(IDLE_LOOK_MS)
+    assert stage.core.groups[GROUP].target == {Slot("t", 0): "b", Slot("t", 1): "a"}
+
+
+def test_a_member_that_joins_again_in_another_rack_gets_other_partitions():
+    stage = Stage(t=2)
+    stage.topics.placed["t"] = placed("r0", "r1")
+    stage.call(Coordinator.configure, ConfigCall(GROUP, {"assignor": "rack_aware"}))
+    racked(stage, "a", "r0")
+    racked(stage, "b", "r1")
+    racked(stage, "b", "r2")
+    racked(stage, "a", "r1")
+    assert stage.core.groups[GROUP].target == {Slot("t", 0): "b", Slot("t", 1): "a"}
+
+
+def placed(*leaders: str) -> tuple[PartitionRacks, ...]:
+    return tuple(PartitionRacks(one, frozenset({one})) for one in leaders)
