@@ -3,7 +3,8 @@
 Does not know replicas: replication computes the position. Long polls and acknowledgements wait for the same position in
 separate lists: a long poll may end early, to read what there is, an acknowledgement never.
 
-`PositionWaiters` is a list of waits for one position; it belongs to one event loop. A wait that ends before its
+`PositionWaiters` is a list of waits for one position; it belongs to one event loop. A wait is a future, or a `Waiter`
+that acts in the same call (gateway/server/delayed_fetch.py). A wait that ends before its
 position is reached must be given up (`give_up`), or it stays until then. `BatchBoundaries` has the ends of batches that
 are written and not committed yet, so that the watermark always has an exact byte position. On a standalone node the
 watermark moves to the end of the log only, and none are kept. Followers' ends are between any two batches: where a
@@ -20,7 +21,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.errors import Corrupt
 from engine.log.batch_boundaries import boundary_below
@@ -32,7 +33,18 @@ from engine.runtime.loop_waits import Wakeups, expire, loop_waits
 BATCHES_MAX = 10_000  # about 4 MB of headers; far more than the lag of an in-sync follower
 EMPTY_MAX = 64  # ends without waits, before they are compared with the others
 
-Waiting = dict[asyncio.Future[int], None]  # in order
+
+class Waiter(Protocol):
+    """A wait without a future: it has the methods of one that end a wait, and they raise nothing."""
+
+    def done(self) -> bool: ...
+    def set_result(self, position: int, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+    def get_loop(self) -> asyncio.AbstractEventLoop: ...
+
+
+Wait = asyncio.Future[int] | Waiter
+Waiting = dict[Wait, None]  # in order
 WakeupsOf = Callable[[asyncio.AbstractEventLoop], Wakeups]
 
 
@@ -77,24 +89,28 @@ class PositionWaiters:
         if self._failure is not None:
             future.set_exception(self._failure)
             return future
+        self.add(end, future)
+        return future
+
+    def add(self, end: int, wait: Wait) -> None:
+        """Add a wait for an end that is not reached; a future or another Waiter. The list has not failed."""
         waiting = self._by_end.get(end)
         if waiting is None:
             waiting = self._by_end[end] = {}
             heappush(self._ends, end)
         elif not waiting:
             self._empty -= 1
-        waiting[future] = None
+        waiting[wait] = None
         self.count += 1
         if self._waited_for is not None:
             self._waited_for()
-        return future
 
-    def give_up(self, end: int, future: asyncio.Future[int]) -> None:
+    def give_up(self, end: int, wait: Wait) -> None:
         """Drop a wait. No-op after its wake-up."""
         waiting = self._by_end.get(end)
-        if waiting is None or future not in waiting:
+        if waiting is None or wait not in waiting:
             return
-        del waiting[future]
+        del waiting[wait]
         self.count -= 1
         if not waiting:
             self._empty += 1
@@ -118,7 +134,7 @@ class PositionWaiters:
         assert position >= self.position, f"a position went back from {self.position} to {position}"
         self.position = position
         ends = self._ends
-        reached: list[asyncio.Future[int]] = []
+        reached: list[Wait] = []
         while ends and ends[0] <= position:
             waiting = self._by_end.pop(heappop(ends))
             reached += waiting
@@ -143,15 +159,15 @@ class PositionWaiters:
         """End every wait at the present position: the waiter reads what there is."""
         self._wake(self._take_all(), _reaching(self.position))
 
-    def _take_all(self) -> list[asyncio.Future[int]]:
-        taken = [future for end in sorted(self._ends) for future in self._by_end[end]]
+    def _take_all(self) -> list[Wait]:
+        taken = [wait for end in sorted(self._ends) for wait in self._by_end[end]]
         self._by_end, self._ends, self._empty = {}, [], 0
         return taken
 
-    def _wake(self, futures: list[asyncio.Future[int]], action: Callable[[asyncio.Future[int]], None]) -> None:
-        if futures:
-            self.count -= len(futures)
-            self._wakeups(futures[0].get_loop()).wake_all(action, futures)
+    def _wake(self, waits: list[Wait], action: Callable[[Wait], None]) -> None:
+        if waits:
+            self.count -= len(waits)
+            self._wakeups(waits[0].get_loop()).wake_all(action, waits)
 
     def _drop_empty(self) -> None:
         self._by_end = {end: waiting for end, waiting in self._by_end.items() if waiting}
@@ -159,18 +175,18 @@ class PositionWaiters:
         self._empty = 0
 
 
-def _reaching(position: int) -> Callable[[asyncio.Future[int]], None]:
-    def reach(future: asyncio.Future[int]) -> None:
-        if not future.done():
-            future.set_result(position)
+def _reaching(position: int) -> Callable[[Wait], None]:
+    def reach(wait: Wait) -> None:
+        if not wait.done():
+            wait.set_result(position)
 
     return reach
 
 
-def _failing(error: Exception) -> Callable[[asyncio.Future[int]], None]:
-    def fail(future: asyncio.Future[int]) -> None:
-        if not future.done():
-            future.set_exception(error)
+def _failing(error: Exception) -> Callable[[Wait], None]:
+    def fail(wait: Wait) -> None:
+        if not wait.done():
+            wait.set_exception(error)
 
     return fail
 

@@ -7,8 +7,8 @@ of a partition is its leader, which is looked up before each call; a partition w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -23,6 +23,8 @@ from gateway.http.problems import ProblemFields
 from gateway.links.link import Answer, Busy, Handler, LinkLost, handler
 from gateway.routing.peers import Owner
 from replication.errors import NoLeader, NotLeader, OffsetNotAvailable
+
+T = TypeVar("T")
 
 CALL_S = 30.0  # the owner's time limit beyond the requested wait
 MOVED_PAUSE_S = 0.1  # before another look-up of a leader; a change of leaders ends it early
@@ -100,14 +102,24 @@ class MultiFetch:
     async def check_available(self) -> Available:
         """Return the readable bytes now; not exact: enough to distinguish something from nothing."""
         self._regroup()
-        results = await asyncio.gather(*(self._available_at(owner, 0) for owner in self._by_owner))
+        results = await _all_of([self._available_at(owner, 0) for owner in self._by_owner])
         self._available = dict(zip(self._by_owner, results, strict=True))
         return _merged(self._available)
 
-    async def wait(self, min_bytes: int, wait_s: float) -> None:
-        """Return when the owners have `min_bytes`, an entry has a problem, a shard drains or the time is over."""
+    @property
+    def is_quiet(self) -> bool:
+        """True if the last look found every entry readable, and no records."""
+        return not any(one.size_bytes or one.has_problem or one.has_moved for one in self._available.values())
+
+    async def wait(self, min_bytes: int, wait_s: float, until: asyncio.Future[Any] | None = None) -> None:
+        """Return when the owners have `min_bytes`, an entry has a problem, a shard drains or the time is over.
+
+        Return also once `until` is done.
+        """
         draining = self._context.lifecycle.draining
         over = draining.wait_for(DRAINING)
+        if until is not None:
+            until.add_done_callback(lambda _: _end(over))
         bucket = loop_waits().deadlines.put(asyncio.get_running_loop().time() + wait_s, over, _end)
         try:
             while not over.done():
@@ -156,7 +168,7 @@ class MultiFetch:
                 owners
             )
             share = limits._replace(max_bytes=max(1, limits.max_bytes // full))
-            reads = await asyncio.gather(*(self._read_at(owner, share) for owner in owners))
+            reads = await _all_of([self._read_at(owner, share) for owner in owners])
             return self._in_order(dict(zip(owners, reads, strict=True)))
         parts: dict[Owner | None, list[Part]] = {}
         for step in range(len(owners)):  # one after the other: only then is the number of records left known
@@ -263,6 +275,11 @@ def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:
 def _packed(parts: Sequence[Part]) -> Answer:
     heads = [(part.next_offset, part.record_count, part.line_ends, part.problem, len(part.body)) for part in parts]
     return heads, b"".join(part.body for part in parts)
+
+
+async def _all_of(calls: list[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of these calls. A single one, which is usual, needs no task."""
+    return [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
 
 
 def _end(over: asyncio.Future[int]) -> None:

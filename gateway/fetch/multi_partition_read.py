@@ -16,17 +16,16 @@ from typing import NamedTuple
 
 from engine.errors import EngineError, OffsetAboveHighWatermark
 from engine.format.batch_header import is_compressed
+from engine.partition.high_watermark import PositionWaiters
 from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import (
     confirm_offset,
-    document,
     filtered_chunk,
     read_chunk,
     readable_bytes,
-    render_records,
 )
 from gateway.fetch.recent_pieces import Lines, Part
 from gateway.fetch.record_json import (
@@ -38,7 +37,7 @@ from gateway.fetch.record_json import (
     end_of,
     records_out,
 )
-from gateway.fetch.rendering import line_ends
+from gateway.fetch.rendering import document, line_ends, render_records
 from gateway.http.problems import Problem, ProblemFields, from_engine
 from gateway.routing.leader_failover import is_transient
 
@@ -81,10 +80,25 @@ class Limits(NamedTuple):
     as_lines: bool
 
 
-class _Wait(NamedTuple):
-    partition: Partition
-    end: int
-    future: asyncio.Future[int]
+class _AnyOf:
+    """One wait for the high watermarks of many partitions: `future` is done once one of them has moved."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def set_result(self, position: object, /) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Ends the wait as well: the next look at the partition finds the error."""
+        self.set_result(0)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self.future.get_loop()
 
 
 async def wait(
@@ -94,33 +108,35 @@ async def wait(
 
     With `enough_bytes` of 0 it looks and does not wait.
     """
-    waits: dict[int, _Wait] = {}
+    while True:
+        found = _check_available(context, wanted, is_exact=enough_bytes > 1)
+        if found.has_problem or found.has_moved or found.size_bytes >= enough_bytes or context.lifecycle.is_draining:
+            return found
+        await _wait_for_any(context, wanted, over)
+        if over is not None and over.done():
+            return found
+        if enough_bytes > 1:
+            await asyncio.sleep(PAUSE_S)
+
+
+async def _wait_for_any(context: ReadContext, wanted: Sequence[Wanted], over: asyncio.Future[int] | None) -> None:
+    """Waits until one of the high watermarks moves, or `over` is done. All entries have just been found readable."""
+    any_of = _AnyOf()
+    waits: list[tuple[PositionWaiters, int]] = []
+    for one in wanted:
+        watermark = context.topics.topic(one.topic).partitions[one.partition].watermark
+        end = max(watermark.position, one.offset) + 1
+        watermark.polls.add(end, any_of)
+        waits.append((watermark.polls, end))
+    if over is not None:
+        over.add_done_callback(any_of.set_result)
     try:
-        while True:
-            found = _check_available(context, wanted, is_exact=enough_bytes > 1)
-            if (
-                found.has_problem
-                or found.has_moved
-                or found.size_bytes >= enough_bytes
-                or context.lifecycle.is_draining
-            ):
-                return found
-            if over is not None and over.done():
-                return found
-            for index, one in enumerate(wanted):
-                if index not in waits or waits[index].future.done():
-                    partition = context.topics.topic(one.topic).partitions[one.partition]
-                    end = max(partition.high_watermark, one.offset) + 1
-                    waits[index] = _Wait(partition, end, partition.watermark.polls.wait_for(end))
-            futures = [one.future for one in waits.values()]
-            await asyncio.wait(futures if over is None else [*futures, over], return_when=asyncio.FIRST_COMPLETED)
-            if enough_bytes > 1:
-                await asyncio.sleep(PAUSE_S)
+        await any_of.future
     finally:
-        for partition, end, future in waits.values():
-            partition.watermark.polls.give_up(end, future)
-            if not future.cancel() and not future.cancelled():
-                future.exception()  # marks the error as retrieved: the look at the partition finds it again
+        for polls, end in waits:
+            polls.give_up(end, any_of)
+        if over is not None:
+            over.remove_done_callback(any_of.set_result)
 
 
 async def read(
@@ -193,6 +209,8 @@ async def _read(
 def _readable(context: ReadContext, one: Wanted) -> Partition:
     """Returns the partition of an entry. Raises EngineError: the entry's problem."""
     partition = context.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
+    if partition.offline is None and one.offset == partition.watermark.position >= partition.log.log_start:
+        return partition  # the usual case of a reader that waits, without a call
     if partition.offline is not None:
         raise partition.offline
     if one.offset > partition.high_watermark:
@@ -212,7 +230,8 @@ def _check_available(context: ReadContext, wanted: Sequence[Wanted], *, is_exact
                 return Available(size_bytes, has_problem=True)
             has_moved = True
             continue
-        size_bytes += readable_bytes(context, partition, one.offset, is_exact=is_exact)
+        if one.offset < partition.watermark.position:
+            size_bytes += readable_bytes(context, partition, one.offset, is_exact=is_exact)
     return Available(size_bytes, has_problem=False, has_moved=has_moved)
 
 

@@ -8,11 +8,9 @@ least one record if there is one, whatever its size, so that a large record neve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import partial
-
-import msgspec
 
 import penstock_codec
 from engine.format import batch as record_batch
@@ -26,16 +24,8 @@ from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.cloud_events import BINARY, EVENT_FORMS, events_out, render_events
 from gateway.fetch.context import ReadContext
 from gateway.fetch.recent_pieces import Found, Polled
-from gateway.fetch.record_json import (
-    Bounds,
-    Read,
-    Rendered,
-    Style,
-    Undecodable,
-    decoded,
-    render_plainly,
-)
-from gateway.fetch.rendering import render_stored
+from gateway.fetch.record_json import Bounds, Read, Style, Undecodable, decoded
+from gateway.fetch.rendering import document, render_records
 from gateway.fetch.request import JSON, NDJSON, FetchRequest, FilteredFetchRequest
 from gateway.fetch.streamed_records import CLOSING, PIECE_BYTES, STORE_PIECE_BYTES, Form, Source, begin
 from gateway.filters.filtered_batches import filtered
@@ -47,8 +37,6 @@ from replication.replica.replicas import AnyReplica
 
 SEARCHED_BYTES_MAX = 16 * 1024 * 1024  # by one fetch; then it is answered without records, at a later position
 FILTER_COST = 4 if penstock_codec.native is None else 1  # times that of rendering
-
-_ENCODER = msgspec.json.Encoder()
 
 Answer = tuple[dict[str, str], bytes | bytearray]  # headers and body
 
@@ -86,9 +74,9 @@ async def fetch_local(
         if wait_ms > 0 and min_bytes > 0:
             await _wait(context, partition, leader, wanted, offset, min_bytes, wait_ms)
             is_shared = context.long_polls.open > 0 or context.polled.size_bytes > 0
-            key = _poll_key(context, partition, wanted, offset) if is_shared else None
+            key = poll_key(context, partition, wanted, offset) if is_shared else None
             if key is not None and (polled := context.polled.get(key)) is not None:
-                _count_bytes(context, partition, polled.stored_bytes)
+                count_bytes(context, partition, polled.stored_bytes)
                 return polled.found
         budget = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
         async with budget.hold(max_bytes * copies):
@@ -102,7 +90,7 @@ async def fetch_local(
                 answer = await _answer(context, partition, wanted, Read(offset, chunk), may_stream)
                 if key is not None and chunk is not None and answer.rest is None:
                     is_at_end = chunk.next_offset == partition.watermark.position
-                    if is_at_end and key == _poll_key(context, partition, wanted, offset):  # no more was committed
+                    if is_at_end and key == poll_key(context, partition, wanted, offset):  # no more was committed
                         context.polled.put(key, Polled(answer, len(chunk.data)), len(answer.body))
                 return answer
         passed, offset = chunk, chunk.next_offset  # no record: a client waits for records
@@ -121,7 +109,7 @@ async def filtered_chunk(context: ReadContext, partition: Partition, filters: tu
     return await context.offload.by_size(FILTER_COST * len(chunk.data), partial(filtered, chunk, wanted, bytes_max))
 
 
-def _poll_key(context: ReadContext, partition: Partition, wanted: FetchRequest, offset: int) -> Hashable:
+def poll_key(context: ReadContext, partition: Partition, wanted: FetchRequest, offset: int) -> Hashable:
     """Returns what the answer of a long poll depends on: long polls with the same key get the same bytes."""
     log, topic_id = partition.log, context.topics.topic(partition.topic).record.topic_id
     form = (wanted.media_type, wanted.value, wanted.ndjson, wanted.max_records, wanted.max_bytes, wanted.if_none_match)
@@ -129,7 +117,7 @@ def _poll_key(context: ReadContext, partition: Partition, wanted: FetchRequest, 
     return topic_id, place, partition.watermark.position, form, _filters(wanted)
 
 
-def _count_bytes(context: ReadContext, partition: Partition, size_bytes: int) -> None:
+def count_bytes(context: ReadContext, partition: Partition, size_bytes: int) -> None:
     context.metrics.fetch_bytes.value += size_bytes
     partition.bytes_out += size_bytes
 
@@ -163,7 +151,7 @@ async def confirm_offset(context: ReadContext, partition: Partition, offset: int
 async def _answer(
     context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read, may_stream: Callable[[], bool]
 ) -> Found:
-    kept = _cache_headers(context, partition, read.chunk, wanted)
+    kept = cache_headers(context, partition, read.chunk, wanted)
     if wanted.if_none_match is not None and is_not_modified(wanted.if_none_match, kept.get("ETag")):
         return Found({STATUS: "304", **kept, **_bounds_headers(partition)}, b"")
     found, (offset, chunk) = None, read
@@ -191,14 +179,14 @@ async def _stream(
     if begun is None:
         return None
     first, rest = begun
-    _count_bytes(context, partition, len(chunk.data))
+    count_bytes(context, partition, len(chunk.data))
     headers = _position_headers(partition, chunk.next_offset, wanted.media_type)
     if wanted.media_type == JSON:
         first = document(partition, chunk.next_offset, first).removesuffix(CLOSING)
     return Found(headers, first, rest.next)
 
 
-def _cache_headers(
+def cache_headers(
     context: ReadContext, partition: Partition, chunk: Chunk | None, wanted: FetchRequest
 ) -> dict[str, str]:
     """Returns the headers for caches. Only records of sealed segments, read from a given offset, may be kept.
@@ -298,29 +286,39 @@ async def _render(context: ReadContext, partition: Partition, wanted: FetchReque
     """Returns the headers and the body of a read, in the requested form."""
     offset, chunk = read
     data = b"" if chunk is None else chunk.data
-    _count_bytes(context, partition, len(data))
-    next_offset = offset if chunk is None else chunk.next_offset
+    count_bytes(context, partition, len(data))
     if wanted.media_type == record_batch.MEDIA_TYPE:
-        return await _render_stored(context, partition, next_offset, data)
-    bounds = Bounds(wanted.max_records, partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
-    render = _render_events if wanted.media_type in EVENT_FORMS else _render_json
+        return await _render_stored(context, partition, offset if chunk is None else chunk.next_offset, data)
     # the size of a compressed batch does not bound its decoding
     if len(data) < OFF_LOOP_BYTES and not is_compressed(data):
-        return render(partition, wanted, Read(offset, chunk), bounds)
-    return await context.offload.in_thread(lambda: render(partition, wanted, read, bounds))
+        return render_decoded(context, partition, wanted, read)
+    return await context.offload.in_thread(lambda: render_decoded(context, partition, wanted, read))
+
+
+def render_decoded(context: ReadContext, partition: Partition, wanted: FetchRequest, read: Read) -> Answer:
+    """Returns the headers and the body of a read in a form that shows records."""
+    bounds = Bounds(wanted.max_records, partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
+    render = _render_events if wanted.media_type in EVENT_FORMS else _render_json
+    return render(partition, wanted, read, bounds)
 
 
 async def _render_stored(
     context: ReadContext, partition: Partition, next_offset: int, data: bytes | bytearray
 ) -> Answer:
-    headers = _position_headers(partition, next_offset, record_batch.MEDIA_TYPE)
     if partition.validator.fencing.has_been_used:
         data = await context.offload.by_size(len(data), partial(without_control, data))
+    headers = stored_headers(partition, next_offset, data)
+    if data and keyed_batch.has_keyed(data):
+        data = await context.offload.by_size(len(data), partial(keyed_batch.shown, data))
+    return headers, data
+
+
+def stored_headers(partition: Partition, next_offset: int, data: bytes | bytearray) -> dict[str, str]:
+    """Returns the headers of an answer in stored batches."""
+    headers = _position_headers(partition, next_offset, record_batch.MEDIA_TYPE)
     if data:
         headers["Penstock-Base-Offset"] = str(record_batch.read_header(data).base_offset)
-        if keyed_batch.has_keyed(data):
-            data = await context.offload.by_size(len(data), partial(keyed_batch.shown, data))
-    return headers, data
+    return headers
 
 
 def _render_events(partition: Partition, wanted: FetchRequest, read: Read, bounds: Bounds) -> Answer:
@@ -349,32 +347,6 @@ def _style(wanted: FetchRequest) -> Style:
     if wanted.media_type == JSON:
         return Style.ARRAY
     return Style.VALUES if wanted.ndjson == "values" else Style.LINES
-
-
-def render_records(read: Read, bounds: Bounds, form: str | None, style: Style) -> Rendered:
-    """Returns the text of the records of a read."""
-    if read.chunk is None:
-        return Rendered(b"", read.offset, 0, 0, has_gap=False)
-    render = render_plainly if penstock_codec.native is None else render_stored
-    return render(read.chunk.data, read.offset, read.chunk.next_offset, bounds, form, style)
-
-
-def document(partition: Partition, next_offset: int, records: bytes) -> bytes:
-    """Returns the JSON document of records with commas between them."""
-    fields: dict[str, str | int] = {
-        "topic": partition.topic,
-        "partition": partition.number,
-        "next_offset": next_offset,
-        "high_watermark": partition.watermark.position,
-        "log_start": partition.log.log_start,
-        "leader_epoch": partition.log.leader_epoch,
-    }
-    return encode_document(fields, records)
-
-
-def encode_document(fields: Mapping[str, str | int], records: bytes) -> bytes:
-    """Returns `{…,"records":[…]}`, of records with commas between them."""
-    return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
 
 
 def _position_headers(partition: Partition, next_offset: int, media_type: str) -> dict[str, str]:

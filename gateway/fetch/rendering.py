@@ -7,16 +7,20 @@ compressed, damaged inside or unusual: such a batch is unpacked for it, or rende
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+
+import msgspec
 
 import penstock_codec
 from engine.errors import DecodedTooLarge, InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import Codec, Header
+from engine.partition.partition import Partition
 from gateway.fetch.record_json import (
     Bounds,
     Out,
+    Read,
     Rendered,
     Style,
     Undecodable,
@@ -31,6 +35,7 @@ _FORMS = {None: 0, "json": 1, "text": 2, "base64": 3}  # as numbered in penstock
 _DONE, _DECLINED, _FULL, _BOUND = range(4)
 _OFFSET_AT = len('{"offset":')
 _UNBOUNDED = 2**63 - 1
+_ENCODER = msgspec.json.Encoder()
 
 
 def render_stored(
@@ -42,7 +47,38 @@ def render_stored(
     """
     if penstock_codec.native is None or bounds.max_records == 0:
         return render_plainly(data, offset, next_offset, bounds, form, style)
+    records_max = -1 if bounds.max_records is None else bounds.max_records
+    text, _, _, count, left, end = penstock_codec.native.render(
+        data, 0, offset, _FORMS[form], style, records_max, bounds.bytes_max
+    )
+    if end == _DONE:  # nearly always
+        return Rendered(text if count else b"", next_offset, count, bounds.bytes_max - left, has_gap=False)
     return _Run(data, offset, next_offset, bounds, form, style).rendered()
+
+
+def render_records(read: Read, bounds: Bounds, form: str | None, style: Style) -> Rendered:
+    """Returns the text of the records of a read."""
+    if read.chunk is None:
+        return Rendered(b"", read.offset, 0, 0, has_gap=False)
+    return render_stored(read.chunk.data, read.offset, read.chunk.next_offset, bounds, form, style)
+
+
+def document(partition: Partition, next_offset: int, records: bytes) -> bytes:
+    """Returns the JSON document of records with commas between them."""
+    fields: dict[str, str | int] = {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "next_offset": next_offset,
+        "high_watermark": partition.watermark.position,
+        "log_start": partition.log.log_start,
+        "leader_epoch": partition.log.leader_epoch,
+    }
+    return encode_document(fields, records)
+
+
+def encode_document(fields: Mapping[str, str | int], records: bytes) -> bytes:
+    """Returns `{…,"records":[…]}`, of records with commas between them."""
+    return b"".join((_ENCODER.encode(fields)[:-1], b',"records":[', records, b"]}"))
 
 
 def has_unreadable(data: bytes | bytearray) -> bool:

@@ -5,7 +5,9 @@ A group without priorities has one level, and costs nothing more. Results are in
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
@@ -39,8 +41,16 @@ class Levels:
     async def check_available(self) -> Available:
         return await self._all.check_available()
 
-    async def wait(self, min_bytes: int, wait_s: float) -> None:
-        await self._all.wait(min_bytes, wait_s)
+    @property
+    def is_quiet(self) -> bool:
+        return self._all.is_quiet
+
+    @property
+    def wanted(self) -> Sequence[Wanted]:
+        return self._wanted
+
+    async def wait(self, min_bytes: int, wait_s: float, until: asyncio.Future[Any] | None = None) -> None:
+        await self._all.wait(min_bytes, wait_s, until)
 
     async def read_with_retries(self, limits: Limits) -> list[Part]:
         """Returns what is readable of the first level that has something."""

@@ -12,6 +12,7 @@ each step may be repeated.
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -99,6 +100,14 @@ async def group_poll(request: web.Request) -> web.Response:
     return for_aiohttp(await packed(request, response))
 
 
+class Outcome(enum.Enum):
+    """The outcome of a wait. NOTHING: the time is over, or the node drains."""
+
+    CHANGED = enum.auto()
+    READABLE = enum.auto()
+    NOTHING = enum.auto()
+
+
 class _Poll:
     """One poll. `_moved` has positions that replace those outside of their logs."""
 
@@ -116,19 +125,21 @@ class _Poll:
         """Returns the answer. Raises Problem, EngineError."""
         while True:
             first = grant = await self._grants.grant(self._call)
-            storing = start_task(self._grants.stored(first))
+            storing = start_task(self._grants.stored(first)) if first.sequence else None
             try:
                 grant = await self._grants.with_starts(self._call, grant)
                 reading = [one for one in grant.assignment if one.slot not in self._paused]
                 wanted = [self._wanted(one) for one in reading]
                 parts = await self._read(wanted, grant)
                 if parts is None:
-                    await storing
+                    if storing is not None:
+                        await storing
                     self._call = self._next_call(grant)
                     continue
                 if await self._has_moved(grant, reading, parts):
                     continue
-                await storing
+                if storing is not None:
+                    await storing
                 if grant is not first:
                     await self._grants.stored(grant)
                 return self._response(grant, reading, wanted, parts)
@@ -137,7 +148,8 @@ class _Poll:
                     raise
                 await self._budget.pause(error)
             finally:
-                storing.cancel()
+                if storing is not None:
+                    storing.cancel()
 
     def _next_call(self, grant: Grant) -> PollCall:
         """Returns the call of a poll that holds no records and looks at its assignment again. It never joins again:
@@ -160,9 +172,11 @@ class _Poll:
             else:
                 many = MultiFetch(fetch, wanted, filters, bytes_max)
         searched_bytes = 0
-        while not await self._has_changed(many, grant):
+        while (outcome := await self._wait(many, grant)) is not Outcome.CHANGED:
             if many is None:
                 return []
+            if outcome is Outcome.NOTHING:
+                return [Part(one.offset, 0, [], None, b"") for one in many.wanted]
             limits = self._limits()
             parts = await many.read_with_retries(limits)
             searched_bytes += limits.max_bytes
@@ -170,26 +184,28 @@ class _Poll:
                 return parts
         return None
 
-    async def _has_changed(self, many: Levels | MultiFetch | None, grant: Grant) -> bool:
-        """Waits for records if there are none. True: the assignment has changed meanwhile, and there is time left."""
+    async def _wait(self, many: Levels | MultiFetch | None, grant: Grant) -> Outcome:
+        """Waits for records if there are none. CHANGED: so has the assignment meanwhile, and there is time left."""
         if many is not None:
             found = await many.check_available()
             if found.size_bytes or found.has_problem:
-                return False
+                return Outcome.READABLE
         left_ms = self._budget.wait_left_ms
         if left_ms <= 0 or self._context.lifecycle.is_draining:
-            return False
+            return Outcome.READABLE
         with self._context.fetch.long_polls.waiting(max(1, len(grant.assignment))):
             changing = start_task(self._changed(grant, left_ms))
-            reading = changing if many is None else start_task(many.wait(1, left_ms / 1000))
             try:
-                await asyncio.wait([changing, reading], return_when=asyncio.FIRST_COMPLETED)
-                if self._context.lifecycle.is_draining or not changing.done():
-                    return False  # a node that stops answers with what there is
-                return changing.result() and self._budget.wait_left_ms > 0
+                if many is None:
+                    await asyncio.wait([changing])
+                else:
+                    await many.wait(1, left_ms / 1000, changing)
+                is_over = self._context.lifecycle.is_draining or self._budget.wait_left_ms <= 0
+                if not is_over and changing.done() and changing.result():
+                    return Outcome.CHANGED
+                return Outcome.NOTHING if is_over and many is not None and many.is_quiet else Outcome.READABLE
             finally:
                 changing.cancel()
-                reading.cancel()
 
     async def _changed(self, grant: Grant, wait_ms: int) -> bool:
         call = ChangedCall(self._call.group, self._call.member_id, grant.version, grant.hosting, wait_ms)

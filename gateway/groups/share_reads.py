@@ -15,8 +15,9 @@ from engine.partition.partition import Partition
 from engine.partition.reader import Chunk
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.fetch.context import ReadContext
-from gateway.fetch.partition_reads import read_chunk, render_records
+from gateway.fetch.partition_reads import read_chunk
 from gateway.fetch.record_json import Bounds, Read, Style
+from gateway.fetch.rendering import render_records
 from gateway.routing.router import Answering, PartitionCall
 
 KEYS_BYTES = 1024 * 1024  # of records at once, to read their keys

@@ -196,9 +196,10 @@ class Partitions:
         standalone node raises UnknownTopic instead: a call for a deleted topic must not reach a new topic of its name.
         """
         if self._peers.view is None:
-            if self._shard.topic(topic_name).record.topic_id != topic_id:
+            found = self._shard.topic(topic_name)
+            if found.record.topic_id != topic_id:
                 raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
-            return self._shard.partition(topic_name, number)
+            return found.partitions.get(number) or self._shard.partition(topic_name, number)
         topic = self._shard.topics.get(topic_name)
         if topic is None or topic.record.topic_id != topic_id:
             raise NotLeader(f"this node does not know the topic {topic_name!r} of that id (any more, or yet)")

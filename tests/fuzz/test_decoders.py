@@ -31,8 +31,8 @@ from engine.tiering.manifest.aux_object import decode_aux
 from engine.tiering.manifest.encoding import decode_manifest, decode_sub_manifest, encode_manifest, with_checksum
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from gateway.fetch.event_stream import parse_id, position
-from gateway.fetch.partition_reads import encode_document
 from gateway.fetch.record_json import encode_lines, encode_list, records_out
+from gateway.fetch.rendering import encode_document
 from gateway.fetch.request import OFFERED
 from gateway.http.content_encoding import choose_encoding
 from gateway.http.negotiation import choose_media_type

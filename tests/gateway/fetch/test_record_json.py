@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from engine.format import batch
 from engine.format.batch import Row
-from gateway.fetch.partition_reads import encode_document
 from gateway.fetch.record_json import Undecodable, bare_value, encode_lines, encode_list, records_out
+from gateway.fetch.rendering import encode_document
 from gateway.produce.json_records import decode_record_lines
 from tests.gateway.json_texts import TEXTS, json_texts
 from tests.gateway.produce.test_json_records import rows_of

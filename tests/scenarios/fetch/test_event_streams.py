@@ -9,7 +9,7 @@ import pytest
 from h2.connection import H2Connection
 
 from gateway.fetch import multi_partition_read
-from gateway.fetch.partition_reads import render_records
+from gateway.fetch.rendering import render_records
 from tests import waiting
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source

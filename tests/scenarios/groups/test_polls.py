@@ -7,6 +7,7 @@ import time
 
 from msgspec import structs
 
+from gateway.fetch import multi_partition_read
 from gateway.groups.model.token import decode_token, encode_token
 from tests.scenarios.gateways import in_process_only
 from tests.scenarios.groups.group_client import ok, problem, values
@@ -55,6 +56,26 @@ async def test_a_poll_waits_for_records(group, topic):
     await asyncio.sleep(0.05)
     await topic.post_lines("1")
     assert values(await waiting) == [1]
+
+
+@in_process_only
+async def test_a_poll_without_records_reads_nothing_at_its_deadline(group, new_topic, monkeypatch):
+    topic = await new_topic(2)
+    await topic.post_lines("1", partition=1)
+    reads, read = [], multi_partition_read.read
+
+    async def counted(*arguments):
+        reads.append(arguments)
+        return await read(*arguments)
+
+    monkeypatch.setattr(multi_partition_read, "read", counted)
+    first = await group.polled("a", topics=[topic.name])
+    assert (values(first), len(reads)) == ([1], 1)
+    empty = await group.polled("a", token=first["token"], wait_ms=50)
+    assert (values(empty), len(reads)) == ([], 1)
+    assert await group.offsets() == {(topic.name, 0): 0, (topic.name, 1): 1}
+    await topic.post_lines("2")
+    assert values(await group.polled("a", token=empty["token"])) == [2]
 
 
 async def test_a_poll_that_waits_takes_over_a_new_assignment(group, new_topic):
