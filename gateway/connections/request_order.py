@@ -112,6 +112,10 @@ class RequestOrder:
     def __repr__(self) -> str:
         return f"RequestOrder(connections={len(self._queues)})"
 
+    def has_slots(self, connection: str) -> bool:
+        """Returns whether produce requests of a connection wait for their appends."""
+        return connection in self._queues
+
     def begin(self, request: Request) -> OrderSlot:
         """Begins a request. Call it before the first await of the request."""
         return OrderSlot(self._queues, request.remote, request.content.is_eof)

@@ -61,6 +61,16 @@ class RequestBodies:
         self.hold(request, len(unpacked))
         return unpacked
 
+    def hold_small(self, size_bytes: int) -> bool:
+        """Counts a body of less than COUNTED_BY_CONNECTION_BYTES until `release_small`. Returns False without room."""
+        if self.held_bytes + size_bytes > self._bytes_max:
+            return False
+        self.held_bytes += size_bytes
+        return True
+
+    def release_small(self, size_bytes: int) -> None:
+        self.held_bytes -= size_bytes
+
     def hold(self, request: Request, size_bytes: int) -> None:
         """Counts bytes that a request holds. Raises Problem overloaded, too_many_requests."""
         total, of_connection = request.get(HELD_BYTES, (0, 0))

@@ -27,17 +27,18 @@ BATCH_BYTES_MAX = 64 * 1024  # of a shared batch: a reader of one record reads a
 REQUEST_BYTES_MAX = 4 * 1024  # of the body of a request that shares: the batches of larger ones are worth their cost
 
 Sent = Awaitable[Appended | None]
+Receiver = Callable[[Appended | BaseException | None], None]  # of the outcome of a request that has no task
 
 
 class Share(NamedTuple):
-    """The records of one request in a batch of a turn. `sent` is done when the batch is on its way.
+    """The records of one request in a batch of a turn. A future in `sent` is done when the batch is on its way.
 
     Its result is the outcome to wait for if the request is alone in the append.
     """
 
     first: int
     record_count: int
-    sent: asyncio.Future[Sent | Appended | None]
+    sent: asyncio.Future[Sent | Appended | None] | Receiver
 
 
 class TurnBatch:
@@ -60,16 +61,20 @@ class TurnBatch:
     def settle(self, appended: Appended | None) -> None:
         """Gives each request its positions; None with acks=0."""
         for first, count, sent in self.shares:
-            if not sent.done():
-                if appended is not None and not self.is_own:
-                    sent.set_result(Appended(appended.base_offset + first, count))
-                else:
-                    sent.set_result(appended)
+            outcome = appended
+            if appended is not None and not self.is_own:
+                outcome = Appended(appended.base_offset + first, count)
+            if not isinstance(sent, asyncio.Future):
+                sent(outcome)
+            elif not sent.done():
+                sent.set_result(outcome)
 
     def fail(self, error: BaseException) -> None:
-        for share in self.shares:
-            if not share.sent.done():
-                share.sent.set_exception(error)
+        for _, _, sent in self.shares:
+            if not isinstance(sent, asyncio.Future):
+                sent(error)
+            elif not sent.done():
+                sent.set_exception(error)
 
 
 class TurnAppend:
@@ -130,6 +135,23 @@ class Accumulator:
 
         `send` is called with the append at the end of the turn, or as soon as another append to the partition comes.
         """
+        sent: asyncio.Future[Sent | Appended | None] = asyncio.get_running_loop().create_future()
+        self.join_with(topic, partition, shared, conditions, acks, timeout_ms, now_ms, send, sent)
+        return sent
+
+    def join_with(
+        self,
+        topic: Topic,
+        partition: int,
+        shared: SharedRows,
+        conditions: AppendConditions | None,
+        acks: Acks,
+        timeout_ms: int,
+        now_ms: int,
+        send: Callable[[TurnAppend], None],
+        sent: asyncio.Future[Sent | Appended | None] | Receiver,
+    ) -> None:
+        """Adds the records of a request as `join` does, with the receiver of their outcome."""
         key = (topic.record.topic_id, partition)
         turn = self._open.get(key)
         if turn is not None and (
@@ -137,19 +159,16 @@ class Accumulator:
         ):
             self.close(*key)
             turn = None
-        loop = asyncio.get_running_loop()
         if turn is None:
             turn = self._open[key] = TurnAppend(topic, partition, acks, timeout_ms)
             self._send[key] = send
-            loop.call_soon(self._end_turn, key, turn)
+            asyncio.get_running_loop().call_soon(self._end_turn, key, turn)
         batch = turn.batch_for(shared, now_ms, conditions)
-        future: asyncio.Future[Sent | Appended | None] = loop.create_future()
-        batch.shares.append(Share(len(batch.rows), len(shared.rows), future))
+        batch.shares.append(Share(len(batch.rows), len(shared.rows), sent))
         batch.rows += shared.rows
         batch.size_bytes += shared.size_bytes
         turn.size_bytes += shared.size_bytes
         self.size_bytes += shared.size_bytes
-        return future
 
     def close(self, topic_id: str, partition: int) -> None:
         """Sends the open append of a partition, if there is one, so that what follows is behind it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, TypedDict
 
 import orjson
@@ -172,6 +172,20 @@ def _document(topic: Topic, acks: Acks, results: list[Result]) -> dict[str, obje
     return {"topic": topic.record.name, "acks": _WORDS[acks], "durability": durability, "results": results}
 
 
+def plain_answer(topic: Topic, partition: int, base_offset: int | None, count: int, acks: Acks, now_ms: int) -> bytes:
+    """Returns the body that `answer` makes for one part that is stored and no duplicate."""
+    start = _plain_start(topic.record.name, acks, _durability(acks, topic), partition)
+    if base_offset is None:
+        return b'%bnull,"count":%d,"timestamp":%d}]}' % (start, count, now_ms)
+    return b'%b%d,"count":%d,"timestamp":%d}]}' % (start, base_offset, count, now_ms)
+
+
+@lru_cache(maxsize=4096)  # bounded: topics have many partitions
+def _plain_start(topic_name: str, acks: Acks, durability: str, partition: int) -> bytes:
+    document = {"topic": topic_name, "acks": _WORDS[acks], "durability": durability, "results": []}
+    return orjson.dumps(document).removesuffix(b"]}") + b'{"partition":%d,"base_offset":' % partition
+
+
 def _durability(acks: Acks, topic: Topic) -> str:
     """Returns the durability that an answer may claim: where the records were when it was sent."""
     if acks is Acks.NONE:
@@ -196,7 +210,7 @@ def _queue(
     if shared is not None:
         return _share(
             context.accumulator.join(
-                topic, partition, shared, part.conditions, acks, timeout_ms, now_ms, partial(_send_turn, context)
+                topic, partition, shared, part.conditions, acks, timeout_ms, now_ms, partial(send_turn, context)
             )
         )
     context.accumulator.close(topic.record.topic_id, partition)
@@ -236,7 +250,7 @@ async def _share(sent: asyncio.Future[Sent | Appended | None]) -> Appended | Non
     return found if found is None or isinstance(found, Appended) else await found
 
 
-def _send_turn(context: ProduceContext, turn: TurnAppend) -> None:
+def send_turn(context: ProduceContext, turn: TurnAppend) -> None:
     """Encodes the batches of a turn and queues them at their leader."""
     batches, rows = turn.batches, []
     for batch in batches:
@@ -281,10 +295,10 @@ def _send_one(context: ProduceContext, turn: TurnAppend, batch: TurnBatch, data:
         return
     if sent is None:  # acks=0
         batch.settle(None)
-    elif len(batch.shares) > 1 or batch.shares[0].sent.done():
+    elif len(batch.shares) == 1 and isinstance(alone := batch.shares[0].sent, asyncio.Future) and not alone.done():
+        alone.set_result(sent)  # no task for a request that is alone: it waits itself
+    else:
         in_background(_settle(batch, sent), "acknowledging a shared batch")
-    else:  # no task for a request that is alone: it waits itself
-        batch.shares[0].sent.set_result(sent)
 
 
 async def _settle(batch: TurnBatch, sent: Awaitable[Appended | None]) -> None:

@@ -148,7 +148,7 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int, share_byte
             found = _grouped_objects(incoming, to)
             if found is not None:
                 return [_encode_rows(partition, incoming, rows, to) for partition, rows in found.items()]
-    if (rows := _plain_rows(incoming, to)) is not None:
+    if (rows := plain_rows(incoming, to.key, to.now_ms)) is not None:
         partition = _common_partition(to)
         return [_share(partition, rows, to, share_bytes_max) if share_bytes_max else encode(partition, rows, to)]
     grouped, problems = group_by_partition(incoming, to)
@@ -166,14 +166,18 @@ def _common_partition(to: Destination) -> int:
     return to.sticky if to.key is None or to.partitioner is None else to.partitioner.for_key(to.key)
 
 
-def _plain_rows(incoming: Incoming, to: Destination) -> list[RowFields] | None:
-    """Returns records with a value alone, which all go to one partition; None for others."""
-    if isinstance(incoming, IncomingSpans):
-        return [(to.now_ms, to.key, value, []) for value in incoming.values()]
-    if isinstance(incoming, list) and len(incoming) == 1:
+def plain_rows(incoming: Incoming, key: bytes | None, now_ms: int) -> list[RowFields] | None:
+    """Returns records with a value alone, which all go to one partition; None for others. `key` is that of all."""
+    if isinstance(incoming, list):
+        if len(incoming) != 1:
+            return None
         row = incoming[0]
         if row.key is None and row.partition is None and row.timestamp is None:
-            return [(to.now_ms, to.key, row.value, row.headers)]
+            return [(now_ms, key, row.value, row.headers)]
+    elif isinstance(incoming, IncomingSpans):
+        return [(now_ms, key, value, []) for value in incoming.values()]
+    elif isinstance(incoming, IncomingValues):
+        return [(now_ms, key, bytes(value), []) for value in incoming.values]
     return None
 
 
@@ -332,7 +336,9 @@ def _problem_of(row: IncomingRow, to: Destination, position: int) -> Problem | N
 def row_bytes(row: RowFields) -> int:
     _, key, value, headers = row
     size = len(key or b"") + len(value or b"")
-    return size + sum(len(name) + len(content or b"") for name, content in headers) if headers else size
+    for name, content in headers:  # no frame of a generator
+        size += len(name) + len(content or b"")
+    return size
 
 
 def _check_size(size_bytes: int, settings: TopicSettings) -> None:

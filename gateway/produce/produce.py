@@ -209,7 +209,7 @@ async def _store_one(
     """Stores the records of one topic. With an `entry` they are placed as those of the key's first request were."""
     began = time.perf_counter()
     body, decode = received.body, wanted.decode
-    to = _destination(context, wanted, topic, len(body), received.now_ms, entry)
+    to = destination(context, wanted, topic, len(body), received.now_ms, entry)
     if wanted.source is not None:
         to = to._replace(entry=wanted.source.entry(received.now_ms))
     if decode is None:
@@ -354,7 +354,13 @@ def _one_value(body: bytes, kept_type: bytes) -> Incoming:
     return [IncomingRow(None, body, [("content-type", kept_type)])]
 
 
-def _destination(
+def is_plain(wanted: ProduceRequest) -> bool:
+    """Returns whether no condition, key, sequence or source goes with the records, and other processes may be asked."""
+    own = (wanted.conditions, wanted.sequenced, wanted.idempotency_key, wanted.source)
+    return wanted.decode is not None and not any(own) and not wanted.is_forwarding_forbidden
+
+
+def destination(
     context: ProduceContext,
     wanted: ProduceRequest,
     topic: Topic,

@@ -13,7 +13,7 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
-from aiohttp import HttpVersion, web
+from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -26,9 +26,12 @@ from gateway.connections.response_buffers import CONNECTION, ResponseBuffers
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.http.messages import HttpResponse, NextPiece, StreamedResponse
 from gateway.http.problems import Problem
+from gateway.produce.context import PRODUCE
 from gateway.server.body import Body, BodyLimits
+from gateway.server.middleware import MIDDLEWARE
+from gateway.server.plain_produce import PlainProduces
 from gateway.server.route_cache import RouteCache
-from gateway.server.short_path import KnownHead, ShortPath
+from gateway.server.short_path import VERSIONS, KnownHead, ShortPath
 from gateway.wire.exchange import Exchange
 from gateway.wire.messages import Header, RequestHead
 
@@ -52,6 +55,7 @@ class Adapter:
         """Without a `short_path` all requests go to the application."""
         self._routes = RouteCache(app)
         self._short_path = short_path
+        self.take = None if short_path is None else PlainProduces(short_path, app[MIDDLEWARE], app[PRODUCE]).take
         self._limits = limits
         self._responses = responses
         self._streams = streams
@@ -76,15 +80,14 @@ class Adapter:
 
     async def _answer(self, exchange: Exchange, body: Body) -> None:
         head = exchange.head
-        version = _VERSIONS[head.version]
         memo = head.memo
         if memo is None:
             short = self._short_path
-            memo = head.memo = (short and short.find(head, version)) or _message(head)
+            memo = head.memo = (short and short.find(head)) or _message(head)
         if isinstance(memo, KnownHead):
             assert self._short_path is not None
             try:
-                answer = await self._short_path.answer(exchange, body, memo, version)
+                answer = await self._short_path.answer(exchange, body, memo)
             except ConnectionResetError:
                 return
             await self._send(exchange, answer)
@@ -171,7 +174,7 @@ def _message(head: RequestHead) -> RawRequestMessage:
     return RawRequestMessage(
         method=head.method,
         path=head.path,
-        version=_VERSIONS[head.version],
+        version=VERSIONS[head.version],
         headers=CIMultiDictProxy(headers),
         raw_headers=(),
         should_close=False,
@@ -253,4 +256,3 @@ _SERVER = ("Server", "penstock")
 # aiohttp sets them, and the server sets its own
 _NOT_OURS = ("transfer-encoding", "connection", "keep-alive", "date", "server")
 _WITHOUT_LENGTH = (204, 304)
-_VERSIONS = {"1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1), "2": HttpVersion(2, 0)}

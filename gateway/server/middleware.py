@@ -50,6 +50,7 @@ _ONCE_PREFIXES = ("penstock-", "producer-", "ce-")
 # The look-up of an istr takes half the time of a plain text.
 _HOST, _TRANSFER_ENCODING = istr("Host"), istr("Transfer-Encoding")
 _FORWARD, _CLIENT_ID, _KEY = istr(FORWARD), istr("Penstock-Client-Id"), istr("Penstock-Key")
+_REQUEST_ID = istr("X-Request-Id")
 
 
 class Middleware:
@@ -63,7 +64,8 @@ class Middleware:
         self._methods = methods
         self._hosts = Hosts(context.settings)
         self.origins = Origins(context.settings)
-        self._log = RequestLog(context.settings, context.clock)
+        self.access = context.access
+        self.log = RequestLog(context.settings, context.clock)
         self._id_prefix = f"{context.settings.node_id}.{context.shard}-{context.clock.now_ms():x}"
 
     @web.middleware
@@ -91,7 +93,7 @@ class Middleware:
         """
         started = time.perf_counter()
         self._context.metrics.requests_in_flight.value += 1
-        request_id = self._request_id(request)
+        request_id = self.request_id(request.headers)
         answer_headers = request[ANSWER_HEADERS] = {"Penstock-Request-Id": request_id}
         try:
             response = await handler(request)
@@ -110,14 +112,12 @@ class Middleware:
         except web.HTTPException as error:
             assert isinstance(request, web.Request)
             response = _routing_problem(request, error).response(request_id)
-        except Exception:
-            log.exception("a handler failed", extra={"request_id": request_id, "operation": operation})
-            text = "the server failed; its log has the error under this request_id"
+        except Exception as error:
             self.responses.cancel_reservation(request)
-            response = Problem("internal", text).response(request_id)
+            response = _failure(error, operation, request_id)
         except asyncio.CancelledError:
             self.responses.cancel_reservation(request)
-            self._log.disconnected(request, operation, time.perf_counter() - started, request_id)
+            self.log.disconnected(request, operation, time.perf_counter() - started, request_id)
             raise
         finally:  # runs for a client that has left, too
             if HELD_BYTES in request:
@@ -132,14 +132,28 @@ class Middleware:
             answers = self._context.metrics.answers[operation, response.status]
             answers.count += 1
             answers.observe(seconds)
-        if seconds >= self._log.least_s or response.status >= 500:
-            self._log.answered(request, operation, response, seconds, request_id)
+        if seconds >= self.log.least_s or response.status >= 500:
+            self.log.answered(request, operation, response, seconds, request_id)
+        return response
+
+    def failed(
+        self, request: HttpRequest, error: Exception, operation: str, seconds: float, request_id: str
+    ) -> web.Response:
+        """Returns the answer to a failed request without a task, as `answer` does. Counts and logs it."""
+        if isinstance(error, Problem | EngineError):
+            response = _error_response(request, error, request_id)
+        else:
+            response = _failure(error, operation, request_id)
+        response.headers["Penstock-Request-Id"] = request_id
+        self._context.metrics.answered(operation, response.status, seconds)
+        if seconds >= self.log.least_s or response.status >= 500:
+            self.log.answered(request, operation, response, seconds, request_id)
         return response
 
     async def admit(self, request: Request, operation: str) -> None:
         """Checks the token, and looks for a topic that this process may not know yet. Raises Problem, EngineError."""
-        if self._context.access.tokens is not None:
-            self._context.access.check(request, operation)
+        if self.access.tokens is not None:
+            self.access.check(request, operation)
         if request.match_info.get("topic") in INTERNAL_TOPICS and NEEDS.get(operation) is Right.READ:
             raise unreadable(request.match_info["topic"])
         if not self._context.topics.is_standalone and "topic" in request.match_info:
@@ -164,8 +178,9 @@ class Middleware:
         if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
             _check_common_headers(request)
 
-    def _request_id(self, request: Request) -> str:
-        given = request.headers.get("X-Request-Id")
+    def request_id(self, headers: CIMultiDictProxy[str]) -> str:
+        """Returns the id that the client gave, else a new one."""
+        given = headers.get(_REQUEST_ID)
         if given is not None and REQUEST_ID.fullmatch(given):
             return given
         return f"{self._id_prefix}-{next(self._ids):x}"
@@ -226,6 +241,12 @@ def _error_response(request: Request, error: Problem | EngineError, request_id: 
     problem = error if isinstance(error, Problem) else from_engine(error)
     stream = tail.resume_later(request, problem) if isinstance(request, web.Request) else None
     return stream or problem.response(request_id)
+
+
+def _failure(error: Exception, operation: str, request_id: str) -> web.Response:
+    log.error("a handler failed", exc_info=error, extra={"request_id": request_id, "operation": operation})
+    text = "the server failed; its log has the error under this request_id"
+    return Problem("internal", text).response(request_id)
 
 
 def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:

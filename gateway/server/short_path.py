@@ -20,6 +20,7 @@ from msgspec import structs
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from engine.errors import EngineError
+from engine.format.paths import INTERNAL_TOPICS
 from gateway.connections.response_buffers import CONNECTION, RESERVED
 from gateway.fetch import fetch
 from gateway.fetch import request as fetch_request
@@ -30,7 +31,7 @@ from gateway.http.problems import Problem
 from gateway.produce import produce
 from gateway.produce.produce import ProduceRequest
 from gateway.server.middleware import MIDDLEWARE, Response
-from gateway.wire.exchange import Exchange
+from gateway.wire.exchange import Carrier, Exchange
 from gateway.wire.messages import Header, RequestHead
 
 KEPT_MAX = 1024  # sets of headers, and heads; about 1 kB each. Beyond it all are forgotten
@@ -49,11 +50,16 @@ _TOPIC = "/v1/topics/{topic}/records"
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
 
 
+VERSIONS = {"1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1), "2": HttpVersion(2, 0)}
+
 Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class KnownHead(NamedTuple):
-    """The values that follow from the head of a request. `typed` may have placeholders; `headers` has none."""
+    """The values that follow from the head of a request. `typed` may have placeholders; `headers` has none.
+
+    `plain` is the produce that needs no task unless its body does.
+    """
 
     route: str
     operation: str
@@ -63,6 +69,7 @@ class KnownHead(NamedTuple):
     handler: Handler
     wanted: ProduceRequest | None = None
     fetched: FetchRequest | None = None
+    plain: ProduceRequest | None = None
 
 
 class _Headers(NamedTuple):
@@ -79,6 +86,7 @@ class ShortPath:
 
     def __init__(self, app: web.Application) -> None:
         self.answered = 0  # requests, since the start
+        self.without_task = 0  # of these
         self._app = app
         self._middleware = app[MIDDLEWARE]
         self._is_open = not self._middleware.origins.is_open  # else answers differ by origin
@@ -90,7 +98,7 @@ class ShortPath:
         kept = f"headers={len(self._headers)}, produces={len(self._produces)}, fetches={len(self._fetches)}"
         return f"ShortPath({kept})"
 
-    def find(self, head: RequestHead, version: HttpVersion) -> KnownHead | None:
+    def find(self, head: RequestHead) -> KnownHead | None:
         """Returns None for a request of the long path."""
         if head.like is not None and type(known := head.like.memo) is KnownHead:
             return self._like(known, head)
@@ -100,7 +108,7 @@ class ShortPath:
         target = _TARGET.fullmatch(head.path)
         if target is None or len(head.path) + len(head.query) > CHARS_MAX:
             return None
-        found = self._headers_of(head, version)
+        found = self._headers_of(head)
         if found is None:
             return None
         headers, typed, is_kept, own = found
@@ -108,13 +116,13 @@ class ShortPath:
         if method == "GET":
             if partition is None or SSE in headers.get("Accept", "").lower():
                 return None
-            return self._known_fetch(head, version, found, {"topic": topic, "partition": partition})
+            return self._known_fetch(head, found, {"topic": topic, "partition": partition})
         if not is_kept:
-            return self._known_produce(head, version, typed, topic, partition)
+            return self._known_produce(head, typed, topic, partition)
         key = (typed, head.path, head.query)
         known = self._produces.get(key)
         if known is None:
-            known = self._known_produce(head, version, typed, topic, partition)
+            known = self._known_produce(head, typed, topic, partition)
             if known is None:
                 return None
             if len(self._produces) >= KEPT_MAX:
@@ -145,13 +153,22 @@ class ShortPath:
         except Problem:
             return None
         route, operation, match_info, _, typed, *_ = known
-        return KnownHead(route, operation, match_info, headers, typed, self._storing(wanted, operation), wanted)
+        storing, plain = self._storing(wanted, operation), None if known.plain is None else wanted
+        return KnownHead(route, operation, match_info, headers, typed, storing, wanted, None, plain)
 
-    async def answer(self, exchange: Exchange, body: BodyReader, known: KnownHead, version: HttpVersion) -> Response:
+    async def answer(self, exchange: Exchange, body: BodyReader, known: KnownHead) -> Response:
         """Returns the response to a request. Raises ConnectionResetError, CancelledError: the client has left."""
-        head = exchange.head
         self.answered += 1
-        request = HttpRequest(
+        request = self.request(known, exchange.head, body, exchange.connection)
+        request[CONNECTION] = exchange.connection
+        response = await self._middleware.answer(request, known.handler, known.operation)
+        if RESERVED in request:
+            self._middleware.responses.end_reservation(request)
+        return response
+
+    def request(self, known: KnownHead, head: RequestHead, body: BodyReader, connection: Carrier) -> HttpRequest:
+        """Returns a request with this head, as handlers take it."""
+        return HttpRequest(
             self._app,
             known.route,
             head.method,
@@ -160,20 +177,13 @@ class ShortPath:
             known.match_info,
             known.headers,
             known.typed,
-            version,
+            VERSIONS[head.version],
             body,
             head.content_length,
-            exchange.connection.client,
+            connection.client,
         )
-        request[CONNECTION] = exchange.connection
-        response = await self._middleware.answer(request, known.handler, known.operation)
-        if RESERVED in request:
-            self._middleware.responses.end_reservation(request)
-        return response
 
-    def _known_fetch(
-        self, head: RequestHead, version: HttpVersion, found: _Headers, match_info: dict[str, str]
-    ) -> KnownHead | None:
+    def _known_fetch(self, head: RequestHead, found: _Headers, match_info: dict[str, str]) -> KnownHead | None:
         """Fetches that differ by their offset alone share what follows from the rest."""
         headers, typed, is_kept, _ = found
         offsets = _OFFSET.findall(head.query)
@@ -182,7 +192,7 @@ class ShortPath:
         known = self._fetches.get(key) if is_kept else None
         if known is None:
             try:
-                wanted = fetch_request.parse(self._head_alone(head, version, match_info, typed))
+                wanted = fetch_request.parse(self._head_alone(head, match_info, typed))
             except Problem:
                 return None
             known = KnownHead(_PARTITION, "fetch", match_info, headers, typed, self._fetching(wanted), fetched=wanted)
@@ -211,15 +221,17 @@ class ShortPath:
         return read
 
     def _known_produce(
-        self, head: RequestHead, version: HttpVersion, headers: RequestHeaders, topic: str, partition: str | None
+        self, head: RequestHead, headers: RequestHeaders, topic: str, partition: str | None
     ) -> KnownHead | None:
         match_info = {"topic": topic} if partition is None else {"topic": topic, "partition": partition}
         route, operation = (_TOPIC, "produce") if partition is None else (_PARTITION, "produce_to_partition")
         try:
-            wanted = produce.parse(self._head_alone(head, version, match_info, headers))
+            wanted = produce.parse(self._head_alone(head, match_info, headers))
         except Problem:
             return None
-        return KnownHead(route, operation, match_info, headers.all, headers, self._storing(wanted, operation), wanted)
+        is_plain = produce.is_plain(wanted) and topic not in INTERNAL_TOPICS and "Content-Encoding" not in headers.all
+        storing, plain = self._storing(wanted, operation), wanted if is_plain else None
+        return KnownHead(route, operation, match_info, headers.all, headers, storing, wanted, None, plain)
 
     def _storing(self, wanted: ProduceRequest, operation: str) -> Handler:
         async def store(request: HttpRequest) -> HttpResponse:
@@ -228,7 +240,7 @@ class ShortPath:
 
         return store
 
-    def _headers_of(self, head: RequestHead, version: HttpVersion) -> _Headers | None:
+    def _headers_of(self, head: RequestHead) -> _Headers | None:
         """Returns the headers that are read, once they have passed the middleware's checks."""
         pairs: list[Header] = []
         own: dict[str, str] | None = None
@@ -253,13 +265,13 @@ class ShortPath:
                 return None
             pairs.append(("host", head.authority))
         if not is_kept:
-            headers = self._checked(head, version, pairs)
+            headers = self._checked(head, pairs)
             return None if headers is None else _Headers(headers.all, headers, False)
         general = pairs if own is None else [(name, _VARYING.get(name, value)) for name, value in pairs]
         key = (head.version, tuple(general))
         kept = self._headers.get(key)
         if kept is None:
-            headers = self._checked(head, version, general)
+            headers = self._checked(head, general)
             if headers is None or sum(len(value) for _, value in general) > CHARS_MAX:
                 return None
             if len(self._headers) >= KEPT_MAX:
@@ -267,19 +279,17 @@ class ShortPath:
             kept = self._headers[key] = _Headers(headers.all, headers, True)
         return kept if own is None else _Headers(CIMultiDictProxy(CIMultiDict(pairs)), kept.typed, True, own)
 
-    def _checked(self, head: RequestHead, version: HttpVersion, pairs: list[Header]) -> RequestHeaders | None:
+    def _checked(self, head: RequestHead, pairs: list[Header]) -> RequestHeaders | None:
         headers = RequestHeaders(CIMultiDictProxy(CIMultiDict(pairs)))
         try:
-            self._middleware.check(self._head_alone(head, version, {}, headers))
+            self._middleware.check(self._head_alone(head, {}, headers))
         except (Problem, EngineError):
             return None
         return headers
 
-    def _head_alone(
-        self, head: RequestHead, version: HttpVersion, match_info: dict[str, str], headers: RequestHeaders
-    ) -> HttpRequest:
-        return HttpRequest(self._app, "", head.method, head.path, head.query, match_info, headers.all, headers, version,
-                           _NO_BODY, head.content_length, "")  # fmt: skip
+    def _head_alone(self, head: RequestHead, match_info: dict[str, str], headers: RequestHeaders) -> HttpRequest:
+        return HttpRequest(self._app, "", head.method, head.path, head.query, match_info, headers.all, headers,
+                           VERSIONS[head.version], NO_BODY, head.content_length, "")  # fmt: skip
 
 
 class _NoBody:
@@ -290,4 +300,4 @@ class _NoBody:
         return True
 
 
-_NO_BODY = _NoBody()
+NO_BODY = _NoBody()

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from engine.runtime.tasks import start_handler
-from gateway.wire.exchange import Exchange, Host
+from gateway.wire.exchange import DelayedRequests, Exchange, Host
 from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
@@ -48,6 +48,8 @@ class Connection(asyncio.BufferedProtocol):
         self._output: Output | None = None
         self._unsniffed = b""
         self._exchanges: dict[int, Exchange] = {}
+        self.delayed = DelayedRequests(self, server)
+        self._unstarted = 0  # exchanges whose tasks have not run yet
         self._queued: deque[Exchange | HeadRejected] = deque()  # of HTTP/1.1, behind the one in progress
         self._is_reading_paused = False
         self._is_reading_on = False  # what is received and not parsed has its turn soon
@@ -65,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """True if a request is under way, or an answer has not left yet."""
-        return bool(self._exchanges) or self.unsent_bytes > 0
+        return bool(self._exchanges or self.delayed.by_stream) or self.unsent_bytes > 0
 
     @property
     def unsent_bytes(self) -> int:
@@ -123,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closed = True
         for exchange in list(self._exchanges.values()):
             self._cancel(exchange)
+        self.delayed.drop_all()
         if self._output is not None:
             self._output.lose()
         self._server.closed(self)
@@ -162,6 +165,14 @@ class Connection(asyncio.BufferedProtocol):
         assert self._core is not None
         self._core.answer(exchange.stream_id, status, [*headers, self._server.date], body)
         self._flush_soon()
+
+    def delayed_ended(self) -> None:
+        """Follows the end of a request without a task."""
+        assert self._core is not None
+        self.idle_since = self._loop.time()
+        self._flush_soon()
+        if not self.is_http2 and (self._queued or self._core.held_bytes or self._is_reading_paused):
+            self._go_on()
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
         assert self._core is not None
@@ -222,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
     # Within
 
     def _speak(self, core: type[Http1 | Http2]) -> None:
-        self._core = core(self._server.limits)
+        self._core = self.delayed.core = core(self._server.limits)
         self._output = Output(self._loop, self._transport, self._core)
         self.is_http2 = core is Http2
         if self.is_http2:
@@ -264,9 +275,12 @@ class Connection(asyncio.BufferedProtocol):
         elif kind is RequestBegan:
             self.has_asked = True
             _, head, is_complete, body = event  # type: ignore[misc]
+            if is_complete and self._offers and self.delayed.take(event.stream_id, head, body):
+                return
             exchange = Exchange(self, event.stream_id, head, is_complete, body)
-            if not self.is_http2 and (self._exchanges or self._queued):
-                self._queue(exchange)
+            if not self.is_http2 and self._has_requests:
+                self._exchanges[exchange.stream_id] = exchange  # no more is parsed until its turn has come
+                self._queued.append(exchange)
             else:
                 self._begin(exchange)
         elif kind is BodyEnded:
@@ -281,25 +295,34 @@ class Connection(asyncio.BufferedProtocol):
             exchange = self._exchanges.get(event.stream_id)
             if exchange is not None:
                 self._cancel(exchange)
+            else:
+                self.delayed.drop(event.stream_id)
         else:
             assert isinstance(event, HeadRejected)
-            if not self.is_http2 and (self._exchanges or self._queued):
+            if not self.is_http2 and self._has_requests:
                 self._queued.append(event)
             else:
                 self._reject(event)
 
-    def _queue(self, exchange: Exchange) -> None:
-        """Queues a pipelined request. No more is parsed until its turn has come."""
-        self._exchanges[exchange.stream_id] = exchange
-        self._queued.append(exchange)
+    @property
+    def _has_requests(self) -> bool:
+        """True if a request is under way: over HTTP/1.1 the next one waits for its answer."""
+        return bool(self._exchanges or self.delayed.by_stream or self._queued)
+
+    @property
+    def _offers(self) -> bool:
+        """True if the next request may be taken without a task: requests reach the application in their order."""
+        return not (self._unstarted if self.is_http2 else self._has_requests)
 
     def _begin(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange
         self._server.began()
+        self._unstarted += 1
         exchange.task = start_handler(self._loop, self._run(exchange))
 
     async def _run(self, exchange: Exchange) -> None:
         exchange.has_started = True
+        self._unstarted -= 1
         try:
             await self._server.application(exchange)
         except asyncio.CancelledError:
@@ -320,14 +343,19 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.unread_bytes and not self._is_closed:  # the application reads no more
             self._core.consumed(exchange.stream_id, exchange.unread_bytes)
         if not self.is_http2:
-            if not self._is_closed and not self._core.is_closing:  # what is behind an announced end is not begun
-                if self._queued:
-                    self._begin_next()
-                if self._core.held_bytes:
-                    self._read_on_soon()
-            if self._is_reading_paused:
-                self._steer_reading()
+            self._go_on()
         self._server.ended()
+
+    def _go_on(self) -> None:
+        """Goes on to the next request of HTTP/1.1."""
+        assert self._core is not None
+        if not self._is_closed and not self._core.is_closing:  # what is behind an announced end is not begun
+            if self._queued:
+                self._begin_next()
+            if self._core.held_bytes:
+                self._read_on_soon()
+        if self._is_reading_paused:
+            self._steer_reading()
 
     def _begin_next(self) -> None:
         one = self._queued.popleft()
@@ -364,6 +392,7 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.task is not None:
             exchange.task.cancel()
             if not exchange.has_started:  # then its coroutine never runs, its end included
+                self._unstarted -= 1
                 self._ended(exchange)
         else:  # it was still queued
             self._queued.remove(exchange)

@@ -1,7 +1,8 @@
 """One request and its answer as the application sees them: the head, the body in pieces, and the answer.
 
 The application is a coroutine function that takes an exchange; it is cancelled when the client leaves. It reads the
-body or not, and gives one answer, whole or in pieces. An exchange without an answer is reset.
+body or not, and gives one answer, whole or in pieces. An exchange without an answer is reset. An application may take a
+whole request by a plain call instead, and answer it later: then it costs no exchange and no task.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from gateway.wire.messages import Header, RequestHead, WireLimits
+from gateway.wire.http1 import Http1
+from gateway.wire.http2 import Http2
+from gateway.wire.messages import AnswerForm, Header, RequestHead, WireLimits
 
 Application = Callable[["Exchange"], Coroutine[Any, Any, None]]
+Take = Callable[[Any, int, RequestHead, bytes], "Delayed | None"]  # the connection, the stream, head and body
 Rejection = Callable[[int], tuple[list[Header], bytes]]  # headers and body of an answer that needs no application
 
 
@@ -35,6 +39,7 @@ class Carrier(Protocol):
     async def wait_progress(self) -> None: ...
     async def wait_room(self, exchange: Exchange) -> None: ...
     def abort(self) -> None: ...
+    def delayed_ended(self) -> None: ...
 
 
 class Host(Protocol):
@@ -46,11 +51,21 @@ class Host(Protocol):
     date: Header
     receive_room: memoryview
     rejection: Rejection
+    take: Take | None
 
     def opened(self, connection: Any) -> None: ...
     def closed(self, connection: Any) -> None: ...
     def began(self) -> None: ...
     def ended(self) -> None: ...
+
+
+class Delayed(Protocol):
+    """A whole request that the application has taken without a task, and that waits for its answer.
+
+    It ends once: by an answer through DelayedRequests, or by `cancel`, when its client leaves.
+    """
+
+    def cancel(self) -> None: ...
 
 
 class BodyIncomplete(Exception):
@@ -176,3 +191,56 @@ class Exchange:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+class DelayedRequests:
+    """The requests of a connection that wait for their answers without a task, by the numbers of their streams."""
+
+    core: Http1 | Http2
+
+    def __init__(self, connection: Carrier, host: Host) -> None:
+        self.by_stream: dict[int, Delayed] = {}
+        self._connection = connection
+        self._host = host
+
+    def __repr__(self) -> str:
+        return f"DelayedRequests({len(self.by_stream)})"
+
+    def take(self, stream_id: int, head: RequestHead, body: bytes) -> bool:
+        """Offers a request to the application. Returns whether it has taken it."""
+        take = self._host.take
+        if take is None or (delayed := take(self._connection, stream_id, head, body)) is None:
+            return False
+        self.by_stream[stream_id] = delayed
+        self._host.began()
+        self.core.consumed(stream_id, len(body))
+        return True
+
+    def complete_as(self, stream_id: int, form: AnswerForm, value: bytes, body: bytes) -> None:
+        """Gives the whole answer to a request, in a form."""
+        del self.by_stream[stream_id]
+        self.core.answer_as(stream_id, form, value, self._host.date, body)
+        self._end(stream_id)
+
+    def complete(self, stream_id: int, status: int, headers: list[Header], body: bytes) -> None:
+        """Gives the whole answer to a request."""
+        del self.by_stream[stream_id]
+        self.core.answer(stream_id, status, [*headers, self._host.date], body)
+        self._end(stream_id)
+
+    def drop(self, stream_id: int) -> None:
+        """Ends a request without an answer. No-op if it has ended."""
+        delayed = self.by_stream.pop(stream_id, None)
+        if delayed is not None:
+            delayed.cancel()
+            self.core.abandon(stream_id)
+            self._end(stream_id)
+
+    def drop_all(self) -> None:
+        for stream_id in list(self.by_stream):
+            self.drop(stream_id)
+
+    def _end(self, stream_id: int) -> None:
+        self.core.release(stream_id)
+        self._connection.delayed_ended()
+        self._host.ended()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from gateway.wire.huffman import BrokenCode, decode
-from gateway.wire.messages import Header
+from gateway.wire.messages import AnswerForm, Header
 
 TABLE_BYTES = 4096  # the protocol's default: no setting is sent
 FIELD_BYTES = 32  # the cost of a field beside its name and value
@@ -126,6 +126,25 @@ def encode(status: int, headers: Iterable[Header]) -> bytes:
         parts.append(_SHORT[len(encoded)] if len(encoded) < 127 else _encoded_integer(len(encoded), 0x7F, 0))
         parts.append(encoded)
     return b"".join(parts)
+
+
+def encode_form(form: AnswerForm, value: bytes, size_bytes: int, date: Header) -> bytes:
+    """Returns the block that `encode` makes of an answer of a form. `value` is short."""
+    memo = form.memo
+    if memo is None or memo[0] is not date:
+        start = encode(form.status, form.before) + _name(form.name)
+        fields = b"".join([encode_field(name, text) for name, text in form.after]) + _name("Content-Length")
+        memo = form.memo = (date, start, fields, encode_field(*date))
+    _, start, fields, end = memo
+    length = b"%d" % size_bytes
+    return b"%b%b%b%b%b%b%b" % (start, _SHORT[len(value)], value, fields, _SHORT[len(length)], length, end)
+
+
+def encode_field(name: str, value: str) -> bytes:
+    """Returns a field that no table keeps."""
+    encoded = value.encode("utf-8", "surrogateescape")
+    size = _SHORT[len(encoded)] if len(encoded) < 127 else _encoded_integer(len(encoded), 0x7F, 0)
+    return (_names.get(name) or _name(name)) + size + encoded
 
 
 def _table_bytes(field: Header) -> int:

@@ -18,6 +18,7 @@ from gateway.wire.heads import KnownHeads
 from gateway.wire.messages import (
     SMALL_BYTES,
     STATUS_LINES,
+    AnswerForm,
     BodyCut,
     BodyPart,
     Event,
@@ -29,8 +30,10 @@ from gateway.wire.messages import (
     WireLimits,
     chunked,
     end_body,
+    head_lines,
     head_without_upgrade,
     split_target,
+    take_pieces,
 )
 
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
@@ -274,16 +277,8 @@ class Http1:
 
     def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
         """Returns the pieces to send, about so many bytes."""
-        taken: list[bytes | bytearray | memoryview] = []
-        while self._out and budget_bytes > 0:
-            piece = self._out.popleft()
-            if len(piece) > budget_bytes + SMALL_BYTES:
-                view = memoryview(piece)
-                piece = view[:budget_bytes]
-                self._out.appendleft(view[budget_bytes:])
-            taken.append(piece)
-            budget_bytes -= len(piece)
-            self.pending_bytes -= len(piece)
+        taken = take_pieces(self._out, budget_bytes)
+        self.pending_bytes -= sum(map(len, taken))
         return taken
 
     def drop_output(self) -> None:
@@ -310,6 +305,15 @@ class Http1:
             self._send(head)
             self._send(memoryview(body))
         self._end_answer(stream_id, message)
+
+    def answer_as(self, stream_id: int, form: AnswerForm, value: bytes, date: Header, body: bytes) -> None:
+        """Sends a whole small answer of a form."""
+        message = self._messages.get(stream_id)
+        if message is None or self._is_leaving or not message.keeps_alive or message.version != "1.1":
+            self.answer(stream_id, form.status, form.headers(value, len(body), date), body)
+        else:  # the request was whole
+            self._send(form.head(value, len(body), date) + body)
+            del self._messages[stream_id]
 
     def begin(self, stream_id: int, status: int, headers: list[Header]) -> None:
         """Begins an answer in pieces: `write` and `finish` follow. The end of the connection ends it in HTTP/1.0."""
@@ -373,8 +377,7 @@ class Http1:
         elif message.version == "1.0":
             headers = [*headers, ("Connection", "keep-alive")]
         first = STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
-        lines = "".join([f"{name.lower()}: {value}\r\n" for name, value in headers])
-        return f"{first}{lines}\r\n".encode("utf-8", "surrogateescape")
+        return f"{first}{head_lines(headers)}\r\n".encode("utf-8", "surrogateescape")
 
     def _send(self, data: bytes | bytearray | memoryview) -> None:
         self._out.append(data)

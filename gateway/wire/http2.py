@@ -14,8 +14,9 @@ from gateway.wire import frames
 from gateway.wire.frames import END_STREAM, Buffer, ConnectionFault, FloodGuard, FrameReader, StreamFault, frame
 from gateway.wire.heads import HeadReader, Malformed, check_headers
 from gateway.wire.http2_sending import Piece, Sender
-from gateway.wire.http2_streams import CONNECTION_WINDOW, STREAM_WINDOW, ReceiveWindow, Stream, Streams
+from gateway.wire.http2_streams import CONNECTION_WINDOW, ReceiveWindow, Stream, Streams, first_frames
 from gateway.wire.messages import (
+    AnswerForm,
     BodyPart,
     Event,
     Header,
@@ -54,13 +55,7 @@ class Http2:
         self._cancels, self._efforts = FloodGuard("reset streams"), FloodGuard("frames without use")
         self._events: list[Event] = []
         self._began: dict[int, int] = {}  # streams of this portion, and the places of their events
-        values = {
-            frames.MAX_CONCURRENT_STREAMS: limits.streams_max,
-            frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-            frames.MAX_HEADER_LIST_SIZE: limits.header_bytes_max,
-        }
-        self._send(frames.settings(values))
-        self._send(frames.window_update(0, CONNECTION_WINDOW - frames.WINDOW_DEFAULT))
+        self._send(first_frames(limits))
         self._on = (self._on_data, self._on_headers, self._on_priority, self._on_reset, self._on_settings,
                     self._on_goaway, self._on_ping, self._on_goaway, self._on_window_update)  # fmt: skip
 
@@ -268,6 +263,14 @@ class Http2:
         self._sender.send_headers(stream_id, 0 if body else END_STREAM, status, headers)
         if not body or self._sender.send_data(stream, body, ends=True):
             self._end_answer(stream)
+
+    def answer_as(self, stream_id: int, form: AnswerForm, value: bytes, date: Header, body: bytes) -> None:
+        """Sends a whole small answer of a form."""
+        stream = self._open.get(stream_id)
+        if stream is not None and self._sender.send_whole(stream, form, value, date, body):
+            self._end_answer(stream)
+        else:
+            self.answer(stream_id, form.status, form.headers(value, len(body), date), body)
 
     def begin(self, stream_id: int, status: int, headers: list[Header]) -> None:
         """Begins an answer in pieces: `write` and `finish` follow."""

@@ -25,7 +25,7 @@ from gateway.wire.frames import (
     frame_head,
 )
 from gateway.wire.http2_streams import Stream
-from gateway.wire.messages import Header
+from gateway.wire.messages import AnswerForm, Header
 
 ANSWER_FRAME_BYTES_MAX = 64 * 1024  # whatever size a client allows
 TURN_BYTES = 64 * 1024  # of a stream, before others have their turn: four frames of the default size
@@ -210,6 +210,15 @@ class Sender:
             is_last = start + size >= len(block)
             part = block[start : start + size]
             self.send(frame(frames.CONTINUATION, END_HEADERS if is_last else 0, stream_id, part))
+
+    def send_whole(self, stream: Stream, form: AnswerForm, value: bytes, date: Header, body: bytes) -> bool:
+        """Sends an answer of a form in two frames. Returns False if it needs more, or must wait for a window."""
+        if self._table_update or len(value) >= 127 or not self.queue.fits(stream, len(body)):
+            return False
+        block, stream_id = hpack.encode_form(form, value, len(body), date), stream.stream_id
+        head = frame_head(len(block), frames.HEADERS, END_HEADERS, stream_id)
+        self.send(b"".join((head, block, frame_head(len(body), DATA, END_STREAM, stream_id), body)))
+        return True
 
     def send_data(self, stream: Stream, data: Piece, *, ends: bool) -> bool:
         """Sends the data, or queues it behind a window. Returns True if the stream's last frame is sent by now."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+from gateway.wire import frames
 from gateway.wire.frames import PROTOCOL_ERROR, ConnectionFault
 from gateway.wire.messages import WireLimits
 
@@ -16,6 +17,16 @@ CONNECTION_WINDOW = 16 * 1024 * 1024
 WINDOW_SHARE = 4  # a window is widened after a quarter of it is consumed: few frames, and the client seldom waits
 RESET_MAX = 256  # streams that we reset last; frames for them that were under way are ignored
 HEADS_SHARE = 64  # heads of this many times the limit of one are under way: 4 MiB, or 1,024 heads of 4 KiB
+
+
+def first_frames(limits: WireLimits) -> bytes:
+    """Returns the frames that begin a connection: our settings, and the window of the connection."""
+    values = {
+        frames.MAX_CONCURRENT_STREAMS: limits.streams_max,
+        frames.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+        frames.MAX_HEADER_LIST_SIZE: limits.header_bytes_max,
+    }
+    return frames.settings(values) + frames.window_update(0, CONNECTION_WINDOW - frames.WINDOW_DEFAULT)
 
 
 class ReceiveWindow:

@@ -6,6 +6,7 @@ one; `memo` is for what its reader derives from it. Heads that differ by request
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -89,6 +90,40 @@ class RequestHead:
         return [value for one, value in self.headers if one.lower() == name]
 
 
+class AnswerForm:
+    """Answers that differ by the value of one header, their length and their date, as bytes around these values.
+
+    `memo` is for the header block of HTTP/2.
+    """
+
+    __slots__ = ("_date", "_end", "_fields", "_start", "after", "before", "memo", "name", "status")
+
+    def __init__(self, status: int, before: tuple[Header, ...], name: str, after: tuple[Header, ...]) -> None:
+        self.status = status
+        self.before = before
+        self.name = name
+        self.after = after
+        self.memo: Any = None
+        start = f"{STATUS_LINES[status]}{head_lines(before)}{name.lower()}: "
+        self._start = start.encode("latin-1")
+        self._fields = f"\r\n{head_lines(after)}content-length: ".encode("latin-1")
+        self._date: Header = ("", "")
+        self._end = b""
+
+    def __repr__(self) -> str:
+        return f"AnswerForm({self.status}, {self.name})"
+
+    def headers(self, value: bytes, size_bytes: int, date: Header) -> list[Header]:
+        own = (self.name, value.decode("latin-1"))
+        return [*self.before, own, *self.after, ("Content-Length", str(size_bytes)), date]
+
+    def head(self, value: bytes, size_bytes: int, date: Header) -> bytes:
+        """Returns the head of an answer of HTTP/1.1 behind which the connection stays open."""
+        if date is not self._date:
+            self._date, self._end = date, f"\r\n{head_lines([date])}\r\n".encode("latin-1")
+        return b"%b%b%b%d%b" % (self._start, value, self._fields, size_bytes, self._end)
+
+
 class RequestBegan(NamedTuple):
     """A request's head is there, and its `body` if that has come with it. `is_complete`: no more follows."""
 
@@ -164,6 +199,20 @@ def split_target(target: str) -> tuple[str, str, str]:
     return authority, path, query
 
 
+def take_pieces(out: deque[bytes | bytearray | memoryview], budget_bytes: int) -> list[bytes | bytearray | memoryview]:
+    """Takes pieces to send from the left, about so many bytes."""
+    taken: list[bytes | bytearray | memoryview] = []
+    while out and budget_bytes > 0:
+        piece = out.popleft()
+        if len(piece) > budget_bytes + SMALL_BYTES:
+            view = memoryview(piece)
+            piece = view[:budget_bytes]
+            out.appendleft(view[budget_bytes:])
+        taken.append(piece)
+        budget_bytes -= len(piece)
+    return taken
+
+
 def chunked(data: bytes | bytearray) -> tuple[bytes | bytearray, ...]:
     """Returns data as a chunk of HTTP/1.1. A large one is not copied."""
     if len(data) <= SMALL_BYTES:
@@ -176,6 +225,11 @@ def head_without_upgrade(method: str, target: bytes, version: str, headers: Iter
     kept = [f"{name}: {value}\r\n" for name, value in headers if name.lower() not in _HOP_HEADERS]
     head = f"{method} {target.decode('latin-1')} HTTP/{version}\r\n{''.join(kept)}\r\n"
     return head.encode("utf-8", "surrogateescape")
+
+
+def head_lines(headers: Iterable[Header]) -> str:
+    """Returns the lines of these headers of an answer of HTTP/1.1."""
+    return "".join([f"{name.lower()}: {value}\r\n" for name, value in headers])
 
 
 def size_of(headers: Iterable[Header]) -> int:

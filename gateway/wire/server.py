@@ -15,7 +15,7 @@ from functools import partial
 
 from engine.runtime.tasks import start_task
 from gateway.wire.connection import Connection
-from gateway.wire.exchange import Application, Rejection
+from gateway.wire.exchange import Application, Rejection, Take
 from gateway.wire.idle import Times, Verdict, verdict_on
 from gateway.wire.listening import reject_new_connections
 from gateway.wire.messages import WireLimits
@@ -35,6 +35,7 @@ class HttpServer:
     """`now_s` returns seconds since 1970, for dates. `count_ended` receives why a connection is ended.
 
     `rejection` returns headers and body for the status of a request that is refused before the application sees it.
+    `take` takes requests that need no task.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class HttpServer:
         now_s: Callable[[], float],
         count_ended: Callable[[Verdict], object] = lambda _: None,
         rejection: Rejection = lambda _: ([("Content-Length", "0")], b""),
+        take: Take | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.application = application
         self.limits = limits
         self.rejection = rejection
+        self.take = take
         self.connections: set[Connection] = set()
         self.under_way = 0
         self.date = ("Date", "")

@@ -49,6 +49,7 @@ class Listener:
             lambda: node.clock.now_ms() / 1000,
             self._count_ended,
             problem_response,
+            adapter.take,
         )
 
     async def open(self) -> None:

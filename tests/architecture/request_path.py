@@ -8,7 +8,7 @@ and its adapter (`ADAPTER`), which stand where aiohttp's server and router did, 
 
 | request | counted calls |
 |---|---|
-| produce | those of its task, and of the callbacks that commit its group, until the answer |
+| produce | those of all tasks and callbacks: it has no task of its own |
 | fetch | those of its task |
 | woken long poll | those of its task, before and after the wait; not those of the produce that wakes it |
 | long poll and the produce that wakes it | those of all tasks and callbacks, in the order in which they run |
@@ -41,7 +41,7 @@ ADAPTER = (
     "engine/runtime/tasks.py",  # by which the server starts the task of a request
 )
 WARM_UPS = 20
-PRODUCE, FETCH = "gateway/produce/produce.py", "gateway/fetch/fetch.py"
+FETCH = "gateway/fetch/fetch.py"
 RECORDED = 3
 PRODUCED = WARM_UPS + RECORDED  # before the fetches
 SETTLE_S = 0.3  # before each measured request, so that the background work of earlier ones has ended
@@ -77,15 +77,11 @@ class Recorder:
     def path(self) -> RequestPath:
         return _path(self.calls)
 
-    def path_of(self, handler: str, *, with_callbacks: bool = False) -> RequestPath:
-        """Return the path of the task that runs the handler's file, with the calls of callbacks if requested.
-
-        Raises ValueError if several tasks run this file.
-        """
+    def path_of(self, handler: str) -> RequestPath:
+        """Return the path of the task that runs the file of a handler. Raises ValueError if several tasks run it."""
         (task,) = {call.task for call in self.calls if call.file == handler}
         assert task is not None
-        tasks = (task, None) if with_callbacks else (task,)
-        return _path(call for call in self.calls if call.task in tasks)
+        return _path(call for call in self.calls if call.task is task)
 
 
 def _path(calls: Iterable[Call]) -> RequestPath:
@@ -156,8 +152,8 @@ async def paths(directory: Path) -> dict[str, RequestPath]:
         produces, fetches, polls = await recorded(produce), await recorded(fetch), await recorded(long_poll)
         produces_all = await recorded(lambda: produce("all"))
         return {
-            "produce with acks=1": shortest(one.path_of(PRODUCE, with_callbacks=True) for one in produces),
-            "produce with acks=all": shortest(one.path_of(PRODUCE, with_callbacks=True) for one in produces_all),
+            "produce with acks=1": shortest(one.path() for one in produces),
+            "produce with acks=all": shortest(one.path() for one in produces_all),
             "fetch": shortest(one.path_of(FETCH) for one in fetches),
             "woken long poll": shortest(one.path_of(FETCH) for one in polls),
             "long poll and the produce that wakes it": shortest(one.path() for one in polls),

@@ -25,7 +25,14 @@ async def served(node: Node, *, is_short: bool) -> AsyncIterator[tuple[tuple[str
     limits = BodyLimits(10.0, 1000, 1.0, 1 << 20)
     adapter = Adapter(app, short if is_short else None, limits, node.responses, SendBuffers(1 << 20))
     server = HttpServer(
-        adapter, WireLimits(), Times(60.0, 60.0, 60.0, 60.0, 1000), 100, time.time, lambda _: None, problem_response
+        adapter,
+        WireLimits(),
+        Times(60.0, 60.0, 60.0, 60.0, 1000),
+        100,
+        time.time,
+        lambda _: None,
+        problem_response,
+        adapter.take,
     )
     (listener,) = listen([("127.0.0.1", 0)])
     place = listener.getsockname()

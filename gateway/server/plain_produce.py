@@ -1,0 +1,274 @@
+"""Produces without a coroutine and a task: the most frequent form, whose body has come with its head.
+
+A request of this form is placed by plain calls, in the turn in which it was read. `DelayedProduce` is called with the
+outcome of its batch, and gives the answer. It takes the stages of gateway/produce and counts what the middleware
+counts. It decides nothing: any request that it does not take, and any that a check would refuse, runs as a task, which
+answers.
+Invariants: nothing is counted or stored for a request that is not taken; the requests of a connection are appended in
+their order; each request that is taken ends once, with an answer or with its client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from engine.format.batch import RowFields
+from engine.producers.append_validator import Appended
+from engine.shard.served_topics import Topic
+from gateway.http.messages import HttpRequest, HttpResponse
+from gateway.http.problems import Problem
+from gateway.produce.accumulator import REQUEST_BYTES_MAX, share_bytes_max
+from gateway.produce.appending import plain_answer, send_turn
+from gateway.produce.batching import (
+    RECORD_OVERHEAD_BYTES,
+    Incoming,
+    SharedRows,
+    group_by_partition,
+    plain_rows,
+    row_bytes,
+)
+from gateway.produce.context import ProduceContext
+from gateway.produce.produce import ProduceRequest, destination
+from gateway.routing.leader_headers import leader_headers
+from gateway.server.middleware import Middleware
+from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
+from gateway.wire.connection import Connection
+from gateway.wire.messages import AnswerForm, RequestHead
+from replication.replica.acks import Acks
+
+JSON_TYPE = ("Content-Type", "application/json")
+REQUEST_ID = "Penstock-Request-Id"
+SERVER = ("Server", "penstock")
+
+
+class Placed(NamedTuple):
+    """The records of a request in the append of this turn."""
+
+    topic: Topic
+    partition: int
+    record_count: int
+    now_ms: int
+
+
+class PlainProduces:
+    """Takes the produces of one application that need no task."""
+
+    def __init__(self, short_path: ShortPath, middleware: Middleware, context: ProduceContext) -> None:
+        self.middleware = middleware
+        self.context = context
+        self.short_path = short_path
+        self._send = partial(send_turn, context)
+
+    def __repr__(self) -> str:
+        return f"PlainProduces({self.context.accumulator})"
+
+    def take(self, connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> DelayedProduce | None:
+        """Places the records of a whole request. Returns None, with nothing done, for a request that needs a task."""
+        known = head.memo
+        if known is None and head.method == "POST":
+            known = head.memo = self.short_path.find(head)
+        if type(known) is not KnownHead:
+            return None
+        wanted = known.plain
+        if wanted is None or len(body) > REQUEST_BYTES_MAX:
+            return None
+        began = time.perf_counter()
+        context = self.context
+        if context.lifecycle.is_refusing or (connection.is_http2 and context.order.has_slots(connection.client)):
+            return None
+        request = None
+        if self.middleware.access.tokens is not None:
+            request = self.short_path.request(known, head, NO_BODY, connection)
+            try:
+                self.middleware.access.check(request, known.operation)
+            except Problem:
+                return None
+        delayed = DelayedProduce(self, connection, stream_id, head, known, wanted.acks, len(body), began)
+        delayed.request = request
+        placed = self._place(wanted, body, delayed)
+        if placed is None:
+            return None
+        delayed.placed = placed
+        delayed.request_id = self.middleware.request_id(known.headers)
+        self.short_path.answered += 1
+        self.short_path.without_task += 1
+        metrics, stages = context.metrics, context.stages
+        metrics.requests_in_flight.value += 1
+        metrics.delayed_produces.value += 1
+        metrics.produce_bytes.value += len(body)
+        metrics.produce_records.value += placed.record_count
+        delayed.queued_at = time.perf_counter()
+        stages.body.observe(0.0)  # it was there
+        stages.decode.observe(delayed.queued_at - began)
+        return delayed
+
+    def _place(self, wanted: ProduceRequest, body: bytes, delayed: DelayedProduce) -> Placed | None:
+        context, topic, settings = self.context, self.context.topics.get(wanted.topic), self.context.settings
+        if topic is None or len(body) > settings.request_body_bytes_max:
+            return None
+        limits, partition, now_ms = topic.settings, wanted.partition, context.clock.now_ms()
+        if limits.cleanup_policy != "delete" or (partition is not None and partition >= topic.record.partitions):
+            return None
+        assert wanted.decode is not None
+        try:
+            found = self._rows(wanted, wanted.decode(body), topic, len(body), now_ms)
+        except Exception:  # the task meets it too, and answers with it
+            return None
+        if found is None:
+            return None
+        partition, rows = found
+        if not 0 < len(rows) <= settings.records_per_request_max:
+            return None
+        size_bytes = RECORD_OVERHEAD_BYTES * len(rows)
+        for row in rows:
+            size = row_bytes(row)
+            if size > limits.record_bytes_max:
+                return None
+            size_bytes += size
+        waiting_bytes = context.queue.queued_bytes + context.accumulator.size_bytes
+        if (
+            size_bytes > share_bytes_max(topic, len(body))
+            or waiting_bytes + size_bytes > settings.append_queue_bytes_max
+            or not context.bodies.hold_small(len(body))
+        ):
+            return None
+        shared = SharedRows(rows, size_bytes)
+        context.accumulator.join_with(
+            topic, partition, shared, None, wanted.acks, wanted.timeout_ms, now_ms, self._send, delayed.receive
+        )
+        return Placed(topic, partition, len(rows), now_ms)
+
+    def _rows(
+        self, wanted: ProduceRequest, incoming: Incoming, topic: Topic, size_bytes: int, now_ms: int
+    ) -> tuple[int, list[RowFields]] | None:
+        """Returns the records and their partition; None if they go to several, or one of them has a problem."""
+        partition, key = wanted.partition, wanted.key
+        rows = plain_rows(incoming, key, now_ms)
+        if rows is None:
+            to = destination(self.context, wanted, topic, size_bytes, now_ms, None)
+            grouped, problems = group_by_partition(incoming, to)
+            if problems or len(grouped) != 1:
+                return None
+            ((partition, found),) = grouped.items()
+            assert isinstance(found, list)
+            rows = found
+        elif partition is None:
+            partitioner = self.context.partitioners.of(topic)
+            if key is not None:
+                partition = partitioner.for_key(key)
+            else:
+                partition = partitioner.sticky(size_bytes, self.context.clock.monotonic())
+        return partition, rows
+
+
+class DelayedProduce:
+    """One request that waits for its acks."""
+
+    __slots__ = ("_acks", "_began", "_body_bytes", "_connection", "_head", "_is_over", "_known", "_produces", "placed",
+                 "queued_at", "request", "request_id", "stream_id")  # fmt: skip
+
+    placed: Placed
+    request_id: str
+    queued_at: float
+
+    def __init__(
+        self,
+        produces: PlainProduces,
+        connection: Connection,
+        stream_id: int,
+        head: RequestHead,
+        known: KnownHead,
+        acks: Acks,
+        body_bytes: int,
+        began: float,
+    ) -> None:
+        self._produces = produces
+        self._connection = connection
+        self._head = head
+        self._known = known
+        self._acks = acks
+        self._body_bytes = body_bytes
+        self._began = began
+        self._is_over = False
+        self.stream_id = stream_id
+        self.request: HttpRequest | None = None
+
+    def __repr__(self) -> str:
+        return f"DelayedProduce({self._head}, is_over={self._is_over})"
+
+    def receive(self, outcome: Appended | BaseException | None) -> None:
+        """Answers with the outcome of the append, None with acks=0. No-op if the client has left."""
+        if self._is_over:
+            return
+        if outcome is None or isinstance(outcome, Appended):
+            self._succeed(outcome)
+        elif isinstance(outcome, Exception):  # it failed, or what became of it is not known
+            self._end(time.perf_counter())
+            self._fail(outcome)
+        else:  # the process stops
+            self._connection.delayed.drop(self.stream_id)
+
+    def _succeed(self, appended: Appended | None) -> None:
+        began = time.perf_counter()
+        self._end(began)
+        topic, partition, count, now_ms = self.placed
+        context, status = self._produces.context, 200 if appended is not None else 202
+        offset = None if appended is None else appended.base_offset
+        try:
+            body = plain_answer(topic, partition, offset, count, self._acks, now_ms)
+            leader: dict[str, str] = {}
+            if context.peers.has_others:
+                leader = leader_headers(context.peers, topic.record.topic_id, (partition,))
+        except Exception as error:
+            self._fail(error)
+            return
+        ended = time.perf_counter()
+        context.stages.answer.observe(ended - began)
+        answers = context.metrics.answers[self._known.operation, status]
+        answers.count += 1
+        answers.observe(ended - self._began)
+        if ended - self._began >= self._produces.middleware.log.least_s:
+            response = HttpResponse(body, {}, status)
+            request, operation, seconds = self._request(), self._known.operation, ended - self._began
+            self._produces.middleware.log.answered(request, operation, response, seconds, self.request_id)
+        if leader:
+            self._complete(status, dict((JSON_TYPE,)) | leader | {REQUEST_ID: self.request_id}, body)
+        else:
+            self._connection.delayed.complete_as(self.stream_id, FORMS[status], self.request_id.encode(), body)
+
+    def cancel(self) -> None:
+        """Ends the wait: the client has left. The records are stored nevertheless."""
+        now = time.perf_counter()
+        self._end(now)
+        operation, seconds = self._known.operation, now - self._began
+        self._produces.middleware.log.disconnected(self._request(), operation, seconds, self.request_id)
+
+    def _end(self, now: float) -> None:
+        self._is_over = True
+        context = self._produces.context
+        context.bodies.release_small(self._body_bytes)
+        context.metrics.requests_in_flight.value -= 1
+        context.metrics.delayed_produces.value -= 1
+        context.stages.ack.observe(now - self.queued_at)
+
+    def _fail(self, error: Exception) -> None:
+        operation, request = self._known.operation, self._request()
+        seconds = time.perf_counter() - self._began
+        response = self._produces.middleware.failed(request, error, operation, seconds, self.request_id)
+        assert isinstance(response.body, bytes)
+        self._complete(response.status, response.headers, response.body)
+
+    def _complete(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        length = ("Content-Length", str(len(body)))
+        self._connection.delayed.complete(self.stream_id, status, [*headers.items(), SERVER, length], body)
+
+    def _request(self) -> HttpRequest:
+        if self.request is None:
+            self.request = self._produces.short_path.request(self._known, self._head, NO_BODY, self._connection)
+        return self.request
+
+
+FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID, (SERVER,)) for status in (200, 202)}
