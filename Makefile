@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills push-kills workers bench-groups bench-queues bench-typed-read
+.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills workers bench-groups bench-queues bench-typed-read
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,6 +137,13 @@ exactly-once-long: $(VENV)/.all ## Each recipe (at most, at least, exactly once)
 
 sink-kills: $(VENV)/.all ## A Spark stream into a topic under kills of drivers, executors and Python workers; judged (ARGS="--kills 20 --minutes 5")
 	@$(BIN)/python -m tests.spark_ingest.sink_kills $(ARGS)
+
+spark-env: $(VENV)/.all ## Pack this environment for Spark's executors: build/spark-env.tar.gz
+	@mkdir -p build
+	@$(BIN)/python -m spark_ingest.spark.packing build/spark-env.tar.gz
+
+spark-cluster: $(VENV)/.all ## One run of ingestion on a standalone cluster of Spark whose executors are killed; judged (ARGS="--records 10000000 --kills 6")
+	@$(BIN)/python -m tests.spark_ingest.cluster_kills $(ARGS)
 
 push-kills: $(VENV)/.all ## Push in a cluster whose leaders are killed, to a receiver that is slow and answers 429 and 500: KILLS (20); judged
 	@$(BIN)/python -m tests.e2e.cluster.push_kills --kills $(or $(KILLS),20) $(ARGS)

@@ -258,7 +258,7 @@ def run_command(
         report = Report(lambda topic: choices(topic).recipe, is_quiet=as_json and is_submitted())
         executor: SparkExecutor | LocalExecutor
         if engine == SPARK:
-            executor = SparkExecutor(master, store, output, report.progress)
+            executor = SparkExecutor(master, store, output, report.progress, report.note)
         else:
             executor = LocalExecutor(source, target, workers or len(os.sched_getaffinity(0)), report.progress)
         failure = execute_job(job, source, target, executor, report)

@@ -41,14 +41,14 @@ class Report:
         size_bytes = sum(one.weight_bytes for task in plan.tasks for one in task.slices)
         what = f"{plan.record_range:,} offsets of {_plural(topics, 'topic')}, {format_bytes(size_bytes)}"
         how = "resuming plan" if is_resumed else "plan"
-        self._note(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
+        self.note(f"{how} {plan.number}: {what}, in {_plural(len(plan.tasks), 'task')}")
         self._printed = self._clock()
         for lost in (*lost_of(plan.skipped, plan.positions), *plan.deleted):
-            self._note(f"lost: {lost}")
+            self.note(f"lost: {lost}")
         for gone in lost_of(plan.unseen, plan.positions, UNSEEN):
-            self._note(f"not ingested: {gone}")
+            self.note(f"not ingested: {gone}")
         if is_resumed and any(plan.recipe_of(topic) != self._recipe_of(topic) for topic in plan.schemas):
-            self._note("the plan was made with different options; they apply until it is committed")
+            self.note("the plan was made with different options; they apply until it is committed")
 
     def progress(self, tasks: int, rows: int) -> None:
         if self._plan is None:
@@ -60,27 +60,28 @@ class Report:
             click.echo(f"\r\x1b[K{_bar(tasks, len(self._plan.tasks))} {text}", err=True, nl=False)
         elif now - self._printed >= _PROGRESS_SECONDS:
             self._printed = now
-            self._note(text)
+            self.note(text)
 
     def on_commit(self, commit: Commit, *, is_ours: bool) -> None:
         if sys.stderr.isatty() and not self._is_quiet:
             click.echo("\r\x1b[K", err=True, nl=False)
         (self.commits if is_ours else self.others).append(commit)
         if not is_ours:
-            self._note(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
+            self.note(f"commit {commit.number} was stored by another run, with {commit.rows:,} rows")
 
     def on_unregistered(self, why: str) -> None:
         self.unregistered = why
-        self._note(f"not registered, so retention in the store does not wait for this job: {why}")
+        self.note(f"not registered, so retention in the store does not wait for this job: {why}")
 
     def on_limit(self) -> None:
         self.is_limited = True
-        self._note("stopped at a limit of the run; the next run goes on there")
+        self.note("stopped at a limit of the run; the next run goes on there")
 
     def on_failures(self, failures: Failures) -> None:
         self.failures = dict(failures)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Print a line for the operator."""
         if not self._is_quiet:
             click.echo(text, err=True)
 

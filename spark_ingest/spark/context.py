@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from spark_ingest.errors import IngestRefused
 from spark_ingest.spark.environment import is_submitted
 
 LOCAL_MASTER = "local[*]"
@@ -48,7 +49,10 @@ _JVM_NOISE = (b"WARNING: Using incubator modules: ",)
 
 
 def open_context(master: str | None) -> Any:
-    """Returns a SparkContext. `master` overrides spark-submit's; the default is all cores of this machine."""
+    """Returns a SparkContext. `master` overrides spark-submit's; the default is all cores of this machine.
+
+    Raises IngestRefused if no master answers.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers use the `python3` on the PATH
     from pyspark import SparkConf, SparkContext
 
@@ -65,8 +69,12 @@ def open_context(master: str | None) -> Any:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in (_DEFAULTS | (_LOCAL_DEFAULTS if is_local else {})).items():
         conf.setIfMissing(name, value)
-    conf.set("spark.executorEnv.PYTHONPATH", _with_root(conf.get("spark.executorEnv.PYTHONPATH", "")))
+    if is_local:
+        conf.set("spark.executorEnv.PYTHONPATH", _with_root(conf.get("spark.executorEnv.PYTHONPATH", "")))
     context = SparkContext.getOrCreate(conf) if is_submitted() else _started(conf)
+    if context._jsc.sc().isStopped():
+        hint = "check --master, and that the master runs"
+        raise IngestRefused(f"no master of Spark answers at {conf.get('spark.master')}", hint=hint)
     if not is_local:
         context.addPyFile(_zipped_code())
     return context

@@ -35,6 +35,7 @@ FILE_DOORS = {
     "spark_ingest.toml_file": "the operator's files: of a job, of column types, of a catalog and its tables",
     "spark_ingest.run_metrics": "the operator's file of metrics",
     "spark_ingest.spark.environment": "looks whether Java is there and is new enough",
+    "spark_ingest.spark.packing": "the installed files that go into the archive for executors",
     "spark_ingest.spark.context": "Spark's own files: its logging, and our code for executors elsewhere",
 }
 FILE_FUNCTIONS = {

@@ -57,6 +57,7 @@ TOOLS = {
 # Imported, and not named in pyproject.toml: it belongs to a named library.
 BELONGS_TO = {
     "botocore": "boto3",
+    "py4j": "pyspark",
     "multidict": "aiohttp",
     "yarl": "aiohttp",
     "gevent": "locust",

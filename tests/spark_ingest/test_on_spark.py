@@ -163,7 +163,7 @@ def test_both_engines_write_the_same_objects(lake: Lake, spark: SparkSession, tm
     other = TieredLog(lake.log.store, topic="rides", codec=Codec.ZSTD, batch_records=50)
     local = open_store((tmp_path / "a local output").as_uri())
     urls = (lake.store_url, lake.output_url)
-    on_spark = SparkExecutor(None, *urls, lambda tasks, rows: None, lambda _: spark.sparkContext)
+    on_spark = SparkExecutor(None, *urls, lambda tasks, rows: None, print, lambda _: spark.sparkContext)
     here = LocalExecutor(lake.log.store, local, 2, lambda tasks, rows: None)
     listener = Remembering()
     for first in (0, 120):
