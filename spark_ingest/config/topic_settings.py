@@ -7,11 +7,11 @@ from typing import Any
 
 from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, TopicChoice
 from spark_ingest.config.decoder_settings import DECODER_SETTINGS, decoder_options, misplaced, step_problem
+from spark_ingest.config.layout_settings import LAYOUT_SETTINGS, layout_of, layout_problems
 from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, TEXTS, WHOLE, Setting
 from spark_ingest.decode.declared_columns import column_problem
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
-from spark_ingest.layout import CODECS, HOUR, PARQUET, PERIODS, Layout
 from spark_ingest.payload.decoder import converter_of
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RAW, RECORD, Recipe
 
@@ -65,11 +65,7 @@ _SETTINGS = (
             "topic back, make a bigint column decimal, or commit.", choices=ON_MISFIT),
     Setting("misfit_max_percent", NUMBER, MISFIT_MAX_PERCENT,
             "The largest share of a column's values that may have another type.", minimum=0, maximum=100),
-    Setting("format", TEXT, PARQUET, "The format of data files. Iceberg tables need Parquet.", choices=tuple(CODECS)),
-    Setting("codec", TEXT, None, "The compression of files: " + "; ".join(
-            f"`{form}` {', '.join(f'`{one}`' for one in codecs)}" for form, codecs in CODECS.items())
-            + ". The first is the default."),
-    Setting("partition", TEXT, HOUR, "The period of a directory. A day has fewer, larger files.", choices=PERIODS),
+    *LAYOUT_SETTINGS.values(),
     Setting("columns", TABLE, None, "Types of columns that do not follow from the first values: `amt = \"double\"`.",
             check=_columns),
 )  # fmt: skip
@@ -81,7 +77,7 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
 
     Raises IngestRefused if settings do not fit together, or a file cannot be read.
     """
-    values = {name: one.default for name, one in TOPIC_SETTINGS.items()} | dict(settings)
+    values = _with_defaults(settings)
     on_misfit = values["on_misfit"]
     try:
         options = decoder_options(values)
@@ -93,7 +89,7 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
         **{name: values[name] for name in plain},
         decoder=options,
         event_time_formats=tuple(values["event_time_formats"] or ()),
-        layout=Layout(values["format"], values["codec"] or next(iter(CODECS[values["format"]])), values["partition"]),
+        layout=layout_of(values),
         transforms=() if values["payload"] == RAW else tuple(values["transforms"] or ()),
     )
     return TopicChoice(
@@ -105,15 +101,17 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
     )
 
 
+def _with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: one.default for name, one in TOPIC_SETTINGS.items()} | dict(settings)
+
+
 def relation_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the names of settings of a section that do not fit together, each with what to do.
 
     `settings` are those of the section and of [defaults], `own` those of the section.
     """
     wrong = misplaced(own, settings.get("payload", JSON))
-    codecs = CODECS[settings.get("format", PARQUET)]
-    if settings.get("codec", next(iter(codecs))) not in codecs:
-        wrong.append(("codec", f"is {settings['codec']!r}; write one of: {', '.join(codecs)}"))
+    wrong += layout_problems(_with_defaults(settings), own)
     try:
         converter_of(choice_of(settings).recipe)
     except IngestRefused as error:

@@ -122,15 +122,15 @@ def add_members(known: dict[str, Type], more: Iterable[Sequence[Any]], limit: in
             known[name] = kind
 
 
-def evolve(published: Members, seen: Members, *, widens: bool = False) -> Members:
+def evolve(published: Members, seen: Members, *, widens: bool = False, reserved: Iterable[str] = ()) -> Members:
     """Returns the table's next members: the published ones, which only gain inner members, then new ones.
 
     A member of type null has no column; it may get one later. A member stays null, and its values go to `_extra`, in
-    these cases: its values are only null, {} and []; its name is a standard column's; its name differs from another
-    column's only by case, which Spark ignores. A name that no column can have is left out, and so are null members
-    beyond MEMBERS_MAX. With `widens`, a bigint with fractions in `seen` becomes a decimal.
+    these cases: its values are only null, {} and []; its name is a standard column's or in `reserved`; its name differs
+    from another column's only by case, which Spark ignores. A name that no column can have is left out, and so are null
+    members beyond MEMBERS_MAX. With `widens`, a bigint with fractions in `seen` becomes a decimal.
     """
-    taken = {name.lower() for name, kind in published if kind != "null"} | RESERVED
+    taken = {name.lower() for name, kind in published if kind != "null"} | RESERVED | {one.lower() for one in reserved}
     before = dict(published)
     members: Members = []
     for name, kind in merge_names(published, _with_columns(seen)):

@@ -1,7 +1,8 @@
 """The formats of data files: how rows are encoded, and how the place and time of each row are read back.
 
-`parquet` and `orc` have the columns as they are. `jsonl` has an object a line, `csv` a line with a header: bytes are
-base64 text, times ISO 8601; in `csv` arrays and structs are JSON text, and null is an empty field, "" empty text.
+`parquet`, `orc` and `avro` have the columns as they are. `jsonl` has an object a line, `csv` a line with a header, and
+`delimited` the same with another separator: bytes are base64 text, times ISO 8601; in `csv` and `delimited` arrays and
+structs are JSON text, and null is an empty field, "" empty text.
 
 The same rows give the same bytes within a release of the libraries: no format has a time or a random number.
 """
@@ -9,8 +10,10 @@ The same rows give the same bytes within a release of the libraries: no format h
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -20,7 +23,8 @@ import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet as pq
 
-from spark_ingest.layout import CODECS, JSONL, ORC, PARQUET, STREAM_CODECS, Layout
+from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import AVRO, CODECS, JSONL, ORC, PARQUET, STREAM_CODECS, Layout
 from spark_ingest.output.table_files import parquet_bytes
 
 BATCH_ROWS = 10_000  # of Python objects in memory at once
@@ -34,6 +38,7 @@ PLACES = pa.schema(
     ]
 )
 _BLOCK_BYTES_MAX = 2**31 - 1  # of Arrow's reader of CSV
+_OF_AVRO = (ValueError, EOFError, IndexError, TypeError, ArithmeticError)  # by fastavro, for damaged files
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -50,7 +55,10 @@ def file_bytes(table: pa.Table, layout: Layout) -> bytes:
         pa.orc.write_table(table, sink, compression=CODECS[ORC][layout.codec])
         data: bytes = sink.getvalue().to_pybytes()
         return data
-    write = _write_lines if layout.format == JSONL else _write_csv
+    if layout.format == AVRO:
+        container: bytes = _avro().avro_bytes(table, CODECS[AVRO][layout.codec])
+        return container
+    write = _write_lines if layout.format == JSONL else partial(_write_csv, delimiter=layout.delimiter or ",")
     if layout.codec in STREAM_CODECS:
         with closing(pa.CompressedOutputStream(sink, layout.codec)) as stream:
             write(table, stream)
@@ -65,9 +73,19 @@ def _write_lines(table: pa.Table, sink: pa.NativeFile) -> None:
         sink.write(b"".join(_JSON.encode(row) + b"\n" for row in batch.to_pylist()))
 
 
-def _write_csv(table: pa.Table, sink: pa.NativeFile) -> None:
+def _avro() -> ModuleType:
+    """Returns the module of Avro files, which needs fastavro. Raises IngestRefused."""
+    try:
+        from spark_ingest.output import avro_files
+    except ModuleNotFoundError as error:
+        hint = "pip install 'penstock-server[formats]', or make setup in a clone"
+        raise IngestRefused(f"format avro needs {error.name}, which is not installed", hint=hint) from error
+    return avro_files
+
+
+def _write_csv(table: pa.Table, sink: pa.NativeFile, delimiter: str) -> None:
     schema = pa.schema([pa.field(one.name, _csv_type(one.type)) for one in table.schema])
-    with pa.csv.CSVWriter(sink, schema) as writer:
+    with pa.csv.CSVWriter(sink, schema, write_options=pa.csv.WriteOptions(delimiter=delimiter)) as writer:
         for batch in table.to_batches(BATCH_ROWS):
             writer.write_batch(pa.record_batch([_csv_column(one) for one in batch.columns], schema=schema))
 
@@ -101,14 +119,18 @@ def read_places(data: bytes, layout: Layout) -> pa.Table:
             found = pq.read_table(pa.BufferReader(data), columns=PLACES.names)
         elif layout.format == ORC:
             found = pa.orc.ORCFile(pa.BufferReader(data)).read(columns=PLACES.names)
+        elif layout.format == AVRO:
+            found = _table_of(_avro().avro_places(data), TIMESTAMP)
         else:
             stream = pa.BufferReader(data)
             if layout.codec in STREAM_CODECS:
                 stream = pa.CompressedInputStream(stream, layout.codec)
             lines = stream.read()
-            found = _places_of_lines(lines) if layout.format == JSONL else _places_of_csv(lines)
+            found = (
+                _places_of_lines(lines) if layout.format == JSONL else _places_of_csv(lines, layout.delimiter or ",")
+            )
         return found.select(PLACES.names).cast(PLACES)
-    except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError) as error:
+    except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError, *_OF_AVRO) as error:
         raise Unreadable(str(error)) from error
 
 
@@ -122,17 +144,20 @@ class _Line(msgspec.Struct, rename={"partition": "_partition", "offset": "_offse
 
 def _places_of_lines(data: bytes) -> pa.Table:
     lines: Iterable[_Line] = msgspec.json.Decoder(_Line).decode_lines(data)
-    rows = [(one.partition, one.offset, one.time, one.commit) for one in lines]
+    return _table_of([(one.partition, one.offset, one.time, one.commit) for one in lines], pa.string())
+
+
+def _table_of(rows: Sequence[tuple[Any, ...]], time_type: pa.DataType) -> pa.Table:
     columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
-    times = pa.array(columns[2], pa.string()).cast(TIMESTAMP)
+    times = pa.array(columns[2], time_type).cast(TIMESTAMP)
     return pa.table([columns[0], columns[1], times, columns[3]], names=PLACES.names)
 
 
-def _places_of_csv(lines: bytes) -> pa.Table:
+def _places_of_csv(lines: bytes, delimiter: str) -> pa.Table:
     """Reads the lines as one block, because a line longer than a block is an error."""
     block = pa.csv.ReadOptions(block_size=min(max(len(lines), 1), _BLOCK_BYTES_MAX))
     options = pa.csv.ConvertOptions(
         include_columns=PLACES.names, column_types={one.name: one.type for one in PLACES}, strings_can_be_null=True
     )
-    parse = pa.csv.ParseOptions(newlines_in_values=True)
+    parse = pa.csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
     return pa.csv.read_csv(pa.BufferReader(lines), read_options=block, parse_options=parse, convert_options=options)

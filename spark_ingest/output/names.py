@@ -11,8 +11,8 @@
     _ingest/<job>/published.json               exists once the job has added files to Iceberg tables
     _ingest/<job>/schemas/<topic>/<id>.json    the columns of a table, with Spark's DDL
     _ingest/_owners/<table>.json               the job that writes a table
-    tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet    or another layout's end;
-                                                                                              without hr= by day
+    tables/<table>/dt=2026-11-20/hr=05/<table>+<partition>+<first>-<last>+<number>.parquet    or another layout's end,
+                                                                     and its directories (directories.py)
     dead_letters/<table>/dt=2026-11-20/<table>+<partition>+<first>-<last>+<number>.parquet
     .../<table>+<partition>+<first>-<last>+<number>+<rewrite>.<group>.parquet    replaces files of its directory
     tables/<table>/dt=2026-11-20/hr=05/_SUCCESS    the hour is complete
@@ -33,16 +33,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine.format.paths import digits
-from spark_ingest.layout import HOUR
+from spark_ingest.output.directories import NO_VALUE
 from spark_ingest.source.slices import Range
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-NO_DAY = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null
 
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})\.json")
 _NUMBERED = re.compile(r"(\d{20})\.json")
 _DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)(?:\+(\d+)\.\d+)?\.[a-z.]+")
-_TIME = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/(?:hr=(\d{2})/)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -158,27 +156,6 @@ def rewritten_file_name(
     return f"{table_of(topic)}+{partitions}+{bounds}+{number}+{rewrite}.{group}.parquet"
 
 
-def hour_directory(hour: int) -> str:
-    """Returns the Hive partition directories of an hour since 1970, UTC."""
-    moment = _EPOCH + timedelta(hours=hour)
-    return f"dt={moment.date()}/hr={moment:%H}/"
-
-
-def period_directory(period: str, at: int) -> str:
-    """Returns the Hive partition directories of an hour or a day since 1970, UTC."""
-    return hour_directory(at) if period == HOUR else f"dt={(_EPOCH + timedelta(days=at)).date()}/"
-
-
-def end_ms_of(directory: str) -> int | None:
-    """Returns the end of a directory's hour or day; None for a directory without a day."""
-    match = _TIME.search(directory)
-    if match is None:
-        return None
-    start = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
-    end = start + (timedelta(hours=int(match[2]) + 1) if match[2] else timedelta(days=1))
-    return int(end.timestamp() * 1000)
-
-
 def marker_key(directory: str) -> str:
     """Returns the key of the object that says that an hour is complete."""
     return f"{directory}_SUCCESS"
@@ -196,7 +173,7 @@ def is_of_delta(key: str) -> bool:
 def day_directory(timestamp_ms: int | None) -> str:
     """Returns the directory of the day of a record's timestamp; None gives Hive's null partition."""
     if timestamp_ms is None:
-        return f"dt={NO_DAY}/"
+        return f"dt={NO_VALUE}/"
     return f"dt={(_EPOCH + timedelta(milliseconds=timestamp_ms)).date()}/"
 
 
@@ -210,6 +187,11 @@ def rewrite_of(key: str) -> int | None:
     """Returns the number of the rewrite that made a file; None for a file of a plan, or any other name."""
     match = _DATA_FILE.fullmatch(key.rpartition("/")[2])
     return int(match.group(6)) if match and match.group(6) else None
+
+
+def table_prefix_of(key: str) -> str:
+    """Returns the prefix of the table, or of the dead letters, that a file is of."""
+    return "/".join(key.split("/", 2)[:2]) + "/"
 
 
 def topic_of(key: str) -> str:

@@ -6,23 +6,25 @@ them. Rows that later commits add to an old day are not covered.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 import msgspec
 
 from engine.tiering.store.store import ObjectExists, ObjectStore
+from spark_ingest.layout import DAY, Layout
 from spark_ingest.output import names
+from spark_ingest.output.directories import day_end_of
 from spark_ingest.plan import FORMAT, decode
 
-_DAY = re.compile(r"/dt=(\d{4}-\d{2}-\d{2})/")
+_DEAD_LETTERS = Layout(period=DAY)
 
 
 class Cut(NamedTuple):
-    """Files of days before `day`, of plans up to `last`."""
+    """Files of periods that ended before `day`, of plans up to `last`. `layout` is the table's; None by hour or day."""
 
     day: str
     last: int
+    layout: Layout | None = None
 
 
 class Retained(msgspec.Struct, frozen=True):
@@ -35,10 +37,12 @@ class Retained(msgspec.Struct, frozen=True):
 
     def covers(self, key: str) -> bool:
         """True if a data file, a file of dead letters or a marker is retired. One without a day never is."""
-        cut, plan, day = self.cuts.get(names.topic_of(key)), names.plan_number_of(key), _DAY.search(key)
-        if cut is None or day is None or (plan is None and not names.is_marker(key)):
+        cut, plan = self.cuts.get(names.topic_of(key)), names.plan_number_of(key)
+        if cut is None or (plan is None and not names.is_marker(key)):
             return False
-        return (plan or 0) <= cut.last and day.group(1) < cut.day
+        is_table = key.startswith(names.table_prefix(names.topic_of(key)))
+        end = day_end_of((cut.layout if is_table else None) or _DEAD_LETTERS, key)
+        return end is not None and (plan or 0) <= cut.last and end <= cut.day
 
 
 def load_retained(output: ObjectStore, job: str) -> Retained:

@@ -138,7 +138,7 @@ def effect_after(before: Effect, commit: RewriteCommit) -> Effect:
             files[result.file.key] = result.file
             if commit.distinct:
                 distinct[result.file.key] = commit.distinct
-        table = result.replaced[0].key.split("/dt=")[0] + "/"
+        table = names.table_prefix_of(result.replaced[0].key)
         dropped[table] = dropped.get(table, 0) + result.dropped
         latest[result.topic] = commit.number
     replay = max(before.replay, commit.replay)

@@ -9,10 +9,8 @@ import msgspec
 
 from spark_ingest.decode.json_types import spark_ddl
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
-from spark_ingest.layout import DAY, DEFAULT, HOUR, Layout
+from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.plan import RAW, TableSchema
-
-_PARTITION_DDL = {HOUR: "`dt` DATE, `hr` INT", DAY: "`dt` DATE"}
 
 
 def schema_document(topic: str, payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> bytes:
@@ -30,4 +28,5 @@ def schema_document(topic: str, payload: str, schema: TableSchema, layout: Layou
 def table_ddl(payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> str:
     """Returns the DDL of all columns; the partition columns are last."""
     own = [VALUE.ddl] if payload == RAW else [spark_ddl(schema.members), EXTRA.ddl]
-    return ", ".join([*(one.ddl for one in LEADING), *filter(None, own), _PARTITION_DDL[layout.period]])
+    partitions = [f"`{name}` {kind}" for name, kind in layout.partition_columns.items()]
+    return ", ".join([*(one.ddl for one in LEADING), *filter(None, own), *partitions])

@@ -1,4 +1,4 @@
-"""Decoders and transformers that other distributions install, as entry points."""
+"""Decoders, transformers and partitioners that other distributions install, as entry points."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from spark_ingest.errors import IngestRefused
 
 DECODERS = "penstock.ingest.decoders"
 TRANSFORMERS = "penstock.ingest.transformers"
+PARTITIONERS = "penstock.ingest.partitioners"
 
 
 def entry_point_names(group: str) -> list[str]:

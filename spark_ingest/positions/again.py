@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
+from spark_ingest.output.owners import claim_table
 from spark_ingest.plan import BACKFILL, MOVE, REPLAY, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
 from spark_ingest.positions.ingested import Ingested, TopicId, ingested_by
 from spark_ingest.positions.steps import check_pending
@@ -17,7 +18,7 @@ from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.failures import Limits
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import TASK_BYTES_LEAST, Selection, table_schema
-from spark_ingest.protocol.runner import Components, Job, claim_table, run
+from spark_ingest.protocol.runner import Components, Job, run
 from spark_ingest.source.discovery import TieredPartition, discover, load_folded, slices_of
 from spark_ingest.source.range_sets import common, union, without
 from spark_ingest.source.slices import RECORDS_MAX, Range, Slice, bounded, cut, target_group_bytes

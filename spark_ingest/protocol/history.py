@@ -26,7 +26,7 @@ class History:
     """The plans and commits of one job."""
 
     def __init__(self, output: ObjectStore, job: str) -> None:
-        self._output = output
+        self.output = output
         self.job = job
         self._known_archives: list[tuple[int, int]] = []
         self._archives: dict[tuple[int, int], Archive] = {}
@@ -55,7 +55,7 @@ class History:
 
     def archives(self) -> list[tuple[int, int]]:
         """Returns the first and last commits of the archives, in order."""
-        found = filter(None, (names.bounds_of(one.key) for one in self._output.list(names.archives_prefix(self.job))))
+        found = filter(None, (names.bounds_of(one.key) for one in self.output.list(names.archives_prefix(self.job))))
         return sorted(found)
 
     def archived_end(self) -> int:
@@ -66,17 +66,17 @@ class History:
         """Returns an archive. Raises UnreadablePlan."""
         if bounds not in self._archives:
             key = names.archive_key(self.job, *bounds)
-            self._archives[bounds] = decode_archive(self._output.get(key), key)
+            self._archives[bounds] = decode_archive(self.output.get(key), key)
         return self._archives[bounds]
 
     def put_archive(self, archive: Archive) -> None:
         """Stores an archive, unless it exists: the same commits give the same one."""
         with suppress(ObjectExists):
-            self._output.put(names.archive_key(self.job, archive.first, archive.last), encode(archive), if_absent=True)
+            self.output.put(names.archive_key(self.job, archive.first, archive.last), encode(archive), if_absent=True)
 
     def is_behind(self, number: int) -> bool:
         """True if newer commits than `number` exist and this one does not: it was cleaned away."""
-        newer = self._output.list(names.commits_prefix(self.job), names.commit_key(self.job, number))
+        newer = self.output.list(names.commits_prefix(self.job), names.commit_key(self.job, number))
         return any(names.number_of(one.key) for one in newer) and self.commit(number) is None
 
     def commits_with_losses(self, head: Commit) -> list[Commit]:
@@ -122,38 +122,38 @@ class History:
         """Stores a plan; returns the stored one, which another driver may have created first."""
         key = names.plan_key(self.job, plan.number)
         try:
-            self._output.put(key, encode(plan), if_absent=True)
+            self.output.put(key, encode(plan), if_absent=True)
         except ObjectExists:
-            return decode_plan(self._output.get(key), key)
+            return decode_plan(self.output.get(key), key)
         return plan
 
     def put_commit(self, commit: Commit) -> Commit:
         """Stores a commit; returns the stored one, which another driver may have created first."""
         key = names.commit_key(self.job, commit.number)
         try:
-            self._output.put(key, encode(commit), if_absent=True)
+            self.output.put(key, encode(commit), if_absent=True)
         except ObjectExists:
-            return decode_commit(self._output.get(key), key)
+            return decode_commit(self.output.get(key), key)
         return commit
 
     def effect(self) -> Effect:
         """Returns the effect of rewrites on the files that commits name. Raises UnreadablePlan, HistoryDamaged."""
-        return Rewrites(self._output, self.job).effect()
+        return Rewrites(self.output, self.job).effect()
 
     def mark_published(self) -> None:
         """Records that tables of a catalog name files of this job, so that nothing removes them."""
         with suppress(ObjectExists):
-            self._output.put(names.published_key(self.job), b"{}", if_absent=True)
+            self.output.put(names.published_key(self.job), b"{}", if_absent=True)
 
     def is_published(self) -> bool:
-        return self._output.head(names.published_key(self.job)) is not None
+        return self.output.head(names.published_key(self.job)) is not None
 
     def _numbers(self, prefix: str) -> list[int]:
-        found = [names.number_of(one.key) for one in self._output.list(prefix)]
+        found = [names.number_of(one.key) for one in self.output.list(prefix)]
         return [number for number in found if number is not None]
 
     def _get(self, key: str) -> bytes | None:
         try:
-            return self._output.get(key)
+            return self.output.get(key)
         except NoSuchObject:
             return None

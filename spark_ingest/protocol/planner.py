@@ -339,5 +339,5 @@ def table_schema(
         published = with_declared(topic, published, choice.columns)
         slices = [one for task in tasks for one in task.slices]
         seen = merge_members(sampled_members(source, slices, recipe), head.seen.get(topic, []) if head else [])
-        published = evolve(published, seen, widens=choice.widens)
+        published = evolve(published, seen, widens=choice.widens, reserved=recipe.layout.partition_columns)
     return schema_of(published, recipe.payload)

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Protocol
 
-import msgspec
-
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectExists, ObjectStore
 from spark_ingest.errors import ColumnsWidened, IngestRefused
-from spark_ingest.layout import DEFAULT, Layout
+from spark_ingest.layout import Layout
 from spark_ingest.output import names
+from spark_ingest.output.owners import claim_table
 from spark_ingest.output.schema_object import schema_document
 from spark_ingest.plan import GENERATION, GENERATIONS, Plan, Recipe, TaskSpec, plan_without, starts_of, task_specs
 from spark_ingest.protocol.commit import Commit, abandonment_of, commit_of
@@ -247,26 +246,6 @@ def check_generation(plan: Plan) -> None:
 
 def _layout(job: Job, topic: str) -> Layout:
     return job.selection.choice_of(topic, job.recipe).recipe.layout
-
-
-def claim_table(output: ObjectStore, topic: str, job: str, layout: Layout = DEFAULT) -> None:
-    """Record this job as the owner of a table, and the table's layout. Two jobs would write every row twice.
-
-    Raises IngestRefused.
-    """
-    key = names.owner_key(topic)
-    other = {} if layout.fixed == DEFAULT.fixed else {"layout": layout.fixed}
-    try:
-        output.put(key, msgspec.json.encode({"job": job, **other}), if_absent=True)
-    except ObjectExists as error:
-        found = msgspec.json.decode(output.get(key), type=dict[str, str])
-        if (known := found.get("layout", DEFAULT.fixed)) != layout.fixed:
-            text = f"table {topic} in {output.url} has files of the layout {known}, not {layout.fixed}"
-            raise IngestRefused(text, hint="a table keeps its format and period; use another --output") from error
-        owner = found["job"]
-        if owner != job:
-            hint = f"use --job {owner} or another --output"
-            raise IngestRefused(f"table {topic} in {output.url} belongs to job {owner}", hint=hint) from error
 
 
 def abandon(output: ObjectStore, job: str, now_ms: int) -> tuple[Plan, list[str]] | None:

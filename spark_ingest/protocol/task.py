@@ -3,7 +3,7 @@
 The result depends only on the task's spec and on immutable objects of the store. Every attempt writes the same files
 under the same names, so retries, speculative execution and zombie tasks are harmless.
 
-Memory: one chunk (chunks.py), and a copy of it while it is sorted by hour.
+Memory: one chunk (chunks.py), and a copy of it while it is sorted by directory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
-from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
@@ -27,9 +25,10 @@ from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schem
 from spark_ingest.decode.json_types import merge_members
 from spark_ingest.decode.time_counts import counts_of
 from spark_ingest.errors import LostRecords
-from spark_ingest.layout import DEFAULT, PERIOD_US, Layout
+from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.output import names
 from spark_ingest.output.file_formats import file_bytes
+from spark_ingest.output.splitting import split_rows
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import dead_letter_table, sha256, store_once
 from spark_ingest.plan import TaskSpec
@@ -123,27 +122,11 @@ def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
 
 
 def _data_files(order: TaskSpec, table: pa.Table, ranges: Sequence[Range]) -> list[_File]:
-    """Splits rows by hour or day, in the order of (hour, partition, offset)."""
-    if not table.num_rows:
-        return []
+    """Divides rows by directory, in the order of (directory, partition, offset)."""
     layout = order.recipe.layout
     name = names.data_file_name(order.task.topic, ranges, order.number, layout.extension)
-    hours = np.asarray(table["_event_time"].cast(pa.int64())) // PERIOD_US[layout.period]
-    if np.any(hours[1:] < hours[:-1]):
-        by_hour = np.argsort(hours, kind="stable")
-        table, hours = table.take(pa.array(by_hour)), hours[by_hour]
-    cuts = [0, *(np.flatnonzero(hours[1:] != hours[:-1]) + 1).tolist(), len(hours)]
-    if len(cuts) > 2:
-        table = table.combine_chunks()
     prefix = names.table_prefix(order.task.topic)
-    return [
-        _File(
-            prefix + names.period_directory(layout.period, int(hours[start])) + name,
-            table.slice(start, end - start),
-            layout,
-        )
-        for start, end in pairwise(cuts)
-    ]
+    return [_File(prefix + directory + name, rows, layout) for directory, rows in split_rows(table, layout)]
 
 
 def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -> list[_File]:

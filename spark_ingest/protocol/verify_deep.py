@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
-from spark_ingest.layout import PERIOD_US, layout_of_key
+from spark_ingest.layout import Layout, layout_of_key
 from spark_ingest.output import names
 from spark_ingest.output.file_formats import Unreadable, read_places
+from spark_ingest.output.owners import Layouts, layouts_of
 from spark_ingest.output.rewrites import Effect
+from spark_ingest.output.splitting import directory_of, starts_of
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import sha256
 from spark_ingest.protocol.commit import Commit
@@ -48,10 +50,12 @@ def verify_deep(
 
     `effect` is that of rewrites. Offsets of rewritten files belong to the tasks of the commits that their rows name.
     """
-    effect = effect or Effect("")
+    effect, layouts = effect or Effect(""), layouts_of(output)
     with ThreadPoolExecutor(_GETS_AT_ONCE) as pool:
         rewritten = _Rewritten()
-        for made in pool.map(lambda one: _read_rewritten(output, one), _not_retired(effect.files.values(), is_retired)):
+        for made in pool.map(
+            lambda one: _read_rewritten(output, one, layouts), _not_retired(effect.files.values(), is_retired)
+        ):
             yield from made.problems
             rewritten.add(made)
         for commit in commits:
@@ -60,7 +64,7 @@ def verify_deep(
                 found = _not_retired(live, is_retired)
                 data, letters = set(result.files), set(result.dead_letters)
                 rows = pool.map(
-                    lambda one, number=commit.number: _read_rows(output, one, number),
+                    lambda one, number=commit.number: _read_rows(output, one, number, layouts),
                     [one for one in found if one in data],
                 )
                 dead = pool.map(lambda one: _read_letters(output, one), [one for one in found if one in letters])
@@ -114,7 +118,7 @@ class _Rewritten:
             yield f"rewrites dropped {dropped} rows, {self.missing} rows are missing"
 
 
-def _read_rewritten(output: ObjectStore, file: StoredFile) -> _Made:
+def _read_rewritten(output: ObjectStore, file: StoredFile, layouts: Layouts) -> _Made:
     """Reads a rewritten file of rows or of dead letters."""
     topic = names.topic_of(file.key)
     table, problems = _read(output, file, _read_parquet)
@@ -122,26 +126,28 @@ def _read_rewritten(output: ObjectStore, file: StoredFile) -> _Made:
         return _Made(topic, np.empty((0, 4), np.int64), problems)
     last = "_offset"
     if file.key.startswith(names.table_prefix(topic)):
-        problems += _of_other_periods(file, table)
+        problems += _of_other_directories(file, table, layouts(topic))
     else:
         last = "_last_offset"
     columns = [np.asarray(table[name].cast(pa.int64())) for name in ("_ingest_commit", "_partition", "_offset", last)]
     return _Made(topic, np.stack(columns, axis=1), problems)
 
 
-def _of_other_periods(file: StoredFile, table: pa.Table) -> list[str]:
-    period = layout_of_key(file.key).period
-    found = np.unique(np.asarray(table["_event_time"].cast(pa.int64())) // PERIOD_US[period]).tolist()
-    is_right = len(found) == 1 and names.period_directory(period, found[0]) in file.key
-    return [] if is_right else [f"{file.key} has events of other {period}s"]
+def _of_other_directories(file: StoredFile, table: pa.Table, layout: Layout) -> list[str]:
+    """Compares the period or the positions of rows with the directory, and no value of a field."""
+    found = np.unique(starts_of(table, layout)).tolist()
+    start = names.table_prefix(names.topic_of(file.key)) + (directory_of(layout, found[0]) if found else "")
+    is_right = len(found) == 1 and file.key.startswith(start)
+    return [] if is_right else [f"{file.key} has rows of another directory"]
 
 
-def _read_rows(output: ObjectStore, file: StoredFile, number: int) -> _Read:
-    layout = layout_of_key(file.key)
+def _read_rows(output: ObjectStore, file: StoredFile, number: int, layouts: Layouts) -> _Read:
+    layout = layouts(names.topic_of(file.key))
+    layout = layout._replace(codec=layout_of_key(file.key).codec)
     table, problems = _read(output, file, lambda data: read_places(data, layout))
     if table is None:
         return _Read([], problems)
-    problems += _of_other_periods(file, table)
+    problems += _of_other_directories(file, table, layout)
     if table["_ingest_commit"].unique().to_pylist() != [number]:
         problems.append(f"{file.key} has rows of other commits")
     offsets = table["_offset"].to_pylist()

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,13 +27,23 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from spark_ingest.errors import IngestRefused, NotPublished
+from spark_ingest.layout import Layout
 from spark_ingest.output import names
 from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
 
-PARTITIONS = pa.schema([("dt", pa.date32()), ("hr", pa.int32())])
 _SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
-_HOUR = re.compile(r"dt=([^/]+)/hr=(\d+)/")
+_TYPES = {"DATE": pa.date32(), "INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
 _UNNAMEABLE = re.compile(r"[ ,;{}()\n\t=]")  # Delta allows these only with column mapping
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The change of one transaction: files, the partition columns, and the last commit and rewrite after it."""
+
+    added: Iterable[str]
+    replaced: Iterable[str]
+    partitions: pa.Schema
+    last: tuple[int, int | None]
 
 
 class DeltaTables:
@@ -63,15 +74,17 @@ class DeltaTables:
         def is_wanted(state: TableState | None) -> bool:
             return state is None or state.commit < run.commit
 
-        return self._send(run.topic, f"commit {run.commit}", is_wanted, run.keys, (), (run.commit, None))
+        files = _Files(run.keys, (), _partitions(run.layout), (run.commit, None))
+        return self._send(run.topic, f"commit {run.commit}", is_wanted, files)
 
     def rewrite(self, change: RewriteFiles) -> bool:
         def is_wanted(state: TableState | None) -> bool:
             found = (state.commit, state.rewrite) if state else (change.after, 0)
             return found == (change.after, change.since)
 
-        what, last = f"rewrite {change.rewrite}", (change.commit, change.rewrite)
-        return self._send(change.topic, what, is_wanted, change.added, change.replaced, last)
+        last = (change.commit, change.rewrite)
+        files = _Files(change.added, change.replaced, _partitions(change.layout), last)
+        return self._send(change.topic, f"rewrite {change.rewrite}", is_wanted, files)
 
     def mark(self, topic: str, commit: int) -> None:
         """Does nothing: a transaction without files would be one more version of the table."""
@@ -82,15 +95,7 @@ class DeltaTables:
         prefix = names.table_prefix(topic)
         return [] if table is None else [TableFile(prefix + path, rows) for path, rows in _listed(table).items()]
 
-    def _send(
-        self,
-        topic: str,
-        what: str,
-        is_wanted: Callable[[TableState | None], bool],
-        added: Iterable[str],
-        replaced: Iterable[str],
-        last: tuple[int, int | None],
-    ) -> bool:
+    def _send(self, topic: str, what: str, is_wanted: Callable[[TableState | None], bool], files: _Files) -> bool:
         """Commits one transaction unless a look at the table says that it is not wanted; false then."""
         problem: Exception | None = None
         for _ in range(_SENDS_MAX):
@@ -98,7 +103,7 @@ class DeltaTables:
             if not is_wanted(None if table is None else self._state(table)):
                 return False
             try:
-                self._commit(topic, table, added, replaced, last)
+                self._commit(topic, table, files)
             except (ValueError, FileNotFoundError) as error:
                 text = f"table {self.name(topic)} cannot take {what}: {_line(error)}"
                 raise IngestRefused(
@@ -110,33 +115,27 @@ class DeltaTables:
                 return True
         raise NotPublished(f"table {self.name(topic)} did not take {what}: {_line(problem)}") from problem
 
-    def _commit(
-        self,
-        topic: str,
-        table: DeltaTable | None,
-        added: Iterable[str],
-        replaced: Iterable[str],
-        last: tuple[int, int | None],
-    ) -> None:
+    def _commit(self, topic: str, table: DeltaTable | None, files: _Files) -> None:
         """Raises ValueError if the table cannot take the files, FileNotFoundError if one is gone."""
         prefix = names.table_prefix(topic)
         listed = _listed(table) if table is not None else {}
-        add = [one.removeprefix(prefix) for one in added]
+        add = [one.removeprefix(prefix) for one in files.added]
         add = [one for one in add if one not in listed]
-        remove = [one.removeprefix(prefix) for one in replaced]
+        remove = [one.removeprefix(prefix) for one in files.replaced]
         if table is not None and (gone := [one for one in remove if one not in listed]):
             raise ValueError(f"another program has replaced {gone[0]}")
-        actions: list[Any] = [self._add_action(prefix, one) for one in add]
+        names_of = list(files.partitions.names)
+        actions: list[Any] = [self._add_action(prefix, one, names_of) for one in add]
         modified_ms = max((one.modification_time for one in actions), default=0)
         columns = [pq.read_schema(self._root / prefix / one) for one in dict.fromkeys((*add[:1], *add[-1:]))]
-        properties = self._properties(last)
+        properties = self._properties(files.last)
         if table is None:
             create_table_with_add_actions(
                 self._address(topic),
-                Schema.from_arrow(_merged([PARTITIONS, *columns])),
+                Schema.from_arrow(_merged([files.partitions, *columns])),
                 actions,
                 "error",
-                list(PARTITIONS.names),
+                names_of,
                 commit_properties=properties,
             )
             return
@@ -146,16 +145,14 @@ class DeltaTables:
             new = [one for one in after if one.name not in before.names or before.field(one.name) != one]
             only = CommitProperties(max_commit_retries=0)
             table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=only)
-        actions += [RemoveAction(one, True, modified_ms, None, _partition(one)) for one in remove]
-        table.create_write_transaction(
-            actions, "append", table.schema(), list(PARTITIONS.names), commit_properties=properties
-        )
+        actions += [RemoveAction(one, True, modified_ms, None, _partition(one, names_of)) for one in remove]
+        table.create_write_transaction(actions, "append", table.schema(), names_of, commit_properties=properties)
 
-    def _add_action(self, prefix: str, path: str) -> AddAction:
+    def _add_action(self, prefix: str, path: str, names_of: Sequence[str]) -> AddAction:
         whole = self._root / prefix / path
         found, rows = whole.stat(), pq.read_metadata(whole).num_rows
         stats = json.dumps({"numRecords": rows})
-        return AddAction(path, found.st_size, _partition(path), int(found.st_mtime * 1000), True, stats)
+        return AddAction(path, found.st_size, _partition(path, names_of), int(found.st_mtime * 1000), True, stats)
 
     def _properties(self, last: tuple[int, int | None]) -> CommitProperties:
         commit, rewrite = last
@@ -194,12 +191,16 @@ def _listed(table: DeltaTable) -> dict[str, int]:
     return {unquote(one["path"]): one["num_records"] or 0 for one in found}
 
 
-def _partition(path: str) -> dict[str, str | None]:
-    """Raises ValueError for a file that is in no directory of an hour."""
-    match = _HOUR.match(path)
-    if match is None:
-        raise ValueError(f"{path} is in no directory of an hour")
-    return {"dt": match[1], "hr": str(int(match[2]))}
+def _partitions(layout: Layout) -> pa.Schema:
+    return pa.schema([(name, _TYPES[kind]) for name, kind in layout.partition_columns.items()])
+
+
+def _partition(path: str, names_of: Sequence[str]) -> dict[str, str | None]:
+    """Raises ValueError for a file that is in no directory of a period."""
+    parts = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    if list(parts) != list(names_of):
+        raise ValueError(f"{path} is not in directories of {', '.join(names_of)}")
+    return {name: str(int(value)) if value.isdecimal() else value for name, value in parts.items()}
 
 
 def _merged(schemas: list[pa.Schema]) -> pa.Schema:

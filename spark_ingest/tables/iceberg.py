@@ -29,9 +29,10 @@ from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
-from pyiceberg.transforms import HourTransform
+from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, YearTransform
 
 from spark_ingest.errors import IngestRefused, NotPublished
+from spark_ingest.layout import DAY, HOUR, MINUTES, MONTH, UTC_ZONE, YEAR, Layout
 from spark_ingest.tables.settings import TableSettings
 from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
 
@@ -170,7 +171,7 @@ class IcebergTables:
         last = {COMMIT: str(change.commit), REWRITE: str(change.rewrite)}
         place = f"{self._place(change.topic)} cannot take rewrite {change.rewrite}"
         if table is None:
-            transaction = self._stage(RunFiles(change.topic, change.commit, change.added, 0), None)
+            transaction = self._stage(RunFiles(change.topic, change.commit, change.added, 0, change.layout), None)
             transaction.set_properties(last)
             return transaction
         listed = {task.file.file_path: task.file for task in table.scan().plan_files()}
@@ -207,7 +208,7 @@ class IcebergTables:
         paths = [f"{self._location}/{key}" for key in run.keys]
         try:
             schema = self._schema(paths[0])
-            transaction = self._new_table(run.topic, schema) if table is None else table.transaction()
+            transaction = self._new_table(run, schema) if table is None else table.transaction()
             with transaction.update_schema() as columns:
                 columns.union_by_name(schema)
             _check_required(transaction.table_metadata.schema(), schema)
@@ -223,17 +224,30 @@ class IcebergTables:
         with load_file_io({**self._catalog.properties, **self._io_properties}, path).new_input(path).open() as file:
             return pa.schema([one.with_nullable(True) for one in pq.read_schema(file)])
 
-    def _new_table(self, topic: str, schema: pa.Schema) -> Any:
-        identifier = self._settings.identifier(topic)
+    def _new_table(self, run: RunFiles, schema: pa.Schema) -> Any:
+        identifier = self._settings.identifier(run.topic)
         if not self._catalog.namespace_exists(identifier[:-1]):  # creating one may need a right that the job lacks
             self._catalog.create_namespace_if_not_exists(identifier[:-1])
         transaction = self._catalog.create_table_transaction(identifier, schema, properties=NEW_TABLE)
-        with transaction.update_spec() as partitions:
-            partitions.add_field("_event_time", HourTransform(), "_event_time_hour")
+        transform = _transform_of(run.layout)
+        if transform is not None:
+            with transaction.update_spec() as partitions:
+                partitions.add_field("_event_time", transform, f"_event_time_{transform}")
         return transaction
 
     def _place(self, topic: str) -> str:
         return f"table {self.name(topic)} of {self._settings.shown_catalog}"
+
+
+def _transform_of(layout: Layout) -> Any:
+    """Returns the partition that a file of the layout is within; None if Iceberg has none that fits."""
+    if layout.zone != UTC_ZONE:
+        return None
+    if layout.period in MINUTES:
+        return HourTransform()
+    return {HOUR: HourTransform(), DAY: DayTransform(), MONTH: MonthTransform(), YEAR: YearTransform()}.get(
+        layout.period
+    )
 
 
 class _SentOnce:

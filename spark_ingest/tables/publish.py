@@ -12,18 +12,20 @@ A topic that fails is left out, with its error; the others go on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.errors import EngineError
 from spark_ingest.errors import IngestRefused, NotPublished
-from spark_ingest.layout import DEFAULT, Layout, layout_of_key
+from spark_ingest.layout import NONE, PARQUET, Layout
 from spark_ingest.output import names
+from spark_ingest.output.owners import Layouts, layouts_of
 from spark_ingest.output.rewrites import Effect
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.values import RewriteFiles, RunFiles, Tables, TableState
 
 _LOOKS_MAX = 4  # each but the first after another driver's commit
+DELTA = "Delta"  # a kind of tables
 MARK_AFTER = 24  # commits without files for a table; each call reads the commits since its mark
 
 
@@ -44,15 +46,19 @@ class Publication:
 def publish(history: History, tables: Tables) -> list[Publication]:
     """Adds every committed file that a table does not have; returns one publication for each topic of the job."""
     head = history.head()
-    found = publications(history, tables, head)
+    found, layouts = publications(history, tables, head), layouts_of(history.output)
+    for one in found.values():
+        try:
+            check_layouts([layouts(one.topic)], tables.kind)
+        except EngineError as error:
+            one.error = one.error or error
     if head and any(not one.error for one in found.values()):
-        _exchange(history, tables, history.effect(), found)
+        _exchange(history, tables, history.effect(), found, layouts)
     for at, (one, run) in enumerate(unpublished(history, found, head)):
         if at == 0:
             history.mark_published()
         try:
-            check_layouts((layout_of_key(key) for key in run.keys), tables.kind)
-            if tables.add(run):
+            if tables.add(replace(run, layout=layouts(one.topic))):
                 one.commits.append(run.commit)
                 one.rows += run.rows
             one.after = run.commit
@@ -71,7 +77,9 @@ def publish(history: History, tables: Tables) -> list[Publication]:
     return list(found.values())
 
 
-def _exchange(history: History, tables: Tables, effect: Effect, found: Mapping[str, Publication]) -> None:
+def _exchange(
+    history: History, tables: Tables, effect: Effect, found: Mapping[str, Publication], layouts: Layouts
+) -> None:
     """Gives tables the files of rewrites that they do not have."""
     for one in found.values():
         for _ in range(_LOOKS_MAX):
@@ -83,7 +91,7 @@ def _exchange(history: History, tables: Tables, effect: Effect, found: Mapping[s
                 if one.state is None and not change.added:
                     break  # no row is left for a first file
                 history.mark_published()
-                if tables.rewrite(change):
+                if tables.rewrite(replace(change, layout=layouts(one.topic))):
                     one.rewrites.append(change.rewrite)
                 one.state = tables.state(one.topic)
                 one.after = one.state.commit if one.state else one.after
@@ -159,10 +167,12 @@ def unpublished(
 def check_layouts(layouts: Iterable[Layout], kind: str) -> None:
     """Raises IngestRefused for files that tables of a catalog cannot have."""
     for one in layouts:
-        if one.fixed != DEFAULT.fixed:
-            text = f"{kind} tables take files of {DEFAULT.fixed}, and a topic has {one.fixed}"
-            hint = "their partitions come from the statistics of Parquet files of one hour; use two jobs"
-            raise IngestRefused(text, hint=hint)
+        if one.format != PARQUET or one.fields:
+            text = f"{kind} tables take Parquet files in directories of periods, and a topic has {one.fixed}"
+            raise IngestRefused(text, hint="use two jobs: one with such tables, one without")
+        if kind == DELTA and one.period != NONE and not one.partition_columns:
+            text = f"Delta tables take their partitions from directories, and a topic has {one.fixed}"
+            raise IngestRefused(text, hint="write name=value in partition_path, or leave it out")
 
 
 def files_of(commit: Commit, topic: str) -> RunFiles | None:

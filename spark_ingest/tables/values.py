@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from spark_ingest.layout import DEFAULT, Layout
+
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
@@ -14,6 +16,7 @@ class RunFiles:
     commit: int
     keys: tuple[str, ...]
     rows: int
+    layout: Layout = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class RewriteFiles:
     rewrite: int
     added: tuple[str, ...]
     replaced: tuple[str, ...]
+    layout: Layout = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

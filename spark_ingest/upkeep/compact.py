@@ -13,7 +13,10 @@ from itertools import groupby
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import DAY, DEFAULT, Layout
 from spark_ingest.output import names
+from spark_ingest.output.directories import end_ms_of
+from spark_ingest.output.owners import Layouts, layouts_of
 from spark_ingest.output.rewrites import COMPACT, Group, RewritePlan, Rewrites
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.history import History
@@ -21,6 +24,7 @@ from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_file
 
 FILE_BYTES = 128 << 20
 REWRITE_BYTES = 1 << 30  # of one commit: listers see both old and new files for as long as this takes
+DEAD_LETTERS = Layout(period=DAY)
 _DISTINCT_FILES = 4  # times FILE_BYTES: one file is made of a directory
 
 
@@ -59,11 +63,12 @@ def compact(
     info = output.head(names.commit_key(job, head.number))
     until_ms = None if wanted.older_ms is None else (info.modified_ms if info else 0) - wanted.older_ms
     members = {topic: one.members for topic, one in head.schemas.items()}
+    layouts = layouts_of(output)
 
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
         fit = [one for one in live.files if one.key not in failed and is_fit(one.key)]
         files = [one for one in fit if wanted.topics.fullmatch(names.topic_of(one.key))]
-        groups = tuple(_bounded(groups_of(files, live, wanted, until_ms), wanted.rewrite_bytes))
+        groups = tuple(_bounded(groups_of(files, live, wanted, until_ms, layouts), wanted.rewrite_bytes))
         if not groups:
             return None
         used = {one.topic: members[one.topic] for one in groups if one.topic in members}
@@ -85,17 +90,23 @@ def compact(
     return done
 
 
-def groups_of(files: list[StoredFile], live: Live, wanted: Compaction, until_ms: int | None) -> Iterator[Group]:
-    """Yields the groups of each directory, in the order of their keys."""
+def groups_of(
+    files: list[StoredFile], live: Live, wanted: Compaction, until_ms: int | None, layouts: Layouts = lambda _: DEFAULT
+) -> Iterator[Group]:
+    """Yields the groups of each directory, in the order of their keys. `until_ms` leaves out directories that end later
+    or have no period.
+    """
     by_directory = groupby(
         sorted(files, key=lambda one: (one.directory, one.first, one.key)), lambda one: one.directory
     )
     for directory, found in by_directory:
-        end_ms = names.end_ms_of(directory)
-        if end_ms is None or (until_ms is not None and end_ms > until_ms):
-            continue
         topic, here = names.topic_of(directory), tuple(found)
-        if wanted.distinct and directory.startswith(names.table_prefix(topic)):
+        is_table = directory.startswith(names.table_prefix(topic))
+        if until_ms is not None:
+            end_ms = end_ms_of(layouts(topic) if is_table else DEAD_LETTERS, directory)
+            if end_ms is None or end_ms > until_ms:
+                continue
+        if wanted.distinct and is_table:
             if not is_too_large(here, wanted) and (len(here) > 1 or _is_new(here[0], live, wanted)):
                 yield Group(topic, here)
             continue

@@ -1,5 +1,7 @@
 """Marks hours of tables as complete: an object `_SUCCESS` in the directory of each hour, created once.
 
+"Hour" is the period of the table. A table by positions or by fields alone has no markers.
+
 An hour of a topic is complete when every partition's watermark is past its end, by `delay_ms`. The watermark of a
 partition is the time up to which its records are committed: the least timestamp of a segment that is not committed; if
 all are, the greatest timestamp of the newest one. A partition whose records are all committed holds back no hour that
@@ -20,6 +22,8 @@ import msgspec
 
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
 from spark_ingest.output import names
+from spark_ingest.output.directories import end_ms_of
+from spark_ingest.output.owners import layouts_of
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import Positions
 from spark_ingest.protocol.commit import Commit
@@ -73,13 +77,14 @@ def finalize(
     hours: dict[str, list[StoredFile]] = {}
     for file in live_files(output, history, history.effect()).files:
         hours.setdefault(file.directory, []).append(file)
+    layouts = layouts_of(output)
     for topic, watermark_ms in done.watermarks.items():
-        prefix = names.table_prefix(topic)
+        prefix, layout = names.table_prefix(topic), layouts(topic)
         known = {one.key for one in output.list(prefix) if names.is_marker(one.key)}
         done.complete += len(known)
         for directory, files in sorted(hours.items()):
-            end_ms = names.end_ms_of(directory)
-            if not directory.startswith(prefix) or end_ms is None or end_ms + delay_ms > watermark_ms:
+            end_ms = end_ms_of(layout, directory) if directory.startswith(prefix) else None
+            if end_ms is None or end_ms + delay_ms > watermark_ms:
                 continue
             key = names.marker_key(directory)
             if key in known:

@@ -16,9 +16,12 @@ from datetime import UTC, datetime, timedelta
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import DAY, HOUR, PATTERNS, Layout
 from spark_ingest.output import names
+from spark_ingest.output.owners import layouts_of
 from spark_ingest.output.retained import Cut, Retained, load_retained, put_retained
 from spark_ingest.output.rewrites import Rewrites
+from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 
 
@@ -49,12 +52,17 @@ def retain(output: ObjectStore, job: str, topics: re.Pattern[str], keep_days: in
     newest_ms = info.modified_ms if info else 0
     day = (datetime.fromtimestamp(newest_ms / 1000, UTC) - timedelta(days=keep_days)).date().isoformat()
     state = load_retained(output, job)
-    wanted = {topic for topic in head.positions if topics.fullmatch(topic)}
-    cuts = state.cuts | {topic: _later(state.cuts.get(topic), Cut(day, head.number)) for topic in wanted}
+    wanted, layouts = [topic for topic in head.positions if topics.fullmatch(topic)], layouts_of(output)
+    cuts = state.cuts | {topic: _later(state.cuts.get(topic), _cut(layouts(topic), day, head)) for topic in wanted}
     following = Retained(job, state.number + 1, cuts)
     if cuts != state.cuts:
         state = following if is_dry else put_retained(output, following)
     return _remove(output, history, state, is_dry=is_dry)
+
+
+def _cut(layout: Layout, day: str, head: Commit) -> Cut:
+    is_usual = layout.pattern in (PATTERNS[HOUR], PATTERNS[DAY])
+    return Cut(day, head.number) if is_usual else Cut(day, head.number, layout)
 
 
 def _later(known: Cut | None, cut: Cut) -> Cut:

@@ -14,10 +14,13 @@ from engine.testing.store_proxy import StoreProxy
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused, LostRecords, NoEventTime, OutputConflict, TooManyBadRecords
+from spark_ingest.layout import DEFAULT, Field, Layout
 from spark_ingest.output import names
 from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe, decode_plan, encode
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
+from spark_ingest.protocol.verify import verify
+from spark_ingest.protocol.verify_deep import verify_deep
 from tests.spark_ingest.jobs import (
     NOW_MS,
     committed_files,
@@ -86,23 +89,31 @@ def test_a_large_backlog_is_taken_in_several_commits(source: MemoryStore, output
     assert_table_is_log(output, log)
 
 
-def puts_of_a_run(log: TieredLog) -> int:
+def puts_of_a_run(log: TieredLog, recipe: Recipe | None = None) -> int:
     counting = KillingStore(MemoryStore(), 0, is_after=False)
-    run_job(log.store, counting)
+    run_job(log.store, counting, recipe=recipe)
     return counting.puts
 
 
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-def test_a_kill_at_any_put_neither_loses_nor_repeats_a_row(source: MemoryStore, log: TieredLog, is_after: bool) -> None:
-    puts = puts_of_a_run(log)
+DIVIDED = Layout(period="30min", zone="Europe/Berlin", directories="%Y/%m/%d/%H/%M", fields=(Field("by_id", "name"),))
+
+
+@pytest.mark.parametrize(("is_after", "layout"), [(False, DEFAULT), (True, DEFAULT), (True, DIVIDED)])
+def test_a_kill_at_any_put_neither_loses_nor_repeats_a_row(
+    source: MemoryStore, log: TieredLog, is_after: bool, layout: Layout
+) -> None:
+    recipe = Recipe(layout=layout)
+    puts = puts_of_a_run(log, recipe)
     assert puts > 10
     for kill_at in range(1, puts + 1):
         output = MemoryStore()
         with pytest.raises(Killed):
-            run_job(source, KillingStore(output, kill_at, is_after=is_after))
-        run_job(source, output)
+            run_job(source, KillingStore(output, kill_at, is_after=is_after), recipe=recipe)
+        run_job(source, output, recipe=recipe)
         assert_table_is_log(output, log)
-        assert run_job(source, output).rows == 0
+        assert run_job(source, output, recipe=recipe).rows == 0
+    findings, commits = verify(output, "default")
+    assert (findings.problems, list(verify_deep(output, commits))) == ([], [])
 
 
 def test_kill_after_kill_at_every_put_still_ends_well(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
+import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.orc
@@ -17,16 +20,40 @@ import zstandard
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.config.topic_settings import relation_problems
 from spark_ingest.errors import IngestRefused
-from spark_ingest.layout import CODECS, CSV, DAY, DEFAULT, HOUR, JSONL, ORC, PARQUET, PERIODS, Layout, layout_of_key
+from spark_ingest.layout import (
+    AVRO,
+    CODECS,
+    CSV,
+    DAY,
+    DEFAULT,
+    DELIMITED,
+    HOUR,
+    JSONL,
+    MINUTES,
+    ORC,
+    PARQUET,
+    PERIODS,
+    POSITIONS,
+    Field,
+    Layout,
+    layout_of_key,
+)
 from spark_ingest.output.file_formats import Unreadable, file_bytes, read_places
 from spark_ingest.output.names import plan_number_of
+from spark_ingest.output.owners import layouts_of
 from spark_ingest.plan import Recipe, decode_plan, encode
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from tests.spark_ingest.jobs import dead_letters, listed_files, run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
 
-LAYOUTS = [Layout(form, codec, period) for form in CODECS for codec in CODECS[form] for period in PERIODS]
+FORMATS = [(form, codec, "|" if form == DELIMITED else "") for form in CODECS for codec in CODECS[form]]
+LAYOUTS = [
+    *(Layout(form, codec, HOUR, delimiter=delimiter) for form, codec, delimiter in FORMATS),
+    *(Layout(period=period) for period in PERIODS if period not in (HOUR, POSITIONS)),
+    Layout(ORC, period=POSITIONS, positions=2),
+    Layout(AVRO, "none", DAY, "Asia/Kathmandu", "daily/%Y/%m/%d", fields=(Field("by_name", "name"),)),
+]
 HOUR_MS = 3_600_000
 VALUES = [
     b'{"id":1,"name":"a,\\"b\\"\\nc","price":1.5,"tags":["x","y"],"at":{"lat":1}}',
@@ -52,19 +79,20 @@ def run(layout: Layout, log: TieredLog | None = None) -> MemoryStore:
     return output
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: "-".join(one))
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: f"{one.codec} {one.fixed}")
 def test_files_of_each_layout_are_sound_and_follow_from_the_rows(layout: Layout) -> None:
     log = log_of()
     output, again = run(layout, log), run(layout, log)
     files = listed_files(output)
-    assert len(files) == (3 if layout.period == HOUR else 1)
+    assert len(files) == (2 if layout.fields else 3 if layout.period in (HOUR, *MINUTES, POSITIONS) else 1)
     assert [output.get(key) for key in files] == [again.get(key) for key in files]
     assert all(key.endswith(layout.extension) and plan_number_of(key) == 1 for key in files)
     found = layout_of_key(files[0])
-    assert (found.fixed, found.extension) == (layout.fixed, layout.extension)
+    assert (found.format, found.extension) == (layout.format, layout.extension)
+    assert layouts_of(output)("flights").fixed == layout.fixed
     findings, commits = verify(output, "default")
     assert (findings.problems, list(verify_deep(output, commits)), len(dead_letters(output))) == ([], [], 1)
-    places = [place for key in files for place in read_places(output.get(key), layout_of_key(key)).to_pylist()]
+    places = [place for key in files for place in read_places(output.get(key), layout).to_pylist()]
     assert sorted((one["_partition"], one["_offset"]) for one in places) == [(0, 0), (0, 1), (0, 2), (0, 4)]
 
 
@@ -117,6 +145,54 @@ def test_large_rows_are_read_back(form: str, size: int) -> None:
     log.add(0, [row(b'{"id":1,"text":"%s"}' % (b'\\n,\\"' * (size // 5)), 1), row(b'{"id":2}', 2)])
     output = run(Layout(form, "zstd", DAY), log)
     assert list(verify_deep(output, verify(output, "default")[1])) == []
+
+
+def test_another_separator_is_between_the_fields() -> None:
+    table = pa.table({"a": ["x|y", None], "b": [1, 2]})
+    found = file_bytes(table, Layout(DELIMITED, "none", delimiter="|"))
+    assert found.splitlines() == [b'"a"|"b"', b'"x|y"|1', b"|2"]
+
+
+@pytest.mark.parametrize("codec", CODECS[AVRO])
+def test_avro_has_the_columns_of_a_row(codec: str) -> None:
+    output = run(Layout(AVRO, codec, DAY))
+    [data] = [output.get(key) for key in listed_files(output)]
+    reader: Any = fastavro.reader(io.BytesIO(data))
+    assert reader.codec == CODECS[AVRO][codec]
+    first, second, *_ = list(reader)
+    assert {name: first[name] for name in ("id", "name", "price", "tags", "at", "_key", "_headers", "_offset")} == {
+        "id": 1,
+        "name": 'a,"b"\nc',
+        "price": 1.5,
+        "tags": ["x", "y"],
+        "at": {"lat": 1},
+        "_key": b"\x00\xff",
+        "_headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+        "_offset": 0,
+    }
+    assert first["_event_time"] == datetime(2013, 11, 21, 5, tzinfo=UTC)
+    assert (second["_extra"], second["price"]) == (None, None)
+
+
+def test_avro_names_stay_different_and_values_keep_their_types() -> None:
+    table = pa.table(
+        {
+            "a-b": [1],
+            "a_x2d_b": pa.array([Decimal("1.5")], pa.decimal128(38, 18)),
+            "1": pa.array([[{"é": {"x-y": True}}, None]]),
+            "day": pa.array([date(2026, 11, 21)]),
+        }
+    )
+    data = file_bytes(table, Layout(AVRO, "deflate"))
+    assert data == file_bytes(table, Layout(AVRO, "deflate"))
+    assert list(fastavro.reader(io.BytesIO(data))) == [
+        {
+            "a_x2d_b": 1,
+            "a_x5f_x2d_b": Decimal("1.5"),
+            "_x31_": [{"_xe9_": {"x_x2d_y": True}}, None],
+            "day": date(2026, 11, 21),
+        }
+    ]
 
 
 def test_orc_has_the_types_of_parquet() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_ingest.output.names import data_file_name, day_directory, hour_directory, number_of, plan_key, plan_number_of
+from spark_ingest.layout import DEFAULT
+from spark_ingest.output.directories import time_directory
+from spark_ingest.output.names import data_file_name, day_directory, number_of, plan_key, plan_number_of
 from spark_ingest.source.slices import Range
 
 
@@ -22,9 +24,9 @@ def test_a_foreign_file_has_no_plan(key: str) -> None:
 
 
 def test_hours_and_days_are_utc() -> None:
-    assert hour_directory(0) == "dt=1970-01-01/hr=00/"
-    assert hour_directory(-1) == "dt=1969-12-31/hr=23/"
-    assert hour_directory(-17259876) == "dt=0001-01-01/hr=12/"
+    assert time_directory(DEFAULT, 0) == "dt=1970-01-01/hr=00/"
+    assert time_directory(DEFAULT, -3600) == "dt=1969-12-31/hr=23/"
+    assert time_directory(DEFAULT, -17259876 * 3600) == "dt=0001-01-01/hr=12/"
     assert day_directory(86_399_999) == "dt=1970-01-01/"
     assert day_directory(None) == "dt=__HIVE_DEFAULT_PARTITION__/"
 

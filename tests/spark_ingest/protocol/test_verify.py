@@ -154,7 +154,10 @@ def rewritten(output: MemoryStore, key: str, change: Callable[[list[dict]], list
         (lambda rows: rows[:-1], " were committed"),
         (lambda rows: [{**rows[0], "_offset": 9999}, *rows[1:]], "offset 9999"),
         (lambda rows: [{**one, "_ingest_commit": 3} for one in rows], "rows of other commits"),
-        (lambda rows: [{**one, "_event_time": one["_timestamp"].replace(hour=1)} for one in rows], "other hours"),
+        (
+            lambda rows: [{**one, "_event_time": one["_timestamp"].replace(hour=1)} for one in rows],
+            "another directory",
+        ),
     ],
 )
 def test_a_file_with_other_rows_is_found_by_reading_it(

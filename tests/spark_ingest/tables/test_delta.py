@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from datetime import date
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import POSITIONS, Layout
+from spark_ingest.plan import Recipe
 from spark_ingest.protocol.verify import verify
 from spark_ingest.tables import delta
 from spark_ingest.tables.compare import Compared, compare_tables
@@ -50,6 +53,26 @@ def assert_rows_are_log(lake: Lake) -> list[dict[str, Any]]:
     found = sorted((one["_partition"], one["_offset"], one["id"]) for one in rows)
     assert found == [(part, at, orjson.loads(value or b"")["id"]) for part, at, _, value in lake.log.records()]
     return rows
+
+
+@pytest.mark.parametrize(
+    ("layout", "first"),
+    [
+        (Layout(period="day"), {"dt": date(2013, 11, 21)}),
+        (Layout(period="15min", zone="Asia/Kathmandu"), {"dt": date(2013, 11, 21), "hr": 10, "min": 45}),
+        (Layout(period="month"), {"month": "2013-11"}),
+        (Layout(period="year"), {"year": 2013}),
+        (Layout(period=POSITIONS, positions=7), {"offset": 0}),
+        (Layout(period="none"), {}),
+    ],
+)
+def test_the_partitions_of_a_table_follow_from_the_layout(lake: Lake, layout: Layout, first: dict[str, Any]) -> None:
+    lake.ingest(recipe=Recipe(layout=layout))
+    assert give(lake).error is None
+    rows = assert_rows_are_log(lake)
+    least = min(rows, key=lambda one: (one["_partition"], one["_offset"]))
+    assert table(lake).metadata().partition_columns == list(first)
+    assert {name: least[name] for name in first} == first
 
 
 def test_commits_and_rewrites_are_transactions_that_deltalake_and_duckdb_read(lake: Lake) -> None:

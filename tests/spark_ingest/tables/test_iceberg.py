@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from spark_ingest.errors import IngestRefused, NotPublished
+from spark_ingest.layout import POSITIONS, Layout
 from spark_ingest.plan import Recipe
 from spark_ingest.tables.publish import pending
 from tests.spark_ingest.killing_store import Killed
@@ -48,6 +49,26 @@ def test_a_table_is_partitioned_by_the_hour_of_the_event(lake: Lake) -> None:
     last = table.scan(row_filter="_event_time >= '2013-11-21T10:00:00+00:00'")
     assert len(list(last.plan_files())) == 1 < len(list(table.scan().plan_files()))
     assert {one.hour for one in last.to_arrow()["_event_time"].to_pylist()} == {10}
+
+
+@pytest.mark.parametrize(
+    ("layout", "transforms"),
+    [
+        (Layout(period="day"), ["day"]),
+        (Layout(period="15min"), ["hour"]),
+        (Layout(period="month", directories="%Y-%m"), ["month"]),
+        (Layout(period="year"), ["year"]),
+        (Layout(period="week"), []),
+        (Layout(period="day", zone="Asia/Kathmandu"), []),
+        (Layout(period=POSITIONS, positions=7), []),
+    ],
+)
+def test_the_partition_of_a_table_follows_from_the_layout(lake: Lake, layout: Layout, transforms: list[str]) -> None:
+    lake.log.add(0, [row(b'{"id":%d}' % at, at * 9000) for at in range(20)])  # over two days
+    lake.ingest(recipe=Recipe(layout=layout))
+    assert errors(lake.publish()) == []
+    assert [str(one.transform) for one in lake.table().spec().fields] == transforms
+    lake.assert_table_is_log()
 
 
 def test_new_columns_and_new_members_of_structs_are_added_by_name(lake: Lake) -> None:

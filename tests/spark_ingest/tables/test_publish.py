@@ -6,7 +6,7 @@ import pytest
 
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
-from spark_ingest.layout import DAY, ORC, Layout
+from spark_ingest.layout import ORC, Field, Layout
 from spark_ingest.output import names
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.history import History
@@ -89,15 +89,15 @@ def test_a_table_that_refuses_does_not_stop_another(source: MemoryStore, output:
     assert (found["rides"].commits, found["rides"].error) == ([1], None)
 
 
-@pytest.mark.parametrize("layout", [Layout(ORC), Layout(period=DAY)])
-def test_a_topic_with_other_files_than_parquet_by_hour_is_refused(
+@pytest.mark.parametrize("layout", [Layout(ORC), Layout(fields=(Field("by_name", "name"),))])
+def test_a_topic_with_other_files_than_parquet_by_period_is_refused(
     source: MemoryStore, output: MemoryStore, layout: Layout
 ) -> None:
     TieredLog(source).add(0, json_rows(5))
     run_job(source, output, recipe=Recipe(layout=layout))
     tables = RememberedTables()
     (found,) = publish(History(output, "default"), tables)
-    assert str(found.error).startswith(f"Iceberg tables take files of parquet by hour, and a topic has {layout.fixed}")
+    assert str(found.error).startswith("Iceberg tables take Parquet files in directories of periods, and a topic has")
     assert tables.runs == []
 
 

@@ -1,0 +1,159 @@
+"""The settings of a topic's layout: the format of files, and the directories that divide the rows of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from spark_ingest.config.setting import TABLE, TEXT, WHOLE, Setting
+from spark_ingest.decode.json_types import RESERVED, is_decodable
+from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import (
+    CODECS,
+    DELIMITED,
+    FAIL_ON_MORE,
+    HOUR,
+    ON_VALUES,
+    PARQUET,
+    PATTERNS,
+    PERIODS,
+    POSITIONS,
+    TIME_PERIODS,
+    UTC_ZONE,
+    VALUES_MAX,
+    Field,
+    Layout,
+)
+from spark_ingest.output.directories import pattern_problem
+from spark_ingest.payload.installed import PARTITIONERS
+from spark_ingest.payload.member_path import path_of
+
+POSITIONS_DEFAULT = 1_000_000
+_DELIMITERS = frozenset('"\r\n')
+_FIELDS_MAX = 3  # each multiplies the number of files
+
+
+def _zone(value: str) -> str | None:
+    try:
+        ZoneInfo(value)
+    except (OSError, ValueError):
+        return f"is {value!r}, not a time zone; write one like 'Europe/Berlin'"
+    except KeyError:
+        return f"is {value!r}, which is not in the time zones of this machine; write one like 'Europe/Berlin'"
+    return None
+
+
+def _fields(value: Mapping[str, object]) -> str | None:
+    if len(value) > _FIELDS_MAX:
+        return f"has {len(value)} names; write at most {_FIELDS_MAX}, because each multiplies the files"
+    for name, member in value.items():
+        if problem := _name_problem(name):
+            return problem
+        if not isinstance(member, str) or not member or not all(map(is_decodable, path_of(member))):
+            return f"{name!r} is not a member; write {name} = 'country' or 'address.country'"
+        if name.lower() == path_of(member)[0].lower():
+            return f"{name!r} is the member's own name; write another one, because readers would see two columns"
+    return None
+
+
+def _name_problem(name: str) -> str | None:
+    if not name.isascii() or not name.replace("_", "a").isalnum() or name.startswith("_"):
+        return f"{name!r} cannot be the name of a directory; write letters, digits and _"
+    return f"{name!r} is taken; write another name" if name.lower() in RESERVED else None
+
+
+def _delimiter(value: str) -> str | None:
+    if len(value) != 1 or not value.isascii() or value in _DELIMITERS:
+        return f"is {value!r}; write one ASCII character that is neither a quote nor the end of a line"
+    return None
+
+
+_SETTINGS = (
+    Setting("format", TEXT, PARQUET, "The format of data files. Iceberg and Delta tables need Parquet.",
+            choices=tuple(CODECS)),
+    Setting("codec", TEXT, None, "The compression of files: " + "; ".join(
+            f"`{form}` {', '.join(f'`{one}`' for one in codecs)}" for form, codecs in CODECS.items())
+            + ". The first is the default."),
+    Setting("output_delimiter", TEXT, "\t", "Separates the fields of files with `format` = `delimited`.",
+            check=_delimiter),
+    Setting("partition", TEXT, HOUR, "The period of a directory, by the time of the event; or `positions`: a range of "
+            "offsets; or `none`. A longer period has fewer, larger files.", choices=PERIODS),
+    Setting("partition_zone", TEXT, UTC_ZONE, "The time zone of the periods of directories.", check=_zone),
+    Setting("partition_path", TEXT, None, "The directory of a period, of `%Y`, `%m`, `%d`, `%H` and `%M`: "
+            "`hourly/%Y/%m/%d/%H` is Camus's. Without it Hive's form counts, from which readers take columns."),
+    Setting("partition_positions", WHOLE, None, f"The offsets of a directory with `partition` = `positions`; without "
+            f"it {POSITIONS_DEFAULT:,}.", minimum=1, maximum=1 << 40),
+    Setting("partition_fields", TABLE, None, "Directories by the values of members, below those of the period: "
+            '`{ region = "country" }` makes `region=DE`. The name must not be that of a member.', check=_fields),
+    Setting("partition_values_max", WHOLE, VALUES_MAX, "The combinations of such values in one part of a task (256 MiB "
+            "of records). Each is a file, which is encoded in memory.", minimum=1, maximum=100_000),
+    Setting("partition_on_more", TEXT, FAIL_ON_MORE, "For more values: hold the topic back, or put the rows of the "
+            "rarest ones into `…=__other__`, which a query by value then has to read too.", choices=ON_VALUES),
+    Setting("partitioner", TEXT, None, f"An entry point of `{PARTITIONERS}` that computes values of directories, "
+            "instead of `partition_fields`."),
+    Setting("partitioner_options", TABLE, None, "The options of the partitioner."),
+)  # fmt: skip
+LAYOUT_SETTINGS = {one.name: one for one in _SETTINGS}
+
+
+def layout_of(settings: Mapping[str, Any]) -> Layout:
+    """Returns the layout of settings, which have their defaults. Raises IngestRefused for a partitioner."""
+    period, form = settings["partition"], settings["format"]
+    fields = tuple(Field(name, member) for name, member in (settings["partition_fields"] or {}).items())
+    options = ""
+    if settings["partitioner"]:
+        options = msgspec.json.encode(settings["partitioner_options"] or {}, order="sorted").decode()
+        fields = tuple(map(Field, _partitioner_names(settings["partitioner"], settings["partitioner_options"] or {})))
+    return Layout(
+        form,
+        settings["codec"] or next(iter(CODECS[form])),
+        period,
+        settings["partition_zone"] if period in TIME_PERIODS else UTC_ZONE,
+        settings["partition_path"] if settings["partition_path"] not in (None, PATTERNS[period]) else "",
+        (settings["partition_positions"] or POSITIONS_DEFAULT) if period == POSITIONS else 0,
+        fields,
+        settings["partitioner"] or "",
+        options,
+        settings["partition_values_max"],
+        settings["partition_on_more"],
+        settings["output_delimiter"] if form == DELIMITED else "",
+    )
+
+
+def layout_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the names of settings of a layout that do not fit together, each with what to do.
+
+    `settings` have their defaults, `own` are those of the section.
+    """
+    wrong: list[tuple[str, str]] = []
+    period, codecs = settings["partition"], CODECS[settings["format"]]
+    if (settings["codec"] or next(iter(codecs))) not in codecs:
+        wrong.append(("codec", f"is {settings['codec']!r}; write one of: {', '.join(codecs)}"))
+    path = settings["partition_path"]
+    if path is not None and period in TIME_PERIODS and (problem := pattern_problem(path, period)):
+        wrong.append(("partition_path", problem))
+    if period not in TIME_PERIODS:
+        for name in ("partition_zone", "partition_path"):
+            if name in own:
+                wrong.append((name, f"has no effect on partition {period}; remove it"))
+    if "partition_positions" in own and period != POSITIONS:
+        wrong.append(("partition_positions", f"has no effect on partition {period}; remove it"))
+    if settings["partitioner"] and settings["partition_fields"]:
+        wrong.append(("partitioner", "cannot be beside partition_fields; remove one"))
+    taken = [one.partition("=")[0].lower() for one in (path or PATTERNS[period]).split("/") if "=" in one]
+    taken += ["offset"] if period == POSITIONS else []
+    if twice := [name for name in settings["partition_fields"] or {} if name.lower() in taken]:
+        wrong.append(("partition_fields", f"{twice[0]!r} is a directory of the period; write another name"))
+    return wrong
+
+
+def _partitioner_names(name: str, options: Mapping[str, Any]) -> list[str]:
+    from spark_ingest.output.splitting import partitioner_of  # with PyArrow
+
+    names = list(partitioner_of(name, options).names)
+    if problem := next(filter(None, map(_name_problem, names)), None):
+        raise IngestRefused(f"partitioner {name}: {problem}")
+    return names

@@ -1,0 +1,140 @@
+"""The directories of a table below its root: made of the start of a period, positions and values, and read back. Pure.
+
+    dt=2026-11-20/hr=05/                 by hour
+    dt=2026-11-20/hr=05/min=15/          by 5, 10, 15, 20 or 30 minutes
+    week=2026-11-16/ month=2026-11/      by week (its Monday), month, year
+    offset=1000000/                      by positions: of the first offset
+    dt=2026-11-20/region=DE/             and the value of a field
+
+A wall time is the time that a clock of the layout's zone shows, in seconds since 1970 as if it were UTC. An hour that a
+zone has twice is one directory. Values are percent-encoded as Hive does it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from spark_ingest.layout import DAY, HOUR, MINUTES, MONTH, OFFSET, POSITIONS, TIME_PERIODS, UTC_ZONE, WEEK, Layout
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Hive's and Spark's name for null
+OTHER_VALUES = "__other__"
+VALUE_BYTES_MAX = 120  # of an encoded value; names of directories have at most 255 bytes
+LENGTHS_S = {**{name: 60 * minutes for name, minutes in MINUTES.items()}, HOUR: 3600, DAY: 86_400, WEEK: 7 * 86_400}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")  # by Hive (FileUtils.escapePathName)
+_DIRECTIVES = {"%Y": r"(?P<Y>\d{4})", "%m": r"(?P<m>\d\d)", "%d": r"(?P<d>\d\d)", "%H": r"(?P<H>\d\d)",
+               "%M": r"(?P<M>\d\d)"}  # fmt: skip
+_DIRECTIVE = re.compile("%.?")
+_PART_OF_ESCAPE = re.compile("%.?$")
+_PLAIN_PART = re.compile(r"[A-Za-z0-9=_%+-][A-Za-z0-9=_%+.-]*")
+
+
+def time_directory(layout: Layout, wall_s: int) -> str:
+    """Returns the directory of a period that starts at a wall time; an empty one if the layout has no periods."""
+    at = _EPOCH + timedelta(seconds=wall_s)
+    values = {"%Y": f"{at.year:04}", "%m": f"{at.month:02}", "%d": f"{at.day:02}", "%H": f"{at.hour:02}",
+              "%M": f"{at.minute:02}"}  # fmt: skip
+    text = _DIRECTIVE.sub(lambda found: values[found[0]], layout.pattern)
+    return f"{text}/" if text else ""
+
+
+def position_directory(layout: Layout, start: int) -> str:
+    return f"{OFFSET}={start}/" if layout.period == POSITIONS else ""
+
+
+def value_directory(name: str, value: str | None) -> str:
+    """Returns the directory of a value. An empty one counts as null, as in Hive; the end of a long one is a digest."""
+    if not value:
+        return f"{name}={NO_VALUE}/"
+    text = _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value)
+    if len(text.encode()) > VALUE_BYTES_MAX:
+        start = _PART_OF_ESCAPE.sub("", text.encode()[: VALUE_BYTES_MAX - 40].decode(errors="ignore"))
+        text = f"{start}~{hashlib.sha256(value.encode()).hexdigest()[:32]}"
+    return f"{name}={text}/"
+
+
+def end_ms_of(layout: Layout, directory: str) -> int | None:
+    """Returns the end of a directory's period; None for a directory without one."""
+    start_s = wall_start_of(layout, directory)
+    return None if start_s is None else _latest_ms(layout.zone, _next_start(layout.period, start_s))
+
+
+def day_end_of(layout: Layout, directory: str) -> str | None:
+    """Returns the day after a directory's period, as `2026-11-21`; None for a directory without a period."""
+    start_s = wall_start_of(layout, directory)
+    if start_s is None:
+        return None
+    return (_EPOCH + timedelta(seconds=_next_start(layout.period, start_s) + 86_399)).date().isoformat()
+
+
+def wall_start_of(layout: Layout, directory: str) -> int | None:
+    """Returns the wall time at which a directory's period starts; None for a directory without a period."""
+    if layout.period not in TIME_PERIODS:
+        return None
+    found = _expression(layout.pattern).match(directory.split("/", 2)[-1])
+    if found is None:
+        return None
+    parts = {"m": 1, "d": 1, "H": 0, "M": 0} | {name: int(one) for name, one in found.groupdict().items()}
+    try:
+        start = datetime(parts["Y"], parts["m"], parts["d"], parts["H"], parts["M"], tzinfo=UTC)
+    except ValueError:  # of another program
+        return None
+    return int((start - _EPOCH).total_seconds())
+
+
+def offset_s(zone: str, at_s: int) -> int:
+    """Returns how far the clock of a zone is ahead of UTC; 0 at the ends of the calendar."""
+    try:
+        moment = (_EPOCH + timedelta(seconds=at_s)).astimezone(ZoneInfo(zone))
+    except OverflowError:
+        return 0
+    found = moment.utcoffset()
+    return int(found.total_seconds()) if found else 0
+
+
+def pattern_problem(pattern: str, period: str) -> str | None:
+    """Returns why directories of a pattern do not name each period; None if they do."""
+    if wrong := [one for one in _DIRECTIVE.findall(pattern) if one not in _DIRECTIVES]:
+        return f"has {wrong[0]!r}; write %Y, %m, %d, %H and %M"
+    if not all(_PLAIN_PART.fullmatch(one) for one in pattern.split("/")):
+        return "is not a path of letters, digits and = _ + - . below the table; write one like 'hourly/%Y/%m/%d/%H'"
+    if pattern.startswith("_"):
+        return "begins with _, and readers ignore such directories; write another name"
+    needed = ["%Y"] if period not in LENGTHS_S else ["%Y", "%m", "%d"]
+    needed += ["%m"] if period == MONTH else []
+    needed += ["%H"] if period == HOUR or period in MINUTES else []
+    needed += ["%M"] if period in MINUTES else []
+    if absent := [one for one in needed if one not in pattern]:
+        return f"does not have {absent[0]}, so two periods would have one directory; add it"
+    if len(set(_DIRECTIVE.findall(pattern))) < len(_DIRECTIVE.findall(pattern)):
+        return "has a directive twice; write each one once"
+    return None
+
+
+@lru_cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    text = "".join(_DIRECTIVES.get(one) or re.escape(one) for one in re.split("(%.)", pattern))
+    return re.compile(text + "/")
+
+
+def _next_start(period: str, start_s: int) -> int:
+    if period in LENGTHS_S:
+        return start_s + LENGTHS_S[period]
+    start = _EPOCH + timedelta(seconds=start_s)
+    later = start + timedelta(days=31 if period == MONTH else 366)
+    first = later.replace(day=1) if period == MONTH else later.replace(month=1, day=1)
+    return int((first - _EPOCH).total_seconds())
+
+
+def _latest_ms(zone: str, wall_s: int) -> int:
+    """Returns the last moment at which the clock of a zone shows a time."""
+    if zone == UTC_ZONE:
+        return wall_s * 1000
+    shown = (_EPOCH + timedelta(seconds=wall_s)).replace(tzinfo=None)
+    moments = [shown.replace(tzinfo=ZoneInfo(zone), fold=fold) for fold in (0, 1)]
+    return max(int((one.astimezone(UTC) - _EPOCH).total_seconds()) for one in moments) * 1000
