@@ -18,7 +18,7 @@ from engine.compaction.plan import CompactionPlan, LogFiles, SegmentFile, Unclea
 from engine.compaction.progress import Progress
 from engine.errors import Draining, EngineError
 from engine.format.batch import KEYED_PRODUCER, Header
-from engine.format.keyed_batch import SourceEntry, read_entry
+from engine.format.keyed_batch import KeyEntry, SequenceEntry, SourceEntry, read_entries
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import keep_running, log_failure
 from engine.runtime.throttled_thread import Stopped, ThrottledThread
@@ -156,12 +156,17 @@ class _ProducersInUse:
         settings, age_ms = self._settings, self._now_ms - segment.last_append_ms
         if header.producer_id != KEYED_PRODUCER:
             return age_ms < settings.producer_expiry_ms
-        if age_ms < min(settings.idempotency_window_ms, settings.source_expiry_ms):
+        expiries_ms = {
+            KeyEntry: settings.idempotency_window_ms,
+            SourceEntry: settings.source_expiry_ms,
+            SequenceEntry: settings.producer_expiry_ms,
+        }
+        if age_ms < min(expiries_ms.values()):
             return True
-        if age_ms >= max(settings.idempotency_window_ms, settings.source_expiry_ms):
+        if age_ms >= max(expiries_ms.values()):
             return False
-        is_source = isinstance(read_entry(batch), SourceEntry)
-        return age_ms < (settings.source_expiry_ms if is_source else settings.idempotency_window_ms)
+        kept_ms = [expiries_ms[type(one.entry)] for one in read_entries(batch)]
+        return age_ms < max(kept_ms, default=settings.idempotency_window_ms)
 
 
 def _end(plan: CompactionPlan) -> int:

@@ -27,8 +27,10 @@ from engine.format.small_file import read_rows, rows_as_text
 from engine.log.recovery import Checkpoint, LastShutdown
 from engine.runtime.disk import Disk, read_file, write_atomically
 
-FORMAT_VERSION = 2
-FORMAT_ONE_DIRECTORY = 1  # of the only directory of a node: every version reads it
+FORMAT_VERSION = 3
+FORMAT_SHARED_KEYS = 3  # of the first directory of a standalone node: its batches may have the keys of several requests
+FORMAT_SEVERAL_DIRECTORIES = 2
+FORMAT_ONE_DIRECTORY = 1  # of the only directory of a node
 FIRST = ""  # the id of a node's first directory; the other ones have random ids
 _META_FIELDS = {"format": int, "cluster_id": str, "node_id": int}
 _POINTS_HEADER = "penstock recovery-points 2"
@@ -302,7 +304,8 @@ def _identify_additional(disk: Disk, path: str, identity: Identity, new_id: Call
     data = read_file(disk, file)
     if data is None:
         _check_empty(disk, path)
-        fields = {"format": FORMAT_VERSION, "cluster_id": identity.cluster_id, "node_id": identity.node_id}
+        number = FORMAT_SEVERAL_DIRECTORIES
+        fields = {"format": number, "cluster_id": identity.cluster_id, "node_id": identity.node_id}
         directory_id = new_id()
         write_meta(disk, path, {**fields, "directory_id": directory_id})
         return directory_id
@@ -320,6 +323,17 @@ def read_meta(disk: Disk, path: str) -> dict[str, Any]:
     """Return the fields of `meta` of an open directory. Raises StartRefused."""
     file = os.path.join(path, paths.META)
     return _parsed(path, file, read_file(disk, file) or b"")
+
+
+def require_format(directory: DataDirectory, number: int) -> None:
+    """Raise the format of an open directory, before anything is written that versions with a lower one do not read.
+
+    Raises StartRefused.
+    """
+    with _start_errors(directory.path, paths.META):
+        fields = read_meta(directory.disk, directory.path)
+        if fields["format"] < number:
+            write_meta(directory.disk, directory.path, {**fields, "format": number})
 
 
 def write_meta(disk: Disk, path: str, fields: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from engine.directory.data_directory import (
     FIRST,
-    FORMAT_VERSION,
+    FORMAT_SEVERAL_DIRECTORIES,
     DataDirectory,
     Identity,
     open_additional_directory,
@@ -239,7 +239,7 @@ def _record_directories(
     if (now := {**known, **having}) != known:
         rows = [{"directory_id": directory_id, "path": path} for directory_id, path in now.items()]
         fields = {"cluster_id": first.identity.cluster_id, "node_id": first.identity.node_id}
-        write_meta(disk, first.path, {"format": FORMAT_VERSION, **fields, "further": rows})
+        write_meta(disk, first.path, {"format": FORMAT_SEVERAL_DIRECTORIES, **fields, "further": rows})
     given = {one.directory_id for one in opened}
     for directory_id, path in known.items():
         if directory_id not in given:

@@ -351,7 +351,10 @@ def with_records(batch: Buffer, records: Buffer, codec: int, count: int, produce
     attributes = _I16.unpack_from(data, _ATTRIBUTES_AT)[0]
     _I16.pack_into(data, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
     set_length(data)
-    _I64.pack_into(data, PRODUCER_ID_AT, producer_id)
+    if producer_id == NO_PRODUCER:
+        _SEQUENCE.pack_into(data, PRODUCER_ID_AT, NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+    else:
+        _I64.pack_into(data, PRODUCER_ID_AT, producer_id)
     _I32.pack_into(data, _COUNT_AT, count)
     set_crc(data)
     return data

@@ -1,8 +1,10 @@
 """A keyed batch: its request carried an Idempotency-Key or source positions; its header has producer id -2.
 
 Its first record has one header after the client's own: an entry of 40 bytes with a hash of the key and of the request,
-the time, and the number of partitions; or with a hash of the source's name and the range of its positions. Records and
-entry are therefore one batch: both survive, or neither does. Layout: engine/format/FORMAT.md.
+the time, and the number of partitions; or with a hash of the source's name and the range of its positions. A batch of
+several requests has a row of 48 bytes there for each of them that has a key or a sequence: such an entry, and which of
+the records are the request's; the base sequence in its header counts the rows. Records and entries are therefore one
+batch: both survive, or neither does. Layout: engine/format/FORMAT.md.
 
 engine/producers/key_window.py remembers keys, engine/producers/sources.py positions, and
 engine/producers/append_validator.py decides about duplicates.
@@ -13,31 +15,45 @@ get the same records re-encoded (`shown`). An unreadable entry is ignored: it re
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.errors import InvalidBatch
 from engine.format import batch as record_batch
-from engine.format.batch import HEADER_BYTES, KEYED_PRODUCER, RESERVED_PREFIX, Buffer, Codec, Header, StoredHeader
+from engine.format.batch import (
+    HEADER_BYTES,
+    KEYED_PRODUCER,
+    NOT_SEQUENCED,
+    RESERVED_PREFIX,
+    Buffer,
+    Codec,
+    Header,
+    StoredHeader,
+)
 
 HASH_BYTES = 16
 ENTRY_BYTES = 40
 NAME = RESERVED_PREFIX + "-idempotency"
 
 SOURCE_MARK = 0xFFFF  # in place of a partition count, which is 10,000 at most
+SEQUENCE_MARK = 0xFFFE
+ROW_BYTES = 48
 
 _ENTRY = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sH6s")
 _RANGE = struct.Struct(">qq")  # in place of the request's hash
-_STORED_NAME = bytes([2 * len(NAME)]) + NAME.encode() + bytes([2 * ENTRY_BYTES])  # with both lengths, as varints
-_STORED_BYTES = len(_STORED_NAME) + ENTRY_BYTES
+_ROW = struct.Struct(f">{HASH_BYTES}s{HASH_BYTES}sH6sII")
+_SEQUENCE_ROW = struct.Struct(">qhi2xq8xH6xII")
+_STORED_NAME = bytes([2 * len(NAME)]) + NAME.encode()  # with its length, as a varint
+_STORED_BYTES = len(_STORED_NAME) + 1 + ENTRY_BYTES
 _NULL = b"\x01"  # a length of -1, as a varint
 _PEEK = struct.Struct(">8xi31xq")  # batch length and producer id
 _PATTERN = struct.pack(">q", KEYED_PRODUCER)
 _BATCH_LENGTH_AT = 8
-_PRODUCER_AT = 43
 _LOOK = 32  # batches to walk before considering a search
 _SEARCH_BELOW_BYTES = 1024  # of an average batch: walking costs 0.3 us a batch, searching 0.03 us a kB, 0.6 if binary
 
 assert _ENTRY.size == ENTRY_BYTES
+assert _ROW.size == _SEQUENCE_ROW.size == ROW_BYTES
 
 
 class KeyEntry(NamedTuple):
@@ -58,6 +74,36 @@ class SourceEntry(NamedTuple):
     time_ms: int
 
 
+class SequenceEntry(NamedTuple):
+    """The producer of a request in a batch of several, its first sequence, and the latest time of its records."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    latest_ms: int
+
+
+class RequestEntry(NamedTuple):
+    """The entry of one request of a batch: its records are `record_count` ones from the `first` on, counted from 0."""
+
+    entry: KeyEntry | SourceEntry | SequenceEntry
+    first: int
+    record_count: int
+
+
+def stored_rows(entries: Sequence[RequestEntry]) -> StoredHeader:
+    """Return the header for the first record of a batch of several requests, of which these have an entry."""
+    pack, pack_sequence, pieces = _ROW.pack, _SEQUENCE_ROW.pack, list[bytes]()
+    for entry, first, count in entries:
+        if type(entry) is KeyEntry:
+            time_ms = entry.time_ms.to_bytes(6, "big")
+            pieces.append(pack(entry.key_hash, entry.request_hash, entry.partitions, time_ms, first, count))
+        else:
+            assert type(entry) is SequenceEntry, "a request with source positions has a batch of its own"
+            pieces.append(pack_sequence(*entry, SEQUENCE_MARK, first, count))
+    return NAME, b"".join(pieces)
+
+
 def stored_entry(entry: KeyEntry | SourceEntry) -> StoredHeader:
     """Return the header for the first record (`encode` and `encode_values` of engine/format/batch.py)."""
     time_ms = entry.time_ms.to_bytes(6, "big")
@@ -66,15 +112,16 @@ def stored_entry(entry: KeyEntry | SourceEntry) -> StoredHeader:
     return NAME, _ENTRY.pack(entry.key_hash, entry.request_hash, entry.partitions, time_ms)
 
 
-def read_entry(batch: Buffer) -> KeyEntry | SourceEntry | None:
-    """Return the entry of a whole keyed batch; None without a readable one."""
+def read_entries(batch: Buffer) -> list[RequestEntry]:
+    """Return the entries of a whole keyed batch; none if they are not readable."""
+    header = record_batch.read_header(batch)
     try:
         whole = record_batch.unpacked(batch)
         end = first_record_end(whole)
-        data = bytes(whole[max(HEADER_BYTES, end - _STORED_BYTES) : end])
+        data = bytes(whole[max(HEADER_BYTES, end - tail_bytes(header)) : end])
     except (InvalidBatch, IndexError):
-        return None
-    return entry_in(data)
+        return []
+    return entries_in(header, data)
 
 
 def first_record_end(start: Buffer) -> int:
@@ -83,18 +130,40 @@ def first_record_end(start: Buffer) -> int:
     return position + length
 
 
-def entry_in(end: bytes) -> KeyEntry | SourceEntry | None:
-    """Return the entry at the end of a record's last `TAIL_BYTES` bytes; None without one."""
-    if len(end) < _STORED_BYTES or end[-_STORED_BYTES:-ENTRY_BYTES] != _STORED_NAME:
-        return None
-    key_hash, request_hash, partitions, time_ms = _ENTRY.unpack(end[-ENTRY_BYTES:])
+def tail_bytes(header: Header) -> int:
+    """Return the size of the entries of a keyed batch with the name of their header, at the end of its first record."""
+    if header.base_sequence < 0:
+        return _STORED_BYTES
+    size_bytes = ROW_BYTES * header.base_sequence
+    return len(_STORED_NAME) + len(_as_varint(size_bytes)) + size_bytes
+
+
+def entries_in(header: Header, tail: bytes) -> list[RequestEntry]:
+    """Return the entries in the last `tail_bytes` of the first record of a keyed batch; none in another form."""
+    count, record_count = header.base_sequence, header.last_offset_delta + 1
+    size_bytes = ENTRY_BYTES if count < 0 else ROW_BYTES * count
+    if len(tail) != tail_bytes(header) or not size_bytes or not tail.startswith(_STORED_NAME + _as_varint(size_bytes)):
+        return []
+    if count < 0:
+        return [RequestEntry(_as_entry(*_ENTRY.unpack(tail[-ENTRY_BYTES:])), 0, record_count)]
+    entries = [
+        RequestEntry(_as_entry(*fields), first, count) for *fields, first, count in _ROW.iter_unpack(tail[-size_bytes:])
+    ]
+    are_within = all(one.record_count and one.first + one.record_count <= record_count for one in entries)
+    return entries if are_within else []
+
+
+def _as_entry(
+    key_hash: bytes, request_hash: bytes, partitions: int, time: bytes
+) -> KeyEntry | SourceEntry | SequenceEntry:
+    time_ms = int.from_bytes(time, "big")
     if partitions == SOURCE_MARK:
         first, last = _RANGE.unpack(request_hash)
-        return SourceEntry(key_hash, first, last, int.from_bytes(time_ms, "big"))
-    return KeyEntry(key_hash, request_hash, partitions, int.from_bytes(time_ms, "big"))
-
-
-TAIL_BYTES = _STORED_BYTES
+        return SourceEntry(key_hash, first, last, time_ms)
+    if partitions == SEQUENCE_MARK:
+        row = b"".join((key_hash, request_hash, bytes(ROW_BYTES - 2 * HASH_BYTES)))
+        return SequenceEntry(*_SEQUENCE_ROW.unpack(row)[:4])
+    return KeyEntry(key_hash, request_hash, partitions, time_ms)
 
 
 def has_keyed(batches: Buffer) -> bool:
@@ -149,17 +218,17 @@ def _without_entry(batch: memoryview, header: Header) -> Buffer:
     try:
         if header.codec != Codec.NONE:
             return record_batch.re_encode(header, record_batch.decode_one(batch))
-        return _spliced(batch)
+        return _spliced(batch, header)
     except (InvalidBatch, IndexError):
         return batch
 
 
-def _spliced(batch: memoryview) -> bytearray:
+def _spliced(batch: memoryview, header: Header) -> bytearray:
     """Copies all but the first record without decoding. Raises IndexError."""
     length, begin = _varint(batch, HEADER_BYTES)
     end = begin + length
-    kept_end = end - _STORED_BYTES
-    if entry_in(bytes(batch[max(begin, kept_end) : end])) is None:
+    kept_end = end - tail_bytes(header)
+    if not entries_in(header, bytes(batch[max(begin, kept_end) : end])):
         raise IndexError("no entry")
     count_at = _header_count_at(batch, begin)
     header_count, headers_at = _varint(batch, count_at)
@@ -168,8 +237,7 @@ def _spliced(batch: memoryview) -> bytearray:
     data += _as_varint(len(body)) + body
     data += batch[end:]
     struct.pack_into(">i", data, _BATCH_LENGTH_AT, len(data) - record_batch.PREFIX_BYTES)
-    struct.pack_into(">q", data, _PRODUCER_AT, -1)
-    record_batch.set_crc(data)
+    record_batch.stamp_sequence(data, *NOT_SEQUENCED)
     return data
 
 

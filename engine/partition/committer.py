@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from engine.errors import EngineError, StorageFailed
 from engine.format.batch import Buffer
@@ -24,7 +25,7 @@ from engine.log.segment import Segment
 from engine.partition.follower_append import FollowerAppend
 from engine.partition.partition import Partition
 from engine.partition.writer import Group, PartitionWork, WriterThread
-from engine.producers.append_validator import Append, AppendConditions, Appended
+from engine.producers.appends import Append, AppendConditions, Appended, QueuedBatch
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.settings import TopicSettings
@@ -152,24 +153,23 @@ class Committer:
         wants_sync: bool,
     ) -> asyncio.Future[Appended]:
         """Queue a batch; done with its positions once in the page cache. Raises the error of an offline partition."""
-        return self.append_all(partition, [(batch, conditions)], wants_sync=wants_sync)[0]
+        return self.append_all(partition, [(batch, conditions, None)], wants_sync=wants_sync)[0]
 
     def append_all(
-        self,
-        partition: Partition,
-        batches: Iterable[tuple[bytes | bytearray, AppendConditions | None]],
-        *,
-        wants_sync: bool,
-    ) -> list[asyncio.Future[Appended]]:
-        """Queue batches side by side. The futures end together. Raises the error of an offline partition."""
+        self, partition: Partition, batches: Iterable[QueuedBatch], *, wants_sync: bool
+    ) -> list[asyncio.Future[Any]]:
+        """Queue batches side by side. The futures end together, with Appended or AppendedApart.
+
+        Raises the error of an offline partition.
+        """
         if partition.offline is not None:
             raise partition.offline
         create_future, queue, futures = self._loop.create_future, partition.queue, []
-        for batch, conditions in batches:
-            if conditions is not None and conditions.key is not None:
-                partition.validator.keys.expect(conditions.key)
-            future: asyncio.Future[Appended] = create_future()
-            queue.append(Append(batch, future, wants_sync, conditions))
+        for batch, conditions, requests in batches:
+            future: asyncio.Future[Any] = create_future()
+            queue.append(append := Append(batch, future, wants_sync, conditions, requests))
+            if append.is_conditional:
+                partition.validator.expect(append)
             futures.append(future)
             self.queued_bytes += len(batch)
         self._oldest = self._clock.monotonic() if self._oldest is None else self._oldest

@@ -31,14 +31,8 @@ from engine.log.segment import Segment
 from engine.partition.follower_append import FollowerAppendQueue, PlannedAppends
 from engine.partition.high_watermark import HighWatermark
 from engine.partition.writer import PartitionWork
-from engine.producers.append_validator import (
-    Append,
-    Appended,
-    AppendValidator,
-    is_repeat_of_stored,
-    resolve_appends,
-    resolve_verdicts,
-)
+from engine.producers.append_validator import AppendValidator
+from engine.producers.appends import Append, Appended, resolve_appends, resolve_failed
 from engine.producers.snapshots import SnapshotFiles
 from engine.settings import TopicSettings
 
@@ -200,7 +194,7 @@ class Partition:
     def has_conditions(self) -> bool:
         """True if the validator must judge the queue: for a token to carry, conditions, or a producer id."""
         is_fenced = bool(self.validator.fencing.present.token)  # the first bit of a producer id is its sign
-        return is_fenced or any(one.conditions is not None or one.batch[PRODUCER_ID_AT] < 0x80 for one in self.queue)
+        return is_fenced or any(one.is_conditional or one.batch[PRODUCER_ID_AT] < 0x80 for one in self.queue)
 
     # The committer calls the following, in this order for each group.
 
@@ -377,8 +371,7 @@ class Partition:
         if self.copies.under_way is not None:
             self._record_changes(work, self.copies.under_way)
             self.copies.failed(error)
-        resolve_verdicts([append for append in taken if is_repeat_of_stored(append, self.log_end)])
-        self.fail_appends(taken, error)
+        resolve_failed(taken, self.log_end, error)
         self._rolling = _failed(self._rolling, error)
         if not error.retryable:
             self.go_offline(error)

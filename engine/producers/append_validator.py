@@ -19,16 +19,13 @@ changes; `written` and `failed` both leave nothing tentative; the applied state 
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from engine.errors import (
     DuplicateOlderThanWindow,
     EngineError,
-    Invalid,
     KeyReused,
     LogEndMismatch,
     ProducerFenced,
@@ -37,79 +34,15 @@ from engine.errors import (
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER, Buffer, Header
 from engine.format.batch_header import CONTROL
-from engine.format.keyed_batch import KeyEntry, SourceEntry, read_entry
+from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, SourceEntry, read_entries
+from engine.producers.appends import NO_CONDITIONS, Append, AppendConditions, Appended
 from engine.producers.fencing import Fencing
-from engine.producers.key_window import KeyRecord
+from engine.producers.key_window import KeyRecord, StoredKey
 from engine.producers.partition_keys import PartitionKeys
 from engine.producers.sequences import First, Producer, Producers
 from engine.producers.snapshots import State
 from engine.producers.sources import Sources
 from engine.settings import TopicSettings
-
-
-class AppendConditions(NamedTuple):
-    """The conditions of an append besides its batch. An append without any has None instead."""
-
-    expected_end: int | None = None
-    fencing_token: str | None = None
-    key: KeyEntry | None = None  # the same as in the batch
-    source: SourceEntry | None = None  # the same as in the batch
-
-
-def conditions_of(fields: Sequence[Any] | None) -> AppendConditions | None:
-    """Decode conditions from a link, perhaps from a newer version. Raises Invalid for an unknown condition."""
-    if fields is None:
-        return None
-    known = len(AppendConditions._fields)
-    if any(unknown is not None for unknown in fields[known:]):
-        raise Invalid("the append has a condition that this version does not support", hint="upgrade the leader's node")
-    conditions = AppendConditions(*fields[:known])
-    key, source = conditions.key, conditions.source
-    return conditions._replace(
-        key=None if key is None else KeyEntry(*key), source=None if source is None else SourceEntry(*source)
-    )
-
-
-def fields_of(conditions: AppendConditions | None) -> tuple[Any, ...] | None:
-    """Encode conditions for a link: without a `source` they are those of versions that do not know it."""
-    return conditions if conditions is None or conditions.source is not None else conditions[:-1]
-
-
-class Appended(NamedTuple):
-    """Where the records of an append are stored: now, or at its first arrival.
-
-    `timestamp_ms` is set for a duplicate only: the latest time of the stored records, or, by key, the time of the first
-    request. `key_kept_ms`: for how long its key is remembered, if it has one. `source_position`: nothing was stored,
-    because the positions of the append up to this one are; where their latest batch is stored.
-    """
-
-    base_offset: int
-    record_count: int
-    timestamp_ms: int | None = None
-    is_duplicate: bool = False
-    key_kept_ms: int | None = None
-    source_position: int | None = None
-
-    @property
-    def end(self) -> int:
-        return self.base_offset + self.record_count
-
-    @classmethod
-    def of(cls, fields: Sequence[Any]) -> Appended:
-        """Decode a result from a link; ignores the extra fields of a newer version."""
-        return cls(*fields[: len(cls._fields)])
-
-
-@dataclass(slots=True)
-class Append:
-    """A batch on its way into the log. Without a verdict it is written; else the verdict is its answer."""
-
-    batch: bytes | bytearray
-    written: asyncio.Future[Appended]
-    wants_sync: bool
-    conditions: AppendConditions | None = None
-    verdict: Appended | EngineError | None = None
-    key_kept_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -145,39 +78,76 @@ class AppendValidator:
         parts = (self.producers, self.fencing, self.keys, self.sources, self.counts)
         return f"AppendValidator({self._name}, {', '.join(map(repr, parts))})"
 
+    def expect(self, append: Append) -> None:
+        """Note that an append is queued: its keys are found from now on."""
+        if append.conditions is not None and append.conditions.key is not None:
+            self.keys.expect((append.conditions.key,))
+        if append.requests is not None:
+            self.keys.expect([entry for entry, _, _ in append.requests.entries if type(entry) is KeyEntry])
+
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Return the appends to write, in order; the others get a verdict. `log_end` is where the plan begins.
 
         `now_ms` here and below is steady time (engine/runtime/clock.py).
         """
         self.has_state = self.is_judged = True
-        admitted, end = [], log_end
-        key_kept_ms, is_fenced = self.keys.kept_ms(now_ms), self.fencing.is_in_use
+        admitted, end = list[Append](), log_end
+        key_kept_ms = self.keys.kept_ms(now_ms)
         headers = record_batch.read_headers([append.batch for append in appends])
         for append, header in zip(appends, headers, strict=True):
-            conditions, producer_id = append.conditions, header.producer_id
-            append.verdict = None
-            if conditions is not None or is_fenced:
-                append.verdict = self._validate(header, conditions or NO_CONDITIONS, end, now_ms)
-            elif producer_id >= 0:  # nothing else is to be judged
-                append.verdict = self._by_sequence(header)
-            if append.verdict is not None:
-                continue
-            admitted.append(append)
-            count = header.last_offset_delta + 1
-            if producer_id >= 0:
-                self._staged.append((end, producer_id, self.producers.stage(header, end, now_ms)))
-            if header.attributes & CONTROL:
-                self.fencing.stage(append.batch, end)
-                is_fenced = self.fencing.is_in_use
-            if conditions is not None:
-                if conditions.key is not None:
-                    self.keys.stage(conditions.key, end, count, now_ms)
-                    append.key_kept_ms = key_kept_ms
-                if conditions.source is not None:
-                    self.sources.stage(conditions.source, end, count, now_ms)
-            end += count
+            if append.requests is None:
+                if self._admit_one(append, header, end, now_ms, key_kept_ms):
+                    admitted.append(append)
+                    end += header.last_offset_delta + 1
+            elif self._stage_all(append.requests.entries, end, now_ms):
+                append.key_kept_ms = key_kept_ms
+                admitted.append(append)
+                end += header.last_offset_delta + 1
+            else:
+                append.parts = [
+                    Append(batch, append.written, append.wants_sync, conditions)
+                    for batch, conditions in append.requests.apart()
+                ]
+                for part in append.parts:
+                    of_part = record_batch.read_header(part.batch)
+                    if self._admit_one(part, of_part, end, now_ms, key_kept_ms):
+                        admitted.append(part)
+                        end += of_part.last_offset_delta + 1
         return admitted
+
+    def _admit_one(self, append: Append, header: Header, end: int, now_ms: int, key_kept_ms: int) -> bool:
+        """Judge the batch of one request. Without a verdict, note what it changes, and return True."""
+        conditions, producer_id = append.conditions, header.producer_id
+        append.verdict = None
+        if conditions is not None or self.fencing.is_in_use:
+            append.verdict = self._validate(header, conditions or NO_CONDITIONS, end, now_ms)
+        elif producer_id >= 0:  # nothing else is to be judged
+            append.verdict = self._by_sequence(header)
+        if append.verdict is not None:
+            return False
+        if producer_id >= 0:
+            self._staged.append((end, producer_id, self.producers.stage(header, end, now_ms)))
+        if header.attributes & CONTROL:
+            self.fencing.stage(append.batch, end)
+        if conditions is not None:
+            count = header.last_offset_delta + 1
+            if conditions.key is not None:
+                self.keys.stage(conditions.key, end, count, now_ms)
+                append.key_kept_ms = key_kept_ms
+            if conditions.source is not None:
+                self.sources.stage(conditions.source, end, count, now_ms)
+        return True
+
+    def _stage_all(self, requests: Sequence[RequestEntry], end: int, now_ms: int) -> bool:
+        """Note a batch of several requests if all of them are new, in one pass. False, with nothing noted, if not."""
+        if self.fencing.is_in_use:
+            return False
+        sequenced = self.producers.after_all(requests, end, now_ms)
+        if sequenced is None or not self.keys.stage_all(requests, end, now_ms):
+            return False
+        self.producers.stage_all(sequenced)
+        self._staged += sequenced
+        return True
 
     def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:
         """Apply the tentative changes: the last judged plan is in the log.
@@ -230,25 +200,31 @@ class AppendValidator:
     def replay(self, header: Header, settings: TopicSettings, now_ms: int) -> None:
         """Apply a batch of the log. It counts as used now, since the actual time is unknown.
 
-        `replay_entry` handles keyed ones: their entry is not in the header.
+        `replay_entries` handles keyed ones: their entry is not in the header.
         """
         if header.producer_id >= 0:
             self.producers.replay(header, now_ms, settings.producers_max)
 
-    def replay_entry(
+    def replay_entries(
         self,
         header: Header,
-        entry: KeyEntry | SourceEntry,
+        requests: Sequence[RequestEntry],
         settings: TopicSettings,
         now_ms: int,
         since_ms: int | None = None,
     ) -> None:
-        """Apply the entry of a keyed batch of the log, appended at `since_ms` or later."""
-        count = header.last_offset_delta + 1
-        if isinstance(entry, SourceEntry):
-            self.sources.replay(entry, header.base_offset, count, now_ms, settings.sources_max)
-        else:
-            self.keys.replay(entry, header.base_offset, count, now_ms, since_ms)
+        """Apply entries of a keyed batch of the log, appended at `since_ms` or later."""
+        keys = list[StoredKey]()
+        for entry, first, count in requests:
+            offset = header.base_offset + first
+            if isinstance(entry, SourceEntry):
+                self.sources.replay(entry, offset, count, now_ms, settings.sources_max)
+            elif isinstance(entry, SequenceEntry):
+                self.producers.replay_request(entry, offset, count, now_ms, settings.producers_max)
+            else:
+                keys.append((entry, offset, count))
+        if keys:
+            self.keys.replay(keys, now_ms, since_ms)
 
     def copied(
         self,
@@ -269,8 +245,8 @@ class AppendValidator:
             self.replay(header, settings, now_ms)
             if header.is_control:
                 self.fencing.replay(batch, header.base_offset)
-            if header.producer_id == KEYED_PRODUCER and (entry := read_entry(batch)) is not None:
-                self.replay_entry(header, entry, settings, now_ms)
+            if header.producer_id == KEYED_PRODUCER:
+                self.replay_entries(header, read_entries(batch), settings, now_ms)
         self._states += [self.state(offset) for offset in rolls]
 
     def expire(self, now_ms: int, settings: TopicSettings) -> None:
@@ -346,31 +322,3 @@ class AppendValidator:
                 self.counts.gaps += 1
             case DuplicateOlderThanWindow():
                 self.counts.duplicates_older += 1
-
-
-NO_CONDITIONS = AppendConditions()
-
-
-def resolve_appends(headers: list[Header], taken: list[Append]) -> None:
-    """Report to each append its positions or its error, in the order of arrival."""
-    written = [append for append in taken if append.verdict is None]
-    for append, header in zip(written, headers, strict=True):
-        if not append.written.done():
-            fields = (header.base_offset, header.last_offset_delta + 1, None, False, append.key_kept_ms, None)
-            append.written.set_result(tuple.__new__(Appended, fields))  # a quarter of the time of Appended()
-    if len(written) < len(taken):
-        resolve_verdicts(taken)
-
-
-def is_repeat_of_stored(append: Append, log_end: int) -> bool:
-    return isinstance(append.verdict, Appended) and append.verdict.end <= log_end
-
-
-def resolve_verdicts(taken: list[Append]) -> None:
-    for append in taken:
-        if append.verdict is None or append.written.done():
-            continue
-        if isinstance(append.verdict, Appended):
-            append.written.set_result(append.verdict)
-        else:
-            append.written.set_exception(append.verdict)

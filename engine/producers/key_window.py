@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.format.keyed_batch import HASH_BYTES, KeyEntry
@@ -46,6 +46,9 @@ class KeyRecord(NamedTuple):
     partitions: int
     time_ms: int
     since_ms: int | None
+
+
+StoredKey = tuple[KeyEntry, int, int]  # the base offset and the record count of its request
 
 
 class _Slice:
@@ -128,28 +131,28 @@ class KeyWindow:
                 return one.key_record(stored)
         return None
 
+    def has_any(self, key_hashes: Collection[bytes]) -> bool:
+        """True if one of the keys is remembered. Costs no call for each key."""
+        return not all(one.keys.keys().isdisjoint(key_hashes) for one in self._slices)
+
     def add(
-        self,
-        entry: KeyEntry,
-        base_offset: int,
-        record_count: int,
-        now_ms: int,
-        since_ms: int | None,
-        window_ms: int,
-        keys_max: int,
+        self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None, window_ms: int, keys_max: int
     ) -> None:
-        """Remember a key whose records are in the log. `since_ms`: as in KeyRecord."""
-        key_hash, request_hash, partitions, time_ms = entry
-        into = self._slice_for(now_ms, base_offset, window_ms, keys_max)
-        before = len(into.keys)
-        after_first_ms = _AGE_UNKNOWN if since_ms is None else max(_AGE_UNKNOWN, since_ms - into.first_ms)
-        into.keys[key_hash] = _STORED.pack(request_hash, base_offset, record_count, partitions, time_ms, after_first_ms)
-        if now_ms > into.last_ms:
-            into.last_ms = now_ms
-        if len(into.keys) > before:
-            self._keys += 1
-            self._budget.keys += 1
-            if self._keys > keys_max:
+        """Remember keys whose records are in the log, in its order. `since_ms`: as in KeyRecord."""
+        pack, begin = _STORED.pack, 0
+        while begin < len(stored):
+            into = self._slice_for(now_ms, stored[begin][1], window_ms, keys_max)
+            before = len(into.keys)
+            end = begin + max(1, _slice_keys_max(keys_max) - before)
+            after_first_ms = _AGE_UNKNOWN if since_ms is None else max(_AGE_UNKNOWN, since_ms - into.first_ms)
+            for (key_hash, request_hash, partitions, time_ms), base_offset, count in stored[begin:end]:
+                into.keys[key_hash] = pack(request_hash, base_offset, count, partitions, time_ms, after_first_ms)
+            begin = end
+            if now_ms > into.last_ms:
+                into.last_ms = now_ms
+            self._keys += len(into.keys) - before
+            self._budget.keys += len(into.keys) - before
+            while self._keys > keys_max:
                 self.drop_oldest(now_ms)
             if self._budget.keys > self._budget.keys_max:
                 self._budget.evict(now_ms)
@@ -221,7 +224,7 @@ class KeyWindow:
     def _slice_for(self, now_ms: int, base_offset: int, window_ms: int, keys_max: int) -> _Slice:
         if self._slices:
             latest = self._slices[-1]
-            is_full = len(latest.keys) >= max(1, keys_max // SLICES)
+            is_full = len(latest.keys) >= _slice_keys_max(keys_max)
             if not is_full and now_ms - latest.first_ms < max(1, window_ms // SLICES):
                 return latest
             self.expire(now_ms, window_ms)
@@ -229,6 +232,10 @@ class KeyWindow:
         self._slices.append(opened)
         self._budget.opened(self, opened)
         return opened
+
+
+def _slice_keys_max(keys_max: int) -> int:
+    return max(1, keys_max // SLICES)
 
 
 def rows_before(keys: dict[bytes, bytes], offset: int) -> Iterator[bytes]:

@@ -9,13 +9,16 @@ Invariants: a key is found from the moment its append is queued, so that another
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine.errors import KeyReused
-from engine.format.keyed_batch import KeyEntry
-from engine.producers.key_window import ROW, KeyRecord, KeyWindow, rows_before
+from engine.format.keyed_batch import KeyEntry, RequestEntry
+from engine.producers.key_window import ROW, KeyRecord, KeyWindow, StoredKey, rows_before
 from engine.producers.snapshots import EVERYTHING
 from engine.settings import TopicSettings
+
+ROWS_AT_ONCE = 1024  # of a saved state: as objects they take five times as much memory
 
 
 class FoundKey(NamedTuple):
@@ -55,10 +58,12 @@ class PartitionKeys:
         """Use these settings from now on."""
         self._window_ms, self._keys_max = settings.idempotency_window_ms, settings.idempotency_keys_max
 
-    def expect(self, entry: KeyEntry) -> None:
-        """Note that an append with this key is queued."""
-        first, times = self._expected.get(entry.key_hash, (entry, 0))
-        self._expected[entry.key_hash] = (first, times + 1)
+    def expect(self, entries: Iterable[KeyEntry]) -> None:
+        """Note that appends with these keys are queued."""
+        expected = self._expected
+        for entry in entries:
+            first, times = expected.get(entry.key_hash, (entry, 0))
+            expected[entry.key_hash] = (first, times + 1)
 
     def find(self, key_hash: bytes, now_ms: int) -> FoundKey | None:
         """Find a stored or pending key; None without one."""
@@ -86,6 +91,20 @@ class PartitionKeys:
         """Note an append of the plan."""
         self._staged[entry.key_hash] = (entry, base_offset, record_count, now_ms)
 
+    def stage_all(self, requests: Sequence[RequestEntry], base_offset: int, now_ms: int) -> bool:
+        """Note all keys of a batch of several requests at this offset. False, with nothing noted, if one is not new."""
+        keys: list[tuple[KeyEntry, int, int]] = []
+        for entry, first, count in requests:
+            if type(entry) is KeyEntry:
+                keys.append((entry, first, count))
+        hashes = {entry.key_hash for entry, _, _ in keys}
+        if len(hashes) < len(keys) or not self._staged.keys().isdisjoint(hashes) or self.window.has_any(hashes):
+            return False
+        for entry, first, count in keys:
+            self._judged.append(entry)
+            self._staged[entry.key_hash] = (entry, base_offset + first, count, now_ms)
+        return True
+
     def kept_ms(self, now_ms: int) -> int:
         """Return for how many ms a key of the plan will be kept."""
         return self._kept_ms(now_ms, now_ms)
@@ -95,25 +114,26 @@ class PartitionKeys:
         if not self._judged:
             return
         self.use(settings)
-        for key_hash, (entry, base_offset, record_count, now_ms) in list(self._staged.items()):
-            if below is not None and base_offset >= below:
-                return
-            self.replay(entry, base_offset, record_count, now_ms, now_ms)
-            del self._staged[key_hash]
+        due: list[StoredKey] = [one[:3] for one in self._staged.values() if below is None or one[1] < below]
+        if due:
+            now_ms = next(iter(self._staged.values()))[3]  # of one plan
+            self.replay(due, now_ms, now_ms)
         if below is None:
             self.discard_staged()
+            return
+        for entry, _, _ in due:
+            del self._staged[entry.key_hash]
 
-    def replay(
-        self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int, since_ms: int | None = None
-    ) -> None:
-        """Apply a keyed batch of the log, appended at `since_ms` or later."""
-        key_hash, request_hash, partitions, time_ms = entry
-        self._rows += ROW.pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
+    def replay(self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None = None) -> None:
+        """Apply keys of the log, in its order, appended at `since_ms` or later."""
+        pack = ROW.pack
+        for (key_hash, request_hash, partitions, time_ms), base_offset, record_count in stored:
+            self._rows += pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
         if now_ms > self._rows_last_ms:
             self._rows_last_ms = now_ms
         if len(self._rows) > 2 * self._keys_max * ROW.size:  # more than are remembered
-            del self._rows[: self._keys_max * ROW.size]
-        self.window.add(entry, base_offset, record_count, now_ms, since_ms, self._window_ms, self._keys_max)
+            del self._rows[: -self._keys_max * ROW.size]
+        self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max)
 
     def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
         """Return the keys of a state at this offset: the rows since the last one, and the states with the others."""
@@ -148,9 +168,14 @@ class PartitionKeys:
         self._rows += rows
 
     def _remember(self, rows: bytes | bytearray, now_ms: int, since_ms: int | None) -> None:
-        for key_hash, request_hash, base_offset, record_count, partitions, time_ms in ROW.iter_unpack(rows):
-            entry = KeyEntry(key_hash, request_hash, partitions, time_ms)
-            self.window.add(entry, base_offset, record_count, now_ms, since_ms, self._window_ms, self._keys_max)
+        for begin in range(0, len(rows), ROWS_AT_ONCE * ROW.size):
+            stored = [
+                (KeyEntry(key_hash, request_hash, partitions, time_ms), base_offset, record_count)
+                for key_hash, request_hash, base_offset, record_count, partitions, time_ms in ROW.iter_unpack(
+                    rows[begin : begin + ROWS_AT_ONCE * ROW.size]
+                )
+            ]
+            self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max)
 
     def _saved(self, offset: int, rows: bytearray, last_ms: int) -> None:
         self._last_state = (offset, rows)
@@ -159,12 +184,11 @@ class PartitionKeys:
 
     def discard_staged(self) -> None:
         """Drop the notes at the end of a plan."""
+        expected = self._expected
         for entry in self._judged:
-            first, times = self._expected.get(entry.key_hash, (entry, 1))
+            first, times = expected.pop(entry.key_hash, (entry, 1))
             if times > 1:
-                self._expected[entry.key_hash] = (first, times - 1)
-            else:
-                self._expected.pop(entry.key_hash, None)
+                expected[entry.key_hash] = (first, times - 1)
         self._judged.clear()
         self._staged.clear()
 

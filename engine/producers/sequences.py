@@ -18,11 +18,12 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap
 from engine.format.batch import Header
+from engine.format.keyed_batch import RequestEntry, SequenceEntry
 
 WINDOW_BATCHES = 16  # Kafka has 5; HTTP/2 clients have more requests in progress
 EXPIRED_AT_ONCE = 2000  # dropping them takes half a millisecond
@@ -39,6 +40,9 @@ class First(NamedTuple):
     base_offset: int
     record_count: int
     timestamp_ms: int
+
+
+_Fields = tuple[int, int, int, int]
 
 
 class Producer:
@@ -78,12 +82,14 @@ class Producer:
         kept = sum(_distance(batches[at], batches[at + 1]) + 1 for at in range(0, count, _FIELDS))
         return Producer(self.epoch, max(kept, self.record_count - later), self.used_ms, batches[:count])
 
-    def with_batch(self, header: Header, base_offset: int, used_ms: int) -> Producer:
+    def with_batch(self, fields: _Fields, record_count: int, used_ms: int) -> Producer:
         """Return its state after one more batch of its epoch."""
         batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
-        batches.extend(_fields_of(header, base_offset))
-        count = self.record_count + header.last_offset_delta + 1
-        return Producer(self.epoch, min(2**30, count), used_ms, batches)
+        batches.extend(fields)
+        return Producer(self.epoch, min(2**30, self.record_count + record_count), used_ms, batches)
+
+
+StagedRequest = tuple[int, int, Producer]
 
 
 class Producers:
@@ -121,6 +127,35 @@ class Producers:
         self._staged[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
         return after
 
+    def after_all(self, requests: Sequence[RequestEntry], base_offset: int, now_ms: int) -> list[StagedRequest] | None:
+        """Judge the sequenced requests of a batch at this offset; None if one is not the next one of its producer.
+
+        Return the offset, the producer and its state after each of them.
+        """
+        staged: dict[int, Producer] = {}
+        notes: list[StagedRequest] = []
+        for entry, first, count in requests:
+            if type(entry) is not SequenceEntry:
+                continue
+            producer_id, epoch, sequence, latest_ms = entry
+            producer = staged.get(producer_id) or self._staged.get(producer_id) or self._known.get(producer_id)
+            offset = base_offset + first
+            fields = (sequence, (sequence + count - 1) % _SEQUENCES, offset, latest_ms)
+            if producer is None:
+                after = Producer(epoch, count, now_ms, array("q", fields))
+            elif producer.epoch == epoch and producer.next_sequence == sequence:
+                after = producer.with_batch(fields, count, now_ms)
+            else:
+                return None
+            staged[producer_id] = after
+            notes.append((offset, producer_id, after))
+        return notes
+
+    def stage_all(self, requests: Sequence[StagedRequest]) -> None:
+        """Note what `after_all` returned."""
+        for _, producer_id, after in requests:
+            self._staged[producer_id] = after
+
     def commit(self, producer_id: int, producer: Producer, producers_max: int) -> None:
         """Apply a noted batch: this is its producer from now on, as the latest one used."""
         self._known[producer_id] = producer
@@ -136,6 +171,15 @@ class Producers:
         """Apply a batch of the log; never rejects one."""
         after = _after(self._known.get(header.producer_id), header, header.base_offset, now_ms)
         self.commit(header.producer_id, after, producers_max)
+
+    def replay_request(
+        self, entry: SequenceEntry, base_offset: int, record_count: int, now_ms: int, producers_max: int
+    ) -> None:
+        """Apply a sequenced request of a batch of the log that several requests share."""
+        producer_id, epoch, sequence, latest_ms = entry
+        fields = (sequence, (sequence + record_count - 1) % _SEQUENCES, base_offset, latest_ms)
+        after = _continued(self._known.get(producer_id), epoch, fields, record_count, now_ms)
+        self.commit(producer_id, after, producers_max)
 
     def expire(self, before_ms: int) -> None:
         """Drop producers last used before a time; with many the next call continues."""
@@ -217,14 +261,14 @@ def _gap(header: Header, expected: int, why: str) -> SequenceGap:
 
 
 def _after(producer: Producer | None, header: Header, base_offset: int, now_ms: int) -> Producer:
+    return _continued(producer, header.producer_epoch, _fields_of(header, base_offset), _count(header), now_ms)
+
+
+def _continued(producer: Producer | None, epoch: int, fields: _Fields, record_count: int, now_ms: int) -> Producer:
     """A producer after one more batch; one that is not contiguous begins a new state."""
-    if (
-        producer is not None
-        and producer.epoch == header.producer_epoch
-        and producer.next_sequence == header.base_sequence
-    ):
-        return producer.with_batch(header, base_offset, now_ms)
-    return Producer(header.producer_epoch, _count(header), now_ms, array("q", _fields_of(header, base_offset)))
+    if producer is not None and producer.epoch == epoch and producer.next_sequence == fields[0]:
+        return producer.with_batch(fields, record_count, now_ms)
+    return Producer(epoch, record_count, now_ms, array("q", fields))
 
 
 def _count(header: Header) -> int:
@@ -232,7 +276,7 @@ def _count(header: Header) -> int:
     return header.last_offset_delta + 1
 
 
-def _fields_of(header: Header, base_offset: int) -> tuple[int, int, int, int]:
+def _fields_of(header: Header, base_offset: int) -> _Fields:
     first = header.base_sequence
     return first, (first + header.last_offset_delta) % _SEQUENCES, base_offset, header.max_timestamp
 

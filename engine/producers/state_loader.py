@@ -17,7 +17,7 @@ from typing import NamedTuple
 from engine.errors import Corrupt
 from engine.format import keyed_batch
 from engine.format.batch import HEADER_BYTES, KEYED_PRODUCER, Codec, Header, has_valid_crc
-from engine.format.keyed_batch import KeyEntry, SourceEntry
+from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, SourceEntry
 from engine.log.log import Log
 from engine.log.segment import Segment, headers
 from engine.producers.append_validator import AppendValidator
@@ -37,6 +37,11 @@ class _Begins(NamedTuple):
     producers: int
     keys: int
     sources: int
+
+    def of(self, entry: KeyEntry | SourceEntry | SequenceEntry) -> int:
+        if isinstance(entry, SequenceEntry):
+            return self.producers
+        return self.sources if isinstance(entry, SourceEntry) else self.keys
 
 
 def loaded_validator(
@@ -83,19 +88,19 @@ def _headers_from(segment: Segment, begin: int) -> Iterator[tuple[int, Header]]:
     return headers(segment, position, expected)
 
 
-def _entry_of(segment: Segment, position: int, header: Header) -> KeyEntry | SourceEntry | None:
+def _entries_of(segment: Segment, position: int, header: Header) -> list[RequestEntry]:
     """For an uncompressed batch of any size, two small reads are enough."""
     if header.codec != Codec.NONE:
-        return keyed_batch.read_entry(segment.pread(header.size_bytes, position))
+        return keyed_batch.read_entries(segment.pread(header.size_bytes, position))
     start = segment.pread(min(header.size_bytes, _START_BYTES), position)
     try:
         end = keyed_batch.first_record_end(start)
     except IndexError:
-        return None
+        return []
     if end > header.size_bytes:
-        return None
-    tail_at = max(HEADER_BYTES, end - keyed_batch.TAIL_BYTES)
-    return keyed_batch.entry_in(segment.pread(end - tail_at, position + tail_at))
+        return []
+    tail_at = max(HEADER_BYTES, end - keyed_batch.tail_bytes(header))
+    return keyed_batch.entries_in(header, segment.pread(end - tail_at, position + tail_at))
 
 
 def _last_write_ms(of: Log) -> int:
@@ -128,10 +133,10 @@ def _replay(
                     batch = segment.pread(header.size_bytes, position)
                     if has_valid_crc(batch, 0, header):
                         validator.fencing.replay(batch, header.base_offset)
-            if header.producer_id == KEYED_PRODUCER and header.base_offset >= min(begins.keys, begins.sources):
-                entry = _entry_of(segment, position, header)
-                since = begins.sources if isinstance(entry, SourceEntry) else begins.keys
-                if entry is not None and header.base_offset >= since:
-                    validator.replay_entry(header, entry, settings, now_ms, since_ms)
+            if header.producer_id == KEYED_PRODUCER and header.base_offset >= min(begins):
+                entries = [
+                    one for one in _entries_of(segment, position, header) if header.base_offset >= begins.of(one.entry)
+                ]
+                validator.replay_entries(header, entries, settings, now_ms, since_ms)
     except Corrupt as error:  # a damaged sealed segment: its state is not claimed
         log.warning("producer state was rebuilt without the damaged records", extra={"reason": str(error)})

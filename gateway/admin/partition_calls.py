@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from engine.format.control_batch import encode_fence
 from engine.partition.partition import Partition
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, Appended
 from engine.producers.fencing import Fence
 from gateway.admin.cluster_rows import PartitionRow
 from gateway.admin.context import OwnerContext

@@ -15,7 +15,7 @@ from engine.format import batch as record_batch
 from engine.format.batch import Record
 from engine.format.batch_header import Header
 from engine.format.keyed_batch import stored_entry
-from engine.producers.append_validator import AppendConditions
+from engine.producers.appends import AppendConditions
 from gateway.groups.share.values import DeadLetter
 from gateway.groups.share_reads import SHARE_STORED, KeysRead
 from gateway.http.problems import Problem

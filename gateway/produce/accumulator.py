@@ -3,8 +3,8 @@
 A batch costs its header, a checksum, an index entry and a write wherever it goes: here, at the replicas, in the store,
 at every reader. Records that came one by one cost that once a turn. Kafka's producers collect records before they
 send (`RecordAccumulator`); HTTP clients mostly do not. Requests share a batch only where they differ in nothing but
-their records (docs/decisions/0021). A request with an `Idempotency-Key` or a sequence has a batch of its own, because
-the batch stores what recognises a repeat; all batches of a turn are encoded by one call and appended by one.
+their records, their `Idempotency-Key` or their sequence (docs/decisions/0021, 0044): the batch stores what recognises a
+repeat of each. All batches of a turn are encoded by one call and appended by one.
 Invariants: records of one partition keep the order in which they joined, also between an open append and one that is
 not; the records of one request are in one batch, side by side; an append is sent at the end of the turn in which it was
 opened.
@@ -13,15 +13,20 @@ opened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from engine.format.batch import RowFields
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.errors import EngineError
+from engine.format.batch import NOT_SEQUENCED, BatchRows, RowFields
+from engine.format.batch_header import NO_PRODUCER
+from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, stored_entry, stored_rows
+from engine.producers.appends import AppendConditions, Appended, AppendedApart, QueuedBatch, SharedRequests
 from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
-from gateway.produce.batching import ProducerSequence, SharedRows
+from gateway.produce.batching import SharedRows, encode_all
 from replication.replica.acks import Acks
+from replication.replica.standalone import AppendOutcome
 
 BATCH_BYTES_MAX = 64 * 1024  # of a shared batch: a reader of one record reads all of it
 REQUEST_BYTES_MAX = 4 * 1024  # of the body of a request that shares: the batches of larger ones are worth their cost
@@ -39,38 +44,103 @@ class Share(NamedTuple):
     first: int
     record_count: int
     sent: asyncio.Future[Sent | Appended | None] | Receiver
+    entry: KeyEntry | SequenceEntry | None = None
 
 
 class TurnBatch:
-    """A batch of this turn. More requests may join one that has neither `conditions` nor a sequence."""
+    """A batch of this turn. `entries` are of the requests in it that have a key or a sequence."""
 
-    __slots__ = ("conditions", "is_own", "now_ms", "rows", "sequenced", "shares", "size_bytes")
+    __slots__ = ("_parts", "entries", "now_ms", "rows", "shares", "size_bytes")
 
-    def __init__(self, now_ms: int, conditions: AppendConditions | None, sequenced: ProducerSequence | None) -> None:
+    def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.conditions = conditions
-        self.sequenced = sequenced
-        self.is_own = conditions is not None or sequenced is not None  # of one request, which may be a repeat
         self.rows: list[RowFields] = []
         self.shares: list[Share] = []
+        self.entries: list[RequestEntry] = []
         self.size_bytes = 0
+        self._parts: list[TurnBatch] = []  # in which it was judged, if it was not stored as one
 
     def __repr__(self) -> str:
-        return f"TurnBatch({len(self.shares)} requests, conditions={self.conditions}, sequenced={self.sequenced})"
+        return f"TurnBatch({len(self.shares)} requests, {len(self.entries)} entries)"
+
+    def add(self, rows: list[RowFields], sent: asyncio.Future[Sent | Appended | None] | Receiver,
+            entry: KeyEntry | SequenceEntry | None) -> None:  # fmt: skip
+        """Adds the records of a request."""
+        first, count = len(self.rows), len(rows)
+        self.shares.append(Share(first, count, sent, entry))
+        if entry is not None:
+            self.entries.append(RequestEntry(entry, first, count))
+        self.rows += rows
+
+    @property
+    def is_of_several(self) -> bool:
+        """True if the batch is judged request by request where one of them is a repeat or is to be rejected."""
+        return bool(self.entries) and len(self.shares) > 1
+
+    @property
+    def conditions(self) -> AppendConditions | None:
+        """The conditions of the append of a batch that `is_of_several` does not hold for."""
+        entry = self.shares[0].entry
+        return AppendConditions(key=entry) if isinstance(entry, KeyEntry) else None
+
+    def fields(self) -> BatchRows:
+        """Returns the values that the batch is encoded of."""
+        if not self.entries:
+            return self.rows, None, NOT_SEQUENCED
+        if self.is_of_several:
+            return self.rows, stored_rows(self.entries), (NO_PRODUCER, NO_PRODUCER, len(self.entries))
+        entry = self.entries[0].entry
+        if isinstance(entry, SequenceEntry):
+            return self.rows, None, entry[:3]
+        assert isinstance(entry, KeyEntry)
+        return self.rows, stored_entry(entry), NOT_SEQUENCED
+
+    def apart(self) -> list[TurnBatch]:
+        """Returns batches of the same requests: each with an entry has one of its own, neighbours without share one."""
+        batches: list[TurnBatch] = []
+        can_join = False
+        for first, count, sent, entry in self.shares:
+            if entry is not None or not can_join:
+                batches.append(TurnBatch(self.now_ms))
+            batches[-1].add(self.rows[first : first + count], sent, entry)
+            can_join = entry is None
+        return batches
 
     def settle(self, appended: Appended | None) -> None:
         """Gives each request its positions; None with acks=0."""
-        for first, count, sent in self.shares:
+        is_own = len(self.shares) == 1 and bool(self.entries)  # it may be a repeat
+        for first, count, sent, _ in self.shares:
             outcome = appended
-            if appended is not None and not self.is_own:
-                outcome = Appended(appended.base_offset + first, count)
+            if appended is not None and not is_own:
+                outcome = Appended(appended.base_offset + first, count, key_kept_ms=appended.key_kept_ms)
             if not isinstance(sent, asyncio.Future):
                 sent(outcome)
             elif not sent.done():
                 sent.set_result(outcome)
 
+    def queued(self, encoded: bytearray, settings: TopicSettings) -> QueuedBatch:
+        """Returns the batch for the queue of its partition."""
+        if self.is_of_several:
+            return encoded, None, SharedRequests(self.entries, partial(self._encoded_apart, settings))
+        return encoded, self.conditions, None
+
+    def _encoded_apart(self, settings: TopicSettings) -> list[tuple[bytes | bytearray, AppendConditions | None]]:
+        self._parts = self.apart()
+        encoded = encoded_turn(self._parts, settings)
+        return list(zip(encoded, [part.conditions for part in self._parts], strict=True))
+
+    def end(self, outcome: AppendOutcome) -> None:
+        """Gives each request its positions, or its error."""
+        if isinstance(outcome, AppendedApart):
+            for part, of_part in zip(self._parts, outcome.outcomes, strict=True):
+                part.end(of_part)
+        elif isinstance(outcome, EngineError):
+            self.fail(outcome)
+        else:
+            self.settle(outcome)
+
     def fail(self, error: BaseException) -> None:
-        for _, _, sent in self.shares:
+        for _, _, sent, _ in self.shares:
             if not isinstance(sent, asyncio.Future):
                 sent(error)
             elif not sent.done():
@@ -94,17 +164,15 @@ class TurnAppend:
     def __repr__(self) -> str:
         return f"TurnAppend({self.topic.record.name}/{self.partition}, {self.batches})"
 
-    def batch_for(self, shared: SharedRows, now_ms: int, conditions: AppendConditions | None) -> TurnBatch:
-        """Returns the last batch if a request may join it: nothing but its records differs, and there is room."""
-        if conditions is None and shared.sequenced is None and self.batches:
+    def batch_for(self, size_bytes: int, now_ms: int) -> TurnBatch:
+        """Returns the last batch if a request may join it: it has room."""
+        if self.batches:
             last = self.batches[-1]
-            if (
-                last.size_bytes + shared.size_bytes <= _size_max(self.settings)
-                and (last.now_ms == now_ms or self.settings.timestamp_type == "create")
-                and not last.is_own
+            if last.size_bytes + size_bytes <= _size_max(self.settings) and (
+                last.now_ms == now_ms or self.settings.timestamp_type == "create"
             ):
                 return last
-        batch = TurnBatch(now_ms, conditions, shared.sequenced)
+        batch = TurnBatch(now_ms)
         self.batches.append(batch)
         return batch
 
@@ -125,7 +193,7 @@ class Accumulator:
         topic: Topic,
         partition: int,
         shared: SharedRows,
-        conditions: AppendConditions | None,
+        key: KeyEntry | None,
         acks: Acks,
         timeout_ms: int,
         now_ms: int,
@@ -136,7 +204,7 @@ class Accumulator:
         `send` is called with the append at the end of the turn, or as soon as another append to the partition comes.
         """
         sent: asyncio.Future[Sent | Appended | None] = asyncio.get_running_loop().create_future()
-        self.join_with(topic, partition, shared, conditions, acks, timeout_ms, now_ms, send, sent)
+        self.join_with(topic, partition, shared, key, acks, timeout_ms, now_ms, send, sent)
         return sent
 
     def join_with(
@@ -144,7 +212,7 @@ class Accumulator:
         topic: Topic,
         partition: int,
         shared: SharedRows,
-        conditions: AppendConditions | None,
+        key: KeyEntry | None,
         acks: Acks,
         timeout_ms: int,
         now_ms: int,
@@ -152,20 +220,23 @@ class Accumulator:
         sent: asyncio.Future[Sent | Appended | None] | Receiver,
     ) -> None:
         """Adds the records of a request as `join` does, with the receiver of their outcome."""
-        key = (topic.record.topic_id, partition)
-        turn = self._open.get(key)
+        place = (topic.record.topic_id, partition)
+        turn = self._open.get(place)
         if turn is not None and (
             turn.acks is not acks or turn.timeout_ms != timeout_ms or turn.settings is not topic.settings
         ):
-            self.close(*key)
+            self.close(*place)
             turn = None
         if turn is None:
-            turn = self._open[key] = TurnAppend(topic, partition, acks, timeout_ms)
-            self._send[key] = send
-            asyncio.get_running_loop().call_soon(self._end_turn, key, turn)
-        batch = turn.batch_for(shared, now_ms, conditions)
-        batch.shares.append(Share(len(batch.rows), len(shared.rows), sent))
-        batch.rows += shared.rows
+            turn = self._open[place] = TurnAppend(topic, partition, acks, timeout_ms)
+            self._send[place] = send
+            asyncio.get_running_loop().call_soon(self._end_turn, place, turn)
+        batch = turn.batch_for(shared.size_bytes, now_ms)
+        entry: KeyEntry | SequenceEntry | None = key
+        if shared.sequenced is not None:
+            is_stamped = turn.settings.timestamp_type == "append"
+            entry = SequenceEntry(*shared.sequenced, now_ms if is_stamped else max([row[0] for row in shared.rows]))
+        batch.add(shared.rows, sent, entry)
         batch.size_bytes += shared.size_bytes
         turn.size_bytes += shared.size_bytes
         self.size_bytes += shared.size_bytes
@@ -177,9 +248,14 @@ class Accumulator:
             self.size_bytes -= turn.size_bytes
             self._send.pop((topic_id, partition))(turn)
 
-    def _end_turn(self, key: tuple[str, int], turn: TurnAppend) -> None:
-        if self._open.get(key) is turn:
-            self.close(*key)
+    def _end_turn(self, place: tuple[str, int], turn: TurnAppend) -> None:
+        if self._open.get(place) is turn:
+            self.close(*place)
+
+
+def encoded_turn(batches: Sequence[TurnBatch], settings: TopicSettings) -> list[bytearray]:
+    """Returns the encoded batches of a turn. Raises BatchTooLarge."""
+    return encode_all([batch.fields() for batch in batches], settings, [batch.now_ms for batch in batches])
 
 
 def share_bytes_max(topic: Topic, body_bytes: int) -> int:

@@ -15,22 +15,21 @@ from typing import NamedTuple, TypedDict
 import orjson
 
 from engine.errors import EngineError
-from engine.format.batch import NOT_SEQUENCED
-from engine.format.keyed_batch import stored_entry
+from engine.format.keyed_batch import KeyEntry
 from engine.format.record_spans import first_without_key
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, Appended
 from engine.runtime.tasks import in_background, start_task
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
 from gateway.http.messages import HttpResponse
 from gateway.http.problems import Problem
-from gateway.produce.accumulator import Sent, TurnAppend, TurnBatch
-from gateway.produce.batching import SharedRows, encode_all
+from gateway.produce.accumulator import Sent, TurnAppend, TurnBatch, encoded_turn
+from gateway.produce.batching import SharedRows
 from gateway.produce.context import ProduceContext
 from gateway.routing.leader_failover import AnyLeader, PendingProduce
 from replication.replica.acks import Acks
-from replication.replica.standalone import StandaloneReplica
+from replication.replica.standalone import AppendOutcome, StandaloneReplica
 
 DURABILITIES = ("none", "page_cache", "fsync")  # the weakest first
 
@@ -210,7 +209,7 @@ def _queue(
     if shared is not None:
         return _share(
             context.accumulator.join(
-                topic, partition, shared, part.conditions, acks, timeout_ms, now_ms, partial(send_turn, context)
+                topic, partition, shared, _key_of(part), acks, timeout_ms, now_ms, partial(send_turn, context)
             )
         )
     context.accumulator.close(topic.record.topic_id, partition)
@@ -218,6 +217,11 @@ def _queue(
         return _hand_over(context, topic, partition, part.batch, acks, timeout_ms, part.conditions)
     except EngineError as error:
         return problems.from_engine(error)
+
+
+def _key_of(part: Part) -> KeyEntry | None:
+    """Returns the key of a request that shares a batch; it has no other condition."""
+    return None if part.conditions is None else part.conditions.key
 
 
 def _hand_over(
@@ -252,39 +256,38 @@ async def _share(sent: asyncio.Future[Sent | Appended | None]) -> Appended | Non
 
 def send_turn(context: ProduceContext, turn: TurnAppend) -> None:
     """Encodes the batches of a turn and queues them at their leader."""
-    batches, rows = turn.batches, []
-    for batch in batches:
-        key = None if batch.conditions is None else batch.conditions.key
-        rows.append((batch.rows, None if key is None else stored_entry(key), batch.sequenced or NOT_SEQUENCED))
+    batches = turn.batches
     try:
-        encoded = encode_all(rows, turn.settings, [batch.now_ms for batch in batches])
+        leader = _leader_of_many(context, turn)
+        if leader is not None:
+            together = [
+                batch.queued(data, turn.settings)
+                for batch, data in zip(batches, encoded_turn(batches, turn.settings), strict=True)
+            ]
+            sent = leader.produce_all(together, turn.acks, turn.timeout_ms)
+            in_background(_settle_all(batches, sent), "acknowledging the batches of a turn")
+            return
+        if any(batch.is_of_several for batch in batches):
+            batches = [part for batch in batches for part in batch.apart()]
+        encoded = encoded_turn(batches, turn.settings)
     except Exception as error:
         for batch in batches:
             batch.fail(error)
-        return
-    if len(batches) > 1 and turn.acks is not Acks.NONE and context.peers.view is None:
-        _send_many(context, turn, encoded)
         return
     for batch, data in zip(batches, encoded, strict=True):
         _send_one(context, turn, batch, data)
 
 
-def _send_many(context: ProduceContext, turn: TurnAppend, encoded: list[bytearray]) -> None:
-    """Queues several batches in one append, if their leader is in this process."""
+def _leader_of_many(context: ProduceContext, turn: TurnAppend) -> StandaloneReplica | None:
+    """Returns the leader that takes all batches of a turn in one append. None: each is to be sent alone.
+
+    In a cluster each batch has its own failover; with one plain batch there is nothing to share. Raises EngineError.
+    """
     batches = turn.batches
-    try:
-        leader = context.partitions.leader(turn.topic, turn.partition)
-        if not isinstance(leader, StandaloneReplica):
-            for batch, data in zip(batches, encoded, strict=True):
-                _send_one(context, turn, batch, data)
-            return
-        together = [(data, batch.conditions) for batch, data in zip(batches, encoded, strict=True)]
-        sent = leader.produce_all(together, turn.acks, turn.timeout_ms)
-    except Exception as error:
-        for batch in batches:
-            batch.fail(error)
-        return
-    in_background(_settle_all(batches, sent), "acknowledging the batches of a turn")
+    if turn.acks is Acks.NONE or context.peers.view is not None or (len(batches) == 1 and not batches[0].is_of_several):
+        return None
+    leader = context.partitions.leader(turn.topic, turn.partition)
+    return leader if isinstance(leader, StandaloneReplica) else None
 
 
 def _send_one(context: ProduceContext, turn: TurnAppend, batch: TurnBatch, data: bytearray) -> None:
@@ -311,7 +314,7 @@ async def _settle(batch: TurnBatch, sent: Awaitable[Appended | None]) -> None:
             raise
 
 
-async def _settle_all(batches: Sequence[TurnBatch], sent: Awaitable[Sequence[Appended | EngineError]]) -> None:
+async def _settle_all(batches: Sequence[TurnBatch], sent: Awaitable[Sequence[AppendOutcome]]) -> None:
     """Gives each request of a turn its positions, or the error of its batch."""
     try:
         outcomes = await sent
@@ -322,10 +325,7 @@ async def _settle_all(batches: Sequence[TurnBatch], sent: Awaitable[Sequence[App
             raise
         return
     for batch, outcome in zip(batches, outcomes, strict=True):
-        if isinstance(outcome, EngineError):
-            batch.fail(outcome)
-        else:
-            batch.settle(outcome)
+        batch.end(outcome)
 
 
 def _pending(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.format.keyed_batch import SourceEntry
-from engine.producers.append_validator import AppendConditions
+from engine.producers.appends import AppendConditions
 from engine.producers.sequences import SEQUENCE_MAX
 from engine.producers.sources import NAME, source_hash
 from gateway.http.messages import Request

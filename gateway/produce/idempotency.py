@@ -21,7 +21,7 @@ from xxhash import xxh3_128
 from engine.errors import EngineError, KeyReused
 from engine.format.keyed_batch import HASH_BYTES, KeyEntry
 from engine.partition.partition import Partition
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.producers.partition_keys import FoundKey
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem, from_engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.producers.append_validator import Appended, conditions_of
+from engine.producers.appends import Appended, conditions_of
 from engine.producers.partition_keys import FoundKey
 from gateway.links.link import Handler, handler
 from gateway.produce.appending import no_room

@@ -20,7 +20,7 @@ from msgspec import Struct
 from engine.errors import Draining
 from engine.format import batch as record_batch
 from engine.format.keyed_batch import KeyEntry, SourceEntry
-from engine.producers.append_validator import NO_CONDITIONS, AppendConditions
+from engine.producers.appends import NO_CONDITIONS, AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
 from gateway.http.json_limits import JsonLimits

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.format.keyed_batch import KeyEntry
-from engine.producers.append_validator import AppendConditions
+from engine.producers.appends import AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.access.access import Caller, caller_of, forbidden
 from gateway.access.tokens_file import Right

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from engine.errors import Draining, EngineError
 from engine.format import batch as record_batch
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, start_task
 from gateway.links.link import LinkDown, LinkLost

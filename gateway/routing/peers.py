@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.directory.placement import shard_of
 from engine.errors import AckTimeout
-from engine.producers.append_validator import AppendConditions, Appended, fields_of
+from engine.producers.appends import AppendConditions, Appended, fields_of
 from engine.runtime.loop_waits import loop_waits
 from gateway.links.link import Link
 from gateway.links.process_links import ProcessLinks

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from engine.format.batch import RowFields
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.shard.served_topics import Topic
 from gateway.http.messages import HttpRequest, HttpResponse
 from gateway.http.problems import Problem

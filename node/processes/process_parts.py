@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from engine.cleaning.scrubber import Restore, ScrubbedPartition, Scrubber
 from engine.cleaning.segment_check import SealedFile
 from engine.compaction.compactor import CompactedPartition, Compactor
-from engine.directory.data_directory import DataDirectory, Identity
+from engine.directory.data_directory import FORMAT_SHARED_KEYS, DataDirectory, Identity, require_format
 from engine.directory.log_directories import LogDirectories, open_data_directories
 from engine.format import paths
 from engine.runtime.disk import Disk
@@ -36,8 +36,11 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None = None) -> LogDirectories:
-    """Open the data directories, which must belong to the cluster if it is known. Raises StartRefused."""
-    return open_data_directories(
+    """Open the data directories, which must belong to the cluster if it is known. Raises StartRefused.
+
+    A standalone node marks them for the batches that only it writes: other nodes may have an older version.
+    """
+    directories = open_data_directories(
         disk,
         settings.directories,
         node_id=settings.node_id,
@@ -45,6 +48,9 @@ def open_directories(disk: Disk, settings: NodeSettings, cluster_id: str | None 
         boot_id=Path(BOOT_ID).read_text().strip(),
         new_id=new_id,
     )
+    if not settings.coordination:
+        require_format(directories.first, FORMAT_SHARED_KEYS)
+    return directories
 
 
 def store_url(settings: NodeSettings, directory: DataDirectory) -> str:

@@ -16,7 +16,7 @@ from engine.errors import (
     LogEndMismatch,
     ProducerFenced,
 )
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 
 
 class Acks(Enum):

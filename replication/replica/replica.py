@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from engine.errors import EngineError, StorageFull, TooManyOpenFiles
 from engine.partition.partition import Partition
 from engine.partition.spool import Spool
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, log_failure
 from engine.shard.shard import Shard

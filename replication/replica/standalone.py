@@ -10,18 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from engine.errors import EngineError
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.partition.spool import Spool
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, Appended, AppendedApart, QueuedBatch
 from engine.runtime.loop_waits import loop_waits
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from replication.cores.role import Lead
 from replication.replica.acks import Acks, retrieve_exception
 from replication.replica.append_errors import ack_timeout, not_leading
+
+AppendOutcome = Appended | AppendedApart | EngineError
 
 
 class AppendingReplica:
@@ -93,8 +96,11 @@ class StandaloneReplica(AppendingReplica):
         return f"StandaloneReplica({self.partition!r})"
 
     def produce_all(
-        self, batches: Sequence[tuple[bytes | bytearray, AppendConditions | None]], acks: Acks, timeout_ms: int
-    ) -> Awaitable[list[Appended | EngineError]]:
+        self,
+        batches: Sequence[QueuedBatch],
+        acks: Acks,
+        timeout_ms: int,
+    ) -> Awaitable[list[AppendOutcome]]:
         """Queue several batches now, in their order. Returns an awaitable of the positions or the error of each.
 
         Raises SpoolFull and the error of an offline partition, with nothing queued.
@@ -105,8 +111,8 @@ class StandaloneReplica(AppendingReplica):
         return self._all_acknowledged(written, acks, timeout_ms)
 
     async def _all_acknowledged(
-        self, written: list[asyncio.Future[Appended]], acks: Acks, timeout_ms: int
-    ) -> list[Appended | EngineError]:
+        self, written: list[asyncio.Future[Any]], acks: Acks, timeout_ms: int
+    ) -> list[AppendOutcome]:
         """Wait for the acknowledgement of the last of them. Raises AckTimeout, which ends only the wait.
 
         Where they are written and not committed, each that was refused, or repeats committed records, has its outcome.
@@ -121,9 +127,11 @@ class StandaloneReplica(AppendingReplica):
             for one in written:
                 one.add_done_callback(retrieve_exception)
             raise ack_timeout(self.partition.name, acks.value, timeout_ms) from None
-        outcomes = [one.result() if (error := one.exception()) is None else _as_engine_error(error) for one in written]
+        outcomes: list[AppendOutcome] = [
+            one.result() if (error := one.exception()) is None else _as_engine_error(error) for one in written
+        ]
         if acks is Acks.ALL:
-            end = max([one.end for one in outcomes if isinstance(one, Appended)], default=0)
+            end = max(map(_end, outcomes))
             try:
                 if watermark.position < end:
                     await watermark.acks.wait_until(deadline, end)
@@ -184,9 +192,22 @@ class StandaloneReplicas:
         return True
 
 
-def _up_to(position: int, outcomes: list[Appended | EngineError], error: EngineError) -> list[Appended | EngineError]:
+def _end(outcome: AppendOutcome) -> int:
+    """Returns the offset behind the records of an outcome; 0 of an error."""
+    if isinstance(outcome, AppendedApart):
+        return max(map(_end, outcome.outcomes))
+    return outcome.end if isinstance(outcome, Appended) else 0
+
+
+def _up_to(position: int, outcomes: Sequence[AppendOutcome], error: EngineError) -> list[AppendOutcome]:
     """Returns the outcomes, with an error for the records behind a position."""
-    return [error if isinstance(one, Appended) and one.end > position else one for one in outcomes]
+    return [_or_error(position, one, error) for one in outcomes]
+
+
+def _or_error(position: int, outcome: AppendOutcome, error: EngineError) -> AppendOutcome:
+    if isinstance(outcome, AppendedApart):
+        return AppendedApart([error if _end(one) > position else one for one in outcome.outcomes])
+    return error if _end(outcome) > position else outcome
 
 
 def _as_engine_error(error: BaseException) -> EngineError:

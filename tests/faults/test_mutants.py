@@ -14,7 +14,8 @@ import pytest
 
 from engine.errors import SequenceGap
 from engine.producers import sequences as producers
-from engine.producers.append_validator import Append, Appended, AppendValidator
+from engine.producers.append_validator import AppendValidator
+from engine.producers.appends import Append, Appended
 from engine.producers.partition_keys import PartitionKeys
 from engine.producers.sequences import First, Producer, Producers
 from engine.shard import opening

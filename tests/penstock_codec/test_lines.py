@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.format import batch as record_batch
 from engine.format.batch import Codec
-from engine.format.keyed_batch import KeyEntry, read_entry
+from engine.format.keyed_batch import KeyEntry
 from engine.settings import TopicSettings
 from gateway.http.json_limits import JsonLimits
 from gateway.http.problems import Problem
@@ -23,6 +23,7 @@ from gateway.produce.batching import Batch, Destination, IncomingObjects, Incomi
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values
 from gateway.produce.partitioner import Partitioner
 from tests.codecs import COMPILED, needs_compiled, plainly
+from tests.engine.format.first_entry import read_entry
 from tests.gateway.json_texts import SPACES_IN_LINE, json_texts, written
 
 pytestmark = needs_compiled

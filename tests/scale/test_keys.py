@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from engine.format import batch
 from engine.format.keyed_batch import KeyEntry, stored_entry
-from engine.producers.append_validator import Append, AppendConditions, Appended, AppendValidator
+from engine.producers.append_validator import AppendValidator
+from engine.producers.appends import Append, AppendConditions, Appended
 from engine.producers.key_window import SLICES
 from engine.producers.sequences import EXPIRED_AT_ONCE
 from engine.settings import DAY_MS, TopicSettings
@@ -96,7 +97,7 @@ class Log:
         """Return True if it was written."""
         append = Append(data, _never_awaited, False, conditions)
         if conditions is not None and conditions.key is not None:
-            self.validator.keys.expect(conditions.key)
+            self.validator.keys.expect([conditions.key])
         admitted = self.validator.admit([append], self.end, T)
         self.end += len(admitted)
         self.validator.written(self.settings, ())

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.format import batch as record_batch
 from engine.format.batch_header import set_crc, stamp_sequence
-from engine.format.keyed_batch import KeyEntry, stored_entry
+from engine.format.keyed_batch import KeyEntry, RequestEntry, stored_entry, stored_rows
 from tests.simulation.judges.history import History, Latest, Polled, Produced, Refused, records_of
 from tests.simulation.world.network import Network
 from tests.simulation.world.node import Node
@@ -229,7 +229,12 @@ class KeyedProducer(Client):
         taken_by, node = self.nodes[self.any_node()], self._leader or self.any_node()
         entry = KeyEntry(key.encode().ljust(16), b"request".ljust(16), 1, taken_by.clock.now_ms())
         values = [value.encode() for value in produced.values]
-        batch = record_batch.encode_values(values, 1_700_000_000_000, entry=stored_entry(entry))
+        if asked % 2:
+            batch = record_batch.encode_values(values, 1_700_000_000_000, entry=stored_entry(entry))
+        else:  # in the form of a batch that several requests share
+            rows = [(1_700_000_000_000, None, value, []) for value in values]
+            requests = [RequestEntry(entry, 0, len(values))]
+            batch = record_batch.encode(rows, entry=stored_rows(requests), sequenced=(-1, -1, len(requests)))
 
         def answered(outcome: str, detail: Any) -> None:
             if self._asked[key] == asked:

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from engine.errors import Invalid
-from engine.producers.append_validator import AppendConditions, Appended, conditions_of
+from engine.producers.appends import AppendConditions, Appended, conditions_of
 from replication.cluster.values import (
     NodeInfo,
     TopicEntry,

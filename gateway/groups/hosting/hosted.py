@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from engine.errors import AckTimeout, EngineError
 from engine.format import batch as record_batch
 from engine.partition.partition import Partition
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.runtime.clock import Clock
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background

@@ -17,6 +17,7 @@ from tests.engine.compaction.table import SETTINGS, Table, fold, some_records
 from tests.engine.conftest import HandClock
 from tests.engine.crash.inline_node import inline_node
 from tests.engine.crash.power_loss import check_story
+from tests.engine.format.first_entry import read_entry
 
 
 @pytest.fixture
@@ -162,8 +163,32 @@ async def test_the_position_of_a_source_is_kept_as_long_as_the_source(disk, cloc
             await table.seal(node)
             clock.pass_ms(days * day_ms)
             await table.compact(node, disk)
-            found.append(keyed_batch.read_entry((await node.shard.reader.read(partition, 0, 1000)).data))
+            found.append(read_entry((await node.shard.reader.read(partition, 0, 1000)).data))
         assert [one and one.last for one in found] == [7, 7, None]
+
+
+async def test_the_entries_of_a_batch_of_several_requests_stay_as_long_as_each_recognises_a_retry(disk, clock):
+    table, day_ms = Table(), 24 * 3600 * 1000
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        partition = node.shard.partition("t", 0)
+        requests = [
+            keyed_batch.RequestEntry(keyed_batch.KeyEntry(b"k" * 16, b"r" * 16, 1, 5), 0, 1),
+            keyed_batch.RequestEntry(keyed_batch.SequenceEntry(7, 0, 0, 5), 1, 1),
+        ]
+        rows = [(5, b"a", b"1", []), (5, b"b", b"1", [])]
+        batch = record_batch.encode(rows, entry=keyed_batch.stored_rows(requests), sequenced=(-1, -1, 2))
+        await node.acknowledged(partition, node.append(partition, batch, Acks.ALL), Acks.ALL)
+        found = []
+        for part_of_day in (0.0, 0.5, 1.0):
+            await table.send(node, [(b"a", b"2")])
+            await table.seal(node)
+            clock.pass_ms(int(part_of_day * day_ms))
+            await table.compact(node, disk)
+            data = (await node.shard.reader.read(partition, 0, 1000)).data
+            header = record_batch.read_header(data)
+            found.append((len(keyed_batch.read_entries(data)), header.producer_id, header.base_sequence))
+        assert found == [(2, -2, 2), (2, -2, 2), (0, -1, -1)], "a sequence is known for a day, a key for minutes"
 
 
 @pytest.mark.parametrize("value", [b"1", b""])
@@ -180,7 +205,7 @@ async def test_a_deleted_key_does_not_return_with_the_record_that_holds_an_idemp
         for _ in range(3):
             await table.compact(node, disk)
             clock.pass_ms(2000)
-        assert keyed_batch.read_entry((await node.shard.reader.read(partition, 0, 1000)).data) is not None
+        assert read_entry((await node.shard.reader.read(partition, 0, 1000)).data) is not None
         assert fold((one.key, one.value) for one in await table.read(node)) == {b"b": b"1"}
         for key in (b"c", b"d"):  # a round of new records takes the tombstones of earlier rounds with it
             clock.pass_ms(86_400_000)

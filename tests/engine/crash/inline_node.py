@@ -16,7 +16,7 @@ from unittest import mock
 from engine.directory.log_directories import open_data_directories
 from engine.partition.partition import Partition
 from engine.partition.writer import Group, carry_out
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.runtime.disk import Disk
 from engine.shard.shard import Shard
 from replication.replica.acks import Acks

@@ -16,7 +16,7 @@ from hypothesis.stateful import initialize, rule
 
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFailed
 from engine.format import batch as record_batch
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.producers.sequences import SEQUENCE_MAX, WINDOW_BATCHES
 from replication.replica.acks import Acks
 from tests.engine.crash.twin import ACKS, MINUTE_MS, OPERATIONS, PartitionAndTwin

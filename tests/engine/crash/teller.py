@@ -12,7 +12,7 @@ from random import Random
 from engine.format import batch
 from engine.format.batch import Row
 from engine.partition.partition import Partition
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock

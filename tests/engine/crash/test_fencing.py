@@ -9,7 +9,7 @@ import pytest
 from engine.errors import FencingTokenMismatch
 from engine.format import batch
 from engine.format.control_batch import encode_fence
-from engine.producers.append_validator import AppendConditions
+from engine.producers.appends import AppendConditions
 from engine.shard import record_deletion, shard
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks

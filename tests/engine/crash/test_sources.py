@@ -9,7 +9,7 @@ import pytest
 from engine.format import batch
 from engine.format.keyed_batch import SourceEntry, stored_entry
 from engine.producers import snapshots
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, Appended
 from engine.producers.sources import Sources, source_hash
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks

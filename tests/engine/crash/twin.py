@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from engine.errors import EngineError, OffsetBelowLogStart
 from engine.format import batch as record_batch
 from engine.format.batch import Row
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.testing.recording_disk import RecordingDisk
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.directory.data_directory import require_format
 from engine.directory.log_directories import open_data_directories
 from engine.directory.placement import assign_directories
 from engine.errors import EngineError, StartRefused, Unreachable
@@ -69,6 +70,16 @@ async def test_a_second_directory_may_come_later_and_only_new_topics_use_it(live
         assert lives.of(node, "b", "new") == [0, 1, 2], "it has the fewest"
     assert topic.read_bytes() == before
     assert json.loads(meta.read_text())["format"] == 2, "an older version must not empty directory b"
+
+
+async def test_a_directory_of_a_standalone_node_is_refused_by_versions_without_shared_keys(lives):
+    async with lives.life("a", "b") as node:
+        for number, expected in ((3, 3), (1, 3)):
+            require_format(node.shard.directories.first, number)
+            meta = json.loads((lives.path / "a" / "meta").read_text())
+            assert (meta["format"], len(meta["further"])) == (expected, 1)
+    async with lives.life("a", "b"):
+        assert json.loads((lives.path / "a" / "meta").read_text())["format"] == 3
 
 
 async def test_one_directory_is_written_as_ever(lives):
@@ -140,7 +151,7 @@ async def test_a_directory_that_cannot_be_had_takes_only_its_partitions(lives, c
     elif damage == "strangers":
         (b / "meta").unlink()
     else:
-        changed = {"another cluster": {"cluster_id": "x"}, "another node": {"node_id": 9}, "newer": {"format": 3}}
+        changed = {"another cluster": {"cluster_id": "x"}, "another node": {"node_id": 9}, "newer": {"format": 4}}
         meta |= changed.get(damage, {})
         if damage == "first":
             del meta["directory_id"]

@@ -34,6 +34,7 @@ from engine.producers.snapshots import State, decode_state, encode_state
 from engine.producers.sources import Source, source_hash
 from engine.runtime.disk import RealDisk
 from replication.cluster.registration_state import RegistrationState, load_registration_state, save_registration_state
+from tests.engine.format.first_entry import read_entry
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
 FENCE = re.compile(r"^```\w+ (?P<name>[\w.-]+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -86,7 +87,7 @@ def values_of(rows: list[Row], field: str) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    "name", ["batch", "entry", "keys", "control", "index", "timeindex", "snapshot", "source", "sources"]
+    "name", ["batch", "entry", "requests", "keys", "control", "index", "timeindex", "snapshot", "source", "sources"]
 )
 def test_each_row_stands_where_it_says_and_means_what_it_says(name: str) -> None:
     position = 0
@@ -105,7 +106,7 @@ def test_the_entry_of_the_example_is_read_from_a_batch_that_carries_it() -> None
     assert key.data == hashlib.blake2b(b"order-7", digest_size=keyed_batch.HASH_BYTES).digest()
     encoded = batch.encode_values([b"1"], int(time_ms.value), entry=(name, value))
     assert batch.read_header(encoded).producer_id == -2
-    assert keyed_batch.read_entry(encoded) == entry
+    assert read_entry(encoded) == entry
 
 
 def test_the_entry_of_a_source_is_read_from_a_batch_that_carries_it() -> None:
@@ -114,7 +115,23 @@ def test_the_entry_of_a_source_is_read_from_a_batch_that_carries_it() -> None:
     stored = keyed_batch.stored_entry(entry)
     assert stored[1] == bytes_of(rows_of("source"))
     assert source.data == source_hash("etl/orders/3")
-    assert keyed_batch.read_entry(batch.encode_values([b"1"], 5, entry=stored)) == entry
+    assert read_entry(batch.encode_values([b"1"], 5, entry=stored)) == entry
+
+
+def test_the_requests_of_the_example_are_read_from_a_batch_that_carries_them() -> None:
+    rows = rows_of("requests")
+    key_hash, request_hash, partitions, time_ms, *of_key = rows[:6]
+    producer, epoch, sequence, _, latest, _, _, _, first, count = rows[6:]
+    key = keyed_batch.KeyEntry(key_hash.data, request_hash.data, int(partitions.value), int(time_ms.value))
+    sequenced = keyed_batch.SequenceEntry(*(int(one.value) for one in (producer, epoch, sequence, latest)))
+    requests = [
+        keyed_batch.RequestEntry(key, *(int(one.value) for one in of_key)),
+        keyed_batch.RequestEntry(sequenced, int(first.value), int(count.value)),
+    ]
+    stored = keyed_batch.stored_rows(requests)
+    assert stored[1] == bytes_of(rows)
+    encoded = batch.encode([(5, None, b"1", [])] * 5, entry=stored, sequenced=(-1, -1, 2))
+    assert keyed_batch.read_entries(encoded) == requests
 
 
 def test_the_engine_reads_and_writes_sources_of_snapshots_as_shown() -> None:

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from engine.format import batch
 from engine.format.batch import Codec, Row
-from engine.format.keyed_batch import KeyEntry, has_keyed, read_entry, shown, stored_entry
+from engine.format.keyed_batch import (
+    KeyEntry,
+    RequestEntry,
+    SequenceEntry,
+    has_keyed,
+    read_entries,
+    shown,
+    stored_entry,
+    stored_rows,
+)
+from tests.engine.format.first_entry import read_entry
 
 ENTRY = KeyEntry(b"k" * 16, b"r" * 16, 10_000, 2**47)
 CODECS = st.sampled_from(list(Codec))
@@ -66,6 +76,53 @@ def test_stored_batches_are_shown_as_if_they_had_never_had_a_key(before, rows, c
     if codec is Codec.NONE:
         assert shown(run) == plain + bare + plain
     assert contents(shown(run)) == contents(plain + bare + plain)
+
+
+entries = st.one_of(
+    st.builds(KeyEntry, st.binary(min_size=16, max_size=16), st.binary(min_size=16, max_size=16),
+              st.integers(1, 10_000), st.integers(0, 2**47)),
+    st.builds(SequenceEntry, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1),
+              st.integers(0, 2**63 - 1)),
+)  # fmt: skip
+
+
+@st.composite
+def shared_batches(draw: st.DrawFn) -> tuple[list[Row], list[RequestEntry]]:
+    """Return the rows of one to four requests, of which at least one has an entry."""
+    rows, found = list[Row](), list[RequestEntry]()
+    for number in range(draw(st.integers(1, 4))):
+        of_request = draw(rows_of_batch)
+        if number == 0 or draw(st.booleans()):
+            found.append(RequestEntry(draw(entries), len(rows), len(of_request)))
+        rows += of_request
+    return rows, found
+
+
+@given(shared=shared_batches(), before=rows_of_batch, codec=CODECS)
+def test_a_batch_of_several_requests_has_the_entry_of_each_and_is_shown_without(shared, before, codec):
+    rows, found = shared
+    data = batch.encode(rows, codec, entry=stored_rows(found), sequenced=(-1, -1, len(found)))
+    header = batch.read_header(data)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-2, -1, len(found))
+    assert read_entries(data) == found
+    assert [(r.timestamp, r.key, r.value, list(r.headers)) for r in batch.decode_one(data)] == [tuple(r) for r in rows]
+    plain = batch.encode(before, codec)
+    assert has_keyed(bytes(plain + data))
+    assert contents(shown(bytes(plain + data))) == contents(bytes(plain + batch.encode(rows, codec)))
+    if codec is Codec.NONE:
+        assert shown(bytes(data)) == batch.encode(rows)
+
+
+@given(shared=shared_batches(), claimed=st.integers(0, 2**31 - 1))
+def test_rows_that_are_not_those_of_the_header_recognise_nothing_and_are_shown_as_they_are(shared, claimed):
+    rows, found = shared
+    data = batch.encode(rows, entry=stored_rows(found), sequenced=(-1, -1, len(found)))
+    if claimed != len(found):
+        batch.stamp_sequence(data, -2, -1, claimed)
+        assert read_entries(data) == []
+        assert shown(data) == data
+    beyond = [found[0]._replace(record_count=len(rows) + 1 - found[0].first)]
+    assert read_entries(batch.encode(rows, entry=stored_rows(beyond), sequenced=(-1, -1, 1))) == []
 
 
 def test_values_alone_take_an_entry_too():

@@ -16,7 +16,7 @@ from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import load_epochs
 from engine.partition.follower_append import BATCHES_PER_GROUP
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.producers.fence_file import load_fence
 from engine.producers.snapshots import decode_state
 from engine.runtime.disk import read_file

@@ -12,7 +12,7 @@ import pytest
 from engine.errors import StorageFull
 from engine.format import batch
 from engine.partition.writer import QUICK_FOR_S, QUICK_GROUPS_MIN, QUICK_SYNC_S, QUICK_WRITE_S, DiskPace, Group
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks

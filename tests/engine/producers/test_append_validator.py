@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import LogEndMismatch, SequenceGap, StorageFull
 from engine.format import batch
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, Appended
 from replication.replica.acks import Acks
 
 

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import FencingTokenMismatch, StorageFull
 from engine.format import batch
 from engine.format.control_batch import encode_fence
-from engine.producers.append_validator import AppendConditions
+from engine.producers.appends import AppendConditions
 from engine.producers.fencing import NO_FENCE, Fence, Fencing
 from engine.producers.snapshots import State, decode_state, encode_state
 from engine.runtime.disk import RealDisk

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from engine.errors import EngineError
 from engine.format import batch
 from engine.format.control_batch import encode_fence
-from engine.format.keyed_batch import KeyEntry, stored_entry
-from engine.producers.append_validator import Append, AppendConditions, AppendValidator
+from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, stored_entry, stored_rows
+from engine.producers.append_validator import AppendValidator
+from engine.producers.appends import Append, AppendConditions, SharedRequests
 from engine.settings import TopicSettings
 
 NOW_MS = 1_700_000_000_000
@@ -41,27 +42,80 @@ def made(call: tuple) -> Append:
     return make(*arguments)
 
 
-def answers(calls: list[tuple], ends: list[int]) -> list[object]:
+def entry_of(append: Append) -> KeyEntry | SequenceEntry | None:
+    """Return the entry of an append that may share a batch."""
+    header = batch.read_header(append.batch)
+    if header.producer_id >= 0:
+        return SequenceEntry(header.producer_id, header.producer_epoch, header.base_sequence, header.max_timestamp)
+    return None if append.conditions is None else append.conditions.key
+
+
+def shared(appends: list[Append]) -> Append:
+    """Return the append of a batch that these share."""
+    entries, rows = [], []
+    for one in appends:
+        count = batch.read_header(one.batch).record_count
+        entries.append(RequestEntry(entry_of(one), len(rows), count))
+        rows += ROWS[:count]
+    data = batch.encode(rows, entry=stored_rows(entries), sequenced=(-1, -1, len(entries)))
+    requests = SharedRequests(entries, lambda: [(one.batch, one.conditions) for one in appends])
+    return Append(data, None, False, requests=requests)
+
+
+def grouped(appends: list[Append], joins: list[bool]) -> list[list[Append]]:
+    """Return the appends in runs that share a batch: each with the one before it if `joins` says so and both may."""
+    runs: list[list[Append]] = []
+    for append, is_joined in zip(appends, joins, strict=True):
+        if is_joined and runs and entry_of(append) and entry_of(runs[-1][0]):
+            runs[-1].append(append)
+        else:
+            runs.append([append])
+    return runs
+
+
+def answer(one: Append, offset: int, count: int, key_kept_ms: int | None) -> object:
+    if isinstance(one.verdict, EngineError):
+        return type(one.verdict), str(one.verdict), one.verdict.members
+    return one.verdict or (offset, count, key_kept_ms if one.conditions and one.conditions.key else None)
+
+
+def answers(calls: list[tuple], ends: list[int], joins: list[bool]) -> list[object]:
     """Return the answer to each call, and in the end the state; `ends` are where groups end."""
-    validator, log_end, found = AppendValidator("t/0"), 0, []
+    validator, log_end, found, log = AppendValidator("t/0"), 0, [], []
     for begin, end in pairwise([0, *ends, len(calls)]):
         group = [made(call) for call in calls[begin:end]]
         if not group:
             continue
-        validator.admit(group, log_end, NOW_MS)
-        for append in group:
-            if append.verdict is None:
-                count = batch.read_header(append.batch).last_offset_delta + 1
-                found.append((log_end, count, append.key_kept_ms))
-                log_end += count
-            elif isinstance(append.verdict, EngineError):
-                found.append((type(append.verdict), str(append.verdict), append.verdict.members))
-            else:
-                found.append(append.verdict)
+        runs = grouped(group, joins[begin:end])
+        appends = [run[0] if len(run) == 1 else shared(run) for run in runs]
+        admitted = validator.admit(appends, log_end, NOW_MS)
+        offset = log_end
+        for one in admitted:
+            batch.stamp(one.batch, offset, 1)
+            log.append((header := batch.read_header(one.batch), one.batch))
+            offset = header.next_offset
+        for append, run in zip(appends, runs, strict=True):
+            for one in append.parts or (run if append.requests is not None else [append]):
+                count = batch.read_header(one.batch).last_offset_delta + 1
+                key_kept_ms = one.key_kept_ms if one.key_kept_ms is not None else append.key_kept_ms
+                found.append(answer(one, log_end, count, key_kept_ms))
+                log_end += 0 if one.verdict is not None else count
+        assert log_end == offset
         validator.written(TopicSettings(), [])
+    state = state_of(validator)
+    follower = AppendValidator("t/0")
+    follower.copied(log, TopicSettings(), NOW_MS, [])
+    assert [*map(without_age, state_of(follower))] == [*map(without_age, state)], "followers know what the leader knows"
+    return [*found, log_end, *state, validator.counts]
+
+
+def state_of(validator: AppendValidator) -> list[object]:
     producers = [(one, tuple(state.batches)) for one, state in sorted(validator.producers.items())]
-    keys = dict(validator.keys.window.items())
-    return [*found, log_end, producers, keys, validator.fencing.present.token, validator.counts]
+    return [producers, dict(validator.keys.window.items()), validator.fencing.present.token]
+
+
+def without_age(part: object) -> object:
+    return {key: one._replace(since_ms=None) for key, one in part.items()} if isinstance(part, dict) else part
 
 
 CALLS = st.one_of(
@@ -78,16 +132,35 @@ REPEATS = [
 ]  # fmt: skip
 
 
-@given(st.lists(CALLS, max_size=14), st.lists(st.integers(0, 14), max_size=5))
-@example(REPEATS, [])
-@example(REPEATS, [3, 7])
-def test_a_group_answers_as_its_appends_one_by_one(calls, ends):
+ALONE, SHARED = [False] * len(REPEATS), [True] * len(REPEATS)
+
+
+@given(
+    st.lists(CALLS, max_size=14),
+    st.lists(st.integers(0, 14), max_size=5),
+    st.lists(st.booleans(), min_size=len(REPEATS), max_size=len(REPEATS)),
+)
+@example(REPEATS, [], ALONE)
+@example(REPEATS, [3, 7], ALONE)
+@example(REPEATS, [], SHARED)
+@example([(keyed, 0, 0, 1), (keyed, 1, 0, 2), (sequenced, 0, 0, 0, 1), (sequenced, 0, 0, 1, 2)], [], SHARED)
+@example([(keyed, 0, 0, 1), (keyed, 1, 0, 2), (keyed, 2, 0, 2), (keyed, 1, 0, 2)], [2], SHARED)
+def test_a_group_answers_as_its_appends_one_by_one_also_where_they_share_batches(calls, ends, joins):
     ends = sorted(min(end, len(calls)) for end in ends)
-    assert answers(calls, ends) == answers(calls, list(range(len(calls))))
+    assert answers(calls, ends, joins) == answers(calls, list(range(len(calls))), ALONE)
+
+
+def test_new_requests_share_a_batch_and_a_repeat_parts_it():
+    validator = AppendValidator("t/0")
+    for calls, parts in (([(0, 0, 1), (1, 0, 2)], 0), ([(2, 0, 1), (1, 0, 2)], 2)):
+        [append] = [shared([keyed(*call) for call in calls])]
+        validator.admit([append], 10, NOW_MS)
+        assert len(append.parts or []) == parts
+        validator.written(TopicSettings(), [])
 
 
 def test_the_repeats_of_the_example_are_recognised():
-    found = answers(REPEATS, [])
+    found = answers(REPEATS, [], ALONE)
     assert [type(one) is tuple and type(one[0]) is int for one in found[: len(REPEATS)]] == [
         True, True, False, False, True, True, False, False, True, False, True, True, False, False, True, False, True,
     ]  # fmt: skip

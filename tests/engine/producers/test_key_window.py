@@ -22,14 +22,14 @@ def add(window: KeyWindow, number: int, time_ms: int, keys_max: int = MANY, requ
     """`time_ms` is the arrival time; the entry's own time is that of another clock."""
     remembered = entry(number, 10**15 - time_ms, request)
     at = {"now_ms": time_ms, "since_ms": time_ms, "window_ms": WINDOW_MS, "keys_max": keys_max}
-    window.add(remembered, 10 * number, 2, **at)
+    window.add([(remembered, 10 * number, 2)], **at)
 
 
 def test_what_is_found_is_what_was_put_in():
     window = KeyWindow()
     at = {"now_ms": 2**42, "window_ms": WINDOW_MS, "keys_max": MANY}
-    window.add(KeyEntry(key(1), key(9), 10_000, 2**42), 2**62, 2**31 - 1, since_ms=2**42 - 10**9, **at)
-    window.add(KeyEntry(key(2), key(9), 1, 0), 0, 1, since_ms=None, **at)
+    window.add([(KeyEntry(key(1), key(9), 10_000, 2**42), 2**62, 2**31 - 1)], since_ms=2**42 - 10**9, **at)
+    window.add([(KeyEntry(key(2), key(9), 1, 0), 0, 1)], since_ms=None, **at)
     assert window.find(key(1)) == (key(9), 2**62, 2**31 - 1, 10_000, 2**42, 2**42 - 10**9)
     assert window.find(key(2)) == (key(9), 0, 1, 1, 0, None)
     assert window.find(key(3)) is None
@@ -38,7 +38,7 @@ def test_what_is_found_is_what_was_put_in():
 
 def test_a_key_of_unknown_age_is_kept_and_nothing_is_promised():
     window = KeyWindow()
-    window.add(entry(1, 0), 0, 1, now_ms=0, since_ms=None, window_ms=WINDOW_MS, keys_max=MANY)
+    window.add([(entry(1, 0), 0, 1)], now_ms=0, since_ms=None, window_ms=WINDOW_MS, keys_max=MANY)
     window.expire(WINDOW_MS - 1, WINDOW_MS)
     remembered = window.find(key(1))
     assert window.kept_ms(remembered.since_ms, 1, WINDOW_MS) == 0

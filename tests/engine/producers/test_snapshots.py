@@ -12,7 +12,7 @@ from engine.cleaning.retention import Bounds
 from engine.errors import SequenceGap
 from engine.format import batch, paths
 from engine.producers import snapshots
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.producers.snapshots import State, decode_state, encode_state, remembers, save_state, snapshot_offsets
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule

@@ -11,7 +11,8 @@ from engine.errors import Corrupt
 from engine.format import batch as record_batch
 from engine.format.control_batch import encode_fence
 from engine.format.keyed_batch import KeyEntry, SourceEntry, stored_entry
-from engine.producers.append_validator import AppendConditions, AppendValidator
+from engine.producers.append_validator import AppendValidator
+from engine.producers.appends import AppendConditions
 from engine.producers.fence_file import load_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.snapshots import State, save_state, snapshot_offsets

@@ -13,7 +13,7 @@ from engine.format import paths
 from engine.format.keyed_batch import KeyEntry, stored_entry
 from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import load_epochs
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from engine.testing.recording_disk import RecordingDisk

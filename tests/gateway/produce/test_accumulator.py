@@ -15,7 +15,7 @@ from engine.errors import StorageFailed
 from engine.format import batch as record_batch
 from engine.format.keyed_batch import KeyEntry
 from engine.partition.partition import Partition
-from engine.producers.append_validator import AppendConditions, Appended
+from engine.producers.appends import AppendConditions, Appended
 from engine.settings import TopicSettings
 from engine.shard.served_topics import Topic
 from gateway.http.problems import Problem
@@ -194,7 +194,7 @@ def key_entry(number: int, request: int = 0) -> KeyEntry:
 
 
 @pytest.mark.parametrize("acks", [Acks.LEADER, Acks.ALL])
-async def test_own_batches_of_a_turn_are_appended_together(
+async def test_requests_with_keys_and_sequences_share_a_batch(
     produce: Produce, monkeypatch: pytest.MonkeyPatch, acks: Acks
 ) -> None:
     calls: list[int] = []
@@ -217,10 +217,11 @@ async def test_own_batches_of_a_turn_are_appended_together(
         append(produce.context, [one], acks, 10_000, NOW_MS, None), produce.rows(b"p", acks=acks), *requests
     )
     assert offsets(outcomes) == [0, 1, 2, 3, 4]
-    assert calls == [5]
-    assert await produce.stored() == [[b"k1"], [b"p"], [b"s0"], [b"s1"], [b"k2"]]
+    assert calls == [1]
+    assert await produce.stored() == [[b"k1", b"p", b"s0", b"s1", b"k2"]]
     kept = [one.key_kept_ms for (one,) in outcomes if isinstance(one, Appended)]
-    assert [one is not None for one in kept] == [True, False, False, False, True]
+    assert kept[0] is not None
+    assert kept[-1] is not None
 
 
 async def test_repeats_and_errors_of_a_turn_are_of_their_requests(produce: Produce) -> None:
@@ -273,12 +274,12 @@ async def test_a_failed_sync_fails_what_was_written_and_no_refusal_or_repeat_of_
     ]
 
 
-async def test_own_batches_of_a_turn_time_out_together(produce: Produce) -> None:
+async def test_keyed_requests_of_a_turn_time_out_together(produce: Produce) -> None:
     async with produce.node.shard.committer.paused(produce.topic.partitions[0]):
         parts = [own(produce.topic, b"%d" % number, key_entry(number)) for number in range(3)]
         found = await asyncio.gather(*(append(produce.context, [part], Acks.ALL, 20, NOW_MS, None) for part in parts))
         assert [one.code for (one,) in found if isinstance(one, Problem)] == ["ack_timeout"] * 3
-    assert await produce.stored() == [[b"0"], [b"1"], [b"2"]]
+    assert await produce.stored() == [[b"0", b"1", b"2"]]
 
 
 async def test_a_full_disk_refuses_the_own_batches_of_a_turn_and_their_keys_are_free(
@@ -297,12 +298,39 @@ async def test_a_full_disk_refuses_the_own_batches_of_a_turn_and_their_keys_are_
     assert not any(one.is_duplicate for (one,) in found if isinstance(one, Appended))
 
 
-async def test_own_batches_of_a_compressed_topic_of_append_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{}, {"timestamp_type": "append", "compression": "lz4"}])
+async def test_a_node_that_starts_again_knows_the_requests_of_a_batch(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    def parts(topic: Topic) -> list[Part]:
+        keyed = [own(topic, b"%d" % number, key_entry(number)) for number in range(3)]
+        return [*keyed, own(topic, b"s0", sequence=ProducerSequence(7, 0, 0))]
+
     async with running_node(NodeSettings(data_dir=str(tmp_path))) as node:
-        settings = {"timestamp_type": "append", "compression": "lz4"}
         topic, _ = await node.shard.create_topic("t", 1, 1, settings)
         produce = Produce(node, topic)
-        parts = [own(topic, b"1", key_entry(1)), own(topic, b"2", key_entry(2))]
-        found = await asyncio.gather(*(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts))
-        assert offsets(found) == [0, 1]
-        assert await produce.stored() == [[b"1"], [b"2"]]
+        sent = [append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None) for one in parts(topic)]
+        assert offsets(await asyncio.gather(*sent)) == [0, 1, 2, 3]
+        assert await produce.stored() == [[b"0", b"1", b"2", b"s0"]]
+    for snapshot in tmp_path.rglob("*.snapshot"):
+        snapshot.unlink()
+    for _ in ("read from the log", "read from the snapshot"):
+        async with running_node(NodeSettings(data_dir=str(tmp_path))) as node:
+            topic = node.server.produce.topics.topic("t")
+            for number, part in enumerate(reversed(parts(topic))):
+                [repeat] = await append(node.server.produce, [part], Acks.ALL, 10_000, NOW_MS, None)
+                assert isinstance(repeat, Appended)
+                assert (repeat.base_offset, repeat.record_count, repeat.is_duplicate) == (3 - number, 1, True)
+
+
+async def test_a_client_that_leaves_may_send_its_key_again_in_the_same_turn(produce: Produce) -> None:
+    parts = [own(produce.topic, value, key_entry(1)) for value in (b"first", b"again")]
+    first, again = (
+        asyncio.ensure_future(append(produce.context, [one], Acks.ALL, 10_000, NOW_MS, None)) for one in parts
+    )
+    await asyncio.sleep(0)
+    first.cancel()
+    [found] = await again
+    assert isinstance(found, Appended)
+    assert (found.base_offset, found.is_duplicate) == (0, True)
+    assert await produce.stored() == [[b"first"]]

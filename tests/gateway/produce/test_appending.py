@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.producers.append_validator import Appended
+from engine.producers.appends import Appended
 from gateway.http.problems import Problem
 from gateway.produce.appending import check_one_success
 

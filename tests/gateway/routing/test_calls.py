@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from engine.format.keyed_batch import KeyEntry, SourceEntry
-from engine.producers.append_validator import AppendConditions, conditions_of, fields_of
+from engine.producers.appends import AppendConditions, conditions_of, fields_of
 from gateway.admin.operation_calls import Balance, Operation, Reassign
 from gateway.admin.partition_calls import SetFence
 from gateway.fetch.multi_fetch import ReadArguments, WaitArguments

@@ -249,7 +249,7 @@ def plant(planted: pytest.MonkeyPatch, node: Node, kind: str) -> None:
         case "queue full":
             planted.setattr(node.server.produce.queue, "queued_bytes", 1 << 40)
         case "bug":
-            planted.setattr("gateway.produce.appending.encode_all", bug)
+            planted.setattr("gateway.produce.accumulator.encode_all", bug)
         case "stopping":
             planted.setattr(node.lifecycle, "is_refusing", True)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from engine.errors import LogEndMismatch
-from engine.producers.append_validator import AppendConditions
+from engine.producers.appends import AppendConditions
 from replication.cluster.store_calls import Coalescer, StoreTimeout
 from replication.errors import NotLeader
 from replication.replica import replica_host

@@ -15,14 +15,15 @@ from engine.directory.data_directory import DataDirectory
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER
-from engine.format.keyed_batch import read_entry
+from engine.format.keyed_batch import KeyEntry, read_entries
 from engine.log.leader_epochs import record_epoch
 from engine.log.log import Roll, Run
 from engine.log.recovery import Checkpoint, open_log
 from engine.log.segment import Segment, save_index
 from engine.log.truncation import batch_start, reset_to, truncate_to
 from engine.partition.writer import Group, PartitionWork, carry_out
-from engine.producers.append_validator import Append, AppendConditions, Appended, AppendValidator
+from engine.producers.append_validator import AppendValidator
+from engine.producers.appends import Append, AppendConditions, Appended, SharedRequests
 from engine.producers.snapshots import remembers, save_state
 from engine.producers.state_loader import loaded_validator
 from engine.producers.state_transfer import encoded, import_state, take_snapshot
@@ -79,14 +80,13 @@ class ReplicaLog:
 
         Raises EngineError if nothing is stored or the partition is offline.
         """
-        is_keyed = record_batch.read_header(batch).producer_id == KEYED_PRODUCER
-        conditions = AppendConditions(key=read_entry(batch)) if is_keyed else None
-        append = Append(batch, None, False, conditions)  # type: ignore[arg-type] # no task waits for this future
+        append = append_of(batch)
         if not self.validator.admit([append], self.log.log_end, now_ms):
-            if isinstance(append.verdict, Appended):
-                return append.verdict.base_offset
-            assert append.verdict is not None
-            raise append.verdict
+            verdict = append.verdict if append.parts is None else append.parts[0].verdict
+            if isinstance(verdict, Appended):
+                return verdict.base_offset
+            assert verdict is not None
+            raise verdict
         base_offset = self.log.log_end
         try:
             rolled_at = self._write(self.log.plan([batch], self.settings, now_ms))
@@ -239,3 +239,17 @@ class ReplicaLog:
     def _save(self, checkpoint: Checkpoint) -> None:
         self._points[self._name] = checkpoint
         self._data.save_checkpoints(self._points)
+
+
+def append_of(batch: bytearray) -> Append:
+    """Return the append of a batch of one request, whose key, if it has one, is in either of the two forms."""
+    header = record_batch.read_header(batch)
+    conditions = requests = None
+    if header.producer_id == KEYED_PRODUCER:
+        entries = read_entries(batch)
+        assert isinstance(entries[0].entry, KeyEntry)
+        conditions = AppendConditions(key=entries[0].entry)
+        if header.base_sequence >= 0:
+            of_part = conditions
+            requests, conditions = SharedRequests(entries, lambda: [(batch, of_part)]), None
+    return Append(batch, None, False, conditions, requests)  # type: ignore[arg-type] # no task waits for this future
