@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.aio import Client, ClientStatistics
     from penstock.consumer.consumer import Consumer
     from penstock.consumer.delivery import TopicPartition
+    from penstock.consumer.deserializers import Deserializer, load_deserializer
     from penstock.consumer.group_consumer import GroupConsumer
     from penstock.consumer.work_queue import WorkQueue, WorkRecord
     from penstock.errors import (
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Client": "penstock.aio",
     "Consumer": "penstock.consumer.consumer",
+    "Deserializer": "penstock.consumer.deserializers",
+    "load_deserializer": "penstock.consumer.deserializers",
     "GroupConsumer": "penstock.consumer.group_consumer",
     "TopicPartition": "penstock.consumer.delivery",
     "WorkQueue": "penstock.consumer.work_queue",
@@ -76,6 +79,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "DeliveryTimedOut",
+    "Deserializer",
     "GroupConsumer",
     "IdempotenceUnavailable",
     "Interceptor",
@@ -92,6 +96,7 @@ __all__ = [
     "UndecodableBatch",
     "WorkQueue",
     "WorkRecord",
+    "load_deserializer",
     "load_serializer",
 ]
 

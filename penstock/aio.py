@@ -15,7 +15,8 @@ from penstock.admin.admin import Admin
 from penstock.admin.table import AsyncTable
 from penstock.admin.topics import TopicPartitions
 from penstock.closing import AsyncClosing
-from penstock.consumer.consumer import Consumer, decode_json, decode_verified
+from penstock.consumer.consumer import Consumer, decode_json, decode_verified, decoding
+from penstock.consumer.deserializers import Deserializer, deserializers
 from penstock.consumer.fetcher import Fetcher, FetchView
 from penstock.consumer.group_consumer import Callback, GroupConsumer, GroupEvents
 from penstock.consumer.group_member import GroupMember, GroupTerms
@@ -23,6 +24,7 @@ from penstock.consumer.start import Start, StartPosition, start_positions
 from penstock.consumer.work_queue import QueueTerms, WorkQueue
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.processing import Process, Processor
+from penstock.producer.lines import Headers
 from penstock.producer.partitioners import Partitioner, PartitionerName, chooser
 from penstock.producer.preparation import Interceptor, Preparation, Serializer, as_serializer
 from penstock.producer.producer import Producer
@@ -99,16 +101,18 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         key_serializer: str | Serializer | None = None,
         value_serializer: str | Serializer | None = None,
         interceptors: Sequence[Interceptor] = (),
+        headers: Headers = (),
         **changed: Unpack[ChangedOptions],
     ) -> Producer:
         """Make a producer with the client's options, except for those named: `client.producer(linger_ms=0)`.
 
         `partitioner` is key_hash, sticky, round_robin or a function. A serializer is json, string, bytes, the name of
         an installed one, or an object. Interceptors see every record before it is sent and when it has its result.
+        `headers` are those of every record that has none of their name.
         """
         options = replace(self.options, **changed)
         attempts = Attempts(self._transport, options, self._attempts.jitter)
-        preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors)
+        preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors, headers)
         return Producer(attempts, self._topics, options, chooser(partitioner), preparation)
 
     def consume(
@@ -119,17 +123,25 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         start: Start = "earliest",
         follow: bool = True,
         filters: Sequence[str] = (),
+        min_bytes: int | None = None,
+        max_records: int | None = None,
+        key_deserializer: str | Deserializer | None = None,
+        value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
         """Read a topic: `async for record in client.consume("flights")`.
 
         `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition as
         positions() returns them. Without `follow`, the consumer ends at the log ends of its start. `filters` has
-        conditions, such as `header.type=order.paid`; the node sends the records that meet all of them. Further names
-        change options: `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ...
+        conditions, such as `header.type=order.paid`; the node sends the records that meet all of them. A long poll
+        waits for `min_bytes` of a partition, and brings at most `max_records`. A deserializer is json, string, the name
+        of an installed one, or an object; `record.decoded()` calls it. Further names change options:
+        `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ... Raises ValueError for an unknown deserializer.
         """
         options = replace(self.options, **changed)
-        query: Query = {"filter": tuple(filters)} if filters else {}
+        wanted = {"filter": tuple(filters) or None, "min_bytes": min_bytes, "max_records": max_records}
+        query: Query = {name: value for name, value in wanted.items() if value is not None}
+        made = deserializers(key_deserializer, value_deserializer)
         if options.verify_crc:
             view, decode = FetchView(api.BATCH_TYPE, query, follow), decode_verified
         else:
@@ -138,7 +150,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         async def opener() -> tuple[Fetcher, list[StartPosition]]:
             return await self.fetcher(topic, partitions, start, view, options)
 
-        return Consumer(topic, opener, decode)
+        return Consumer(topic, opener, decode if made is None else decoding(decode, made))
 
     def consumer(
         self,
@@ -155,6 +167,9 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         poll_interval_ms_max: int = 300_000,
         max_records: int | None = None,
         filters: Sequence[str] = (),
+        min_bytes: int | None = None,
+        key_deserializer: str | Deserializer | None = None,
+        value_deserializer: str | Deserializer | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         **changed: Unpack[ChangedOptions],
@@ -167,8 +182,9 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         calls again with its own `member_id` keeps its partitions. A caller that asks for nothing during
         `poll_interval_ms_max` loses them. `max_records` is the most a delivery has. `filters` has conditions, as in
         consume(). `topics_pattern` is a regular expression (RE2) for complete names of topics, beside `topics`;
-        `topics_exclude` leaves some of them out. Further names change options: `fetch_wait_ms`, `fetch_bytes_max`,
-        `unreachable_timeout_ms`. Raises ValueError with `verify_crc`, and for `auto_commit_ms` without `auto_commit`.
+        `topics_exclude` leaves some of them out. `min_bytes` and the deserializers are those of consume(). Further
+        names change options: `fetch_wait_ms`, `fetch_bytes_max`, `unreachable_timeout_ms`. Raises ValueError with
+        `verify_crc`, and for `auto_commit_ms` without `auto_commit`.
         """
         options = replace(self.options, **changed)
         if auto_commit_ms is not None and not auto_commit:
@@ -186,6 +202,8 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             tuple(filters),
             topics_pattern,
             topics_exclude,
+            min_bytes=min_bytes,
+            deserializers=deserializers(key_deserializer, value_deserializer),
         )
         member = self.group_member(terms, options)
         return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked), auto_commit_ms)

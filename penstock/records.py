@@ -37,6 +37,7 @@ class Record(msgspec.Struct, gc=False):
     _value: msgspec.Raw = msgspec.field(name="value", default=_NULL)
     _value_base64: str | None = msgspec.field(name="value_base64", default=None)
     _headers: msgspec.Raw = msgspec.field(name="headers", default=_NO_HEADERS)
+    _deserializers: Any = None  # Deserializers of the consumer, set after decoding
 
     def __repr__(self) -> str:
         return f"<Record {self.topic}/{self.partition}@{self.offset}{' ' + self.error if self.error else ''}>"
@@ -61,6 +62,20 @@ class Record(msgspec.Struct, gc=False):
         """Parse the value as JSON; None for a tombstone. Raises ValueError if it is not JSON, UndecodableBatch."""
         value = self.value
         return None if value is None else orjson.loads(value)
+
+    def decoded(self) -> Any:
+        """Return what the consumer's value_deserializer makes of the value, else its bytes; None for a tombstone.
+
+        Raises UndecodableBatch, and what the deserializer raises.
+        """
+        return self._decoded(self.value, None if self._deserializers is None else self._deserializers.value)
+
+    def decoded_key(self) -> Any:
+        """Return what the consumer's key_deserializer makes of the key, else its bytes; None without a key."""
+        return self._decoded(self.key, None if self._deserializers is None else self._deserializers.key)
+
+    def _decoded(self, data: bytes | None, deserializer: Any) -> Any:
+        return data if data is None or deserializer is None else deserializer.deserialize(self.topic, data)
 
     @property
     def value_json(self) -> bytes:
@@ -116,6 +131,13 @@ def one_line(json: msgspec.Raw | bytes) -> msgspec.Raw:
 def decode_line(line: bytes) -> Record:
     """Decode one line of an NDJSON answer, which has neither topic nor partition. Raises ValueError."""
     return _decode_line(line)
+
+
+def with_deserializers(records: list[Record], deserializers: Any) -> list[Record]:
+    """Give records the deserializers of their consumer."""
+    for record in records:
+        record._deserializers = deserializers
+    return records
 
 
 def decode_records(body: bytes) -> list[Record]:

@@ -16,6 +16,7 @@ from penstock.admin.admin import Admin
 from penstock.admin.table import SyncTable
 from penstock.closing import Closing
 from penstock.consumer.consumer import Consumer as AsyncConsumer
+from penstock.consumer.deserializers import Deserializer
 from penstock.consumer.start import Start
 from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
 from penstock.consumer.sync_work_queue import WorkQueue
@@ -23,6 +24,7 @@ from penstock.errors import ClientClosed
 from penstock.options import ChangedOptions, ClientOptions
 from penstock.processing import Outputs
 from penstock.processing import Processor as AsyncProcessor
+from penstock.producer.lines import Headers
 from penstock.producer.partitioners import Partitioner, PartitionerName
 from penstock.producer.preparation import Interceptor, Serializer
 from penstock.producer.sync_producer import Producer
@@ -98,6 +100,7 @@ class Client(Closing, Admin[Json]):
         key_serializer: str | Serializer | None = None,
         value_serializer: str | Serializer | None = None,
         interceptors: Sequence[Interceptor] = (),
+        headers: Headers = (),
         **changed: Unpack[ChangedOptions],
     ) -> Producer:
         """Make a producer, as the async client does. The result() of each Delivery waits.
@@ -109,6 +112,7 @@ class Client(Closing, Admin[Json]):
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             interceptors=interceptors,
+            headers=headers,
             **changed,
         )
         return Producer(producer, self._thread.run, self._thread.loop)
@@ -121,11 +125,24 @@ class Client(Closing, Admin[Json]):
         start: Start = "earliest",
         follow: bool = True,
         filters: Sequence[str] = (),
+        min_bytes: int | None = None,
+        max_records: int | None = None,
+        key_deserializer: str | Deserializer | None = None,
+        value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> Consumer:
         """Read a topic, as the async client does: `for record in client.consume("flights")`."""
         consumer = self._client.consume(
-            topic, partitions=partitions, start=start, follow=follow, filters=filters, **changed
+            topic,
+            partitions=partitions,
+            start=start,
+            follow=follow,
+            filters=filters,
+            min_bytes=min_bytes,
+            max_records=max_records,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            **changed,
         )
         return Consumer(consumer, self._thread.run)
 
@@ -144,6 +161,9 @@ class Client(Closing, Admin[Json]):
         poll_interval_ms_max: int = 300_000,
         max_records: int | None = None,
         filters: Sequence[str] = (),
+        min_bytes: int | None = None,
+        key_deserializer: str | Deserializer | None = None,
+        value_deserializer: str | Deserializer | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
         **changed: Unpack[ChangedOptions],
@@ -166,6 +186,9 @@ class Client(Closing, Admin[Json]):
             poll_interval_ms_max=poll_interval_ms_max,
             max_records=max_records,
             filters=filters,
+            min_bytes=min_bytes,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
             on_assigned=calls.queued(on_assigned),
             on_revoked=calls.queued(on_revoked),
             **changed,

@@ -67,6 +67,7 @@ NEEDS: dict[str, Right | Requirement] = {
     "configure_group": Right.GROUP,
     "alter_group": Right.GROUP,
     "delete_group": Right.GROUP,
+    "delete_group_offsets": Right.GROUP,
     "acquire_records": Right.GROUP,  # the handler checks the right read to each topic
     "acknowledge_records": Right.GROUP,
     "group_heartbeat": Right.GROUP,

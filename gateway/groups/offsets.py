@@ -1,4 +1,4 @@
-"""Committed positions over HTTP: read, commit, reset."""
+"""Committed positions over HTTP: read, commit, reset, delete."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.groups.bounds import bounds
 from gateway.groups.context import GROUPS, GroupContext
-from gateway.groups.hosting.calls import COMMIT, DESCRIBE, RESET
+from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
 from gateway.groups.membership import answer
 from gateway.groups.model.errors import CommitTooHigh
-from gateway.groups.model.values import CommitCall, GroupView, OffsetView, Position, ResetCall
+from gateway.groups.model.values import CommitCall, ForgetCall, GroupView, OffsetView, Position, ResetCall
 from gateway.groups.names import TopicNames, check_readable, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
-from gateway.http.query import NoQuery, read_query
+from gateway.http.query import NoQuery, Number, Text, read_query
 from gateway.http.times import rfc3339_ms
 
 POSITIONS_MAX = 10_000
@@ -63,6 +63,26 @@ async def read_group_offsets(request: web.Request) -> web.Response:
     context = request.app[GROUPS]
     read_query(request, NoQuery)
     group = group_name(request)
+    return await _answer(context, group)
+
+
+class ForgetQuery(Struct, frozen=True):
+    """The query of a deletion of positions."""
+
+    topic: Annotated[str | None, Text(200)] = None
+    partition: Annotated[int | None, Number(0, 2**31 - 1)] = None
+
+
+async def delete_group_offsets(request: web.Request) -> web.Response:
+    """DELETE /v1/groups/{group}/offsets. Raises Problem, EngineError."""
+    context = request.app[GROUPS]
+    query = read_query(request, ForgetQuery)
+    context.lifecycle.check_accepting()
+    group = group_name(request)
+    if query.topic is None:
+        raise Problem("invalid_query", "topic is missing: it names the topic whose positions are deleted")
+    call = ForgetCall(group, query.topic, query.partition)
+    await context.coordinators.call(FORGET, None, group, call)
     return await _answer(context, group)
 
 

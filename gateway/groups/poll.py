@@ -64,6 +64,7 @@ class PollRequest(Subscribing, forbid_unknown_fields=True):
     token: Annotated[str, Meta(max_length=TOKEN_CHARACTERS_MAX)] | None = None
     wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 0
     max_bytes: _Size | UnsetType = UNSET
+    min_bytes: _Size = 1
     max_records: Annotated[int, Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
     value: Literal["json", "text", "base64"] | UnsetType = UNSET
     filter: tuple[str, ...] = ()
@@ -188,7 +189,7 @@ class _Poll:
         """Waits for records if there are none. CHANGED: so has the assignment meanwhile, and there is time left."""
         if many is not None:
             found = await many.check_available()
-            if found.size_bytes or found.has_problem:
+            if found.size_bytes >= self._wish.min_bytes or found.has_problem:
                 return Outcome.READABLE
         left_ms = self._budget.wait_left_ms
         if left_ms <= 0 or self._context.lifecycle.is_draining:
@@ -199,11 +200,12 @@ class _Poll:
                 if many is None:
                     await asyncio.wait([changing])
                 else:
-                    await many.wait(1, left_ms / 1000, changing)
+                    await many.wait(self._wish.min_bytes, left_ms / 1000, changing)
                 is_over = self._context.lifecycle.is_draining or self._budget.wait_left_ms <= 0
                 if not is_over and changing.done() and changing.result():
                     return Outcome.CHANGED
-                return Outcome.NOTHING if is_over and many is not None and many.is_quiet else Outcome.READABLE
+                is_quiet = many is not None and many.is_quiet and self._wish.min_bytes == 1  # fewer bytes may have come
+                return Outcome.NOTHING if is_over and is_quiet else Outcome.READABLE
             finally:
                 changing.cancel()
 

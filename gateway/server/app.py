@@ -71,6 +71,7 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("DELETE", MEMBER, membership.leave_group),
     ("PUT", GROUP + "/offsets", offsets.commit_group_offsets),
     ("GET", GROUP + "/offsets", offsets.read_group_offsets),
+    ("DELETE", GROUP + "/offsets", offsets.delete_group_offsets),
     ("GET", "/v1/groups", administration.list_groups),
     ("GET", GROUP, administration.describe_group),
     ("GET", GROUP + "/explanation", explanation.explain_group),

@@ -163,6 +163,10 @@ class Admin(Generic[ResultT]):
         """Give acquired records their outcome; `wish` is the body of the request."""
         return self._call(api.acknowledge_records(group, wish))
 
+    def delete_group_offsets(self, group: str, topic: str, partition: int | None = None) -> ResultT:
+        """Delete the committed positions of a topic, or of one of its partitions. The group must have no members."""
+        return self._call(api.delete_group_offsets(group, topic, partition))
+
     def reset_group(
         self,
         group: str,

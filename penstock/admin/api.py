@@ -156,6 +156,11 @@ def reset_group(group: str, wish: Mapping[str, Any]) -> Request:
     return _with_json("POST", f"{_group_path(group)}/reset", wish)
 
 
+def delete_group_offsets(group: str, topic: str, partition: int | None = None) -> Request:
+    query = {"topic": topic} | ({} if partition is None else {"partition": str(partition)})
+    return Request("DELETE", f"{_group_path(group)}/offsets", query)
+
+
 def _group_path(group: str) -> str:
     return f"/v1/groups/{quote(group, safe='')}"
 

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Self
 
 from penstock.closing import AsyncClosing
+from penstock.consumer.deserializers import Deserializers
 from penstock.consumer.fetcher import Fetched, Fetcher
 from penstock.consumer.start import StartPosition
 from penstock.errors import ClientError
-from penstock.records import Record, decode_records
+from penstock.records import Record, decode_records, with_deserializers
 
 Decode = Callable[[str, Fetched], list[Record]]
 Opener = Callable[[], Awaitable[tuple[Fetcher, list[StartPosition]]]]
@@ -120,6 +121,11 @@ class Consumer(AsyncClosing):
             partition, next_offset = self._after_list
             self._positions[partition] = next_offset
             self._after_list = None
+
+
+def decoding(decode: Decode, made: Deserializers) -> Decode:
+    """Return a decoding whose records have these deserializers."""
+    return lambda topic, fetched: with_deserializers(decode(topic, fetched), made)
 
 
 def decode_json(topic: str, fetched: Fetched) -> list[Record]:

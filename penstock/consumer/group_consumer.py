@@ -17,7 +17,7 @@ from penstock.closing import AsyncClosing
 from penstock.consumer.delivery import Delivery, Positions, TopicPartition
 from penstock.consumer.group_member import GroupMember
 from penstock.errors import ClientClosed, ClientError, ProblemError
-from penstock.records import Record
+from penstock.records import Record, with_deserializers
 
 _CLOSE_S = 5  # then the session ends by itself
 
@@ -80,6 +80,10 @@ class GroupConsumer(AsyncClosing):
         return self._member.terms.member_id
 
     @property
+    def is_auto_commit(self) -> bool:
+        return self._member.terms.auto_commit
+
+    @property
     def topic_ids(self) -> dict[str, str]:
         """The ids of the topics of the last delivery. A topic that is deleted and created again has another one."""
         return {} if self._delivery is None else self._delivery.topic_ids
@@ -121,6 +125,20 @@ class GroupConsumer(AsyncClosing):
         begin = self._finished = self._taken
         self._taken = len(self._records) if max_records is None else min(begin + max_records, len(self._records))
         return self._records[begin : self._taken]
+
+    async def run(self, work: Callable[[Record], Awaitable[None]], *, idle_ms: int | None = None) -> None:
+        """Call `work` for every record: one task for each partition, which takes its records in order.
+
+        A delivery is committed when all of its records are finished. An error of `work` cancels the other tasks and is
+        raised, and the delivery comes again. Returns after `idle_ms`, or `fetch_wait_ms` if that is shorter, without
+        records; with None it runs until it is cancelled.
+        """
+        while (records := await self.poll(idle_ms)) or idle_ms is None:
+            async with asyncio.TaskGroup() as tasks:
+                for part in by_partition(records):
+                    tasks.create_task(_in_order(work, part))
+            if records and not self.is_auto_commit:
+                await self.commit()
 
     async def start(self) -> None:
         """Prepare the group for commits by hand. The first read calls it too, and joins."""
@@ -187,6 +205,8 @@ class GroupConsumer(AsyncClosing):
             self._read, self._delivery = {}, None
             await self._reassign(set())
         self._delivery, self._records = delivery, delivery.records()
+        if self._member.terms.deserializers is not None:
+            with_deserializers(self._records, self._member.terms.deserializers)
         self._taken = self._finished = 0
         problem = delivery.problem()
         self._problem = problem if problem is not None and not problem.retryable else None
@@ -264,6 +284,19 @@ class GroupConsumer(AsyncClosing):
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+def by_partition(records: Iterable[Record]) -> list[list[Record]]:
+    """Return the records of each partition, in order."""
+    parts: dict[tuple[str, int], list[Record]] = {}
+    for record in records:
+        parts.setdefault((record.topic, record.partition), []).append(record)
+    return list(parts.values())
+
+
+async def _in_order(work: Callable[[Record], Awaitable[None]], records: Iterable[Record]) -> None:
+    for record in records:
+        await work(record)
 
 
 async def _in_time(work: Awaitable[object]) -> None:

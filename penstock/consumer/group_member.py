@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from penstock.admin import api
 from penstock.consumer.delivery import Delivery, Positions, TopicPartition, decode_delivery
+from penstock.consumer.deserializers import Deserializers
 from penstock.errors import ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.transport.attempts import Attempts
@@ -38,6 +39,8 @@ class GroupTerms(NamedTuple):
     topics_pattern: str | None = None  # RE2; the node finds the topics
     topics_exclude: str | None = None
     value: str | None = "json"  # how values appear; None: texts by their content-type
+    min_bytes: int | None = None  # a poll waits for this much, or for its time
+    deserializers: Deserializers | None = None
 
 
 class GroupMember:
@@ -142,6 +145,7 @@ class GroupMember:
         wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max}
         wished = {
             "max_records": terms.max_records,
+            "min_bytes": terms.min_bytes,
             "value": terms.value,
             "filter": list(terms.filters) or None,
             "paused": [slot._asdict() for slot in sorted(self.paused)] or None,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from penstock.closing import Closing
 from penstock.consumer.delivery import TopicPartition
 from penstock.consumer.group_consumer import GroupConsumer as AsyncGroupConsumer
+from penstock.consumer.group_consumer import by_partition
 from penstock.records import Record
 
 Callback = Callable[[list[TopicPartition]], None]
@@ -81,6 +83,15 @@ class GroupConsumer(Closing):
         self._calls.make_calls()
         return records
 
+    def run(self, work: Callable[[Record], object], *, idle_ms: int | None = None, threads_max: int = 16) -> None:
+        """Call `work` for every record, as the async consumer does: one thread for each partition of a delivery."""
+        with ThreadPoolExecutor(threads_max, "penstock-work") as pool:
+            while (records := self.poll(idle_ms)) or idle_ms is None:
+                for done in [pool.submit(_in_order, work, part) for part in by_partition(records)]:
+                    done.result()
+                if records and not self._consumer.is_auto_commit:
+                    self.commit()
+
     def commit(self) -> bool:
         return bool(self._run(self._consumer.commit()))
 
@@ -89,3 +100,8 @@ class GroupConsumer(Closing):
         self._calls.make_calls()
         if leave:
             self._run(self._consumer.leave())
+
+
+def _in_order(work: Callable[[Record], object], records: Iterable[Record]) -> None:
+    for record in records:
+        work(record)

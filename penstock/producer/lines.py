@@ -89,15 +89,21 @@ def _key_field(key: Any) -> bytes:
         return b'"key_base64":"' + b64encode(key) + b'"'
 
 
+def pairs_of(headers: Headers) -> list[tuple[str, HeaderValue]]:
+    """Return the headers as names and values; a name of several values comes as often."""
+    if not isinstance(headers, Mapping):
+        return list(headers)
+    pairs: list[tuple[str, Any]] = []
+    for name, value in headers.items():
+        pairs += [(name, one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+    return pairs
+
+
 def _headers_object(headers: Headers) -> bytes:
     """Return the headers as a JSON object. Repeated names become arrays, in the order of their values."""
     grouped: dict[str, list[Any]] = {}
-    if isinstance(headers, Mapping):
-        for name, value in headers.items():
-            grouped[name] = [_header_value(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
-    else:
-        for name, one in headers:
-            grouped.setdefault(name, []).append(_header_value(one))
+    for name, one in pairs_of(headers):
+        grouped.setdefault(name, []).append(_header_value(one))
     return _dumps({name: values[0] if len(values) == 1 else values for name, values in grouped.items()})
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from penstock.producer.lines import Headers, Line, line_of
+from penstock.producer.lines import Headers, HeaderValue, Line, line_of, pairs_of
 from penstock.records import Timestamp
 
 ENTRY_POINTS = "penstock.serializers"
@@ -107,6 +107,14 @@ class Interceptor(Protocol):
         """Receive the RecordPosition, or the ClientError that the record failed with. Must not raise."""
 
 
+def _with_default_headers(
+    headers: Headers | None, defaults: Sequence[tuple[str, HeaderValue]]
+) -> list[tuple[str, HeaderValue]]:
+    given = pairs_of(headers or ())
+    names = {name for name, _ in given}
+    return [*given, *(one for one in defaults if one[0] not in names)]
+
+
 Prepared = tuple[str, Line, Any, int | None, OutgoingRecord | None]
 """Topic, line, key, partition, and the record for interceptors if there are any. Bare: a named tuple costs more."""
 
@@ -114,11 +122,19 @@ Prepared = tuple[str, Line, Any, int | None, OutgoingRecord | None]
 class Preparation:
     """Applies a producer's interceptors and serializers. Synchronous; the sync producer uses the caller's thread."""
 
-    def __init__(self, key: Serializer | None, value: Serializer | None, interceptors: Sequence[Interceptor]) -> None:
+    def __init__(
+        self,
+        key: Serializer | None,
+        value: Serializer | None,
+        interceptors: Sequence[Interceptor],
+        headers: Headers = (),
+    ) -> None:
+        """`headers` are those of every record that has none of their name."""
         self._key = key
         self._value = value
         self.interceptors = tuple(interceptors)
-        self._is_needed = bool(key or value or self.interceptors)
+        self._headers = pairs_of(headers)
+        self._is_needed = bool(key or value or self.interceptors or self._headers)
 
     def prepare(
         self,
@@ -131,6 +147,8 @@ class Preparation:
     ) -> Prepared:
         """Make the line of a record. Raises TypeError, ValueError, and the errors of interceptors."""
         if self._is_needed:
+            if self._headers:
+                headers = _with_default_headers(headers, self._headers)
             return self._with_interceptors(OutgoingRecord(topic, value, key, headers, timestamp, partition))
         return topic, line_of(value, key, headers, timestamp), key, partition, None
 

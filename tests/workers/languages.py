@@ -15,7 +15,7 @@ from tests.e2e.node_process import ROOT
 WORKERS = ROOT / "docs" / "examples" / "workers"
 BUILD = ROOT / "build" / "workers"
 BUILD_S = 600
-LANGUAGES = ("bash", "python", "node", "go", "java", "rust")
+LANGUAGES = ("bash", "perl", "python", "node", "go", "java", "rust")
 
 
 class LeftOut(Exception):
@@ -38,6 +38,9 @@ def command(language: str, group: str, topic: str, member: str) -> tuple[list[st
     match language:
         case "bash":
             return [*_bash(), group, topic, "cat"], {"MEMBER": member}
+        case "perl":
+            _need("perl")
+            return ["perl", str(WORKERS / "worker.pl"), *arguments], {}
         case "python":
             return [sys.executable, str(WORKERS / "worker.py"), *arguments], {}
         case "node":

@@ -31,6 +31,7 @@ from gateway.groups.model.state import Group, KnownTopic, Member
 from gateway.groups.model.values import (
     CommitCall,
     ConfigCall,
+    ForgetCall,
     Grant,
     GroupRow,
     GroupView,
@@ -262,13 +263,11 @@ class Coordinator(GroupTable):
         check_empty(group, "stop its members first, or delete each of them")
         self._delete(group)
 
-    def forget(self, name: str, slots: Iterable[Slot]) -> None:
-        """Deletes committed positions. Raises UnknownGroup, GroupNotEmpty."""
-        group = self.note_change(self.find(name))
+    def forget(self, call: ForgetCall, now: Now, source: TopicSource) -> None:
+        """Deletes committed positions of a topic. Raises UnknownGroup, GroupNotEmpty, WrongGroupKind."""
+        group = self._group_of_member(call.group, now, is_join=False)
         check_empty(group, "stop its members first")
-        for slot in slots:
-            if group.offsets.pop(slot, None) is not None:
-                group.changed_offsets.add(slot)
+        positions.forget(group, call)
 
     def sweep(self, now: Now, source: TopicSource) -> None:
         """Removes members and groups whose time is over, and follows topics that came, grew or went."""

@@ -16,6 +16,7 @@ from gateway.groups.model.state import Group, Member, Offset
 from gateway.groups.model.values import (
     START_EARLIEST,
     START_POLICY,
+    ForgetCall,
     Now,
     PollCall,
     Position,
@@ -100,6 +101,14 @@ def store(group: Group, positions: Iterable[Position], now: Now) -> None:
     for one in positions:
         group.offsets[one.slot] = Offset(one.offset, one.metadata, now.wall_ms)
         group.changed_offsets.add(one.slot)
+
+
+def forget(group: Group, call: ForgetCall) -> None:
+    """Deletes the positions of a topic, or of one of its partitions."""
+    for slot in [slot for slot in group.offsets if slot.topic == call.topic]:
+        if call.partition in (None, slot.partition):
+            del group.offsets[slot]
+            group.changed_offsets.add(slot)
 
 
 def check_room(group: Group, positions: Iterable[Position], limits: CoordinatorLimits, source: TopicSource) -> None:

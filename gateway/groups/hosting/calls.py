@@ -8,6 +8,7 @@ from gateway.groups.causes.activity import Activity
 from gateway.groups.model.values import (
     CommitCall,
     ConfigCall,
+    ForgetCall,
     Grant,
     GroupRow,
     GroupView,
@@ -48,6 +49,7 @@ RESET: PartitionCall[ResetCall, None] = PartitionCall("group_reset", ResetCall)
 CONFIGURE: PartitionCall[ConfigCall, bool] = PartitionCall("group_configure", ConfigCall)
 DESCRIBE: PartitionCall[str, GroupView] = PartitionCall("group_describe", str)
 EXPLAIN: PartitionCall[str, Activity] = PartitionCall("group_explain", str)
+FORGET: PartitionCall[ForgetCall, None] = PartitionCall("group_forget", ForgetCall)
 DELETE: PartitionCall[str, None] = PartitionCall("group_delete", str)
 SHARE_TOPICS: PartitionCall[str, list[str]] = PartitionCall("share_topics", str)
 ACQUIRE: PartitionCall[AcquireCall, Acquired] = PartitionCall("share_acquire", AcquireCall)

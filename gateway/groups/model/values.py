@@ -192,6 +192,14 @@ class ResetCall(Struct, frozen=True, array_like=True):
     resets: int | None = None
 
 
+class ForgetCall(Struct, frozen=True, array_like=True):
+    """Deletes committed positions of a topic; of one of its partitions, if it is given."""
+
+    group: str
+    topic: str
+    partition: int | None = None
+
+
 class PushCall(Struct, frozen=True, array_like=True):
     """Sets what is pushed for a group, as text that the coordinator does not read. `positions` are for a new group.
 

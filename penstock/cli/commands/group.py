@@ -25,6 +25,7 @@ from penstock.cli.output import (
     print_table,
 )
 from penstock.transport.exchange import Json
+from penstock.units import MEANING, parse_quantity
 
 
 @click.group(cls=AliasGroup)
@@ -64,8 +65,10 @@ def describe(name: str, node: Node, as_json: bool) -> None:
         print_facts([(count.replace("_", " "), sum(one[count] for one in partitions)) for count in counts])
     if described["members"]:
         click.echo()
-        columns = [Column("member", is_text=True), Column("client", is_text=True), Column("partitions")]
-        print_table([*columns, Column("to give up")], [_member(one) for one in described["members"]])
+        columns = [Column(name, is_text=True) for name in ("member", "client", "address", "rack")]
+        print_table(
+            [*columns, Column("partitions"), Column("to give up")], [_member(one) for one in described["members"]]
+        )
     if partitions:
         click.echo()
         _print_partitions(partitions)
@@ -116,6 +119,7 @@ def watch(name: str, interval_ms: int, count: int | None, node: Node, as_json: b
 @click.option("--to-earliest", is_flag=True, help="To the first records.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
 @click.option("--to-time", metavar="TIME", help="To the first records at or after a time: RFC 3339 or milliseconds.")
+@click.option("--ago", metavar="DURATION", help="To the first records of this time before now, for example 90min.")
 @click.option("--shift", type=int, metavar="RECORDS", help="So many records on, or back if it is negative.")
 @click.option(
     "--from-file",
@@ -128,21 +132,22 @@ def watch(name: str, interval_ms: int, count: int | None, node: Node, as_json: b
 @click.option("--force", is_flag=True, help="Reset though the group has members.")
 @node_options
 def reset(
-    name: str, to_earliest: bool, to_latest: bool, to_time: str | None, shift: int | None, from_file: Path | None,
-    topics: tuple[str, ...], dry_run: bool, force: bool, node: Node, as_json: bool,
+    name: str, to_earliest: bool, to_latest: bool, to_time: str | None, ago: str | None, shift: int | None,
+    from_file: Path | None, topics: tuple[str, ...], dry_run: bool, force: bool, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Move a group to other positions, and show them.
 
     \f
-    Raises click.UsageError, Failure.
+    Raises click.UsageError, click.BadParameter, Failure.
     """
-    ways = [to_earliest, to_latest, to_time is not None, shift is not None, from_file is not None]
+    ways = [to_earliest, to_latest, *(one is not None for one in (to_time, ago, shift, from_file))]
     if sum(ways) != 1:
-        raise click.UsageError("give one of --to-earliest, --to-latest, --to-time, --shift and --from-file")
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-time, --ago, --shift and --from-file")
     time: str | int | None = int(to_time) if to_time is not None and to_time.isdecimal() else to_time
     document = node.once().reset_group(
         name,
         to="earliest" if to_earliest else "latest" if to_latest else time,
+        ago_ms=None if ago is None else _milliseconds(ago),
         shift=shift,
         offsets=None if from_file is None else _positions(from_file),
         topics=list(topics) or None,
@@ -183,14 +188,23 @@ def replay_dead_letters(name: str, topic: str | None, node: Node, as_json: bool)
 
 @group.command()
 @click.argument("name", metavar="GROUP")
+@click.option("--topic", metavar="TOPIC", help="Only the positions of this topic.")
 @yes_option
 @node_options
-def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
+def delete(name: str, topic: str | None, is_sure: bool, node: Node, as_json: bool) -> None:
     """Delete a group with its positions.
 
     \f
     Raises click.UsageError without a terminal to confirm at, Failure if the answer is no.
     """
+    if topic is not None:
+        confirm(f"Delete the positions of group {name} in topic {topic}?", is_sure=is_sure)
+        left = node.once().delete_group_offsets(name, topic)
+        if as_json:
+            print_json(left)
+        else:
+            click.echo(f"Deleted the positions of group {name} in topic {topic}.")
+        return
     confirm(f"Delete group {name} and its positions?", is_sure=is_sure)
     node.once().delete_group(name)
     if as_json:
@@ -229,9 +243,17 @@ def _positions(path: Path) -> list[Json]:
         raise Failure(text) from None
 
 
+def _milliseconds(text: str) -> int:
+    """Return a duration. Raises click.BadParameter."""
+    found = parse_quantity(text)
+    if found is None or found.kind != "ms":
+        raise click.BadParameter(f"{text!r} is not {MEANING['ms']}", param_hint="'--ago'")
+    return found.amount
+
+
 def _member(one: Json) -> tuple[object, ...]:
-    client = one["client_id"] or one["client_address"]
-    return one["member_id"], client, len(one["assignment"]), len(one["revoking"])
+    client = (one["client_id"] or "-", one["client_address"], one.get("rack") or "-")
+    return one["member_id"], *client, len(one["assignment"]), len(one["revoking"])
 
 
 def _partition(one: Json) -> tuple[object, ...]:

@@ -278,3 +278,62 @@ async def test_a_consumer_reads_topics_by_expression(client: Client, topic: str)
     await fill(client, f"{topic}.b", 2)
     async with client.consumer(group=topic, topics_pattern=f"{topic}[.].", topics_exclude=".*b") as consumer:
         assert {record.topic for record in await consumer.poll()} == {f"{topic}.a"}
+
+
+async def test_each_partition_of_a_delivery_has_a_task_of_its_own(client: Client, topic: str) -> None:
+    await fill(client, topic, 12, partitions=3)
+    done: list[tuple[int, int]] = []
+    started: set[int] = set()
+    all_started = asyncio.Event()
+
+    async def work(record: Record) -> None:
+        started.add(record.partition)
+        if len(started) == 3:
+            all_started.set()
+        await asyncio.wait_for(all_started.wait(), 60)  # no task is done before all have begun
+        done.append((record.partition, record.offset))
+
+    async with client.consumer(group=topic, topics=topic, min_bytes=1) as consumer:
+        await consumer.run(work, idle_ms=50)
+    assert len(done) == 12
+    for number in range(3):
+        offsets_of = [offset for partition, offset in done if partition == number]
+        assert offsets_of == sorted(offsets_of)
+    assert sum((await offsets(client, topic)).values()) == 12
+
+
+async def test_a_delivery_whose_work_fails_is_not_committed(client: Client, topic: str) -> None:
+    await fill(client, topic, 3)
+
+    async def work(record: Record) -> None:
+        if record.offset == 1:
+            raise RuntimeError("cannot")
+
+    async with client.consumer(group=topic, topics=topic) as consumer:
+        with pytest.raises(ExceptionGroup):
+            await consumer.run(work)
+    assert await offsets(client, topic) == {0: 0}
+
+
+async def test_records_are_decoded_by_the_deserializers_of_the_consumer(client: Client, topic: str) -> None:
+    await client.create_topic(topic)
+    async with client.producer(headers={"origin": "test", "kind": "x"}) as producer:
+        await producer.send(topic, b"\xff", key="k")
+        await producer.send(topic, {"a": 1}, key="k", headers={"kind": "y"})
+    async with client.consumer(
+        group=topic, topics=topic, key_deserializer="string", value_deserializer="json"
+    ) as consumer:
+        bad, good = await read(consumer, 2)
+        with pytest.raises(ValueError):  # the deserializer's own
+            bad.decoded()
+        assert (good.decoded_key(), good.decoded()) == ("k", {"a": 1})
+        assert dict(bad.headers) | dict(good.headers) == {"origin": b"test", "kind": b"y"}
+    with pytest.raises(ValueError, match="available: json, string"):
+        client.consume(topic, value_deserializer="nope")
+    consumed = [
+        record.decoded()
+        async for record in client.consume(
+            topic, follow=False, start=1, value_deserializer="string", min_bytes=1, max_records=1
+        )
+    ]
+    assert consumed == ['{"a":1}']

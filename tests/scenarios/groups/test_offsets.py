@@ -145,3 +145,19 @@ async def test_without_auto_commit_only_commits_move_the_group(group, topic):
     commit = {"member_id": "a", "member_epoch": second["member_epoch"], "offsets": [entry(topic, 0, 1)]}
     ok(await group.send("PUT", "/offsets", commit))
     assert values(await group.polled("a")) == [2]
+
+
+async def test_positions_of_a_topic_are_deleted_while_the_group_has_no_members(group, new_topic):
+    topic = await new_topic(2)
+    await topic.post_lines("1", partition=0)
+    ok(await group.send("PUT", "/offsets", {"offsets": [entry(topic, 0, 1), entry(topic, 1, 0)]}))
+    one = f"/offsets?topic={topic.name}&partition=1"
+    for _ in range(2):  # the second time nothing is left to delete
+        assert [found["partition"] for found in ok(await group.send("DELETE", one))["offsets"]] == [0]
+    ok(await group.heartbeat(member_id="a", topics=[topic.name]))
+    assert problem(await group.send("DELETE", f"/offsets?topic={topic.name}")) == (409, "group_not_empty")
+    assert await group.offsets() == {(topic.name, 0): 1}
+    await group.leave("a")
+    assert ok(await group.send("DELETE", f"/offsets?topic={topic.name}"))["offsets"] == []
+    assert problem(await group.send("DELETE", "/offsets")) == (400, "invalid_query")
+    assert values(await group.polled("a", topics=[topic.name])) == [1]

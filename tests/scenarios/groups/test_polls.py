@@ -261,3 +261,18 @@ async def test_a_poll_with_a_filter_waits_for_a_record_that_passes(group, new_to
 async def test_a_filter_that_is_no_condition_is_refused(group, topic):
     answer = await group.poll("a", topics=[topic.name], filter=["length=3"])
     assert problem(answer) == (400, "invalid_body")
+
+
+async def test_a_poll_waits_for_min_bytes_or_its_time(group, topic):
+    await topic.post_lines("1")
+    token = (await group.polled("a", topics=[topic.name]))["token"]
+    waiting = asyncio.ensure_future(group.polled("a", token=token, min_bytes=100_000, wait_ms=60_000))
+    await topic.post_lines("2")
+    await topic.post_lines('"' + "x" * 100_000 + '"')
+    assert [len(str(one)) for one in values_of_parts(await waiting)] == [1, 100_000]
+    again = await group.polled("a", token=token, min_bytes=2**31 - 1, wait_ms=10)
+    assert len(values_of_parts(again)) == 2
+
+
+def values_of_parts(delivery):
+    return [record["value"] for part in delivery["partitions"] for record in part["records"]]

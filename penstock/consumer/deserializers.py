@@ -1,0 +1,66 @@
+"""Deserializers of a consumer: how `decoded()` and `decoded_key()` of its records make values of bytes.
+
+They run when a record is asked for its value, so a record that cannot be decoded raises there, and the consumer goes on
+behind it. Other packages provide more as entry points of the group `penstock.deserializers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+ENTRY_POINTS = "penstock.deserializers"
+
+
+class Deserializer(Protocol):
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        """Return the value of stored bytes. Raises ValueError if they are not of its form."""
+
+
+class JsonDeserializer:
+    """Parses JSON."""
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return orjson.loads(data)
+
+
+class StringDeserializer:
+    """Decodes UTF-8."""
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return data.decode()
+
+
+_OWN: dict[str, Callable[..., Deserializer]] = {"json": JsonDeserializer, "string": StringDeserializer}
+
+
+class Deserializers(NamedTuple):
+    """Holds those of the keys and of the values of one consumer; None: they stay bytes."""
+
+    key: Deserializer | None
+    value: Deserializer | None
+
+
+def load_deserializer(name: str, **settings: Any) -> Deserializer:
+    """Make the deserializer of this name with these settings. Raises ValueError if no package provides it."""
+    brought = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name in _OWN:
+        return _OWN[name](**settings)
+    if name not in brought:
+        known = ", ".join(sorted({*_OWN, *brought}))
+        raise ValueError(
+            f"no deserializer {name!r}; available: {known}. Install a package with an entry point {name!r} in the "
+            f"group {ENTRY_POINTS}"
+        )
+    made: Deserializer = brought[name].load()(**settings)
+    return made
+
+
+def deserializers(key: str | Deserializer | None, value: str | Deserializer | None) -> Deserializers | None:
+    """Return those of a consumer; None if it has none. Raises ValueError for an unknown name."""
+    if key is None and value is None:
+        return None
+    return Deserializers(*(load_deserializer(one) if isinstance(one, str) else one for one in (key, value)))
