@@ -2,6 +2,7 @@
 
 #include "json.h"
 #include "number.h"
+#include "scan.h"
 #include "unescape.h"
 
 /* An object whose members are being read. `next` is the one that follows in the order of the columns. */
@@ -33,8 +34,12 @@ static void put_null(struct member *member)
     } else if (member->kind == MEMBER_STRING) {
         put_end(member);
     }
+    if (!member->nulls++) {
+        for (size_t row = 0; row < member->rows; row++) {
+            output_put_bit(&member->is_there, row, true);
+        }
+    }
     output_put_bit(&member->is_there, member->rows++, false);
-    member->nulls++;
 }
 
 /* Adds nulls before a row. */
@@ -60,12 +65,38 @@ static bool put_boolean(struct reader *reader, struct member *member)
     return true;
 }
 
+/* Adds the plain bytes from `at` on. Returns where they end: at a byte that is not plain, maybe behind the object, or
+ * before it, without memory or near the end of what may be read. */
+static const uint8_t *copy_plain(struct output *values, const uint8_t *at, const uint8_t *readable_end)
+{
+    while (readable_end - at >= SCAN_STEP && output_reserve(values, SCAN_STEP)) {
+        memcpy(values->bytes + values->size, at, SCAN_STEP);
+        scan_bits special = scan_special(at);
+        size_t plain = special ? scan_first(special) : SCAN_STEP;
+        values->size += plain;
+        at += plain;
+        if (special) {
+            break;
+        }
+    }
+    return at;
+}
+
 static bool put_string(struct reader *reader, struct member *member)
 {
     if (*reader->at != '"') {
         return false;
     }
-    const uint8_t *begin = reader->at + 1, *behind = json_string_end(begin, reader->end);
+    const uint8_t *begin = reader->at + 1;
+    size_t size = member->values.size;
+    const uint8_t *behind = copy_plain(&member->values, begin, reader->all->readable_end);
+    if (behind < reader->end && *behind == '"') {
+        put_end(member);
+        reader->at = behind + 1;
+        return member->values.size <= INT32_MAX;
+    }
+    member->values.size = size;
+    behind = json_string_end(begin, reader->end);
     if (!behind) {
         return false;
     }
@@ -122,7 +153,10 @@ static bool put_value(struct reader *reader, struct member *member)
     } else {
         is_put = member->kind != MEMBER_NULL && put_number(reader, member);
     }
-    output_put_bit(&member->is_there, member->rows++, true);
+    if (member->nulls) {
+        output_put_bit(&member->is_there, member->rows, true);
+    }
+    member->rows++;
     return is_put;
 }
 
@@ -132,10 +166,34 @@ static inline bool skip(struct reader *reader)
     return reader->at < reader->end;
 }
 
-/* Returns the column of a name, beginning behind the last one that was found. */
-static struct member *find(struct reader *reader, const uint8_t *name, size_t size)
+/* Returns the column whose name, which begins here, follows the last one that was found; NULL for another one. */
+static struct member *find_next(struct reader *reader)
 {
     struct level *level = &reader->levels[reader->depth - 1];
+    if (!level->members) {
+        return NULL;
+    }
+    struct member *member = &reader->all->all[level->first + level->next];
+    size_t size = member->name_size;
+    if ((size_t)(reader->end - reader->at) <= size || reader->at[size] != '"' ||
+        memcmp(reader->at, member->name, size) != 0) {
+        return NULL;
+    }
+    level->next = level->next + 1 == level->members ? 0 : level->next + 1;
+    reader->at += size + 1;
+    return member;
+}
+
+/* Returns the column whose name begins here, in the order of the columns from behind the last one that was found. */
+static struct member *find(struct reader *reader)
+{
+    struct level *level = &reader->levels[reader->depth - 1];
+    const uint8_t *name = reader->at, *behind = json_string_end(name, reader->end);
+    if (!behind) {
+        return NULL;
+    }
+    size_t size = (size_t)(behind - 1 - name);
+    reader->at = behind;
     for (size_t tried = 0; tried < level->members; tried++) {
         size_t at = level->next;
         struct member *member = &reader->all->all[level->first + at];
@@ -150,15 +208,14 @@ static struct member *find(struct reader *reader, const uint8_t *name, size_t si
 /* Reads a name and a value behind it. */
 static bool read_member(struct reader *reader)
 {
-    if (!skip(reader) || *reader->at != '"') {
+    if (!skip(reader) || *reader->at++ != '"') {
         return false;
     }
-    const uint8_t *name = ++reader->at, *behind = json_string_end(name, reader->end);
-    struct member *member = behind ? find(reader, name, (size_t)(behind - 1 - name)) : NULL;
+    struct member *member = find_next(reader);
+    member = member ? member : find(reader);
     if (!member || member->rows > reader->all->rows) {
         return false;
     }
-    reader->at = behind;
     if (!skip(reader) || *reader->at++ != ':' || !skip(reader)) {
         return false;
     }

@@ -15,17 +15,19 @@ struct member {
     size_t first, members; /* the members of a struct, which are behind one another */
     struct output values;  /* 64-bit numbers, a bit for each boolean, or the bytes of texts */
     struct output ends;    /* of texts: a 32-bit number before the first one and behind each one */
-    struct output is_there;
+    struct output is_there; /* empty without nulls */
     size_t rows;
     size_t nulls;
 };
 
-/* The columns. The first `top_members` are those of the rows; the members of structs follow. */
+/* The columns. The first `top_members` are those of the rows; the members of structs follow. A name has no character
+ * that JSON escapes. */
 struct members {
     struct member *all;
     size_t count;
     size_t top_members;
     size_t rows;
+    const uint8_t *readable_end; /* of the memory with the objects, which are read in steps that may pass their ends */
 };
 
 /* Adds an object as a row. Returns false for a value that the plain Python twin has to read: no object, a member that

@@ -38,6 +38,7 @@ static bool add_values(struct members *members, const struct values *values)
 {
     const uint8_t *bytes = values->bytes.buf, *bits = values->is_there.obj ? values->is_there.buf : NULL;
     const int32_t *ends = values->ends.buf;
+    members->readable_end = bytes + values->bytes.len;
     for (Py_ssize_t index = values->first; index < values->first + values->count; index++) {
         if (bits && !(bits[index / 8] >> index % 8 & 1)) {
             members_add_null(members);

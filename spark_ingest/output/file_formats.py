@@ -46,10 +46,10 @@ class Unreadable(Exception):
     """A file is not what its name says."""
 
 
-def file_bytes(table: pa.Table, layout: Layout) -> bytes:
-    """Encodes a data file."""
+def file_bytes(table: pa.Table, layout: Layout, repeating: Sequence[str] | None = None) -> bytes:
+    """Encodes a data file; `repeating` is for Parquet, see table_files.py."""
     if layout.format == PARQUET:
-        return parquet_bytes(table, layout.codec)
+        return parquet_bytes(table, layout.codec, repeating)
     sink = pa.BufferOutputStream()
     if layout.format == ORC:
         pa.orc.write_table(table, sink, compression=CODECS[ORC][layout.codec])

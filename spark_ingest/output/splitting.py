@@ -27,6 +27,7 @@ from spark_ingest.output.directories import (
 from spark_ingest.payload.installed import PARTITIONERS, load_entry_point
 from spark_ingest.payload.member_path import path_of
 
+_RUN_ROWS_MIN = 16  # of one directory in a row: if there are fewer, sorting costs less than slices
 _SECOND_US = 1_000_000
 _ZONE_SLOT_S = 900  # clocks change by multiples of this, at multiples of this
 _MONDAY_S = 4 * 86_400  # 1970-01-05
@@ -65,21 +66,29 @@ def split_rows(table: pa.Table, layout: Layout) -> Iterator[tuple[str, pa.Table]
     starts = starts_of(table, layout)
     codes, texts = _field_codes(table, layout)
     keys = [starts, *codes]
-    if any(np.any(one[1:] < one[:-1]) for one in keys):
+    cuts = _cuts(keys)
+    if len(cuts) > table.num_rows // _RUN_ROWS_MIN:
         order = np.lexsort(keys[::-1])  # stable
         if np.any(order[1:] < order[:-1]):
-            table, keys = table.take(pa.array(order)), [one[order] for one in keys]
-    is_cut = np.zeros(table.num_rows - 1, dtype=bool)
+            table, keys = table.combine_chunks().take(pa.array(order)), [one[order] for one in keys]
+            cuts = _cuts(keys)
+    runs: dict[tuple[int, ...], list[pa.Table]] = {}
+    for start, end in pairwise(cuts):
+        runs.setdefault(tuple(int(one[start]) for one in keys), []).append(table.slice(start, end - start))
+    for codes_of_run in sorted(runs):
+        path = directory_of(layout, codes_of_run[0])
+        for at, field in enumerate(layout.fields):
+            path += value_directory(field.name, _value(texts[at], codes_of_run[at + 1]))
+        parts = runs[codes_of_run]
+        yield path, table if len(cuts) == 2 else pa.concat_tables(parts).combine_chunks()
+
+
+def _cuts(keys: Sequence[np.ndarray]) -> list[int]:
+    """Returns where runs of rows with the same keys begin, and the number of rows."""
+    is_cut = np.zeros(len(keys[0]) - 1, dtype=bool)
     for one in keys:
         is_cut |= one[1:] != one[:-1]
-    cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), table.num_rows]
-    if len(cuts) > 2:
-        table = table.combine_chunks()
-    for start, end in pairwise(cuts):
-        path = directory_of(layout, int(keys[0][start]))
-        for at, field in enumerate(layout.fields):
-            path += value_directory(field.name, _value(texts[at], int(keys[at + 1][start])))
-        yield path, table.slice(start, end - start)
+    return [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(keys[0])]
 
 
 def directory_of(layout: Layout, start: int) -> str:

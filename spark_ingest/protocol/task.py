@@ -30,7 +30,7 @@ from spark_ingest.output import names
 from spark_ingest.output.file_formats import file_bytes
 from spark_ingest.output.splitting import split_rows
 from spark_ingest.output.stored_file import StoredFile
-from spark_ingest.output.table_files import dead_letter_table, sha256, store_once
+from spark_ingest.output.table_files import dead_letter_table, repeating_leaves, sha256, store_once
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.chunks import Chunk, chunks
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, TaskResult, TimeCounts, add_misfits, add_times
@@ -43,6 +43,7 @@ class _File(NamedTuple):
     key: str
     rows: pa.Table
     layout: Layout = DEFAULT
+    repeating: Sequence[str] | None = None
 
 
 def run_task(
@@ -125,8 +126,8 @@ def _data_files(order: TaskSpec, table: pa.Table, ranges: Sequence[Range]) -> li
     """Divides rows by directory, in the order of (directory, partition, offset)."""
     layout = order.recipe.layout
     name = names.data_file_name(order.task.topic, ranges, order.number, layout.extension)
-    prefix = names.table_prefix(order.task.topic)
-    return [_File(prefix + directory + name, rows, layout) for directory, rows in split_rows(table, layout)]
+    prefix, repeating = names.table_prefix(order.task.topic), repeating_leaves(table)
+    return [_File(prefix + directory + name, rows, layout, repeating) for directory, rows in split_rows(table, layout)]
 
 
 def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -> list[_File]:
@@ -149,7 +150,7 @@ def _store_all(output: ObjectStore, files: Sequence[_File], puts_at_once: int) -
 
 
 def _store(output: ObjectStore, file: _File) -> StoredFile:
-    data = store_once(output, file.key, file_bytes(file.rows, file.layout))
+    data = store_once(output, file.key, file_bytes(file.rows, file.layout, file.repeating))
     places = [(file.rows["_partition"][at].as_py(), file.rows["_offset"][at].as_py()) for at in (0, -1)]
     return StoredFile(file.key, file.rows.num_rows, len(data), sha256(data), *places)
 

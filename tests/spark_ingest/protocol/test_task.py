@@ -230,3 +230,21 @@ def test_a_topic_that_spark_would_overlook_gets_a_name_that_it_sees() -> None:
     _, output = run(log)
     [key] = listed_files(output, "_audit")
     assert key.startswith("tables/+_audit/dt=2013-11-21/hr=05/+_audit+0+")
+
+
+@pytest.mark.parametrize("seconds", [60, 1800, 7200])
+def test_rows_of_an_hour_are_in_order_whether_they_come_in_runs_or_not(seconds: int) -> None:
+    """In two partitions, so that each hour has rows of both; the last steps leave no two rows of an hour in a row."""
+    log = TieredLog(MemoryStore())
+    for partition in (0, 1):
+        log.add(partition, [row(b"{}", timestamp=START_MS + at * seconds % 86_400 * 1000) for at in range(240)])
+    _, output = run(log)
+    hours: dict[str, list[tuple[int, int]]] = {}
+    for key in listed_files(output):
+        table = pq.read_table(pa.BufferReader(output.get(key)), columns=["_partition", "_offset"])
+        assert key.rpartition("/")[0] not in hours
+        hours[key.rpartition("/")[0]] = list(zip(*table.to_pydict().values(), strict=True))
+    assert all(places == sorted(places) for places in hours.values())
+    assert sorted(place for places in hours.values() for place in places) == [
+        (partition, at) for partition in (0, 1) for at in range(240)
+    ]
