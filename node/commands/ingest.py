@@ -19,6 +19,7 @@ from engine.errors import EngineError
 from node.commands.ingest_check import check
 from node.commands.ingest_clean import clean, retain
 from node.commands.ingest_compact import compact
+from node.commands.ingest_ddl import ddl
 from node.commands.ingest_erase import erase
 from node.commands.ingest_finalize import finalize
 from node.commands.ingest_jobs import jobs, unregister
@@ -238,6 +239,7 @@ def abandon(output: str, job_name: str, as_json: bool) -> None:
 ingest.add_command(check)
 ingest.add_command(clean)
 ingest.add_command(compact)
+ingest.add_command(ddl)
 ingest.add_command(erase)
 ingest.add_command(finalize)
 ingest.add_command(jobs)

@@ -50,6 +50,7 @@ class DeltaTables:
     """The tables of one job, in its output."""
 
     kind = "Delta"
+    lists_files = True
 
     def __init__(self, job: str, output_url: str) -> None:
         parts = urlsplit(output_url)

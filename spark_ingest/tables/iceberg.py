@@ -49,6 +49,7 @@ class IcebergTables:
     """The tables of one job in one catalog. `open_catalog` is called before the first use."""
 
     kind = "Iceberg"
+    lists_files = True
 
     def __init__(
         self, settings: TableSettings, job: str, output_url: str, open_catalog: Callable[[], Any] | None = None

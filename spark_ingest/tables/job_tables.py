@@ -16,7 +16,7 @@ from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.compare import compare_tables
 from spark_ingest.tables.publish import Publication, check_layouts, pending, publications, publish
-from spark_ingest.tables.settings import DELTA, ICEBERG, read_tables
+from spark_ingest.tables.settings import DELTA, ICEBERG, GlueSettings, read_tables
 from spark_ingest.tables.values import Tables
 
 _LIBRARIES = ("pyiceberg", "sqlalchemy", "deltalake", "pyarrow")
@@ -31,7 +31,7 @@ class JobTables:
     def __init__(self, path: Path | None, output: str, job: str) -> None:
         opened = open_output_store(output, is_written=False)
         self._history = History(opened, job)
-        self._tables = _open(path, opened.url, job) if path else None
+        self._tables = _open(path, self._history) if path else None
 
     def check(self, *, widens: bool, layouts: Iterable[Layout] = ()) -> None:
         """Raises IngestRefused if a run would commit what its tables cannot take.
@@ -78,8 +78,12 @@ class JobTables:
         return rows, [problem for one in compared.values() for problem in one.problems]
 
 
-def _open(path: Path, output_url: str, job: str) -> Tables:
-    settings = read_tables(path)
+def _open(path: Path, history: History) -> Tables:
+    settings, output_url, job = read_tables(path), history.output.url, history.job
+    if isinstance(settings, GlueSettings):
+        from spark_ingest.tables.glue import GlueTables
+
+        return GlueTables(settings, history)
     try:
         if settings is None:
             from spark_ingest.tables.delta import DeltaTables

@@ -25,7 +25,7 @@ from spark_ingest.protocol.history import History
 from spark_ingest.tables.values import RewriteFiles, RunFiles, Tables, TableState
 
 _LOOKS_MAX = 4  # each but the first after another driver's commit
-DELTA = "Delta"  # a kind of tables
+DELTA, GLUE = "Delta", "Glue"  # kinds of tables
 MARK_AFTER = 24  # commits without files for a table; each call reads the commits since its mark
 
 
@@ -55,7 +55,7 @@ def publish(history: History, tables: Tables) -> list[Publication]:
     if head and any(not one.error for one in found.values()):
         _exchange(history, tables, history.effect(), found, layouts)
     for at, (one, run) in enumerate(unpublished(history, found, head)):
-        if at == 0:
+        if at == 0 and tables.lists_files:
             history.mark_published()
         try:
             if tables.add(replace(run, layout=layouts(one.topic))):
@@ -90,7 +90,8 @@ def _exchange(
                 change = rewrite_files(history, effect, one.topic, one.after, since)
                 if one.state is None and not change.added:
                     break  # no row is left for a first file
-                history.mark_published()
+                if tables.lists_files:
+                    history.mark_published()
                 if tables.rewrite(replace(change, layout=layouts(one.topic))):
                     one.rewrites.append(change.rewrite)
                 one.state = tables.state(one.topic)
@@ -167,12 +168,12 @@ def unpublished(
 def check_layouts(layouts: Iterable[Layout], kind: str) -> None:
     """Raises IngestRefused for files that tables of a catalog cannot have."""
     for one in layouts:
-        if one.format != PARQUET or one.fields:
+        if kind in (DELTA, GLUE) and one.period != NONE and not one.partition_columns:
+            text = f"{kind} tables take their partitions from directories, and a topic has {one.fixed}"
+            raise IngestRefused(text, hint="write name=value in partition_path, or leave it out")
+        if kind != GLUE and (one.format != PARQUET or one.fields):
             text = f"{kind} tables take Parquet files in directories of periods, and a topic has {one.fixed}"
             raise IngestRefused(text, hint="use two jobs: one with such tables, one without")
-        if kind == DELTA and one.period != NONE and not one.partition_columns:
-            text = f"Delta tables take their partitions from directories, and a topic has {one.fixed}"
-            raise IngestRefused(text, hint="write name=value in partition_path, or leave it out")
 
 
 def files_of(commit: Commit, topic: str) -> RunFiles | None:

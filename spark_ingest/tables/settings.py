@@ -1,4 +1,4 @@
-"""The file that names the catalog and the tables of a job (`--tables`): [iceberg], or [delta] without settings.
+"""The file that names the catalog and the tables of a job (`--tables`): [iceberg], [glue], or [delta] without settings.
 
     [iceberg]
     catalog = "sqlite:////data/catalog.db"
@@ -7,6 +7,10 @@
 
     [iceberg.tables]
     flights = "aviation.flights"
+
+    [glue]
+    database = "events"
+    region = "eu-central-1"
 
 Pure but for reading the file. It opens no catalog.
 """
@@ -21,9 +25,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from spark_ingest.errors import IngestRefused
+from spark_ingest.tables.hive import NAME
 from spark_ingest.toml_file import read_toml
 
-ICEBERG, DELTA = "iceberg", "delta"
+ICEBERG, DELTA, GLUE = "iceberg", "delta", "glue"
 SQLITE, REST = "sql", "rest"  # kinds of catalogs, as pyiceberg calls them
 _KINDS = {"sqlite": SQLITE, "http": REST, "https": REST}
 _TEXTS = ("catalog", "warehouse", "namespace", "name")
@@ -61,13 +66,24 @@ class TableSettings:
         return tuple(given.split(".")) if "." in given else (*self.namespace.split("."), given)
 
 
-def read_tables(path: Path) -> TableSettings | None:
+@dataclass(frozen=True, slots=True)
+class GlueSettings:
+    """A database of Glue, and the names of tables by topic. Credentials come from the environment."""
+
+    database: str
+    region: str | None = None
+    endpoint: str | None = None
+    catalog_id: str | None = None
+    tables: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_tables(path: Path) -> TableSettings | GlueSettings | None:
     """Returns the settings of a TOML file; None for Delta tables, which need none. Raises IngestRefused."""
     found = read_toml("--tables", path)
     if found == {DELTA: {}}:
         return None
     try:
-        return _settings(found)
+        return _glue(found) if set(found) == {GLUE} else _settings(found)
     except ValueError as error:
         raise IngestRefused(f"--tables {path}: {error}") from error
 
@@ -76,7 +92,7 @@ def _settings(found: dict[str, Any]) -> TableSettings:
     section = found.pop(ICEBERG, None)
     if found or not isinstance(section, dict):
         raise ValueError(
-            f"write one section [{ICEBERG}], or an empty [{DELTA}]"
+            f"write one section [{ICEBERG}] or [{GLUE}], or an empty [{DELTA}]"
             + (f", not {', '.join(sorted(found))}" if found else "")
         )
     texts = {name: section.pop(name) for name in _TEXTS if name in section}
@@ -97,6 +113,26 @@ def _settings(found: dict[str, Any]) -> TableSettings:
     if settings.warehouse is not None and settings.kind == SQLITE and "://" not in settings.warehouse:
         texts["warehouse"] = "file://" + os.path.abspath(settings.warehouse)
     return TableSettings(**texts, **maps)
+
+
+def _glue(found: dict[str, Any]) -> GlueSettings:
+    section = found[GLUE]
+    known = ("database", "region", "endpoint", "catalog_id", "tables")
+    if not isinstance(section, dict) or (unknown := sorted(section.keys() - set(known))):
+        raise ValueError(f"unknown settings: {', '.join(unknown)}" if isinstance(section, dict) else "write [glue]")
+    tables = section.get("tables", {})
+    texts = {name: one for name, one in section.items() if name != "tables"}
+    if not texts.get("database"):
+        raise ValueError("database is missing")
+    if wrong := [name for name, one in texts.items() if not isinstance(one, str) or not one]:
+        raise ValueError(f"{wrong[0]} is not a text")
+    topics: dict[str, str] = {}
+    for topic, name in tables.items() if isinstance(tables, dict) else [("", tables)]:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(f"the table {name!r} of {topic} is not of lower-case letters, digits and _")
+        if (other := topics.setdefault(name, topic)) != topic:
+            raise ValueError(f"{other} and {topic} have the same table {name}")
+    return GlueSettings(**texts, tables=dict(tables))
 
 
 def _check(settings: TableSettings) -> None:

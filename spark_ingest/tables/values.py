@@ -61,6 +61,7 @@ class Tables(Protocol):
     """The tables of one job in a catalog. Every method may raise IngestRefused or NotPublished."""
 
     kind: str
+    lists_files: bool  # a table names its files; in others, those of a directory are files of the table
 
     def name(self, topic: str) -> str:
         """Returns the table's name, for people."""

@@ -22,6 +22,8 @@ class RememberedTables:
 
     kind = "Iceberg"
 
+    lists_files = True
+
     def __init__(self) -> None:
         self.runs: list[RunFiles] = []
         self.commits: dict[str, int] = {}

@@ -16,7 +16,7 @@ def read(directory: Path, text: str) -> TableSettings:
     path = directory / "tables.toml"
     path.write_text(text)
     found = read_tables(path)
-    assert found is not None
+    assert isinstance(found, TableSettings)
     return found
 
 
@@ -38,8 +38,8 @@ def test_a_rest_catalog_needs_no_warehouse_and_its_password_is_not_shown(tmp_pat
     ("text", "error"),
     [
         ("[iceberg", "is not TOML"),
-        ("[hudi]\n", "write one section [iceberg], or an empty [delta], not hudi"),
-        ("[delta]\nx = 1\n", "write one section [iceberg], or an empty [delta]"),
+        ("[hudi]\n", "write one section [iceberg] or [glue], or an empty [delta], not hudi"),
+        ("[delta]\nx = 1\n", "write one section [iceberg] or [glue], or an empty [delta]"),
         ("[iceberg]\nuri = 1\n", "unknown settings: uri"),
         ('[iceberg]\ncatalog = "sqlite:///c"\n', "namespace is missing"),
         ('[iceberg]\ncatalog = "sqlite:///c"\nnamespace = "a"\n', "a SQLite catalog needs warehouse"),
@@ -47,6 +47,10 @@ def test_a_rest_catalog_needs_no_warehouse_and_its_password_is_not_shown(tmp_pat
         (f"[iceberg]\n{SQLITE}name = 3\n", "name is not a text"),
         (f"[iceberg]\n{SQLITE}[iceberg.tables]\nx = 1\n", "[iceberg.tables] has a value that is not a text"),
         (f'[iceberg]\n{SQLITE}[iceberg.tables]\nx = "a..t"\n', "the table 'a..t' of x has an empty part"),
+        ('[glue]\nregion = "x"\n', "database is missing"),
+        ('[glue]\ndatabase = "d"\nzone = "x"\n', "unknown settings: zone"),
+        ('[glue]\ndatabase = "d"\ntables = { a = "A" }\n', "the table 'A' of a is not of lower-case letters"),
+        ('[glue]\ndatabase = "d"\ntables = { a = "t", b = "t" }\n', "a and b have the same table t"),
         (f'[iceberg]\n{SQLITE}[iceberg.tables]\nx = "t"\ny = "t"\n', "x and y have the same table a.b.t"),
     ],
 )
