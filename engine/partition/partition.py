@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 from engine.errors import (
     AckTruncated,
@@ -30,6 +29,7 @@ from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
 from engine.partition.follower_append import FollowerAppendQueue, PlannedAppends
 from engine.partition.high_watermark import HighWatermark
+from engine.partition.last_write import LastWrite
 from engine.partition.writer import PartitionWork
 from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, Appended, resolve_appends, resolve_failed
@@ -105,6 +105,7 @@ class Partition:
         self.cuts = 0  # truncations and resets: what was computed from the log before one does not hold
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
         self.is_replicated = False  # others may have replicas, whose ends are between any two batches
+        self.last_write = LastWrite()
         self.opened_at = log.log_end  # records appended since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0
@@ -150,15 +151,16 @@ class Partition:
         """Raise OffsetBelowLogStart or OffsetAboveHighWatermark; not at the watermark, where the caller waits."""
         if self.log.log_start <= offset <= self.watermark.position:
             return
-        bounds: dict[str, Any] = {"log_start": self.log.log_start, "high_watermark": self.high_watermark}
-        if offset < self.log.log_start:
-            raise OffsetBelowLogStart(f"{self.name}: offset {offset} is below log_start {self.log.log_start}", **bounds)
-        text = f"{self.name}: offset {offset} is above high_watermark {self.high_watermark}"
-        raise OffsetAboveHighWatermark(text, **bounds)
+        log_start, high_watermark = self.log.log_start, self.high_watermark
+        if offset < log_start:
+            text = f"{self.name}: offset {offset} is below log_start {log_start}"
+            raise OffsetBelowLogStart(text, log_start=log_start, high_watermark=high_watermark)
+        text = f"{self.name}: offset {offset} is above high_watermark {high_watermark}"
+        raise OffsetAboveHighWatermark(text, log_start=log_start, high_watermark=high_watermark)
 
     def _waited_for(self) -> None:
-        """Ask for a sync if a long poll or an acknowledgement waits for bytes that are written but not fsynced."""
-        if self.unsynced_since is not None:
+        """Ask for a sync if a long poll or an acknowledgement waits for it: bytes are written and not fsynced."""
+        if self.unsynced_since is not None and self.settings.durability == "group":
             self._events.sync_awaited(self)
 
     def wake_all(self) -> None:
@@ -248,8 +250,7 @@ class Partition:
             self._copied(work, self.copies.under_way, rolled_at)
         else:
             self._appended(_writes(steps), taken, rolled_at)
-        for write in _writes(steps):
-            write.buffers = []  # they are in the page cache; `boundaries` keeps the rest until it is committed
+        self.last_write.put(steps, has_polls=self.watermark.polls.count > 0)  # `boundaries` keeps the rest
         if self.is_replicated or self.settings.durability != "group":  # else nothing is committed before its sync
             self._moved()
         return sealed
@@ -335,8 +336,7 @@ class Partition:
         headers = [header for write in writes for header in write.headers]
         self.bytes_in += sum([len(buffer) for write in writes for buffer in write.buffers])
         self.batches_in += len(headers)
-        is_judged = self.validator.is_judged
-        if is_judged or rolled_at:
+        if (is_judged := self.validator.is_judged) or rolled_at:
             self.validator.written(self.settings, rolled_at)
         if is_judged:
             resolve_appends(headers, taken)

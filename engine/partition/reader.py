@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import NamedTuple
-
-from crc32c import crc32c
 
 from engine.errors import (
     TOO_MANY_FILES,
@@ -29,20 +26,20 @@ from engine.errors import (
 )
 from engine.format import batch as record_batch
 from engine.format.batch import Buffer, Record
-from engine.format.batch_header import ValidRun, beginning_at, valid_batches
-from engine.format.index import INDEX_INTERVAL_BYTES
+from engine.format.batch_header import beginning_at
 from engine.log.batch_boundaries import boundary_below
 from engine.log.damaged_ranges import check_undamaged
 from engine.log.log import BytePosition, Log, ReadSpan
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
+from engine.partition.valid_span import valid_span
 from engine.runtime.disk import Disk, WouldBlock
 
 log = logging.getLogger("penstock.engine")
 
 _TIME_SCAN_BYTES = 256 * 1024
 FIND_AGAIN_S, FIND_AGAIN_S_MAX = 0.05, 2.0  # acknowledgements wait for the place of the high watermark
-_SPAN_BYTES_MIN = INDEX_INTERVAL_BYTES  # a shorter one is not worth the search
+_UNBOUNDED = 1 << 62
 _CHECKED_AT_ONCE = 4000  # batches, 2 to 3 ms of the loop; more are checked in a thread
 
 Examine = Callable[[Partition, Segment], Awaitable[None]]
@@ -99,20 +96,16 @@ class Reader:
         A segment that was never read needs `read_uncommitted`, and so does one that must be examined.
         """
         _check_local(partition, offset)
-        if offset >= partition.log_end:
-            return None
-        if partition.log.segment_of(offset).loaded_index is None:
-            raise WouldBlock
-        span = partition.log.locate(offset, max_bytes, *_end_of(partition.log))
-        assert span is not None
-        data = span.segment.pread_nowait(span.end - span.start, span.start)
-        try:
-            chunk = _checked(span, offset, data, _CHECKED_AT_ONCE)
-        except _Suspect:
-            chunk = None
-        if chunk is None:
-            raise WouldBlock
-        return Chunk(beginning_at(chunk.data, offset), chunk.next_offset)
+        chunk = _read_nowait(partition, offset, max_bytes, _UNBOUNDED, *_end_of(partition.log))
+        return chunk and Chunk(beginning_at(chunk.data, offset), chunk.next_offset)
+
+    def read_nowait(self, partition: Partition, offset: int, max_bytes: int, at_most: int) -> Chunk | None:
+        """Read as `read` does, from memory only, if that is no more than `at_most` bytes.
+
+        Raises WouldBlock, OSError and Damaged where `read` is needed.
+        """
+        watermark = partition.watermark
+        return _read_nowait(partition, offset, max_bytes, at_most, watermark.position, watermark.byte_position)
 
     async def _read(
         self,
@@ -295,6 +288,26 @@ class Reader:
             release()
 
 
+def _read_nowait(
+    partition: Partition, offset: int, max_bytes: int, at_most: int, limit: int, limit_position: BytePosition
+) -> Chunk | None:
+    """Returns None at the limit. Raises WouldBlock."""
+    if offset >= limit:
+        return None
+    if partition.log.segment_of(offset).loaded_index is None:
+        raise WouldBlock
+    span = partition.log.locate(offset, max_bytes, limit, limit_position)
+    if span is None or span.end - span.start > at_most:
+        raise WouldBlock
+    try:
+        chunk = _checked(span, offset, span.segment.pread_nowait(span.end - span.start, span.start), _CHECKED_AT_ONCE)
+    except _Suspect:
+        chunk = None
+    if chunk is None:
+        raise WouldBlock
+    return chunk
+
+
 def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: int = 1 << 40) -> Chunk | None:
     """Returns the valid batches at the front of a span, from the one that holds the offset on.
 
@@ -306,57 +319,6 @@ def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: 
     if begin == end or next_offset > span.next_offset:
         raise _Suspect(span.segment, f"no sound batch of offset {offset} between bytes {span.start} and {span.end}")
     return Chunk(data if end - begin == len(data) else data[begin:end], next_offset)
-
-
-def valid_span(span: ReadSpan, offset: int, data: Buffer, batches_max: int) -> ValidRun:
-    """Check the bytes of a span as `valid_batches` does; `batches_max` bounds the batches checked one by one."""
-    if len(data) < _SPAN_BYTES_MIN:
-        return valid_batches(data, span.start_offset, offset, batches_max)
-    sound = _at_once(span, offset, data)
-    if sound is None:
-        sound = valid_batches(data, span.start_offset, offset, batches_max)
-        if not sound.is_bounded:
-            _cache_checksums(span, data, sound)
-    return sound
-
-
-def _at_once(span: ReadSpan, offset: int, data: Buffer) -> ValidRun | None:
-    """Returns None if the batches must be checked one by one. The few outside of indexed spans need no bound."""
-    index, start, size_bytes = span.segment_index, span.start, len(data)
-    positions, offsets, base_offset = index.positions, index.relative_offsets, index.base_offset
-    first, last = bisect_left(offsets, offset - base_offset), bisect_right(positions, start + size_bytes) - 1
-    values = index.checksums.lookup(first, last) if first < last else None
-    if values is None:
-        return None
-    head, tail = positions[first] - start, positions[last] - start  # the bytes between them are compared
-    if head < 0:
-        return None
-    middle = data if tail - head == size_bytes else memoryview(data)[head:tail]
-    if crc32c(middle, values[0]) != values[1]:
-        return None
-    begin, begin_offset = 0, span.start_offset
-    if head:
-        begin, end, begin_offset, _ = valid_batches(memoryview(data)[:head], begin_offset, offset, head)
-        if end != head:
-            return None
-    if begin_offset != base_offset + offsets[first]:
-        return None
-    if tail == size_bytes:
-        return ValidRun(begin, tail, base_offset + offsets[last])
-    tail_offset = base_offset + offsets[last]
-    behind = valid_batches(memoryview(data)[tail:], tail_offset, tail_offset, size_bytes)
-    return ValidRun(begin, tail + behind.end, behind.next_offset)
-
-
-def _cache_checksums(span: ReadSpan, data: Buffer, sound: ValidRun) -> None:
-    """Remember the batches that were validated one by one, so that the next read of them is quick."""
-    index, start, end = span.segment_index, span.start, span.start + sound.end
-    first, last = bisect_left(index.positions, start + sound.begin), bisect_right(index.positions, end) - 1
-    if first <= last and index.positions[last] == end and index.offset_of(last) != sound.next_offset:
-        return  # the index, which is not evidence, does not fit
-    if first < last and index.checksums.lookup(first, last) is None:
-        offsets = [index.offset_of(number) for number in range(first, last + 1)]
-        index.checksums.add_read(data, start, index.positions, offsets, first)
 
 
 def _end_of(log: Log) -> tuple[int, BytePosition]:

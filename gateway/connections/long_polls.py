@@ -22,9 +22,22 @@ class LongPolls:
         yield "penstock_long_polls", "Open long polls: fetches that wait for records", self.open
         yield "penstock_long_poll_partitions", "Partitions that all open long polls wait on", self.partitions
 
+    @property
+    def has_room(self) -> bool:
+        """Returns whether one more poll of one partition may wait."""
+        return self.open < self._polls_max
+
     @contextmanager
     def waiting(self, partitions: int = 1) -> Iterator[None]:
         """Counts a long poll on `partitions` partitions until the block ends. Raises Problem too_many_long_polls."""
+        self.begin(partitions)
+        try:
+            yield
+        finally:
+            self.end(partitions)
+
+    def begin(self, partitions: int = 1) -> None:
+        """Counts a long poll until its `end`. Raises Problem too_many_long_polls."""
         if self.open >= self._polls_max:
             raise Problem("too_many_long_polls", f"{self.open} long polls are open", limit=self._polls_max)
         if partitions > 1 and self.partitions + partitions > self._partitions_max:
@@ -32,8 +45,7 @@ class LongPolls:
             raise Problem("too_many_long_polls", text, limit=self._partitions_max)
         self.open += 1
         self.partitions += partitions
-        try:
-            yield
-        finally:
-            self.open -= 1
-            self.partitions -= partitions
+
+    def end(self, partitions: int = 1) -> None:
+        self.open -= 1
+        self.partitions -= partitions

@@ -30,8 +30,12 @@ class ReadBudget:
     def hold(self, size_bytes: int) -> _Reservation:
         return _Reservation(self, size_bytes)
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Returns whether a fetch of this size would not wait. One that never waits need not hold what it reads."""
+        return not self._waiting and self._fits(size_bytes)
+
     async def acquire(self, size_bytes: int) -> None:
-        if not self._waiting and self._fits(size_bytes):
+        if self.has_room(size_bytes):
             self.held_bytes += size_bytes
             return
         rotation: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -24,15 +24,19 @@ from engine.runtime.loop_waits import loop_waits
 from gateway.access.hosts import is_host
 from gateway.connections.response_buffers import CONNECTION, ResponseBuffers
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
+from gateway.fetch.context import FETCH
+from gateway.http.context import HTTP
 from gateway.http.messages import HttpResponse, NextPiece, StreamedResponse
 from gateway.http.problems import Problem
 from gateway.produce.context import PRODUCE
 from gateway.server.body import Body, BodyLimits
+from gateway.server.delayed_fetch import DelayedFetches
 from gateway.server.middleware import MIDDLEWARE
 from gateway.server.plain_produce import PlainProduces
 from gateway.server.route_cache import RouteCache
 from gateway.server.short_path import VERSIONS, KnownHead, ShortPath
-from gateway.wire.exchange import Exchange
+from gateway.wire.connection import Connection
+from gateway.wire.exchange import Delayed, Exchange, Take
 from gateway.wire.messages import Header, RequestHead
 
 log = logging.getLogger("penstock.gateway")
@@ -55,7 +59,7 @@ class Adapter:
         """Without a `short_path` all requests go to the application."""
         self._routes = RouteCache(app)
         self._short_path = short_path
-        self.take = None if short_path is None else PlainProduces(short_path, app[MIDDLEWARE], app[PRODUCE]).take
+        self.take = None if short_path is None else _take_of(app, short_path)
         self._limits = limits
         self._responses = responses
         self._streams = streams
@@ -145,6 +149,19 @@ class Adapter:
             if not piece:  # no record passed a filter
                 await asyncio.sleep(0)
         exchange.finish()
+
+
+def _take_of(app: web.Application, short_path: ShortPath) -> Take:
+    """Returns the function that takes requests without a task."""
+    produces = PlainProduces(short_path, app[MIDDLEWARE], app[PRODUCE])
+    fetches = DelayedFetches(short_path, app[MIDDLEWARE], app[FETCH], app[HTTP].compress_bytes_min)
+
+    def take(connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> Delayed | None:
+        if head.method == "GET":
+            return fetches.take(connection, stream_id, head)
+        return produces.take(connection, stream_id, head, body)
+
+    return take
 
 
 def problem_response(status: int) -> tuple[list[Header], bytes]:

@@ -86,12 +86,15 @@ class Middleware:
         assert isinstance(response, web.StreamResponse), operation
         return response
 
-    async def answer(self, request: R, handler: Callable[[R], Awaitable[Response]], operation: str) -> Response:
+    async def answer(
+        self, request: R, handler: Callable[[R], Awaitable[Response]], operation: str, began: float = 0.0
+    ) -> Response:
         """Returns a response whatever the handler raises. `operation` is a bounded name of the handler, for metrics.
 
+        `began`: when the request came, by `time.perf_counter`, if it has waited.
         Raises ConnectionResetError, CancelledError: the client has left.
         """
-        started = time.perf_counter()
+        started = began or time.perf_counter()
         self._context.metrics.requests_in_flight.value += 1
         request_id = self.request_id(request.headers)
         answer_headers = request[ANSWER_HEADERS] = {"Penstock-Request-Id": request_id}
@@ -152,12 +155,16 @@ class Middleware:
 
     async def admit(self, request: Request, operation: str) -> None:
         """Checks the token, and looks for a topic that this process may not know yet. Raises Problem, EngineError."""
+        self.check_rights(request, operation)
+        if not self._context.topics.is_standalone and "topic" in request.match_info:
+            await self._context.topics.refresh(request.match_info["topic"], partitions_named(request))
+
+    def check_rights(self, request: Request, operation: str) -> None:
+        """Checks the token, and that the topic is not internal. Raises Problem."""
         if self.access.tokens is not None:
             self.access.check(request, operation)
         if request.match_info.get("topic") in INTERNAL_TOPICS and NEEDS.get(operation) is Right.READ:
             raise unreadable(request.match_info["topic"])
-        if not self._context.topics.is_standalone and "topic" in request.match_info:
-            await self._context.topics.refresh(request.match_info["topic"], partitions_named(request))
 
     def check(self, request: Request) -> None:
         """Checks the headers of a request to any route.

@@ -20,16 +20,18 @@ from msgspec import structs
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from engine.errors import EngineError
+from engine.format.batch import MEDIA_TYPE
 from engine.format.paths import INTERNAL_TOPICS
 from gateway.connections.response_buffers import CONNECTION, RESERVED
 from gateway.fetch import fetch
 from gateway.fetch import request as fetch_request
-from gateway.fetch.request import FetchRequest
+from gateway.fetch.request import JSON, NDJSON, FetchRequest
 from gateway.http.messages import BodyReader, HttpRequest, HttpResponse, RequestHeaders
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
 from gateway.produce import produce
 from gateway.produce.produce import ProduceRequest
+from gateway.routing.leader_headers import FORWARD
 from gateway.server.middleware import MIDDLEWARE, Response
 from gateway.wire.exchange import Carrier, Exchange
 from gateway.wire.messages import Header, RequestHead
@@ -46,6 +48,7 @@ _VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeh
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
 _OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
+_FORMS = (JSON, NDJSON, MEDIA_TYPE)
 _TOPIC = "/v1/topics/{topic}/records"
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
 
@@ -58,7 +61,8 @@ Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 class KnownHead(NamedTuple):
     """The values that follow from the head of a request. `typed` may have placeholders; `headers` has none.
 
-    `plain` is the produce that needs no task unless its body does.
+    `plain` is the produce that needs no task unless its body does. `place` is the partition of a fetch that needs none
+    (delayed_fetch.py). `began`: when the request came, by `time.perf_counter`, if it has waited.
     """
 
     route: str
@@ -70,6 +74,8 @@ class KnownHead(NamedTuple):
     wanted: ProduceRequest | None = None
     fetched: FetchRequest | None = None
     plain: ProduceRequest | None = None
+    place: tuple[str, int] | None = None
+    began: float = 0.0
 
 
 class _Headers(NamedTuple):
@@ -161,10 +167,14 @@ class ShortPath:
         self.answered += 1
         request = self.request(known, exchange.head, body, exchange.connection)
         request[CONNECTION] = exchange.connection
-        response = await self._middleware.answer(request, known.handler, known.operation)
+        response = await self._middleware.answer(request, known.handler, known.operation, known.began)
         if RESERVED in request:
             self._middleware.responses.end_reservation(request)
         return response
+
+    def fetching(self, known: KnownHead, wanted: FetchRequest, began: float) -> KnownHead:
+        """Returns a known fetch with other values, which came at a time of `time.perf_counter`."""
+        return known._replace(handler=self._fetching(wanted), fetched=wanted, began=began)
 
     def request(self, known: KnownHead, head: RequestHead, body: BodyReader, connection: Carrier) -> HttpRequest:
         """Returns a request with this head, as handlers take it."""
@@ -196,6 +206,10 @@ class ShortPath:
             except Problem:
                 return None
             known = KnownHead(_PARTITION, "fetch", match_info, headers, typed, self._fetching(wanted), fetched=wanted)
+            topic, number = match_info["topic"], int(match_info["partition"])
+            is_canonical = match_info["partition"] == str(number) and topic not in INTERNAL_TOPICS
+            if is_canonical and _is_plain(wanted) and FORWARD not in headers:
+                known = known._replace(place=(topic, number))
             if is_kept:
                 if len(self._fetches) >= KEPT_MAX:
                     self._fetches.clear()
@@ -207,10 +221,10 @@ class ShortPath:
 
     def _with_offset(self, known: KnownHead, wanted: FetchRequest, query: str) -> KnownHead:
         """Returns a known fetch with the offset of this query, if it has one."""
-        offset = _OFFSET.search(query)
+        offset = offset_of(query)
         if offset is None:
             return known
-        wanted = structs.replace(wanted, offset=int(offset[1]))
+        wanted = structs.replace(wanted, offset=offset)
         return known._replace(handler=self._fetching(wanted), fetched=wanted)
 
     def _fetching(self, wanted: FetchRequest) -> Handler:
@@ -290,6 +304,24 @@ class ShortPath:
     def _head_alone(self, head: RequestHead, match_info: dict[str, str], headers: RequestHeaders) -> HttpRequest:
         return HttpRequest(self._app, "", head.method, head.path, head.query, match_info, headers.all, headers,
                            VERSIONS[head.version], NO_BODY, head.content_length, "")  # fmt: skip
+
+
+def offset_of(query: str) -> int | None:
+    """Returns the offset that a query has."""
+    found = _OFFSET.search(query)
+    return None if found is None else int(found[1])
+
+
+def _is_plain(wanted: FetchRequest) -> bool:
+    """Returns whether a fetch is of one offset, for any record, without conditions, in one of the forms of records."""
+    return (
+        type(wanted) is FetchRequest
+        and wanted.offset is not None
+        and wanted.min_bytes == 1
+        and wanted.if_none_match is None
+        and wanted.rack is None
+        and wanted.media_type in _FORMS
+    )
 
 
 class _NoBody:

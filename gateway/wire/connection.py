@@ -282,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._exchanges[exchange.stream_id] = exchange  # no more is parsed until its turn has come
                 self._queued.append(exchange)
             else:
-                self._begin(exchange)
+                self.start(exchange)
         elif kind is BodyEnded:
             exchange = self._exchanges.get(event.stream_id)
             if exchange is not None:
@@ -314,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         """True if the next request may be taken without a task: requests reach the application in their order."""
         return not (self._unstarted if self.is_http2 else self._has_requests)
 
-    def _begin(self, exchange: Exchange) -> None:
+    def start(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange
         self._server.began()
         self._unstarted += 1
@@ -362,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(one, HeadRejected):
             self._reject(one)
         else:
-            self._begin(one)
+            self.start(one)
 
     def _reject(self, event: HeadRejected) -> None:
         assert self._core is not None

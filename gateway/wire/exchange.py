@@ -40,6 +40,7 @@ class Carrier(Protocol):
     async def wait_room(self, exchange: Exchange) -> None: ...
     def abort(self) -> None: ...
     def delayed_ended(self) -> None: ...
+    def start(self, exchange: Exchange) -> None: ...
 
 
 class Host(Protocol):
@@ -62,7 +63,7 @@ class Host(Protocol):
 class Delayed(Protocol):
     """A whole request that the application has taken without a task, and that waits for its answer.
 
-    It ends once: by an answer through DelayedRequests, or by `cancel`, when its client leaves.
+    It ends once: by an answer or a task through DelayedRequests, or by `cancel`, when its client leaves.
     """
 
     def cancel(self) -> None: ...
@@ -222,11 +223,17 @@ class DelayedRequests:
         self.core.answer_as(stream_id, form, value, self._host.date, body)
         self._end(stream_id)
 
-    def complete(self, stream_id: int, status: int, headers: list[Header], body: bytes) -> None:
+    def complete(self, stream_id: int, status: int, headers: list[Header], body: bytes | bytearray) -> None:
         """Gives the whole answer to a request."""
         del self.by_stream[stream_id]
         self.core.answer(stream_id, status, [*headers, self._host.date], body)
         self._end(stream_id)
+
+    def run(self, stream_id: int, head: RequestHead) -> None:
+        """Gives a request without a body to a task, which answers it by its head."""
+        del self.by_stream[stream_id]
+        self._connection.start(Exchange(self._connection, stream_id, head, True))
+        self._host.ended()  # the task is counted by itself
 
     def drop(self, stream_id: int) -> None:
         """Ends a request without an answer. No-op if it has ended."""

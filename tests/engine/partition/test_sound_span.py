@@ -19,7 +19,7 @@ from engine.format.batch_header import read_header, valid_batches
 from engine.format.index import SegmentIndex
 from engine.log.log import ReadSpan
 from engine.log.segment import Segment
-from engine.partition import reader
+from engine.partition import valid_span
 from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from replication.replica.acks import Acks
@@ -89,7 +89,7 @@ def test_a_span_is_found_as_sound_as_its_batches_are(data, sizes, at_once, is_re
             bad[at] ^= 1 << at % 8
         cut = data.draw(st.sampled_from([len(bad), len(bad) - 1, len(bad) // 2]))
         for found in (bytes(bad[:cut]), good):
-            sound = reader.valid_span(span, offset, found, ALL)
+            sound = valid_span.valid_span(span, offset, found, ALL)
             twin = valid_batches(found, span.start_offset, offset, ALL)
             assert sound == twin
 
@@ -100,9 +100,9 @@ def test_a_long_read_of_small_batches_looks_at_few_of_them_one_by_one(is_restart
     span = log.span(3, len(log.index.positions), forgetful(log.index) if is_restarted else None)
     found = log.data[span.start : span.end]
     if is_restarted:
-        reader.valid_span(span, span.start_offset, found, ALL)  # the first read in this process
-    with mock.patch.object(reader, "valid_batches", wraps=valid_batches) as looked_at:
-        sound = reader.valid_span(span, span.start_offset + 5, found, ALL)
+        valid_span.valid_span(span, span.start_offset, found, ALL)  # the first read in this process
+    with mock.patch.object(valid_span, "valid_batches", wraps=valid_batches) as looked_at:
+        sound = valid_span.valid_span(span, span.start_offset + 5, found, ALL)
     assert sound == valid_batches(found, span.start_offset, span.start_offset + 5, ALL)
     assert sum(len(call.args[0]) for call in looked_at.call_args_list) < 9000
 
@@ -113,7 +113,7 @@ def test_reads_that_go_through_a_segment_learn_all_of_it():
     entries = len(index.positions)
     for first, last in pairwise(accumulate([0, *[5] * (entries // 5)])):
         span = log.span(first, last, index)
-        reader.valid_span(span, span.start_offset, log.data[span.start : span.end], ALL)
+        valid_span.valid_span(span, span.start_offset, log.data[span.start : span.end], ALL)
     assert index.checksums.lookup(0, entries - 1) is not None
 
 

@@ -1,0 +1,294 @@
+"""Delayed fetches: long polls that the append itself answers, without a task.
+
+A delayed fetch is a small value among the waiters of a partition's high watermark. The advance of the high watermark
+answers it in the same call: with what another poll has rendered, or from the page cache. A fetch that needs more than
+that (a wait for the disk, the store, a thread or another process; an error; a large answer) gets a task, which takes
+the short path with the time that is left. It decides nothing that gateway/fetch does not decide.
+Invariants: a fetch ends once, by an answer, a task or its client; nothing is counted for one that a task answers;
+nothing is raised into the append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from msgspec import structs
+
+from engine.errors import EngineError
+from engine.format import batch as record_batch
+from engine.format import keyed_batch
+from engine.format.batch_header import has_no_records, is_compressed
+from engine.partition.partition import Partition
+from engine.partition.reader import Chunk
+from engine.runtime.disk import WouldBlock
+from engine.runtime.loop_waits import Bucket, loop_waits
+from gateway.connections.read_budget import RENDERED_COPIES
+from gateway.connections.response_buffers import COUNTED_BYTES
+from gateway.fetch.context import FetchContext
+from gateway.fetch.partition_reads import count_bytes, poll_key, render_decoded, stored_headers
+from gateway.fetch.recent_pieces import Found, Polled
+from gateway.fetch.record_json import Read
+from gateway.fetch.request import FetchRequest
+from gateway.http.caching import NO_STORE
+from gateway.http.messages import HttpRequest, HttpResponse
+from gateway.http.problems import Problem
+from gateway.server.middleware import Middleware
+from gateway.server.short_path import NO_BODY, KnownHead, ShortPath, offset_of
+from gateway.wire.connection import Connection
+from gateway.wire.messages import RequestHead
+
+log = logging.getLogger("penstock.gateway")
+
+NOW_BYTES_MAX = 32 * 1024  # of batches that are read and rendered in one call: takes less than a millisecond
+SERVER = ("Server", "penstock")
+
+
+class DelayedFetches:
+    """Takes the fetches of one application that need no task."""
+
+    def __init__(
+        self, short_path: ShortPath, middleware: Middleware, context: FetchContext, compress_bytes_min: int
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.short_path = short_path
+        self.middleware = middleware
+        self.context = context
+        self.reads = context.reads
+        self.deadlines = loop_waits(self.loop).deadlines
+        self._small_bytes_max = min(COUNTED_BYTES, compress_bytes_min)  # others are counted or compressed
+
+    def __repr__(self) -> str:
+        return f"DelayedFetches({self.reads.polled})"
+
+    def take(self, connection: Connection, stream_id: int, head: RequestHead) -> DelayedFetch | None:
+        """Takes a fetch that may be answered now or later. Returns None, with nothing done, if it needs a task."""
+        known, offset = self._known(head)
+        if known is None or offset is None or known.place is None or known.fetched is None:
+            return None
+        request = None
+        if self.middleware.access.tokens is not None:
+            request = self.short_path.request(known, head, NO_BODY, connection)
+        partition = self._readable(known.fetched, known.place, request)
+        if partition is None or not partition.log.local_log_start <= offset <= partition.watermark.position:
+            return None
+        if not self.reads.long_polls.has_room:
+            return None
+        one = DelayedFetch(self, connection, stream_id, head, known, partition, offset, request)
+        one.begin(known.fetched.wait_ms)
+        return one
+
+    def _known(self, head: RequestHead) -> tuple[KnownHead | None, int | None]:
+        """Returns the values of a head, and its offset."""
+        known, like = head.memo, head.like
+        if known is None and like is not None and not head.own and type(like.memo) is KnownHead:
+            return like.memo, offset_of(head.query)
+        if known is None:
+            known = head.memo = self.short_path.find(head)
+        if type(known) is not KnownHead or known.fetched is None:
+            return None, None
+        return known, known.fetched.offset
+
+    def _readable(self, wanted: FetchRequest, place: tuple[str, int], request: HttpRequest | None) -> Partition | None:
+        """Returns the partition if this process answers for it and the client may read it."""
+        try:
+            if request is not None:
+                self.middleware.check_rights(request, "fetch")
+            partition = self.context.partitions.local_partition(*place)
+            if partition is None or partition.offline is not None:
+                return None
+            self.context.partitions.replica(partition).check_serves_reads(wanted.leader_epoch)
+        except (Problem, EngineError, KeyError):  # KeyError: the partition is closed
+            return None
+        return partition
+
+    def found(self, partition: Partition, wanted: FetchRequest, offset: int) -> Found | None:
+        """Returns what `fetch_local` would answer now; None if that is large, or needs a wait or a thread."""
+        reads, key = self.reads, None
+        if offset >= partition.watermark.position:
+            found = self._rendered(partition, wanted, Read(offset, None))
+            return found if len(found.body) < self._small_bytes_max else None
+        if reads.long_polls.open > 0 or reads.polled.size_bytes > 0:
+            key = poll_key(reads, partition, wanted, offset)
+            if (polled := reads.polled.get(key)) is not None:
+                if len(polled.found.body) >= self._small_bytes_max:
+                    return None
+                count_bytes(reads, partition, polled.stored_bytes)
+                return polled.found
+        chunk = self._read(partition, wanted, offset)
+        if chunk is None:
+            return None
+        found = self._rendered(partition, wanted, Read(offset, chunk))
+        if len(found.body) >= self._small_bytes_max:
+            return None
+        count_bytes(reads, partition, len(chunk.data))
+        if key is not None and chunk.next_offset == partition.watermark.position:
+            reads.polled.put(key, Polled(found, len(chunk.data)), len(found.body))
+        return found
+
+    def _rendered(self, partition: Partition, wanted: FetchRequest, read: Read) -> Found:
+        if wanted.media_type == record_batch.MEDIA_TYPE:
+            data, next_offset = read.chunk or Chunk(b"", read.offset)
+            return Found(NO_STORE | stored_headers(partition, next_offset, data), data)
+        headers, body = render_decoded(self.reads, partition, wanted, read)
+        return Found(NO_STORE | headers, body)
+
+    def _read(self, partition: Partition, wanted: FetchRequest, offset: int) -> Chunk | None:
+        """Returns a small read of records from memory that can be rendered at once."""
+        reads, settings = self.reads, self.reads.settings
+        max_bytes = min(wanted.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+        if offset < partition.log.local_log_start or not reads.local_budget.has_room(max_bytes * RENDERED_COPIES):
+            return None
+        try:
+            if data := partition.last_write.between(offset, partition.watermark.position):
+                chunk: Chunk | None = Chunk(data, partition.watermark.position)
+            else:
+                chunk = reads.reader.read_nowait(partition, offset, max_bytes, NOW_BYTES_MAX)
+        except (WouldBlock, OSError, EngineError):
+            return None
+        if chunk is None or has_no_records(chunk.data) or chunk.next_offset <= partition.log.sealed_end:
+            return None  # records of sealed segments have headers for caches
+        if wanted.media_type == record_batch.MEDIA_TYPE:
+            is_changed = partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
+        else:
+            is_changed = is_compressed(chunk.data)
+        return None if is_changed else chunk
+
+
+class DelayedFetch:
+    """One fetch: waits for records at `offset`, for its deadline, or for its client to leave."""
+
+    __slots__ = ("_began", "_bucket", "_connection", "_deadline", "_fetches", "_head", "_is_over", "_known", "_offset",
+                 "_partition", "_request", "_stream_id")  # fmt: skip
+
+    def __init__(
+        self,
+        fetches: DelayedFetches,
+        connection: Connection,
+        stream_id: int,
+        head: RequestHead,
+        known: KnownHead,
+        partition: Partition,
+        offset: int,
+        request: HttpRequest | None,
+    ) -> None:
+        self._stream_id = stream_id
+        self._fetches = fetches
+        self._connection = connection
+        self._head = head
+        self._known = known
+        self._partition = partition
+        self._offset = offset
+        self._began = time.perf_counter()
+        self._deadline = fetches.loop.time()
+        self._bucket: Bucket | None = None
+        self._is_over = False
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"DelayedFetch({self._partition.name}, offset={self._offset}, is_over={self._is_over})"
+
+    def begin(self, wait_ms: int) -> None:
+        """Begins the wait. Records that are there already are read in the next turn of the loop."""
+        fetches = self._fetches
+        fetches.context.metrics.requests_in_flight.value += 1
+        self._deadline += wait_ms / 1000
+        watermark = self._partition.watermark
+        if watermark.position > self._offset or wait_ms == 0 or fetches.reads.lifecycle.is_draining:
+            fetches.loop.call_soon(self._expire)
+            return
+        fetches.reads.long_polls.begin()
+        self._bucket = fetches.deadlines.put(self._deadline, self, DelayedFetch._expire)
+        watermark.polls.add(self._offset + 1, self)
+
+    # As a wait for the high watermark
+
+    def done(self) -> bool:
+        return self._is_over
+
+    def set_result(self, position: int, /) -> None:
+        """Answers, if there are records or the node drains."""
+        may_answer = self._partition.watermark.position > self._offset or self._fetches.reads.lifecycle.is_draining
+        self._end_wait(may_answer=may_answer)
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Leaves the error to a task, which meets it too."""
+        self._end_wait(may_answer=False)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._fetches.loop
+
+    # As a request of the connection
+
+    def cancel(self) -> None:
+        """Ends the wait: the client has left."""
+        self._end()
+        middleware = self._fetches.middleware
+        seconds, request_id = time.perf_counter() - self._began, middleware.request_id(self._known.headers)
+        middleware.log.disconnected(self._for_log(), self._known.operation, seconds, request_id)
+
+    # Within
+
+    def _expire(self) -> None:
+        if not self._is_over:
+            self._end_wait(may_answer=True)
+
+    def _end_wait(self, *, may_answer: bool) -> None:
+        """Raises nothing: the caller is the append."""
+        try:
+            self._finish(may_answer=may_answer)
+        except Exception:
+            log.exception("a delayed fetch failed")
+            self._connection.abort()
+
+    def _finish(self, *, may_answer: bool) -> None:
+        """Gives the answer of now, or starts a task."""
+        self._end()
+        wanted = self._known.fetched
+        assert wanted is not None
+        found = None
+        if may_answer:
+            try:
+                found = self._fetches.found(self._partition, wanted, self._offset)
+            except Exception:  # the task meets it too, and answers with it
+                log.debug("a delayed fetch needs a task", exc_info=True)
+        if found is not None:
+            self._give(found)
+            return
+        wait_ms = max(0, round((self._deadline - self._fetches.loop.time()) * 1000))
+        wanted = structs.replace(wanted, offset=self._offset, wait_ms=wait_ms)
+        head = self._head.varied(self._head.query, (), self._head.content_length)
+        head.memo = self._fetches.short_path.fetching(self._known, wanted, self._began)
+        self._connection.delayed.run(self._stream_id, head)
+
+    def _end(self) -> None:
+        fetches = self._fetches
+        self._is_over = True
+        if self._bucket is not None:
+            self._bucket.pop(self, None)
+            self._partition.watermark.polls.give_up(self._offset + 1, self)
+            fetches.reads.long_polls.end()
+        fetches.context.metrics.requests_in_flight.value -= 1
+
+    def _give(self, found: Found) -> None:
+        fetches, body, operation = self._fetches, found.body, self._known.operation
+        fetches.short_path.answered += 1
+        request_id = fetches.middleware.request_id(self._known.headers)
+        headers = [
+            *found.headers.items(),
+            ("Penstock-Request-Id", request_id),
+            SERVER,
+            ("Content-Length", str(len(body))),
+        ]
+        seconds = time.perf_counter() - self._began
+        answers = fetches.context.metrics.answers[operation, 200]
+        answers.count += 1
+        answers.observe(seconds)
+        if seconds >= fetches.middleware.log.least_s:
+            response = HttpResponse(body, dict(headers))
+            fetches.middleware.log.answered(self._for_log(), operation, response, seconds, request_id)
+        self._connection.delayed.complete(self._stream_id, 200, headers, body)
+
+    def _for_log(self) -> HttpRequest:
+        return self._request or self._fetches.short_path.request(self._known, self._head, NO_BODY, self._connection)
