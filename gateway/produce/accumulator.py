@@ -150,7 +150,7 @@ class TurnBatch:
 class TurnAppend:
     """The append of this turn to one partition, which more requests may join."""
 
-    __slots__ = ("acks", "batches", "partition", "settings", "size_bytes", "timeout_ms", "topic")
+    __slots__ = ("acks", "batch_bytes_max", "batches", "partition", "settings", "size_bytes", "timeout_ms", "topic")
 
     def __init__(self, topic: Topic, partition: int, acks: Acks, timeout_ms: int) -> None:
         self.topic = topic
@@ -158,6 +158,7 @@ class TurnAppend:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.settings: TopicSettings = topic.settings
+        self.batch_bytes_max = _size_max(topic.settings)
         self.batches: list[TurnBatch] = []
         self.size_bytes = 0
 
@@ -168,7 +169,7 @@ class TurnAppend:
         """Returns the last batch if a request may join it: it has room."""
         if self.batches:
             last = self.batches[-1]
-            if last.size_bytes + size_bytes <= _size_max(self.settings) and (
+            if last.size_bytes + size_bytes <= self.batch_bytes_max and (
                 last.now_ms == now_ms or self.settings.timestamp_type == "create"
             ):
                 return last

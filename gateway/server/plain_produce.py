@@ -44,6 +44,9 @@ REQUEST_ID = "Penstock-Request-Id"
 SERVER = ("Server", "penstock")
 
 
+_new = tuple.__new__  # of a value without a frame for it
+
+
 class Placed(NamedTuple):
     """The records of a request in the append of this turn."""
 
@@ -139,7 +142,7 @@ class PlainProduces:
         context.accumulator.join_with(
             topic, partition, shared, None, wanted.acks, wanted.timeout_ms, now_ms, self._send, delayed.receive
         )
-        return Placed(topic, partition, len(rows), now_ms)
+        return _new(Placed, (topic, partition, len(rows), now_ms))
 
     def _rows(
         self, wanted: ProduceRequest, incoming: Incoming, topic: Topic, size_bytes: int, now_ms: int

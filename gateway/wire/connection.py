@@ -169,9 +169,13 @@ class Connection(asyncio.BufferedProtocol):
     def delayed_ended(self) -> None:
         """Follows the end of a request without a task."""
         assert self._core is not None
+        assert self._output is not None
         self.idle_since = self._loop.time()
-        self._flush_soon()
-        if not self.is_http2 and (self._queued or self._core.held_bytes or self._is_reading_paused):
+        if self.is_http2:
+            self._output.flush_soon()
+            return
+        self._output.flush()  # no other answer is under way
+        if self._queued or self._core.held_bytes or self._is_reading_paused:
             self._go_on()
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
@@ -275,10 +279,10 @@ class Connection(asyncio.BufferedProtocol):
         elif kind is RequestBegan:
             self.has_asked = True
             _, head, is_complete, body = event  # type: ignore[misc]
-            if is_complete and self._offers and self.delayed.take(event.stream_id, head, body):
+            if is_complete and self._is_next and self.delayed.take(event.stream_id, head, body):
                 return
             exchange = Exchange(self, event.stream_id, head, is_complete, body)
-            if not self.is_http2 and self._has_requests:
+            if not self.is_http2 and not self._is_next:
                 self._exchanges[exchange.stream_id] = exchange  # no more is parsed until its turn has come
                 self._queued.append(exchange)
             else:
@@ -299,20 +303,17 @@ class Connection(asyncio.BufferedProtocol):
                 self.delayed.drop(event.stream_id)
         else:
             assert isinstance(event, HeadRejected)
-            if not self.is_http2 and self._has_requests:
+            if not self.is_http2 and not self._is_next:
                 self._queued.append(event)
             else:
                 self._reject(event)
 
     @property
-    def _has_requests(self) -> bool:
-        """True if a request is under way: over HTTP/1.1 the next one waits for its answer."""
-        return bool(self._exchanges or self.delayed.by_stream or self._queued)
-
-    @property
-    def _offers(self) -> bool:
-        """True if the next request may be taken without a task: requests reach the application in their order."""
-        return not (self._unstarted if self.is_http2 else self._has_requests)
+    def _is_next(self) -> bool:
+        """True if the next request can reach the application now, behind all before it."""
+        if self.is_http2:
+            return not self._unstarted
+        return not (self._exchanges or self.delayed.by_stream or self._queued)
 
     def start(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange

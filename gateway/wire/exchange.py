@@ -25,6 +25,7 @@ class Carrier(Protocol):
     """The connection of an exchange (gateway/wire/connection.py)."""
 
     client: str
+    is_http2: bool
 
     @property
     def unsent_bytes(self) -> int: ...
@@ -214,7 +215,8 @@ class DelayedRequests:
             return False
         self.by_stream[stream_id] = delayed
         self._host.began()
-        self.core.consumed(stream_id, len(body))
+        if self._connection.is_http2:
+            self.core.consumed(stream_id, len(body))
         return True
 
     def complete_as(self, stream_id: int, form: AnswerForm, value: bytes, body: bytes) -> None:

@@ -33,6 +33,8 @@ WINDOW_DEFAULT = 65_535
 FRAME_BYTES_DEFAULT = 16_384
 FRAME_BYTES_MAX = 2**24 - 1
 
+_SHAPE = END_HEADERS | PADDED | PRIORITY_FLAG  # the flags that say how a block is framed
+
 CONTINUATIONS_MAX = 64
 BLOCK_SHARE = 4  # a block of up to this many limits is read and rejected with 431; a larger one ends the connection
 BURST = 2000  # a client may cancel all streams of a connection at once, twice, with the default limit
@@ -187,6 +189,8 @@ class FrameReader:
                 if kind != SETTINGS or flags & ACK:
                     raise ConnectionFault(PROTOCOL_ERROR, "the first frame is not SETTINGS")
                 self._has_settings = True
+            if kind == HEADERS and flags & _SHAPE == END_HEADERS and stream_id & 1 and self._block is None:
+                return kind, flags, stream_id, payload  # a whole block without padding: nothing else to check
             if kind:  # DATA, which is 0, may have any length and stream
                 _check_layout(kind, flags, stream_id, length)
             if self._block is not None or kind in (HEADERS, CONTINUATION):

@@ -61,7 +61,8 @@ class Stream(ReceiveWindow):
                  "send_left", "stream_id")  # fmt: skip
 
     def __init__(self, stream_id: int, send_left: int, announced: int | None) -> None:
-        super().__init__(STREAM_WINDOW)
+        self._size = self._left = STREAM_WINDOW  # no frame of the base
+        self._consumed = 0
         self.stream_id = stream_id
         self.announced = announced
         self.received = 0

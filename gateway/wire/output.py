@@ -91,9 +91,10 @@ class Output:
     def flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes now what waits to be sent."""
         self._is_flushing = False
         core = self._core
         if self._is_lost or self._is_paused:
