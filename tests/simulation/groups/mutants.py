@@ -5,13 +5,16 @@ tests/gateway/groups/core/test_state_machine.py has those of the core alone, whi
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from gateway.groups.core import coordinator, membership
 from gateway.groups.model import records
-from gateway.groups.model.values import Position
+from gateway.groups.model.state import Group
+from gateway.groups.model.values import Now, Position, Row, Slot
 from tests.simulation.groups import hosting, members
 from tests.simulation.groups.run import group_options, run_groups
 from tests.simulation.run import Options
@@ -42,10 +45,36 @@ def _one_beyond(position: Position, offset: int) -> Position:
     return _at(position, offset + (offset > 0))
 
 
+_reconcile = membership.reconcile
+
+
+def _taken_at_once(group: Group, now: Now) -> None:
+    """Take partitions away from members that still work on their records."""
+    _reconcile(group, now)
+    for member in group.members.values():
+        for slot in list(member.revoking):
+            del member.revoking[slot]
+            del group.owners[slot]
+            group.changed_members.add(member.member_id)
+    _reconcile(group, now)
+
+
+_replay = records.replay
+
+
+def _first_position(groups: dict[str, Group], row: Row) -> None:
+    """Let the first committed position of a partition count, in place of the last."""
+    kind, name, *rest = json.loads(row.key)
+    if kind != "offset" or name not in groups or Slot(*rest) not in groups[name].offsets:
+        _replay(groups, row)
+
+
 PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "an answer leaves before its commit is stored": ((hosting.Coordinating, "stored", stored_at_once), "G3"),
     "revoked partitions are not stored": ((records, "_nested", lambda epochs: {}), "G4"),
     "a token has one offset too many": ((members, "_at", _one_beyond), "G"),
+    "a partition has two owners": ((membership, "reconcile", _taken_at_once), "G4"),
+    "a position goes back at a failover": ((coordinator, "replay", _first_position), "G"),
     "a coordinator outlives its leadership": ((hosting.Coordinators, "_at", _kept), "G"),
 }
 WITH_MOVING_LEADERS = frozenset({"a coordinator outlives its leadership"})

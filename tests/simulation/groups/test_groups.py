@@ -16,6 +16,8 @@ FIRST_SEED = {
     "an answer leaves before its commit is stored": 1,
     "revoked partitions are not stored": 12,
     "a token has one offset too many": 0,
+    "a partition has two owners": 0,
+    "a position goes back at a failover": 1,
     "a coordinator outlives its leadership": 0,
 }
 
