@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ from spark_ingest.spark.execute import SparkExecutor
 from spark_ingest.tables.job_tables import JobTables, print_tables
 
 if TYPE_CHECKING:
+    from spark_ingest.protocol.commit import Commit
     from spark_ingest.upkeep.policy import Upkeep
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_LOST = 1, 2, 5
@@ -218,6 +219,8 @@ def run_command(
     statsd: tuple[str, int] | None,
     upkeep_s: float | None,
     file: JobFile,
+    *,
+    is_resuming: bool = False,
     **options: Any,
 ) -> None:
     """Write new records of the store into Parquet tables, exactly once.
@@ -231,17 +234,8 @@ def run_command(
     repetition = repetition_of(every_s, upkeep_s, engine, follow=follow)
     check_engine(engine, master, workers)
     percents = dict(options["bad_percents_max"])
-    given = {name: options[name] for name in OPTIONS_OF_TOPICS}
-    if None in percents:
-        given["dead_letter_max_percent"] = percents[None]
-    choices = TopicChoices(file, given, read_declared(options["schema_file"]) if options["schema_file"] else {})
-    selection = Selection(
-        **{name: options[name] for name in ("topics", "exclude", "cluster", "start", "on_lost")},
-        **{name: options[name] for name in ("task_bytes", "plan_bytes_max", "allow_no_topics")},
-        choices=choices,
-    )
-    check_event_time(options["event_time"])
-    choices.check()
+    choices = choices_of(file, options)
+    selection = selection_of(options, choices)
     tables = JobTables(options["tables_file"], output, job_name)
     tables.check(widens=choices.may_widen, layouts=choices.layouts)
     job = Job(
@@ -251,6 +245,7 @@ def run_command(
         limits_of(percents, choices),
         file.run_limits,
         not options["no_register"],
+        _plan_nothing if is_resuming else None,
     )
     source, target = open_source_store(store), open_output_store(output, is_written=True)
 
@@ -293,6 +288,28 @@ def run_command(
         raise failure
     if document["lost"]:
         click.get_current_context().exit(EXIT_LOST)
+
+
+def _plan_nothing(head: Commit | None, failed: Container[str]) -> None:
+    """A step without plans of its own: only a stored plan is finished."""
+
+
+def choices_of(file: JobFile, options: Mapping[str, Any]) -> TopicChoices:
+    """Returns the choices of the options of topics and the job file. Raises IngestRefused."""
+    check_event_time(options.get("event_time"))
+    given = {name: options.get(name) for name in OPTIONS_OF_TOPICS}
+    percents = dict(options.get("bad_percents_max", ()))
+    if None in percents:
+        given["dead_letter_max_percent"] = percents[None]
+    declared = read_declared(options["schema_file"]) if options.get("schema_file") else {}
+    choices = TopicChoices(file, given, declared)
+    choices.check()
+    return choices
+
+
+def selection_of(options: Mapping[str, Any], choices: TopicChoices) -> Selection:
+    names = ("topics", "exclude", "cluster", "start", "on_lost", "task_bytes", "plan_bytes_max", "allow_no_topics")
+    return Selection(**{name: options[name] for name in names}, choices=choices)
 
 
 def _now_ms() -> int:

@@ -29,6 +29,7 @@ from node.commands.operate.again import backfill, replay
 from node.commands.operate.offsets import offsets
 from node.commands.operate.print_records import print_records
 from node.commands.operate.report import report
+from node.commands.operate.schedule import schedule
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option, tables_option
@@ -37,8 +38,13 @@ if TYPE_CHECKING:
     from engine.tiering.store.store import ObjectStore
     from spark_ingest.protocol.commit import Commit
 
-RUN = "run"
-RUN_SUMMARY = "Write new records of the store into Parquet tables, exactly once."  # the first sentence of its help
+# Commands whose modules are imported when they are called, with the first sentence of their help.
+RUN_SUMMARY = "Write new records of the store into Parquet tables, exactly once."
+_LATE = {
+    "run": ("spark_ingest.command", "run_command", RUN_SUMMARY),
+    "plan": ("spark_ingest.pending", "plan_command", "Show what the next run does: ranges, tasks, columns, losses."),
+    "resume": ("spark_ingest.pending", "resume_command", "Finish the plan of a run that was killed."),
+}
 _PROBLEMS_SHOWN = 20
 _WHY = {
     "retention": "retention was faster",
@@ -52,25 +58,25 @@ _SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "pandas", "py4j")  # not insta
 
 
 class IngestGroup(click.Group):
-    """Imports `run` when it is called, and reports a failure in one line. Lists its commands without Spark."""
+    """Imports some commands when they are called, and reports a failure in one line. Lists them without Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [RUN, *super().list_commands(ctx)]
+        return [*_LATE, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != RUN:
+        if cmd_name not in _LATE:
             return super().get_command(ctx, cmd_name)
         try:
-            return _run_command()
+            return _late_command(cmd_name)
         except ModuleNotFoundError:
             if ctx.resilient_parsing:  # completion in a shell: no error
-                return click.Command(RUN)
+                return click.Command(cmd_name)
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         others = [(name, command.get_short_help_str(100)) for name, command in sorted(self.commands.items())]
         with formatter.section("Commands"):
-            formatter.write_dl([(RUN, RUN_SUMMARY), *others])
+            formatter.write_dl([*((name, text) for name, (_, _, text) in _LATE.items()), *others])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Raises Failure."""
@@ -250,15 +256,17 @@ ingest.add_command(report)
 ingest.add_command(backfill)
 ingest.add_command(replay)
 ingest.add_command(retain)
+ingest.add_command(schedule)
 ingest.add_command(unregister)
 
 
-def _run_command() -> click.Command:
+def _late_command(name: str) -> click.Command:
     """Raises ModuleNotFoundError. Does not import PyArrow: a run without new records does not need it."""
-    for name in ("pyarrow", "numpy"):
-        if find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
-    command = import_module("spark_ingest.command").run_command
+    for library in ("pyarrow", "numpy"):
+        if find_spec(library) is None:
+            raise ModuleNotFoundError(name=library)
+    module, attribute, _ = _LATE[name]
+    command = getattr(import_module(module), attribute)
     assert isinstance(command, click.Command)
     return command
 

@@ -103,7 +103,7 @@ def run(job: Job, parts: Components) -> None:
             parts.listener.on_limit()
             break
         plan = found or _new_plan(
-            replace(job, selection=_within(job.selection, budget)), parts, history, head, failures, registrar
+            replace(job, selection=within(job.selection, budget)), parts, history, head, failures, registrar
         )
         if plan is None:
             break
@@ -124,7 +124,7 @@ def run(job: Job, parts: Components) -> None:
     check_no_failures(failures)
 
 
-def _within(selection: Selection, budget: Budget) -> Selection:
+def within(selection: Selection, budget: Budget) -> Selection:
     """Returns the selection with plans no larger than what is left of the run's limits."""
     bytes_max = min(selection.plan_bytes_max, budget.size_bytes or selection.plan_bytes_max)
     return replace(selection, plan_bytes_max=bytes_max, plan_records_max=budget.records)

@@ -59,6 +59,7 @@ ROOTS_OF_TIME_AND_CHANCE = {
     "node.processes.worker_process": "the composition root of the worker",
     "penstock.aio": "the composition root of the client: jitter",
     "spark_ingest.command": "the composition root of a job",
+    "spark_ingest.pending": "the composition root of a plan that is only shown",
     "spark_ingest.data_source": "the composition root of reads, streams and writes of Spark",
     "spark_ingest.report": "measures how long a run takes, unless it is given a clock",
     "spark_ingest.protocol.task": "measures how long a task took, unless it is given a clock",

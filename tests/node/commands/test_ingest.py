@@ -177,7 +177,7 @@ def test_completion_needs_no_spark() -> None:
     asked = {"COMP_WORDS": "penstock ingest r", "COMP_CWORD": "2", "_PENSTOCK_COMPLETE": "bash_complete"}
     command = [sys.executable, "-c", WITHOUT_SPARK]
     ran = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.stderr) == ("plain,run\nplain,replay\nplain,report\nplain,retain\n", "")
+    assert (ran.stdout, ran.stderr) == ("plain,run\nplain,resume\nplain,replay\nplain,report\nplain,retain\n", "")
 
 
 def test_without_spark_it_says_in_one_line_what_to_install(tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""`penstock ingest plan` shows what the next run does and writes nothing; `resume` finishes a plan and makes no other.
+
+Both take options of `run`, with the same meaning.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from typing import Any
+
+import click
+
+from penstock.cli.output import Column, format_bytes, format_count, print_json, print_note, print_table
+from spark_ingest.command import choices_of, run_command, selection_of
+from spark_ingest.config.job_file import JobFile
+from spark_ingest.output import names
+from spark_ingest.output.schema_object import table_ddl
+from spark_ingest.output.stores import open_output_store, open_source_store
+from spark_ingest.plan import Plan
+from spark_ingest.protocol.failures import Failures
+from spark_ingest.protocol.history import History
+from spark_ingest.protocol.lost import counted, lost_of, rows_of
+from spark_ingest.protocol.planner import next_plan
+from spark_ingest.protocol.runner import within
+from spark_ingest.source.known import KnownManifests
+from spark_ingest.source.slices import Range
+
+EXIT_FAILED = 1
+_OF_PLAN = (
+    *("file", "store", "output", "topics", "exclude", "cluster", "job_name", "payload", "event_time", "schema_file"),
+    *("event_time_fallback", "start", "on_lost", "allow_no_topics", "task_bytes", "plan_bytes_max", "workers"),
+    "as_json",
+)
+_OF_RESUME = (
+    *("file", "store", "output", "job_name", "bad_percents_max", "on_misfit", "misfit_max_percent", "tables_file"),
+    *("engine", "master", "workers", "as_json"),
+)
+
+
+def _show(file: JobFile, store: str, output: str, job_name: str, workers: int | None, **options: Any) -> None:
+    source, target = open_source_store(store), open_output_store(output, is_written=False)
+    history = History(target, job_name)
+    head = history.head()
+    plan, failures, is_pending = history.plan(head.number + 1 if head else 1), dict[str, Any](), True
+    if plan is None:
+        choices = choices_of(file, options)
+        now_ms = time.time_ns() // 1_000_000
+        selection = within(selection_of(options, choices), file.run_limits.begin(now_ms))
+        planned = next_plan(
+            source,
+            head,
+            job_name,
+            selection,
+            choices.defaults.recipe,
+            left_out=(),
+            known=KnownManifests(target, names.known_manifests_key(job_name), source.url).load,
+            claim=_take_no_table,
+            parallelism=workers or len(os.sched_getaffinity(0)),
+            new_id=secrets.token_hex,
+            now_ms=now_ms,
+        )
+        plan, failures, is_pending = planned.plan, planned.failures, False
+    document = document_of(job_name, plan, failures, is_pending=plan is not None and is_pending)
+    print_json(document) if options["as_json"] else _print(document)
+    if failures:
+        click.get_current_context().exit(EXIT_FAILED)
+
+
+def _take_no_table(topic: str) -> None:
+    """No-op: the run records which job owns a table."""
+
+
+def document_of(job: str, plan: Plan | None, failures: Failures, *, is_pending: bool) -> dict[str, Any]:
+    """Returns the JSON document of `plan`. `pending`: the plan is stored and not committed."""
+    ranges = _ranges(plan) if plan else {}
+    lost = [*lost_of(plan.skipped, plan.positions), *plan.deleted] if plan else []
+    tasks = plan.tasks if plan else ()
+    return {
+        "job": job,
+        "plan": plan.number if plan else None,
+        "pending": is_pending,
+        "partial": plan.is_partial if plan else False,
+        "offsets": sum(one.record_range for one in tasks),
+        "bytes": sum(piece.weight_bytes for one in tasks for piece in one.slices),
+        "tasks": len(tasks),
+        "topics": {topic: _topic(plan, topic, some) for topic, some in ranges.items()} if plan else {},
+        "lost_records": counted(lost),
+        "lost": rows_of(lost),
+        "failed": {topic: str(error) for topic, error in sorted(failures.items())},
+    }
+
+
+def _ranges(plan: Plan) -> dict[str, dict[int, Range]]:
+    """Returns the range of each partition, by topic."""
+    found: dict[str, dict[int, Range]] = {}
+    for task in plan.tasks:
+        for one in task.ranges:
+            known = found.setdefault(task.topic, {}).get(one.partition, one)
+            whole = Range(one.partition, min(known.start, one.start), max(known.end, one.end))
+            found[task.topic][one.partition] = whole
+    return found
+
+
+def _topic(plan: Plan, topic: str, ranges: dict[int, Range]) -> dict[str, Any]:
+    mine = [task for task in plan.tasks if task.topic == topic]
+    return {
+        "tasks": len(mine),
+        "offsets": sum(one.record_range for one in mine),
+        "bytes": sum(piece.weight_bytes for one in mine for piece in one.slices),
+        "columns": table_ddl(plan.recipe_of(topic).payload, plan.schemas[topic]),
+        "partitions": [one._asdict() for _, one in sorted(ranges.items())],
+    }
+
+
+def _print(document: dict[str, Any]) -> None:
+    for topic, problem in document["failed"].items():
+        click.echo(f"failed: {problem if topic in problem else f'{topic}: {problem}'}")
+    if document["plan"] is None:
+        print_note("No new records: the next run adds 0 rows.")
+        return
+    what = "is not committed: the next run resumes it" if document["pending"] else "is what the next run does"
+    size = f"{format_count(document['offsets'], 'offset')}, {format_bytes(document['bytes'])}"
+    print_note(f"Plan {document['plan']} {what}: {size}, in {format_count(document['tasks'], 'task')}.")
+    if document["partial"]:
+        print_note("More records remain for further plans.")
+    if document["lost"]:
+        print_note(f"{document['lost_records']:,} records or more are lost; --json names them.")
+    print_table(
+        [Column("topic", is_text=True), Column("partition"), Column("from"), Column("to"), Column("offsets")],
+        [
+            (topic, one["partition"], one["start"], one["end"], one["end"] - one["start"])
+            for topic, found in document["topics"].items()
+            for one in found["partitions"]
+        ],
+    )
+
+
+def _resume(**options: Any) -> None:
+    """Calls `run` with the defaults of its other options."""
+    needed = ["--store", options["store"], "--output", options["output"], "--topics", ".*"]
+    default_map = click.get_current_context().default_map
+    others = run_command.make_context("run", needed, default_map=default_map).params
+    once = {"every_s": None, "follow": False, "upkeep_s": None}
+    assert run_command.callback is not None
+    run_command.callback(**{**others, **options, **once, "is_resuming": True})
+
+
+plan_command = click.Command(
+    "plan",
+    params=[one for one in run_command.params if one.name in _OF_PLAN],
+    callback=_show,
+    help="""Show what the next run does: ranges, tasks, columns, losses. Writes nothing.
+
+    Ends with 1 if a topic cannot be planned.""",
+)
+resume_command = click.Command(
+    "resume",
+    params=[one for one in run_command.params if one.name in _OF_RESUME],
+    callback=_resume,
+    help="""Finish the plan of a run that was killed, without new records; 0 rows if there is none.
+
+    A plan keeps the settings that it was made with.""",
+)
