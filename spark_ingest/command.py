@@ -30,7 +30,9 @@ from spark_ingest.options import (
     Address,
     Pattern,
     PayloadName,
+    Start,
     TopicPercent,
+    duration_s,
     job_option,
     json_option,
     output_option,
@@ -42,9 +44,9 @@ from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RECORD
 from spark_ingest.protocol.failures import Limits
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import (
+    AGED,
     EARLIEST,
     FAIL_ON_LOSS,
-    LATEST,
     PLAN_BYTES_MAX,
     SKIP_LOST,
     TASK_BYTES,
@@ -146,10 +148,11 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
 )
 @click.option(
     "--start",
-    type=click.Choice((EARLIEST, LATEST)),
+    type=Start(),
     default=EARLIEST,
     show_default=True,
-    help="Where to start in a partition without a committed position.",
+    help="Where to start in a partition without a committed position: earliest, latest, or at segments with records of "
+    "at most an age, such as 7d.",
 )
 @click.option(
     "--on-lost",
@@ -309,7 +312,10 @@ def choices_of(file: JobFile, options: Mapping[str, Any]) -> TopicChoices:
 
 def selection_of(options: Mapping[str, Any], choices: TopicChoices) -> Selection:
     names = ("topics", "exclude", "cluster", "start", "on_lost", "task_bytes", "plan_bytes_max", "allow_no_topics")
-    return Selection(**{name: options[name] for name in names}, choices=choices)
+    given = {name: options[name] for name in names}
+    if (age_s := duration_s(options["start"])) is not None:
+        given |= {"start": AGED, "start_age_ms": int(age_s * 1000)}
+    return Selection(**given, choices=choices)
 
 
 def _now_ms() -> int:

@@ -38,17 +38,36 @@ class TopicPercent(click.ParamType[tuple[str | None, float]]):
         return topic or None, click.FloatRange(0, 100)(percent, param, ctx)
 
 
+_UNITS = MappingProxyType({"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400})
+
+
+def duration_s(text: str) -> float | None:
+    """Returns the seconds of 30s, 10min, 1h or 1d; None for other text, and for zero."""
+    match = re.fullmatch(r"(\d{1,6})(s|min|m|h|d)", text)
+    return float(int(match[1]) * _UNITS[match[2]]) if match and int(match[1]) else None
+
+
 class Seconds(click.ParamType[float]):
     """A duration as text: 30s, 10min (or 10m), 1h, 1d."""
 
     name = "duration"
-    _UNITS = MappingProxyType({"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400})
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        match = re.fullmatch(r"(\d{1,6})(s|min|m|h|d)", str(value))
-        if match is None or not int(match[1]):
+        seconds = duration_s(str(value))
+        if seconds is None:
             self.fail(f"{value!r} is not a duration such as 30s, 10min or 1h", param, ctx)
-        return float(int(match[1]) * self._UNITS[match[2]])
+        return seconds
+
+
+class Start(click.ParamType[str]):
+    """`earliest`, `latest`, or an age as a duration."""
+
+    name = "start"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in ("earliest", "latest") and duration_s(str(value)) is None:
+            self.fail(f"{value!r} is not earliest, latest or an age such as 12h or 7d", param, ctx)
+        return str(value)
 
 
 class Moment(click.ParamType[int]):

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import Column, format_bytes, format_count, print_json, print_note, print_table
 from spark_ingest.command import choices_of, run_command, selection_of
 from spark_ingest.config.job_file import JobFile
 from spark_ingest.output import names
@@ -24,6 +23,7 @@ from spark_ingest.protocol.history import History
 from spark_ingest.protocol.lost import counted, lost_of, rows_of
 from spark_ingest.protocol.planner import next_plan
 from spark_ingest.protocol.runner import within
+from spark_ingest.report import format_bytes, print_document
 from spark_ingest.source.known import KnownManifests
 from spark_ingest.source.slices import Range
 
@@ -63,7 +63,7 @@ def _show(file: JobFile, store: str, output: str, job_name: str, workers: int | 
         )
         plan, failures, is_pending = planned.plan, planned.failures, False
     document = document_of(job_name, plan, failures, is_pending=plan is not None and is_pending)
-    print_json(document) if options["as_json"] else _print(document)
+    print_document(document) if options["as_json"] else _print(document)
     if failures:
         click.get_current_context().exit(EXIT_FAILED)
 
@@ -118,23 +118,19 @@ def _print(document: dict[str, Any]) -> None:
     for topic, problem in document["failed"].items():
         click.echo(f"failed: {problem if topic in problem else f'{topic}: {problem}'}")
     if document["plan"] is None:
-        print_note("No new records: the next run adds 0 rows.")
+        click.echo("no new records: the next run adds 0 rows")
         return
     what = "is not committed: the next run resumes it" if document["pending"] else "is what the next run does"
-    size = f"{format_count(document['offsets'], 'offset')}, {format_bytes(document['bytes'])}"
-    print_note(f"Plan {document['plan']} {what}: {size}, in {format_count(document['tasks'], 'task')}.")
+    size = f"{document['offsets']:,} offsets, {format_bytes(document['bytes'])}"
+    click.echo(f"plan {document['plan']} {what}: {size}, tasks: {document['tasks']}")
     if document["partial"]:
-        print_note("More records remain for further plans.")
+        click.echo("more records remain for further plans")
     if document["lost"]:
-        print_note(f"{document['lost_records']:,} records or more are lost; --json names them.")
-    print_table(
-        [Column("topic", is_text=True), Column("partition"), Column("from"), Column("to"), Column("offsets")],
-        [
-            (topic, one["partition"], one["start"], one["end"], one["end"] - one["start"])
-            for topic, found in document["topics"].items()
-            for one in found["partitions"]
-        ],
-    )
+        click.echo(f"{document['lost_records']:,} records or more are lost; --json names them")
+    for topic, found in document["topics"].items():
+        for one in found["partitions"]:
+            count = one["end"] - one["start"]
+            click.echo(f"{topic} partition {one['partition']}: {count:,} offsets, {one['start']} to {one['end'] - 1}")
 
 
 def _resume(**options: Any) -> None:

@@ -45,7 +45,9 @@ class JobFile:
 
     @property
     def run_limits(self) -> RunLimits:
-        return RunLimits(*map(self.job.get, ("run_records_max", "run_bytes_max", "run_max_s")))
+        records, size_bytes, seconds = map(self.job.get, ("run_records_max", "run_bytes_max", "run_max_s"))
+        span_s = self.job.get("run_span_max_s")
+        return RunLimits(records, size_bytes, seconds, None if span_s is None else span_s * 1000)
 
     def section_of(self, topic: str) -> str | None:
         """Returns the name of the section that counts for a topic; None if the defaults do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_ingest.config.setting import NUMBER, SWITCH, TEXT, WHOLE, Setting, is_expression
+from spark_ingest.options import duration_s
 from spark_ingest.output.names import JOB_NAME
 from spark_ingest.protocol.planner import EARLIEST, FAIL_ON_LOSS, LATEST, PLAN_BYTES_MAX, SKIP_LOST, TASK_BYTES
 
@@ -13,6 +14,11 @@ YEAR_S = 366 * 86_400
 
 def _job_name(value: str) -> str | None:
     return None if JOB_NAME.fullmatch(value) else "is not a job name; write letters, digits, '.', '_' and '-'"
+
+
+def _start(value: str) -> str | None:
+    is_right = value in (EARLIEST, LATEST) or duration_s(value) is not None
+    return None if is_right else f"is {value!r}; write earliest, latest, or an age such as 12h or 7d"
 
 
 _SETTINGS = (
@@ -33,8 +39,9 @@ _SETTINGS = (
         "start",
         TEXT,
         EARLIEST,
-        "Where to start in a partition that is new to the job: its first record, or records from now on.",
-        choices=(EARLIEST, LATEST),
+        "Where to start in a partition that is new to the job: its first record (`earliest`), records from now on "
+        "(`latest`), or the first segment with records of this age (`7d`).",
+        check=_start,
     ),
     Setting(
         "on_lost",
@@ -96,6 +103,15 @@ _SETTINGS = (
     ),
     Setting("run_bytes_max", WHOLE, None, "The same for bytes of the log.", minimum=1 << 10, maximum=1 << 50),
     Setting(
+        "run_span_max_s",
+        WHOLE,
+        None,
+        "A run takes of each partition segments that begin within this time of the first one, so partitions go on "
+        "together in time; it makes one plan.",
+        minimum=1,
+        maximum=YEAR_S,
+    ),
+    Setting(
         "run_max_s",
         NUMBER,
         None,
@@ -106,7 +122,7 @@ _SETTINGS = (
 )
 JOB_SETTINGS = {one.name: one for one in _SETTINGS}
 
-FILE_ONLY = ("run_records_max", "run_bytes_max", "run_max_s")  # no options
+FILE_ONLY = ("run_records_max", "run_bytes_max", "run_max_s", "run_span_max_s")  # no options
 # The option of `run` that a setting gives, where its name differs.
 _PARAMETERS = {"name": "job_name", "commit_bytes": "plan_bytes_max", "tables": "tables_file"}
 

@@ -27,12 +27,15 @@ from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics
 from spark_ingest.protocol.sample import sampled_members
 from spark_ingest.source.discovery import (
+    Folded,
     TieredPartition,
     load_folded,
     partitions_of,
     resolve_cluster,
+    slices_between,
     slices_of,
     topics_of,
+    unread_entries,
 )
 from spark_ingest.source.known import KnownManifest, KnownTopics
 from spark_ingest.source.listing import Place
@@ -40,7 +43,7 @@ from spark_ingest.source.requests import request_all, value_of
 from spark_ingest.source.slices import RECORDS_MAX, Range, Slice, bounded, target_group_bytes
 from spark_ingest.source.stripes import cut_across
 
-EARLIEST, LATEST = "earliest", "latest"
+EARLIEST, LATEST, AGED = "earliest", "latest", "aged"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
 TASK_BYTES = 128 << 20  # of log; a task holds its rows in memory and writes one file for each hour
 TASK_BYTES_LEAST = 64 << 20  # below this a second task saves a second and doubles the number of files
@@ -56,6 +59,8 @@ class Selection:
     exclude: re.Pattern[str] | None = None
     cluster: str | None = None
     start: str = EARLIEST  # for a partition without a committed position
+    start_age_ms: int | None = None  # the same, with `start` AGED: segments whose records are all older are left out
+    span_ms: int | None = None  # of timestamps that a plan takes of each partition, in whole segments
     on_lost: str = FAIL_ON_LOSS
     task_bytes: int = TASK_BYTES
     plan_bytes_max: int = PLAN_BYTES_MAX
@@ -107,6 +112,7 @@ class _Changes:
     deleted: list[Lost]
     reading: TopicPosition | None  # None if the topic is not in the store
     slices: list[Slice] = field(default_factory=list)
+    is_cut: bool = False  # more records remain beyond the span
 
 
 def next_plan(
@@ -137,7 +143,7 @@ def next_plan(
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
     topics = [topic for topic in sorted({*found, *filter(selection.wants, positions)}) if topic not in left_out]
     discovered = partitions_of(source, cluster, topics, known(cluster), partial(_is_committed, head))
-    changes, failures = _all_changes(source, cluster, head, selection, discovered.topics)
+    changes, failures = _all_changes(source, cluster, head, selection, discovered.topics, now_ms)
     reading = {topic: one.reading for topic, one in changes.items() if one.reading}
     groups = _groups(changes, selection, parallelism)
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max, selection.plan_records_max))]
@@ -174,7 +180,7 @@ def next_plan(
         skipped=_skipped(todos, head),
         deleted=tuple(lost for one in changes.values() for lost in one.deleted),
         unseen=_unseen(todos, head, selection),
-        is_partial=len(taken) < len(groups),
+        is_partial=len(taken) < len(groups) or any(one.is_cut for one in changes.values()),
         recipes=_recipes(selection, recipe, by_topic.keys() & changes),
     )
     return Planned(plan, failures, cluster, reading, discovered.known)
@@ -197,6 +203,7 @@ def _all_changes(
     head: Commit | None,
     selection: Selection,
     topics: Mapping[str, list[TieredPartition] | EngineError],
+    now_ms: int,
 ) -> tuple[dict[str, _Changes], dict[str, EngineError]]:
     """Returns the changes of each topic, and the errors of the others."""
     failures: dict[str, EngineError] = {}
@@ -209,9 +216,24 @@ def _all_changes(
     complete: dict[str, _Changes] = {}
     for topic, one in changes.items():
         with _failing_alone(topic, failures):
-            slices = [piece for todo in one.todos for piece in slices_of(todo.partition, todo.start, todo.end, folded)]
-            complete[topic] = replace(one, slices=slices)
+            within = [_bounded_in_time(todo, head, selection, folded, now_ms) for todo in one.todos]
+            slices = [piece for todo in within for piece in slices_of(todo.partition, todo.start, todo.end, folded)]
+            is_cut = any(todo.end < before.end for todo, before in zip(within, one.todos, strict=True))
+            complete[topic] = replace(one, todos=within, slices=slices, is_cut=is_cut)
     return complete, failures
+
+
+def _bounded_in_time(todo: _Todo, head: Commit | None, selection: Selection, folded: Folded, now_ms: int) -> _Todo:
+    """Returns the records that a job takes by their timestamps: not older than a new job wants, within the span."""
+    partition, start, end = todo.partition, todo.start, todo.end
+    if selection.start_age_ms is not None and _committed(partition, head) is None:
+        recent = slices_between(partition, start, end, folded, now_ms - selection.start_age_ms, None)
+        start = next((one.start for one in recent), end)
+    if selection.span_ms is not None and start < end:
+        first, *others = unread_entries(partition, start, folded)
+        until_ms = first.min_timestamp_ms + selection.span_ms
+        end = next((one.base_offset for one in others if one.min_timestamp_ms > until_ms), end)
+    return _Todo(partition, start, end)
 
 
 def _changes(

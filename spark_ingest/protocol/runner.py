@@ -127,7 +127,7 @@ def run(job: Job, parts: Components) -> None:
 def within(selection: Selection, budget: Budget) -> Selection:
     """Returns the selection with plans no larger than what is left of the run's limits."""
     bytes_max = min(selection.plan_bytes_max, budget.size_bytes or selection.plan_bytes_max)
-    return replace(selection, plan_bytes_max=bytes_max, plan_records_max=budget.records)
+    return replace(selection, plan_bytes_max=bytes_max, plan_records_max=budget.records, span_ms=budget.span_ms)
 
 
 def _register(job: Job, registrar: Registrar, commit: Commit | None) -> None:
