@@ -84,7 +84,10 @@ class ServerSettings:
         why="How often the shipper looks for sealed segments, besides at a roll; up to 12 times less often when idle.",
     )
     tier_cache_bytes_max: int = setting(
-        GIB, minimum=64 * MIB, maximum=2**50, why="Disk space for copies of tiered segments that clients read."
+        GIB,
+        minimum=64 * MIB,
+        maximum=2**50,
+        why="Disk space for blocks of tiered segments that clients read, for all shards of the node together.",
     )
     tier_spool_bytes_max: int = setting(
         0,

@@ -13,7 +13,7 @@ Layout of a data directory:
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot .swap .compacted.tmp
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced cleaned
-    <data>/tier-cache/                 copies of tiered segments, safe to delete
+    <data>/tier-cache/blocks           blocks of tiered segments, safe to delete
 
 The topic id is part of the path, so a topic recreated under an old name never meets the old one's files (KIP-516).
 """
@@ -52,6 +52,7 @@ TOPIC_FILE = "topic.json"
 DELETED_SUFFIX = ".deleted"
 TEMPORARY = ".tmp"  # of a file that is written beside the one that it replaces
 TIER_CACHE = "tier-cache"
+TIER_CACHE_BLOCKS = "blocks"
 EMBEDDED_STORE = "store"
 
 GROUPS_TOPIC = "__groups"  # the state of consumer groups

@@ -89,7 +89,7 @@ async def run(task: ShardTask) -> None:
         supervisor = LinkClient(supervisor_socket(task.run_dir), handlers, on_lost=supervisor_lost.set)
         worker = LinkClient(worker_socket(task.run_dir))
         store = await asyncio.get_running_loop().run_in_executor(store_executor, open_store, task.store_url)
-        logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max // task.count)
+        logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)
         spool = Spool(-(-settings.tier_spool_bytes_max // task.count))
         tier = ShardTier(logs, worker, store.url, spool)
         replicas: Replicas = StandaloneReplicas(settings.node_id, spool)

@@ -22,7 +22,7 @@ FILE_DOORS = {
     "engine.runtime.disk": "the log's door to the operating system",
     "engine.tiering.store.file_store": "an object store in a directory",
     "engine.tiering.store.file_tree": "the directories of that store",
-    "engine.tiering.reading.cache": "copies of tiered segments; through aiofiles, off the loop",
+    "engine.tiering.reading.cache_directory": "the cache of tiered segments; through aiofiles, off the loop",
     "engine.tiering.store.file_slice": "reads the segment file that is uploaded",
     "node.setup.setting_sources": "reads the file that --config names, and whether the TLS files can be read",
     "node.processes.process_parts": "reads the machine's boot id",

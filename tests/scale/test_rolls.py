@@ -1,4 +1,4 @@
-"""The cost of a roll, its upload and a cached object does not grow with the number of segments."""
+"""The cost of a roll and its upload does not grow with the number of segments."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import itertools
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from crc32c import crc32c
-
 from engine.format import batch
 from engine.runtime.clock import SystemClock
-from engine.tiering.reading.cache import TierCache
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
@@ -23,7 +19,6 @@ from engine.tiering.store.file_store import FileStore
 from engine.tiering.tier import Tier
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
-from tests.engine.tiering.making import entry
 from tests.scale.calls import counted_calls
 from tests.scale.count import SCALE
 from tests.scale.counting_disk import CountingDisk
@@ -95,19 +90,3 @@ def test_a_list_behind_a_key_looks_at_nothing_before_it(tmp_path: Path):
                 assert len(list(store.list("p/manifest/", f"p/manifest/{number - 1:020d}.json"))) == 1
             counts.append(calls[0])
     assert counts[0] == counts[1]
-
-
-async def test_a_cached_object_costs_no_pass_over_the_others(tmp_path: Path):
-    cache, data, counts = TierCache(str(tmp_path / "cache"), 1 << 30), b"v", []
-
-    async def fetch(_start: int, _end: int) -> bytes:
-        return data
-
-    await cache.open()
-    for number in range(MANY):
-        one = replace(entry(number, number + 1), size_bytes=1, crc32c=crc32c(data))
-        with counted_calls() as calls:
-            assert await cache.get_or_fetch(one, fetch)
-        counts.append(calls[0])
-    await cache.close()
-    assert min(counts[-FEW:]) < 1.5 * min(counts[:FEW])

@@ -1,233 +1,214 @@
-"""Whole copies of store objects on the local disk, bounded in bytes, with eviction of the least recently used.
+"""Reads ranges of store objects through blocks of 1 MiB, which are kept on the local disk.
 
-Not a store: every copy can be fetched again, and on a full or failing disk reads use the store directly. Objects never
-change under their names, so a copy never becomes stale.
+A read fetches the blocks that it needs and no more; reads that go on get blocks ahead (read_ahead.py). Readers of one
+missing block share one request. The blocks that were read last are in memory too. Objects never change under their
+names, so a block never becomes stale. All processes of a node share the file (block_file.py).
 
-Invariants: a file under its final name was whole and had the right CRC when it was renamed; after a restart it is
-checked once more before its first use, since nothing here is fsynced; the bytes of all files and running downloads are
-never above the bound. One process per directory.
+Blocking; runs in the threads of the executor that reads the store. A thread waits for a block only while another thread
+is fetching it, so requests that are still queued never hold up a reader.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
+import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 
-import aiofiles
-import aiofiles.os
-from crc32c import crc32c
-
-from engine.errors import TOO_MANY_FILES, Corrupt
-from engine.format import paths
-from engine.runtime.tasks import start_task
-from engine.tiering.manifest.manifest import ManifestEntry
+from engine.errors import EngineError
+from engine.tiering.reading.block_file import BLOCK_BYTES, BlockFile
+from engine.tiering.reading.object_reader import Pread
+from engine.tiering.reading.read_ahead import ReadAhead
 
 log = logging.getLogger("penstock.tiering")
 
-_PIECE_BYTES = 8 << 20
-_PARTIAL = ".part"
+_IN_MEMORY_MAX = 8  # blocks: small reads that go on meet the same block again and again
+_AHEAD_REQUESTS_MAX = 2  # at once in a process: clients wait for the reads in the other threads
 
-Fetch = Callable[[int, int], Awaitable[bytes]]  # bytes of the object from start to before end
+Get = Callable[[int, int], bytes]  # bytes of the object from start to before end
+_Block = tuple[str, int]  # key of the object, number
+
+
+@dataclass(frozen=True, slots=True)
+class CachedObject:
+    """An object and the way to read it."""
+
+    key: str
+    size_bytes: int
+    get: Get
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.size_bytes // BLOCK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
-    objects: int
-    bytes_used: int
-    bytes_max: int
+    """Counts of blocks of one process; `read_ahead` are those that were fetched before they were requested."""
+
     hits: int
     misses: int
+    read_ahead: int
     evictions: int
-    refused: int  # objects that did not fit, or that the disk failed to take
+    refused: int
     corrupt: int
 
 
-@dataclass(slots=True)
-class _Copy:
-    size_bytes: int
-    is_verified: bool
+class BlockCache:
+    """Any thread may call. `open` before use, `close` after."""
 
-
-class TierCache:
-    """Used from one event loop. `open` before use, `close` after."""
-
-    def __init__(self, directory: str, bytes_max: int) -> None:
-        self._directory = directory
-        self._bytes_max = bytes_max
-        self._copies: OrderedDict[str, _Copy] = OrderedDict()  # the most recently used last
-        self._bytes_used = 0  # of copies and of running downloads
-        self._running: dict[str, asyncio.Future[bool]] = {}
-        self._hits = self._misses = self._evictions = self._refused = self._corrupt = 0
+    def __init__(self, file: BlockFile, executor: Executor) -> None:
+        self._file = file
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._running: dict[_Block, Future[bytes]] = {}
+        self._recent: OrderedDict[_Block, bytes] = OrderedDict()
+        self._read_ahead = ReadAhead()
+        self._ahead_requests = 0
+        self._hits = self._misses = self._fetched_ahead = 0
 
     def __repr__(self) -> str:
-        return f"<TierCache {self._directory}: {self.statistics()}>"
+        return f"<BlockCache {self._file}: {self.statistics()}>"
 
     def statistics(self) -> CacheStatistics:
+        counts = self._file.counts
         return CacheStatistics(
-            objects=len(self._copies),
-            bytes_used=self._bytes_used,
-            bytes_max=self._bytes_max,
-            hits=self._hits,
-            misses=self._misses,
-            evictions=self._evictions,
-            refused=self._refused,
-            corrupt=self._corrupt,
+            self._hits, self._misses, self._fetched_ahead, counts.evictions, counts.refused, counts.corrupt
         )
 
-    async def open(self) -> None:
-        """List the copies of an earlier process, and drop its unfinished downloads.
-
-        Logs a directory that cannot be made or read: then every read goes to the store.
-        """
+    def open(self) -> None:
+        """Open the file. Logs one that cannot be made or read: then blocks are only in memory."""
         try:
-            await self._scan_directory()
+            self._file.open()
         except OSError as error:
-            words = {"directory": self._directory, "reason": str(error)}
-            log.warning("the cache of tiered segments is disabled", extra=words)
+            log.warning("the cache of tiered segments is disabled", extra={"reason": str(error)})
 
-    async def _scan_directory(self) -> None:
-        await aiofiles.os.makedirs(self._directory, exist_ok=True)
-        found: list[tuple[float, str, int]] = []
-        for name in await aiofiles.os.listdir(self._directory):
-            path = self._path(name)
-            if not paths.is_store_segment(name.removesuffix(_PARTIAL)) or await aiofiles.os.path.islink(path):
-                continue  # a foreign file: neither a copy nor to be removed
-            if name.endswith(_PARTIAL):
-                await _remove(path)
-            elif await aiofiles.os.path.isfile(path):
-                known = await aiofiles.os.stat(path)
-                found.append((known.st_mtime, name, known.st_size))
-        for _, name, size_bytes in sorted(found):
-            self._copies[name] = _Copy(size_bytes, is_verified=False)
-            self._bytes_used += size_bytes
-        await self._make_room(0)
+    def close(self) -> None:
+        """Close the file. Reads that still run get their blocks from the store."""
+        self._file.close()
 
-    async def close(self) -> None:
-        """Stop running downloads; their waiters are cancelled too."""
-        tasks = [*self._running.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def reader(self, of: CachedObject) -> Pread:
+        """Return a function that reads an object: `length` bytes from a position on, fewer only at its end.
 
-    async def get_or_fetch(self, entry: ManifestEntry, fetch: Fetch) -> str | None:
-        """Return the path of a copy, fetched if need be; None if it cannot be kept here and must be read directly.
-
-        The path may vanish at any time: open it at once, and call again if it is gone. Readers of one missing object
-        share one download, which continues when some of them leave. Raises Corrupt if the object itself is.
+        For one read of records: a block that its steps share is looked up and counted once. The function raises
+        NoSuchObject, StoreUnavailable.
         """
-        name = os.path.basename(entry.key)
-        copy = self._copies.get(name)
-        if copy is not None and copy.is_verified:
-            self._hits += 1
-            self._copies.move_to_end(name)
-            return self._path(name)
-        if name not in self._running:
-            task = start_task(self._fill(name, entry, fetch))
-            self._running[name] = task
-            task.add_done_callback(lambda _: self._running.pop(name))
-        return self._path(name) if await asyncio.shield(self._running[name]) else None
+        held: dict[int, bytes] = {}
 
-    async def drop(self, entry: ManifestEntry) -> None:
-        """Drop a damaged or missing copy; the next reader fetches the object again."""
-        await self._evict(os.path.basename(entry.key))
+        def pread(start: int, length: int) -> bytes:
+            end = min(start + length, of.size_bytes)
+            if start >= end:
+                return b""
+            first, last = start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
+            blocks = {number: held.get(number, b"") for number in range(first, last + 1)}
+            blocks |= self._blocks(of, [number for number, data in blocks.items() if not data])
+            held.clear()
+            held.update(blocks)
+            self._fetch_ahead(of, first, last, is_start=start == 0)
+            at = start - first * BLOCK_BYTES
+            data = blocks[first] if first == last else b"".join(blocks.values())
+            return data[at : at + end - start]
 
-    def _path(self, name: str) -> str:
-        return os.path.join(self._directory, name)
+        return pread
 
-    async def _fill(self, name: str, entry: ManifestEntry, fetch: Fetch) -> bool:
-        if name in self._copies:
-            try:
-                is_whole = await self._verify(name, entry)
-            except OSError:  # too many open files: the copy may be whole, and is checked again later
-                self._refused += 1
-                return False
-            if is_whole:
-                self._hits += 1
-                return True
-            await self._evict(name)
-        self._misses += 1
-        if not await self._make_room(entry.size_bytes):
-            self._refused += 1
-            return False
-        self._bytes_used += entry.size_bytes
-        is_kept = False
+    def forget(self, of: CachedObject) -> None:
+        """Drop the blocks of an object whose bytes fail their checks; the next read fetches them again."""
+        for number in range(of.blocks):
+            self._file.drop(of.key, number)
+            with self._lock:
+                self._recent.pop((of.key, number), None)
+
+    def _blocks(self, of: CachedObject, numbers: Sequence[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for number in numbers:
+            if (data := self._known(of.key, number)) is not None:
+                found[number] = data
+        missing = [number for number in numbers if number not in found]
+        mine, others = self._claim(of.key, missing)
+        found |= self._fetch(of, mine)
+        for number, running in others.items():
+            found[number] = running.result()
+        with self._lock:
+            self._hits += len(numbers) - len(missing)
+            self._misses += len(missing)
+            for number, data in found.items():
+                self._recent[of.key, number] = data
+                self._recent.move_to_end((of.key, number))
+            while len(self._recent) > _IN_MEMORY_MAX:
+                self._recent.popitem(last=False)
+        return found
+
+    def _known(self, key: str, number: int) -> bytes | None:
+        data = self._recent.get((key, number))
+        return self._file.get(key, number) if data is None else data
+
+    def _claim(self, key: str, numbers: Iterable[int]) -> tuple[list[int], dict[int, Future[bytes]]]:
+        """Returns the blocks that the caller now has to fetch, and those that other threads are fetching."""
+        mine, others = [], {}
+        with self._lock:
+            for number in numbers:
+                if (running := self._running.get((key, number))) is not None:
+                    others[number] = running
+                else:
+                    self._running[key, number] = Future()
+                    mine.append(number)
+        return mine, others
+
+    def _fetch(self, of: CachedObject, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Fetches claimed blocks, neighbours by one request, and gives them to those who wait."""
+        found: dict[int, bytes] = {}
         try:
-            await self._download(name, entry, fetch)
-            self._copies[name] = _Copy(entry.size_bytes, is_verified=True)
-            is_kept = True
-        except OSError:  # full, or failing: reading continues without a copy
-            self._refused += 1
-        finally:
-            self._bytes_used -= 0 if is_kept else entry.size_bytes
-        return is_kept
-
-    async def _download(self, name: str, entry: ManifestEntry, fetch: Fetch) -> None:
-        path = self._path(name)
-        try:
-            seen = 0
-            async with aiofiles.open(path + _PARTIAL, "wb") as file:
-                for start in range(0, entry.size_bytes, _PIECE_BYTES):
-                    piece = await fetch(start, min(start + _PIECE_BYTES, entry.size_bytes))
-                    seen = crc32c(piece, seen)
-                    await file.write(piece)
-            self._check(entry, seen)
-            await aiofiles.os.replace(path + _PARTIAL, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(path + _PARTIAL)  # at once: an await here would end a cancelled download early
+            for first, end in _runs(numbers):
+                start, stop = first * BLOCK_BYTES, min(end * BLOCK_BYTES, of.size_bytes)
+                data = of.get(start, stop)
+                for number in range(first, end):
+                    at = (number - first) * BLOCK_BYTES
+                    block = data[at : at + BLOCK_BYTES]
+                    if len(data) == stop - start:  # a shorter object is not what the manifest names
+                        self._file.put(of.key, number, block)
+                    self._end(of.key, number).set_result(block)
+                    found[number] = block
+        except BaseException as error:
+            for number in numbers:
+                if number not in found:
+                    self._end(of.key, number).set_exception(error)
             raise
+        return found
 
-    async def _verify(self, name: str, entry: ManifestEntry) -> bool:
-        """Returns whether a copy of an earlier process is whole. Raises OSError if no file can be opened now."""
-        seen = 0
+    def _end(self, key: str, number: int) -> Future[bytes]:
+        with self._lock:
+            return self._running.pop((key, number))
+
+    def _fetch_ahead(self, of: CachedObject, first: int, last: int, *, is_start: bool) -> None:
+        with self._lock:
+            numbers = self._read_ahead.advance(of.key, first, last, of.blocks, is_start=is_start)
+            if not numbers or not self._file.is_open or self._ahead_requests >= _AHEAD_REQUESTS_MAX:
+                return
+            self._ahead_requests += 1
         try:
-            async with aiofiles.open(self._path(name), "rb") as file:
-                while piece := await file.read(_PIECE_BYTES):
-                    seen = crc32c(piece, seen)
-        except OSError as error:
-            if error.errno in TOO_MANY_FILES:
-                raise
-            return False
-        copy = self._copies.get(name)
-        if copy is None or seen != entry.crc32c or copy.size_bytes != entry.size_bytes:
-            return False
-        copy.is_verified = True
-        self._copies.move_to_end(name)
-        return True
+            self._executor.submit(self._prefetch, of, numbers)
+        except RuntimeError:  # the node stops
+            with self._lock:
+                self._ahead_requests -= 1
 
-    def _check(self, entry: ManifestEntry, seen: int) -> None:
-        if seen != entry.crc32c:
-            self._corrupt += 1
-            raise Corrupt(
-                f"object {entry.key} has CRC-32C {seen:#010x}, the manifest names {entry.crc32c:#010x}",
-                hint="restore it from a copy of the store",
-            )
-
-    async def _make_room(self, wanted_bytes: int) -> bool:
-        """Evict until `wanted_bytes` more fit. False if they cannot: running downloads are not cut short.
-
-        Awaits nothing between the last check and the return, so the caller can reserve the room.
-        """
-        if wanted_bytes > self._bytes_max:
-            return False
-        while self._bytes_used + wanted_bytes > self._bytes_max:
-            if not self._copies:
-                return False
-            await self._evict(next(iter(self._copies)))
-            self._evictions += 1
-        return True
-
-    async def _evict(self, name: str) -> None:
-        if (copy := self._copies.pop(name, None)) is not None:
-            self._bytes_used -= copy.size_bytes
-            await _remove(self._path(name))
+    def _prefetch(self, of: CachedObject, numbers: range) -> None:
+        try:
+            missing = [number for number in numbers if not self._file.has(of.key, number)]
+            mine, _ = self._claim(of.key, missing)
+            with suppress(EngineError, OSError):  # a reader that needs the block asks again, and reports it
+                self._fetched_ahead += len(self._fetch(of, mine))
+        finally:
+            with self._lock:
+                self._ahead_requests -= 1
 
 
-async def _remove(path: str) -> None:
-    with suppress(OSError):
-        await aiofiles.os.remove(path)
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields ranges of neighbours, as first and end."""
+    first = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+            yield numbers[first], numbers[at - 1] + 1
+            first = at

@@ -1,7 +1,8 @@
 """Finds batches in one segment object by walking their headers. Blocking; reads through the given `pread`.
 
-Does not know where the bytes come from (a cached copy or ranged GETs), and decodes no record. Checks the CRC of every
-batch that it returns. The index is only a hint: where it is wrong, the walk begins again at the first byte.
+Does not know where the bytes come from (cached blocks or ranged GETs), and decodes no record. Checks the CRC of every
+batch that it returns, and that each batch that it passes follows the one before: no CRC covers a base offset. The index
+is only a hint: where it is wrong, the walk begins again at the first byte.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def _find_time(start: int, pread: Pread, entry: ManifestEntry, timestamp: int, s
 
 def _headers(pread: Pread, entry: ManifestEntry, position: int) -> Iterator[tuple[int, Header]]:
     window, window_at = b"", position
+    expected: int | None = None
     while position < entry.size_bytes:
         if position + HEADER_BYTES > window_at + len(window):
             window, window_at = pread(position, min(_WINDOW_BYTES, entry.size_bytes - position)), position
@@ -71,16 +73,26 @@ def _headers(pread: Pread, entry: ManifestEntry, position: int) -> Iterator[tupl
         header = read_header(window, position - window_at)
         if header.magic != MAGIC or not HEADER_BYTES - PREFIX_BYTES <= header.batch_length <= entry.size_bytes:
             raise Corrupt(f"object {entry.key} has no batch at byte {position}")
+        _check_offsets(header, expected, position, entry)
         yield position, header
-        position += header.size_bytes
+        position, expected = position + header.size_bytes, header.next_offset
+
+
+def _check_offsets(header: Header, expected: int | None, position: int, entry: ManifestEntry) -> None:
+    """Checks that a batch follows the one before and is within the object."""
+    follows = expected is None or header.base_offset == expected
+    if not follows or not entry.base_offset < header.next_offset <= entry.end_offset:
+        spans = f"{header.base_offset}..{header.next_offset}"
+        raise Corrupt(f"object {entry.key}: the batch at byte {position} spans {spans}, out of order")
 
 
 def _complete_batches(data: bytes, position: int, entry: ManifestEntry) -> Chunk:
-    end = next_offset = 0
+    end, next_offset = 0, None  # type: int, int | None
     for at, header in walk(data):
+        _check_offsets(header, next_offset, position + at, entry)
         if not has_valid_crc(data, at, header):
             raise Corrupt(f"object {entry.key}: the batch at byte {position + at} fails its checksum")
         end, next_offset = at + header.size_bytes, header.next_offset
-    if not end:
+    if next_offset is None:
         raise Corrupt(f"object {entry.key}: the batch at byte {position} is cut off")
     return Chunk(data[:end], next_offset)

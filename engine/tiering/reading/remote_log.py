@@ -1,8 +1,8 @@
 """Reads one partition's records from the store: those below the start of the local log.
 
 Offsets and times as in the local log; whole batches, never decoded except for the one record of a search by time.
-Uses copies of whole objects on the local disk (engine/tiering/reading/cache.py), or ranged GETs without room for a
-copy. Lacks the log's newest part: only records in the manifest are here.
+Reads objects through blocks that are kept on the local disk (engine/tiering/reading/cache.py). Lacks the log's newest
+part: only records in the manifest are here.
 
 The manifest is loaded at first need, and again if it lacks the requested offset or names a missing object; the shipper
 of the same node passes on its commits (`use_manifest`).
@@ -18,20 +18,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from engine.errors import TOO_MANY_FILES, Corrupt, InvalidBatch, OffsetBelowLogStart
+from engine.errors import Corrupt, InvalidBatch, OffsetBelowLogStart
 from engine.format.batch import decode_one, read_header
 from engine.partition.reader import Chunk
-from engine.runtime.disk import Disk
-from engine.tiering.manifest.aux_object import SparseIndex, decode_aux
+from engine.tiering.manifest.aux_object import INDEX_INTERVAL_BYTES, SparseIndex, decode_aux
 from engine.tiering.manifest.chain import load_newest, load_sub_manifest
 from engine.tiering.manifest.manifest import Manifest, ManifestEntry, SubManifest, SubManifestRef, find_run
-from engine.tiering.reading.cache import TierCache
+from engine.tiering.reading.cache import BlockCache, CachedObject
 from engine.tiering.reading.object_reader import Pread, first_batch_at_or_after, read_batches
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 
 _INDEXES_MAX = 4  # about 100 kB each; readers mostly go forward through one or two objects
 _SUB_MANIFESTS_MAX = 4
-_COPY_ATTEMPTS_MAX = 2  # a copy may be evicted before it is opened, or be damaged by the disk
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 
@@ -49,11 +47,10 @@ class RemoteLogStatistics:
 class RemoteLog:
     """One partition in the store, as a log. Used from one event loop; any number of readers."""
 
-    def __init__(self, store: ObjectStore, prefix: str, cache: TierCache, *, disk: Disk, executor: Executor) -> None:
+    def __init__(self, store: ObjectStore, prefix: str, cache: BlockCache, *, executor: Executor) -> None:
         self._store = store
         self._prefix = prefix
         self._cache = cache
-        self._disk = disk
         self._executor = executor
         self._manifest: Manifest | None = None
         self._loading = asyncio.Lock()
@@ -95,7 +92,7 @@ class RemoteLog:
             entry = await self._entry_at(offset)
             if entry is None:
                 return None
-            index = await self._index_of(entry)
+            index = _no_index(entry) if offset <= entry.base_offset else await self._index_of(entry)
             return await self._use(entry, lambda pread: read_batches(pread, entry, index, offset, max_bytes))
 
         chunk = await self._retry_if_removed(attempt)
@@ -205,36 +202,22 @@ class RemoteLog:
     # Objects
 
     async def _index_of(self, entry: ManifestEntry) -> SparseIndex:
+        if entry.size_bytes <= INDEX_INTERVAL_BYTES:
+            return _no_index(entry)  # it would have one entry, its beginning
         index = self._indexes.get(entry.aux_key)
         if index is None:
             index = await self._blocking(_load_index, self._store, entry)
         return _keep(self._indexes, entry.aux_key, index, _INDEXES_MAX)
 
     async def _use(self, entry: ManifestEntry, use: Callable[[Pread], _T]) -> _T:
-        """Apply `use` to a copy of the object, or to the object itself."""
-
-        async def fetch(start: int, end: int) -> bytes:
-            return await self._blocking(self._store.get, entry.key, start, end)
-
-        for _ in range(_COPY_ATTEMPTS_MAX):
-            path = await self._cache.get_or_fetch(entry, fetch)
-            if path is None:
-                break
-            try:
-                return await self._blocking(self._use_file, path, use)
-            except (OSError, Corrupt) as error:  # evicted before it was opened, or damaged by the disk
-                if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
-                    break
-                await self._cache.drop(entry)
+        """Apply `use` to the cached blocks of the object. If these are damaged, to the object itself."""
+        cached = CachedObject(entry.key, entry.size_bytes, partial(self._store.get, entry.key))
+        try:
+            return await self._blocking(use, self._cache.reader(cached))
+        except Corrupt:
+            await self._blocking(self._cache.forget, cached)
         self._direct_reads += 1
         return await self._blocking(use, lambda at, length: self._store.get(entry.key, at, at + length))
-
-    def _use_file(self, path: str, use: Callable[[Pread], _T]) -> _T:
-        handle = self._disk.open(path)
-        try:
-            return use(lambda at, length: self._disk.pread(handle, length, at))
-        finally:
-            self._disk.close(handle)
 
     async def _blocking(self, function: Callable[..., _T], *args: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

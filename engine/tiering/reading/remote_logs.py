@@ -1,7 +1,8 @@
-"""The remote logs of a shard's partitions, with the one cache that they share."""
+"""The remote logs of a shard's partitions, with the cache that they share with those of the node's other shards."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
@@ -10,8 +11,12 @@ from engine.directory.data_directory import DataDirectory
 from engine.directory.topics import TopicRecord
 from engine.format import paths
 from engine.partition.reader import Chunk
+from engine.runtime.disk import RealDisk
+from engine.runtime.pooled_disk import PooledDisk
 from engine.tiering.manifest.manifest import Manifest
-from engine.tiering.reading.cache import TierCache
+from engine.tiering.reading.block_file import BlockFile
+from engine.tiering.reading.cache import BlockCache
+from engine.tiering.reading.cache_directory import allocated_bytes, remove_copies
 from engine.tiering.reading.remote_log import RemoteLog
 from engine.tiering.store.store import ObjectStore
 
@@ -25,8 +30,11 @@ class RemoteLogs:
         self._store = store
         self._directory = directory
         self._executor = executor
-        part = "" if directory.part is None else str(directory.part)
-        self._cache = TierCache(os.path.join(directory.path, paths.TIER_CACHE, part), cache_bytes_max)
+        self._place = os.path.join(directory.path, paths.TIER_CACHE)
+        self._is_first = directory.part in (None, 0)
+        disk = PooledDisk(RealDisk(), files_max=1)  # its handles stay safe when a read meets the end of the process
+        self._path = os.path.join(self._place, paths.TIER_CACHE_BLOCKS)
+        self._cache = BlockCache(BlockFile(disk, self._path, cache_bytes_max), executor)
         self._logs: dict[tuple[str, int], RemoteLog] = {}
 
     def __repr__(self) -> str:
@@ -35,24 +43,34 @@ class RemoteLogs:
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yield name, text and value of each number of the cache for /metrics."""
         found = self._cache.statistics()
-        yield "penstock_tier_cache_bytes", "Bytes of copies of tiered segments on this disk", found.bytes_used
-        yield "penstock_tier_cache_hits_total", "Reads of tiered records from a copy on this disk", found.hits
-        yield "penstock_tier_cache_misses_total", "Reads of tiered records without a copy on this disk", found.misses
-        text = "Copies of tiered segments removed to make room"
+        if self._is_first:  # all shards use one file
+            yield (
+                "penstock_tier_cache_bytes",
+                "Disk space of the cached blocks of tiered segments",
+                allocated_bytes(self._path),
+            )
+        yield "penstock_tier_cache_hits_total", "Blocks of tiered segments that were read from the cache", found.hits
+        text = "Blocks of tiered segments that a read had to fetch from the store"
+        yield "penstock_tier_cache_misses_total", text, found.misses
+        text = "Blocks of tiered segments that were fetched before a read requested them"
+        yield "penstock_tier_cache_read_ahead_total", text, found.read_ahead
+        text = "Blocks of tiered segments that were dropped for others"
         yield "penstock_tier_cache_evictions_total", text, found.evictions
+        text = "Blocks of tiered segments that the disk did not take"
+        yield "penstock_tier_cache_refused_total", text, found.refused
 
     async def start(self) -> None:
-        await self._cache.open()
+        if self._is_first:
+            await remove_copies(self._place)
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._cache.open)
 
     async def stop(self) -> None:
-        await self._cache.close()
+        self._cache.close()
 
     def add(self, topic: TopicRecord, partition: int) -> None:
         cluster_id = self._directory.identity.cluster_id
         prefix = paths.store_partition_prefix(cluster_id, topic.name, topic.topic_id, partition)
-        self._logs[topic.topic_id, partition] = RemoteLog(
-            self._store, prefix, self._cache, disk=self._directory.disk, executor=self._executor
-        )
+        self._logs[topic.topic_id, partition] = RemoteLog(self._store, prefix, self._cache, executor=self._executor)
 
     def remove(self, topic: TopicRecord, partitions: Iterable[int]) -> None:
         for partition in partitions:

@@ -1,12 +1,12 @@
-"""Reads from the store return the bytes of the local log, from cached copies or directly, after any change of the
-copies.
+"""Reads from the store return the bytes of the local log, from cached blocks or directly, after any change of the
+cache.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +18,10 @@ from engine.runtime.disk import RealDisk
 from engine.tiering.manifest import manifest as rules
 from engine.tiering.manifest.chain import commit, fold_if_due, take_over
 from engine.tiering.manifest.manifest import Manifest, append, raise_log_start, successor
-from engine.tiering.reading.cache import TierCache
+from engine.tiering.reading import block_file, object_reader
+from engine.tiering.reading import cache as cache_module
+from engine.tiering.reading.block_file import BlockFile
+from engine.tiering.reading.cache import BlockCache
 from engine.tiering.reading.remote_log import RemoteLog
 from engine.tiering.shipping.plan import Upload
 from engine.tiering.shipping.upload import upload_segment
@@ -51,17 +54,34 @@ def shipped(file_store: ObjectStore, tmp_path: Path, new_id: Callable[[], str]) 
     return Watched(file_store)
 
 
-@pytest.fixture
-async def cache(tmp_path: Path) -> AsyncIterator[TierCache]:
-    opened = TierCache(str(tmp_path / "tier-cache"), 100 << 20)
-    await opened.open()
-    yield opened
-    await opened.close()
+BLOCK = 40_000  # in these tests, so that each object of about 600 kB has many blocks
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (block_file, cache_module):
+        monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK)
+    monkeypatch.setattr(object_reader, "_WINDOW_BYTES", BLOCK // 16)
+
+
+def opened(path: Path, executor: ThreadPoolExecutor, bytes_max: int = 20_000_000) -> BlockCache:
+    cache = BlockCache(BlockFile(RealDisk(), str(path), bytes_max), executor)
+    cache.open()
+    return cache
 
 
 @pytest.fixture
-def remote(shipped: Watched, cache: TierCache, executor: ThreadPoolExecutor) -> RemoteLog:
-    return RemoteLog(shipped, PREFIX, cache, disk=RealDisk(), executor=executor)
+def cache(tmp_path: Path, executor: ThreadPoolExecutor) -> BlockCache:
+    return opened(tmp_path / "tier-cache" / "blocks", executor)
+
+
+@pytest.fixture
+def remote(shipped: Watched, cache: BlockCache, executor: ThreadPoolExecutor) -> RemoteLog:
+    return RemoteLog(shipped, PREFIX, cache, executor=executor)
+
+
+def gets(shipped: Watched) -> int:
+    return sum(method == "get" and key.endswith(".log") for method, key in shipped.calls)
 
 
 async def read_all(remote: RemoteLog, offset: int = 0, max_bytes: int = 10_000) -> bytes:
@@ -97,9 +117,9 @@ async def test_what_is_not_in_the_store_yet_is_no_error(remote: RemoteLog, shipp
 
 
 async def test_a_partition_without_a_manifest_is_empty(
-    file_store: ObjectStore, cache: TierCache, executor: ThreadPoolExecutor
+    file_store: ObjectStore, cache: BlockCache, executor: ThreadPoolExecutor
 ) -> None:
-    remote = RemoteLog(file_store, PREFIX, cache, disk=RealDisk(), executor=executor)
+    remote = RemoteLog(file_store, PREFIX, cache, executor=executor)
     assert await remote.read(0, 100) == b""
     assert await remote.offset_for_timestamp(0) is None
 
@@ -151,7 +171,7 @@ async def test_a_time_is_found_as_in_the_records(remote: RemoteLog) -> None:
 async def test_folded_entries_are_read_as_well(
     file_store: ObjectStore,
     tmp_path: Path,
-    cache: TierCache,
+    cache: BlockCache,
     executor: ThreadPoolExecutor,
     new_id: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
@@ -165,126 +185,131 @@ async def test_folded_entries_are_read_as_well(
         manifest = fold_if_due(file_store, append(manifest, one), new_id)
     commit(file_store, manifest)
     assert len(manifest.folded) == 6
-    remote = RemoteLog(file_store, PREFIX, cache, disk=RealDisk(), executor=executor)
+    remote = RemoteLog(file_store, PREFIX, cache, executor=executor)
     for at in range(20):
         assert await remote.read(at * 2 + 1, 1) == batch(at * 2, 2)
         assert await remote.first_at_or_after(at * 20) == (at * 2, at * 20)
     assert await remote.first_at_or_after(1000) is None
 
 
-# Copies
+# Blocks
 
 
-async def test_readers_of_one_missing_object_share_one_download(remote: RemoteLog, shipped: Watched) -> None:
-    answers = await asyncio.gather(*(remote.read(offset, 1) for offset in range(0, WIDTH, 7)))
-    assert all(answers)
-    keys = [key for method, key in shipped.calls if method == "get" and key.endswith(".log")]
-    assert len(keys) == 1
+async def test_a_read_of_one_record_does_not_fetch_the_object(remote: RemoteLog) -> None:
+    await remote.read(WIDTH + 77, 1)
+    seen = remote._cache.statistics()
+    assert seen.misses <= 3, "up to 64 KiB to walk from the index, and a batch that crosses a border"
+    assert seen.read_ahead <= 2
 
 
-async def test_a_reader_that_leaves_does_not_end_the_download(remote: RemoteLog, shipped: Watched) -> None:
-    await remote.read(WIDTH, 1)
-    leaving = asyncio.ensure_future(remote.read(0, 1))
-    staying = asyncio.ensure_future(remote.read(0, 1))
-    while not remote._cache._running:
-        await asyncio.sleep(0)
-    leaving.cancel()
-    assert await staying == batch(0, COUNT, size=3000)
-
-
-async def test_the_least_recently_read_copy_goes_first(
-    shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
+async def test_readers_of_one_missing_block_share_one_request(
+    shipped: Watched, cache: BlockCache, executor: ThreadPoolExecutor
 ) -> None:
-    size = len(log_bytes()[0])
-    cache = TierCache(str(tmp_path / "small"), 2 * size + 10)
-    await cache.open()
-    remote = RemoteLog(shipped, PREFIX, cache, disk=RealDisk(), executor=executor)
-    for at in (0, 1, 0, 2):
-        await remote.read(at * WIDTH, 1)
-    kept = {name[:20] for name in os.listdir(tmp_path / "small")}
-    assert kept == {f"{at * WIDTH:020d}" for at in (0, 2)}
-    assert cache.statistics().bytes_used == 2 * size
-    assert cache.statistics().evictions == 1
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Slow(Watched):
+        def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+            if key.endswith(".log"):
+                entered.set()
+                assert go_on.wait(60)
+            return super().get(key, start, end)
+
+    slow = Slow(shipped)
+    remote = RemoteLog(slow, PREFIX, cache, executor=executor)
+    leaving = asyncio.ensure_future(remote.read(1, 1))
+    while not entered.is_set():
+        await asyncio.sleep(0.001)
+    staying = [asyncio.ensure_future(remote.read(offset, 1)) for offset in (0, 2)]
+    leaving.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await asyncio.gather(*staying) == [batch(0, COUNT, size=3000)] * 2
+    assert gets(slow) <= 2, "the block, and one ahead"
+
+
+async def test_reading_on_fetches_blocks_ahead(
+    shipped: Watched, cache: BlockCache, executor: ThreadPoolExecutor
+) -> None:
+    class AtOnce(ThreadPoolExecutor):
+        def submit(self, function, /, *args, **kwargs):  # type: ignore[no-untyped-def,override]
+            function(*args, **kwargs)
+
+    cache._executor = AtOnce(1)
+    remote = RemoteLog(shipped, PREFIX, cache, executor=executor)
     assert await read_all(remote) == b"".join(log_bytes())
+    seen = cache.statistics()
+    assert seen.misses < 3 * SEGMENTS
+    assert seen.misses + seen.read_ahead == sum(-(-len(one) // BLOCK) for one in log_bytes()), "each block once"
+    assert gets(shipped) < (seen.misses + seen.read_ahead) / 2
 
 
 @pytest.mark.parametrize("bytes_max", [0, 1000])
-async def test_without_room_for_a_copy_ranges_are_read_directly(
+async def test_without_room_for_blocks_the_store_is_read(
     shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor, bytes_max: int
 ) -> None:
-    cache = TierCache(str(tmp_path / "none"), bytes_max)
-    await cache.open()
-    remote = RemoteLog(shipped, PREFIX, cache, disk=RealDisk(), executor=executor)
+    remote = RemoteLog(shipped, PREFIX, opened(tmp_path / "none", executor, bytes_max), executor=executor)
     assert await read_all(remote) == b"".join(log_bytes())
-    assert remote.statistics().direct_reads > 0
-    assert os.listdir(tmp_path / "none") == []
+    assert not (tmp_path / "none").exists()
 
 
-async def test_a_disk_that_takes_no_copy_does_not_end_reading(remote: RemoteLog, tmp_path: Path) -> None:
-    (tmp_path / "tier-cache").rmdir()
-    assert await read_all(remote) == b"".join(log_bytes())
-    assert remote.statistics().direct_reads > 0
+async def test_a_place_that_takes_no_file_does_not_end_reading(
+    shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
+) -> None:
+    (tmp_path / "target").write_bytes(b"a foreign file")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    (tmp_path / "directory").mkdir()
+    for name in ("link", "directory", "target/below"):
+        remote = RemoteLog(shipped, PREFIX, opened(tmp_path / name, executor), executor=executor)
+        assert await read_all(remote) == b"".join(log_bytes())
+    assert (tmp_path / "target").read_bytes() == b"a foreign file"
 
 
-async def test_a_corrupt_object_is_reported_and_not_kept(remote: RemoteLog, shipped: Watched, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [-1, 5, 11], ids=["a value", "a base offset", "the length of a batch"])
+async def test_a_corrupt_object_is_reported_until_it_is_replaced(remote: RemoteLog, shipped: Watched, at: int) -> None:
     key = next(one.key for one in shipped.list(PREFIX) if one.key.endswith(".log"))
-    spoiled = bytearray(shipped.get(key))
-    spoiled[-1] ^= 1
+    good = shipped.get(key)
+    spoiled = bytearray(good)
+    spoiled[at] ^= 1
     shipped.put(key, bytes(spoiled))
-    with pytest.raises(Corrupt, match="the manifest names"):
-        await remote.read(0, 1)
-    assert os.listdir(tmp_path / "tier-cache") == []
+    wanted = WIDTH - 1 if at < 0 else 0
+    with pytest.raises(Corrupt):
+        await remote.read(wanted, 1)
     assert await remote.read(WIDTH, 1)
+    shipped.put(key, good)
+    assert await remote.read(wanted, 1) == batch(wanted // COUNT * COUNT, COUNT, size=3000)
 
 
-async def test_a_copy_that_the_disk_spoils_is_fetched_again(remote: RemoteLog, tmp_path: Path) -> None:
-    expected = await remote.read(0, 1 << 20)
-    (copy,) = (tmp_path / "tier-cache").iterdir()
-    copy.write_bytes(bytes(copy.stat().st_size))
-    assert await remote.read(0, 1 << 20) == expected
-    copy.unlink()
-    assert await remote.read(0, 1 << 20) == expected
-    assert remote.statistics().direct_reads == 0
-
-
-async def test_copies_outlive_a_restart_and_are_checked_once_more(
+async def test_a_block_that_the_disk_spoils_is_fetched_again(
     remote: RemoteLog, shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
 ) -> None:
-    expected = await read_all(remote)
-    _, second, third = sorted((tmp_path / "tier-cache").iterdir())
-    second.write_bytes(bytes(second.stat().st_size))
-    third.write_bytes(b"short")
-    unfinished, foreign = tmp_path / "tier-cache" / f"{second.name}.part", tmp_path / "tier-cache" / "notes.part"
-    for path in (unfinished, foreign):
-        path.write_bytes(b"")
-    shipped.calls.clear()
-
-    again = TierCache(str(tmp_path / "tier-cache"), 100 << 20)
-    await again.open()
-    assert again.statistics().objects == 3
-    assert await read_all(RemoteLog(shipped, PREFIX, again, disk=RealDisk(), executor=executor)) == expected
-    fetched = [key.rpartition("/")[2] for method, key in shipped.calls if method == "get" and key.endswith(".log")]
-    assert fetched == [second.name, third.name]
-    assert (unfinished.exists(), foreign.exists()) == (False, True)
-    assert again.statistics().bytes_used == sum(map(len, log_bytes()))
+    assert await read_all(remote) == b"".join(log_bytes())
+    path = tmp_path / "tier-cache" / "blocks"
+    stored = path.read_bytes()
+    for spoiled in (bytes(len(stored)), b"", stored[: len(stored) // 2], stored[:9000] + bytes(len(stored) - 9000)):
+        path.write_bytes(spoiled)
+        again = RemoteLog(shipped, PREFIX, opened(path, executor), executor=executor)
+        assert await read_all(again) == b"".join(log_bytes())
+        assert again.statistics().direct_reads == 0
 
 
-async def test_a_copy_of_an_earlier_process_is_checked_before_its_path_is_given(
-    remote: RemoteLog, shipped: Watched, tmp_path: Path
+async def test_blocks_outlive_a_restart_and_serve_other_processes(
+    remote: RemoteLog, shipped: Watched, tmp_path: Path, executor: ThreadPoolExecutor
 ) -> None:
+    one_shard = await read_all(remote)
+    executor.submit(lambda: None).result()
+    other = opened(tmp_path / "tier-cache" / "blocks", executor)
+    assert await read_all(RemoteLog(shipped, PREFIX, other, executor=executor)) == one_shard
+    before = gets(shipped)
+    third = opened(tmp_path / "tier-cache" / "blocks", executor)
+    assert await read_all(RemoteLog(shipped, PREFIX, third, executor=executor)) == one_shard
+    assert gets(shipped) == before
+    assert third.statistics().misses == 0
+
+
+async def test_a_closed_cache_still_reads(remote: RemoteLog, cache: BlockCache) -> None:
     await remote.read(0, 1)
-    (copy,) = (tmp_path / "tier-cache").iterdir()
-    good = copy.read_bytes()
-    copy.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    again = TierCache(str(tmp_path / "tier-cache"), 100 << 20)
-    await again.open()
-    (entry, *_) = take_over(shipped, PREFIX, 1, "writer", 0).entries
-
-    async def fetch(start: int, end: int) -> bytes:
-        return good[start:end]
-
-    assert await again.get_or_fetch(entry, fetch) == str(copy)
-    assert copy.read_bytes() == good
+    cache.close()
+    assert await read_all(remote) == b"".join(log_bytes())
 
 
 async def test_a_range_that_is_spoiled_on_the_way_is_not_served(
@@ -295,10 +320,9 @@ async def test_a_range_that_is_spoiled_on_the_way_is_not_served(
             data = super().get(key, start, end)
             return data[:-1] + bytes([data[-1] ^ 1]) if key.endswith(".log") else data
 
-    none = TierCache(str(tmp_path / "none"), 0)
-    remote = RemoteLog(Spoiling(shipped), PREFIX, none, disk=RealDisk(), executor=executor)
+    remote = RemoteLog(Spoiling(shipped), PREFIX, opened(tmp_path / "none", executor, 0), executor=executor)
     with pytest.raises(Corrupt, match="fails its checksum"):
-        await remote.read(0, len(batch(0, COUNT, size=3000)))
+        await remote.read(WIDTH - 1, 1)
 
 
 @pytest.mark.parametrize("spoil", ["absent", "garbage", "another's", "lies"])
@@ -344,7 +368,7 @@ async def test_an_unavailable_store_is_reported_to_every_reader_and_not_cached(
     shipped.decide = lambda number, method, key: FAILS
     answers = await asyncio.gather(*(remote.read(0, 1) for _ in range(3)), return_exceptions=True)
     assert [type(one) for one in answers] == [StoreUnavailable] * 3
-    assert await remote.read(WIDTH, 1), "what is copied stays readable"
+    assert await remote.read(WIDTH, 1), "cached blocks stay readable"
     shipped.decide = lambda number, method, key: None
     assert await remote.read(0, 1)
 
@@ -352,13 +376,12 @@ async def test_an_unavailable_store_is_reported_to_every_reader_and_not_cached(
 async def test_the_same_over_s3(
     ministack_store: ObjectStore,
     tmp_path: Path,
-    cache: TierCache,
+    cache: BlockCache,
     executor: ThreadPoolExecutor,
     new_id: Callable[[], str],
 ) -> None:
     ship(ministack_store, tmp_path, new_id, *log_bytes())
-    remote = RemoteLog(ministack_store, PREFIX, cache, disk=RealDisk(), executor=executor)
+    remote = RemoteLog(ministack_store, PREFIX, cache, executor=executor)
     assert await read_all(remote) == b"".join(log_bytes())
-    none = TierCache(str(tmp_path / "none"), 0)
-    direct = RemoteLog(ministack_store, PREFIX, none, disk=RealDisk(), executor=executor)
+    direct = RemoteLog(ministack_store, PREFIX, opened(tmp_path / "none", executor, 0), executor=executor)
     assert await read_all(direct, max_bytes=200_000) == b"".join(log_bytes())

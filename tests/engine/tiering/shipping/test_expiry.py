@@ -27,7 +27,8 @@ from engine.tiering.manifest.manifest import (
     raise_log_start,
 )
 from engine.tiering.manifest.store_time import StoreTime
-from engine.tiering.reading.cache import TierCache
+from engine.tiering.reading.block_file import BlockFile
+from engine.tiering.reading.cache import BlockCache
 from engine.tiering.reading.remote_log import RemoteLog
 from engine.tiering.shipping.expiry import StoreExpiry
 from engine.tiering.shipping.garbage_collection import GRACE_MS
@@ -237,9 +238,8 @@ async def test_a_real_log_lets_go_locally_first_and_then_everywhere(tmp_path):
             await shard.deletion.expire(partition)
             found = partition.statistics()
             assert (found.log_start, found.local_log_start, found.log_end) == (0, 30, 30)
-            cache = TierCache(str(tmp_path / "cache"), 1 << 26)
-            await cache.open()
-            remote = RemoteLog(store, PREFIX, cache, disk=RealDisk(), executor=executor)
+            cache = BlockCache(BlockFile(RealDisk(), str(tmp_path / "cache"), 0), executor)
+            remote = RemoteLog(store, PREFIX, cache, executor=executor)
             assert await remote.read(0, 1)
 
             clock.pass_ms(DAY_MS // 6)
