@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,10 @@ from tests.engine.tiering.shipping_scene import Make, maker
 
 @pytest.fixture(scope="session")
 def ministack_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the endpoint of ministack, or of the server that `make minio-tests` runs."""
+    if (other := os.environ.get("MINIO_ENDPOINT")) is not None:
+        yield other
+        return
     with servers.ministack(tmp_path_factory.mktemp("ministack")) as endpoint:
         yield endpoint
 

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from loadtests.cluster.zookeeper import reserved_port
@@ -66,13 +66,31 @@ def moto(directory: Path) -> Iterator[str]:
             yield endpoint
 
 
+@contextmanager
+def minio(binary: Path, directory: Path) -> Iterator[str]:
+    """Run it; return its endpoint."""
+    with closing(reserved_port()) as reserved:
+        port = reserved.getsockname()[1]
+        settings = {
+            "MINIO_ROOT_USER": CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            "MINIO_ROOT_PASSWORD": CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            "MINIO_BROWSER": "off",
+        }
+        command = [str(binary), "server", "--address", f"127.0.0.1:{port}", str(directory / "objects")]
+        with _running(command, port, directory, settings) as endpoint:
+            yield endpoint
+
+
 def make_bucket(endpoint: str, bucket: str) -> None:
+    """Make a bucket, unless this account has it."""
     import boto3.session
 
     session = boto3.session.Session(
         CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1"
     )
-    session.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket)
+    client = session.client("s3", endpoint_url=endpoint)
+    with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+        client.create_bucket(Bucket=bucket)
 
 
 @contextmanager
