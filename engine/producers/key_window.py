@@ -131,6 +131,13 @@ class KeyWindow:
                 return one.key_record(stored)
         return None
 
+    def has(self, key_hash: bytes) -> bool:
+        """True if a key is remembered. Costs less than `find`."""
+        for one in self._slices:  # noqa: SIM110 - no frame of a generator
+            if key_hash in one.keys:
+                return True
+        return False
+
     def has_any(self, key_hashes: Collection[bytes]) -> bool:
         """True if one of the keys is remembered. Costs no call for each key."""
         return not all(one.keys.keys().isdisjoint(key_hashes) for one in self._slices)

@@ -65,6 +65,10 @@ class PartitionKeys:
             first, times = expected.get(entry.key_hash, (entry, 0))
             expected[entry.key_hash] = (first, times + 1)
 
+    def knows(self, key_hash: bytes) -> bool:
+        """True if a key is stored or pending."""
+        return key_hash in self._expected or self.window.has(key_hash)
+
     def find(self, key_hash: bytes, now_ms: int) -> FoundKey | None:
         """Find a stored or pending key; None without one."""
         remembered = self.window.find(key_hash)

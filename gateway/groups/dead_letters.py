@@ -50,7 +50,7 @@ async def _copy(context: ProduceContext, letter: DeadLetter, offset: int, row: R
     topic = context.topics.topic(letter.dead_letter_topic)
     name = f"dead-letter {letter.group} {letter.topic_id} {letter.partition} {offset}"
     now_ms = context.clock.now_ms()
-    keyed = keyed_request(IdempotencyKey(name.encode(), name), b"")
+    keyed = keyed_request(IdempotencyKey(name.encode(), name.encode()), b"")
     async with KeyInFlight(context, topic, keyed, now_ms) as entry:
         batch = record_batch.encode([row], entry=stored_entry(entry))
         part = Part(

@@ -40,10 +40,10 @@ _RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 
 
 class IdempotencyKey(NamedTuple):
-    """A key, and the parts of its request beside the body that decide what is stored, and where."""
+    """A key, and the parts of its request beside the body that decide what is stored, and where, in one text."""
 
     key: bytes
-    decides: str
+    decides: bytes
 
 
 class SourcePositions(NamedTuple):
@@ -113,7 +113,12 @@ def _idempotency_key(request: Request) -> IdempotencyKey | None:
     attributes = binary_attributes(headers)
     fixed = (headers.get("Content-Type"), headers.get(RECORD_KEY), request.match_info.get("partition"))
     decides = (fixed, query and sorted(query), attributes and sorted(attributes.items()))
-    return IdempotencyKey(key, repr(decides))  # the repr of different requests differs
+    return IdempotencyKey(key, _encoded(decides))
+
+
+def _encoded(decides: tuple[object, ...]) -> bytes:
+    """Encodes the parts of a request that decide what is stored. The repr of different requests differs."""
+    return repr(decides).encode("utf-8", "backslashreplace")
 
 
 def parse_key(texts: Sequence[str]) -> bytes:
@@ -121,6 +126,24 @@ def parse_key(texts: Sequence[str]) -> bytes:
     if len(texts) > 1 or not _KEY.fullmatch(texts[0]):
         raise Problem("invalid_header", f"{IDEMPOTENCY_KEY} is 1 to 255 visible ASCII characters, given once")
     return texts[0].encode()
+
+
+def own_values(
+    key: IdempotencyKey | None, sequenced: ProducerSequence | None, own: Sequence[tuple[str, str]]
+) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
+    """Returns key and sequence of a request that differs by its `own` headers from one that has these.
+
+    None if there are others. Raises Problem invalid_header.
+    """
+    for name, value in own:
+        lower = name.lower()
+        if lower == "idempotency-key" and key is not None:
+            key = IdempotencyKey(parse_key((value,)), key.decides)
+        elif lower == "producer-seq" and sequenced is not None:
+            sequenced = ProducerSequence(sequenced[0], sequenced[1], parse_sequence((value,)))
+        else:
+            return None
+    return key, sequenced
 
 
 def _check_one_partition(header: str, partition: int | None) -> None:

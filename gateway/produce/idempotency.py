@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from xxhash import xxh3_128
+from xxhash import xxh3_128, xxh3_128_digest
 
 from engine.errors import EngineError, KeyReused
 from engine.format.keyed_batch import HASH_BYTES, KeyEntry
@@ -35,6 +35,7 @@ from gateway.routing.peers import Owner
 
 WINDOW_HEADER = "Penstock-Idempotency-Window"
 FIND_S = 30.0
+JOINED_BYTES_MAX = 4096  # of a body that is copied, so that one call hashes it
 
 
 class KeyedRequest(NamedTuple):
@@ -50,9 +51,28 @@ def keyed_request(key: IdempotencyKey, body: bytes) -> KeyedRequest:
     The key's hash resists searches for two keys with one hash. The request's hash need not: two requests made to
     collide deceive only their own producer. It is twenty times faster.
     """
-    digest = xxh3_128(key.decides.encode("utf-8", "backslashreplace"))
-    digest.update(body)
-    return KeyedRequest(blake2b(key.key, digest_size=HASH_BYTES).digest(), digest.digest())
+    if len(body) <= JOINED_BYTES_MAX:
+        request_hash = xxh3_128_digest(key.decides + body)
+    else:
+        hashed = xxh3_128(key.decides)
+        hashed.update(body)
+        request_hash = hashed.digest()
+    return KeyedRequest(blake2b(key.key, digest_size=HASH_BYTES).digest(), request_hash)
+
+
+def hold_new(context: ProduceContext, topic: Topic, entry: KeyEntry) -> bool:
+    """Holds a key that no request has or had, until its release from KeysInFlight.
+
+    False, with nothing held, for any other key, and where other processes of the node or the cluster may know it: then
+    KeyInFlight looks further.
+    """
+    if context.peers.view is not None or context.peers.count > 1:
+        return False
+    key_hash, request_hash, partitions, _ = entry
+    for partition in topic.partitions.values():
+        if partition.validator.keys.knows(key_hash):
+            return False
+    return context.keys.hold_new(topic.record.topic_id, key_hash, request_hash, partitions)
 
 
 class KeyInFlight:

@@ -52,6 +52,14 @@ class KeysInFlight:
         held.holders += 1
         return held.partitions
 
+    def hold_new(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> bool:
+        """Holds a key until `release` if no request holds it. Returns False, and holds nothing, if one does."""
+        which = (topic_id, key_hash)
+        if which in self._held:
+            return False
+        self._held[which] = _Held(request_hash, partitions, 1)
+        return True
+
     def release(self, topic_id: str, key_hash: bytes) -> None:
         held = self._held[topic_id, key_hash]
         held.holders -= 1

@@ -355,8 +355,8 @@ def _one_value(body: bytes, kept_type: bytes) -> Incoming:
 
 
 def is_plain(wanted: ProduceRequest) -> bool:
-    """Returns whether no condition, key, sequence or source goes with the records, and other processes may be asked."""
-    own = (wanted.conditions, wanted.sequenced, wanted.idempotency_key, wanted.source)
+    """Returns whether no condition or source goes with the records, and other processes may be asked."""
+    own = (wanted.conditions, wanted.source)
     return wanted.decode is not None and not any(own) and not wanted.is_forwarding_forbidden
 
 

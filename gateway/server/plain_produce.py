@@ -12,25 +12,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
+from engine.errors import EngineError
 from engine.format.batch import RowFields
+from engine.format.keyed_batch import KeyEntry
 from engine.producers.appends import Appended
 from engine.shard.served_topics import Topic
 from gateway.http.messages import HttpRequest, HttpResponse
-from gateway.http.problems import Problem
+from gateway.http.problems import Problem, from_engine
 from gateway.produce.accumulator import REQUEST_BYTES_MAX, share_bytes_max
-from gateway.produce.appending import plain_answer, send_turn
+from gateway.produce.appending import Part, answer, plain_answer, send_turn
 from gateway.produce.batching import (
+    OWN_BYTES,
     RECORD_OVERHEAD_BYTES,
     Incoming,
+    ProducerSequence,
     SharedRows,
     group_by_partition,
     plain_rows,
     row_bytes,
 )
 from gateway.produce.context import ProduceContext
+from gateway.produce.headers import IdempotencyKey, own_values
+from gateway.produce.idempotency import WINDOW_HEADER, hold_new, keyed_request, window_headers, with_window
 from gateway.produce.produce import ProduceRequest, destination
 from gateway.routing.leader_headers import leader_headers
 from gateway.server.middleware import Middleware
@@ -54,6 +60,7 @@ class Placed(NamedTuple):
     partition: int
     record_count: int
     now_ms: int
+    entry: KeyEntry | None
 
 
 class PlainProduces:
@@ -70,14 +77,19 @@ class PlainProduces:
 
     def take(self, connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> DelayedProduce | None:
         """Places the records of a whole request. Returns None, with nothing done, for a request that needs a task."""
-        known = head.memo
+        known, own = head.memo, None
         if known is None and head.method == "POST":
-            known = head.memo = self.short_path.find(head)
+            if head.like is not None and type(head.like.memo) is KnownHead:
+                known = head.like.memo
+                own = None if known.plain is None else _own(known.plain, head)
+            if own is None:
+                known = head.memo = self.short_path.find(head)
         if type(known) is not KnownHead:
             return None
         wanted = known.plain
         if wanted is None or len(body) > REQUEST_BYTES_MAX:
             return None
+        key, sequenced = own or (wanted.idempotency_key, wanted.sequenced)
         began = time.perf_counter()
         context = self.context
         if context.lifecycle.is_refusing or (connection.is_http2 and context.order.has_slots(connection.client)):
@@ -91,7 +103,7 @@ class PlainProduces:
                 return None
         delayed = DelayedProduce(self, connection, stream_id, head, known, wanted.acks, len(body), began)
         delayed.request = request
-        placed = self._place(wanted, body, delayed)
+        placed = self._place(wanted, key, sequenced, body, delayed)
         if placed is None:
             return None
         delayed.placed = placed
@@ -108,16 +120,26 @@ class PlainProduces:
         stages.decode.observe(delayed.queued_at - began)
         return delayed
 
-    def _place(self, wanted: ProduceRequest, body: bytes, delayed: DelayedProduce) -> Placed | None:
+    def _place(
+        self,
+        wanted: ProduceRequest,
+        key: IdempotencyKey | None,
+        sequenced: ProducerSequence | None,
+        body: bytes,
+        delayed: DelayedProduce,
+    ) -> Placed | None:
         context, topic, settings = self.context, self.context.topics.get(wanted.topic), self.context.settings
         if topic is None or len(body) > settings.request_body_bytes_max:
             return None
         limits, partition, now_ms = topic.settings, wanted.partition, context.clock.now_ms()
         if limits.cleanup_policy != "delete" or (partition is not None and partition >= topic.record.partitions):
             return None
+        if sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id):
+            return None
+        entry = None if key is None else KeyEntry(*keyed_request(key, body), topic.record.partitions, now_ms)
         assert wanted.decode is not None
         try:
-            found = self._rows(wanted, wanted.decode(body), topic, len(body), now_ms)
+            found = self._rows(wanted, wanted.decode(body), topic, len(body), now_ms, entry)
         except Exception:  # the task meets it too, and answers with it
             return None
         if found is None:
@@ -126,6 +148,8 @@ class PlainProduces:
         if not 0 < len(rows) <= settings.records_per_request_max:
             return None
         size_bytes = RECORD_OVERHEAD_BYTES * len(rows)
+        if entry is not None or sequenced is not None:
+            size_bytes += OWN_BYTES
         for row in rows:
             size = row_bytes(row)
             if size > limits.record_bytes_max:
@@ -135,23 +159,33 @@ class PlainProduces:
         if (
             size_bytes > share_bytes_max(topic, len(body))
             or waiting_bytes + size_bytes > settings.append_queue_bytes_max
-            or not context.bodies.hold_small(len(body))
+            or (entry is not None and not hold_new(context, topic, entry))
         ):
             return None
-        shared = SharedRows(rows, size_bytes)
+        if not context.bodies.hold_small(len(body)):
+            if entry is not None:
+                context.keys.release(topic.record.topic_id, entry.key_hash)
+            return None
+        shared = SharedRows(rows, size_bytes, sequenced)
         context.accumulator.join_with(
-            topic, partition, shared, None, wanted.acks, wanted.timeout_ms, now_ms, self._send, delayed.receive
+            topic, partition, shared, entry, wanted.acks, wanted.timeout_ms, now_ms, self._send, delayed.receive
         )
-        return _new(Placed, (topic, partition, len(rows), now_ms))
+        return _new(Placed, (topic, partition, len(rows), now_ms, entry))
 
     def _rows(
-        self, wanted: ProduceRequest, incoming: Incoming, topic: Topic, size_bytes: int, now_ms: int
+        self,
+        wanted: ProduceRequest,
+        incoming: Incoming,
+        topic: Topic,
+        size_bytes: int,
+        now_ms: int,
+        entry: KeyEntry | None,
     ) -> tuple[int, list[RowFields]] | None:
         """Returns the records and their partition; None if they go to several, or one of them has a problem."""
         partition, key = wanted.partition, wanted.key
         rows = plain_rows(incoming, key, now_ms)
         if rows is None:
-            to = destination(self.context, wanted, topic, size_bytes, now_ms, None)
+            to = destination(self.context, wanted, topic, size_bytes, now_ms, entry)
             grouped, problems = group_by_partition(incoming, to)
             if problems or len(grouped) != 1:
                 return None
@@ -162,6 +196,8 @@ class PlainProduces:
             partitioner = self.context.partitioners.of(topic)
             if key is not None:
                 partition = partitioner.for_key(key)
+            elif entry is not None:
+                partition = partitioner.for_request(entry.key_hash)
             else:
                 partition = partitioner.sticky(size_bytes, self.context.clock.monotonic())
         return partition, rows
@@ -209,7 +245,11 @@ class DelayedProduce:
         if outcome is None or isinstance(outcome, Appended):
             self._succeed(outcome)
         elif isinstance(outcome, Exception):  # it failed, or what became of it is not known
-            self._end(time.perf_counter())
+            now = time.perf_counter()
+            self._end(now)
+            if self.placed.entry is not None and isinstance(outcome, EngineError):
+                window_ms = self.placed.topic.settings.idempotency_window_ms
+                outcome = with_window(from_engine(outcome), window_ms - int(1000 * (now - self._began)))
             self._fail(outcome)
         else:  # the process stops
             self._connection.delayed.drop(self.stream_id)
@@ -217,11 +257,19 @@ class DelayedProduce:
     def _succeed(self, appended: Appended | None) -> None:
         began = time.perf_counter()
         self._end(began)
-        topic, partition, count, now_ms = self.placed
+        topic, partition, count, now_ms, entry = self.placed
         context, status = self._produces.context, 200 if appended is not None else 202
-        offset = None if appended is None else appended.base_offset
+        own: dict[str, str] = {}
         try:
-            body = plain_answer(topic, partition, offset, count, self._acks, now_ms)
+            if entry is not None:
+                own = window_headers([topic], [appended], began - self._began)
+            if appended is not None and appended.is_duplicate:
+                part = Part(topic.record.name, partition, count, topic)
+                response = answer([part], [appended], self._acks, now_ms, topic)
+                body, own = bytes(response.body), response.headers | own
+            else:
+                offset = None if appended is None else appended.base_offset
+                body = plain_answer(topic, partition, offset, count, self._acks, now_ms)
             leader: dict[str, str] = {}
             if context.peers.has_others:
                 leader = leader_headers(context.peers, topic.record.topic_id, (partition,))
@@ -237,10 +285,11 @@ class DelayedProduce:
             response = HttpResponse(body, {}, status)
             request, operation, seconds = self._request(), self._known.operation, ended - self._began
             self._produces.middleware.log.answered(request, operation, response, seconds, self.request_id)
-        if leader:
-            self._complete(status, dict((JSON_TYPE,)) | leader | {REQUEST_ID: self.request_id}, body)
+        if leader or len(own) > 1:
+            self._complete(status, dict((JSON_TYPE,)) | own | leader | {REQUEST_ID: self.request_id}, body)
         else:
-            self._connection.delayed.complete_as(self.stream_id, FORMS[status], self.request_id.encode(), body)
+            form = FORMS[status] if entry is None else _keyed_form(status, own[WINDOW_HEADER])
+            self._connection.delayed.complete_as(self.stream_id, form, self.request_id.encode(), body)
 
     def cancel(self) -> None:
         """Ends the wait: the client has left. The records are stored nevertheless."""
@@ -253,6 +302,8 @@ class DelayedProduce:
         self._is_over = True
         context = self._produces.context
         context.bodies.release_small(self._body_bytes)
+        if self.placed.entry is not None:
+            context.keys.release(self.placed.topic.record.topic_id, self.placed.entry.key_hash)
         context.metrics.requests_in_flight.value -= 1
         context.metrics.delayed_produces.value -= 1
         context.stages.ack.observe(now - self.queued_at)
@@ -270,8 +321,22 @@ class DelayedProduce:
 
     def _request(self) -> HttpRequest:
         if self.request is None:
-            self.request = self._produces.short_path.request(self._known, self._head, NO_BODY, self._connection)
+            known = self._head.memo or self._produces.short_path.find(self._head) or self._known
+            self.request = self._produces.short_path.request(known, self._head, NO_BODY, self._connection)
         return self.request
+
+
+def _own(wanted: ProduceRequest, head: RequestHead) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
+    """Returns the key and the sequence of a head that is like that of a known request; None for the short path."""
+    try:
+        return own_values(wanted.idempotency_key, wanted.sequenced, head.own)
+    except Problem:
+        return None
+
+
+@lru_cache(maxsize=64)  # nearly all answers have the same window
+def _keyed_form(status: int, window_s: str) -> AnswerForm:
+    return AnswerForm(status, (JSON_TYPE, (WINDOW_HEADER, window_s)), REQUEST_ID, (SERVER,))
 
 
 FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID, (SERVER,)) for status in (200, 202)}

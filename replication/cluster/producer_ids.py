@@ -102,6 +102,10 @@ class ProducerIds:
             taken, self._left = self._left[0], self._left[1:]
             return taken
 
+    def is_known(self, producer_id: int) -> bool:
+        """True if the id is of a known block."""
+        return 0 <= producer_id < self._end
+
     async def is_allocated(self, producer_id: int) -> bool:
         """True if the id may have been allocated. Asks the store only for ids above the known blocks."""
         if producer_id >= self._end:
