@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests workers bench-groups bench-queues bench-typed-read
+.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,12 @@ bench-queues: $(VENV)/.all ## Measure share groups, push and compaction (ARGS="p
 
 bench-typed-read: $(VENV)/.all ## Processor time of a typed read by Spark beside spark.read.parquet of the same million rows
 	@$(BIN)/python -m tests.spark_ingest.typed_read_cost
+
+bench-ingest: $(VENV)/.all ## Ingestion beside DuckDB, PyArrow and plain Spark, of the same rows (ARGS="--quick --without-spark": minutes less)
+	@$(BIN)/python -m loadtests.ingest_bench $(ARGS)
+
+ingest-year: $(VENV)/.all ## A year of hourly runs of ingestion in virtual time, with upkeep once a day: files, objects and operations stay bounded
+	PENSTOCK_TEST_INGEST_HOURS=$(or $(HOURS),8760) $(BIN)/pytest -s -q tests/spark_ingest/upkeep/test_year.py --timeout 7200 $(ARGS)
 
 load: $(VENV)/.all ## Locust with producers and checking consumers against URL
 	$(BIN)/locust -f loadtests/locust/locustfile.py --host $(URL) $(ARGS)

@@ -1,0 +1,1 @@
+"""Measures ingestion beside DuckDB, PyArrow and plain Spark: `make bench-ingest`."""

@@ -1,0 +1,104 @@
+"""What is measured beside the conversion of rows: small runs, upkeep, memory, typed reads. And the bench they share."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtests.ingest_bench.cases import Case, Figures
+from loadtests.ingest_bench.measured import Measured, measure, penstock_command
+
+LOCAL_ENGINE = ("--engine", "local", "--workers", "1")
+SPARK_ENGINE = ("--engine", "spark", "--master", "local[1]")
+_TYPED_FACTOR, _TYPED_MORE_S = 1.2, 1.0
+_TYPED = re.compile(r"round (\d+): (parquet|typed) ([\d.]+) s CPU")
+
+
+@dataclass
+class Bench:
+    """Runs commands on the store, each with an empty output, and collects their figures."""
+
+    directory: Path
+    store: Path
+    rounds: int
+    figures: Figures
+    has_spark: bool
+
+    @property
+    def output(self) -> Path:
+        return self.directory / "out"
+
+    def ingest(self, topic: str, *arguments: str, keep: bool = False) -> Measured:
+        """`keep`: goes on with the output of the run before."""
+        if not keep:
+            shutil.rmtree(self.output, ignore_errors=True)
+        place = ("--store", str(self.store), "--output", str(self.output), "--topics", topic)
+        return self.run(penstock_command("ingest", "run", *place, *arguments))
+
+    def peer(self, name: str, topic: str, *, keep: bool = False) -> Measured:
+        if not keep:
+            shutil.rmtree(self.output, ignore_errors=True)
+        lines = str(self.directory / f"{topic}.ndjson")
+        return self.run([sys.executable, "-m", "loadtests.ingest_bench.peers", name, lines, str(self.output)])
+
+    def run(self, command: list[str]) -> Measured:
+        measured = measure(command, self.directory / "command.log")
+        print(f"  {measured.cpu_s:.2f} s, {measured.rss_mb:.0f} MB: {' '.join(command[-12:])}"[:150], flush=True)
+        return measured
+
+
+def small(bench: Bench) -> None:
+    """Runs of 100 rows, and runs without new records."""
+    for _ in range(bench.rounds):
+        measured = bench.ingest("few", "--event-time", "ts", *LOCAL_ENGINE)
+        bench.figures.add(Case("100 rows: ingest run --engine local", at_most=1.0), measured.cpu_s)
+    bench.ingest("wide", *LOCAL_ENGINE)
+    for _ in range(bench.rounds):
+        measured = bench.ingest("wide", *LOCAL_ENGINE, keep=True)
+        bench.figures.add(Case("nothing new in 400 partitions", at_most=0.7), measured.cpu_s)
+
+
+def compaction(bench: Bench) -> None:
+    """Makes one file of the small files of each of two hours."""
+    for _ in range(bench.rounds):
+        bench.ingest("hours-2", "--event-time", "ts", "--task-bytes", str(16 << 20), *LOCAL_ENGINE)
+        stored = sum(one.stat().st_size for one in bench.output.glob("tables/**/*.parquet"))
+        measured = bench.run(penstock_command("ingest", "compact", "--output", str(bench.output)))
+        values = (bench.directory / "hours-2.ndjson").stat().st_size
+        rate = Case("compaction: values a second of processor time", "MB", at_least=200)
+        bench.figures.add(rate, values / 1e6 / measured.cpu_s)
+        bench.figures.add(Case("the same, bytes of the small files", "MB"), stored / 1e6 / measured.cpu_s)
+
+
+def memory(bench: Bench) -> None:
+    """The largest process of runs of hostile records."""
+    for topic, what in (("huge", "a record of 60 MiB"), ("names", "records with 1,000,000 names")):
+        measured = bench.ingest(topic, "--on-misfit", "keep", *LOCAL_ENGINE)
+        bench.figures.add(Case(f"largest process, {what}", "MB", at_most=1024), measured.rss_mb)
+
+
+def typed(bench: Bench) -> None:
+    """Typed reads by Spark beside reads of Parquet with the same rows. The tool is of the tests."""
+    if not bench.has_spark:
+        return
+    found = bench.run([sys.executable, "-m", "tests.spark_ingest.typed_read_cost"]).printed
+    rounds: dict[str, dict[str, float]] = {}
+    for number, name, cpu_s in _TYPED.findall(found):
+        rounds.setdefault(number, {})[name] = float(cpu_s)
+    for one in list(rounds.values())[1:]:  # the first round compiles code of the JVM
+        bench.figures.add(Case("a million rows: spark.read.parquet"), one["parquet"])
+        allowed = Case("typed spark.read, over 1.2 times of that plus 1 s", at_most=0.0)
+        bench.figures.add(Case("the same, typed spark.read"), one["typed"])
+        bench.figures.add(allowed, max(0.0, one["typed"] - _TYPED_FACTOR * one["parquet"] - _TYPED_MORE_S))
+
+
+PARTS: dict[str, Callable[[Bench], None]] = {
+    "small": small,
+    "compaction": compaction,
+    "memory": memory,
+    "typed": typed,
+}
