@@ -3,15 +3,9 @@
 Prints two numbers for each kind of request: how many of our files run, and how often control passes from one file to
 another. They measure how many files a reader opens to follow the request, and how often the reader switches files.
 
-The requests have one record each. A node in this process serves them with its own HTTP server over HTTP/1.1. The server
+The requests have one record each. A node in this process serves them with its own HTTP server over HTTP/1.1. The calls
+of all tasks and callbacks are counted, in the order in which they run: a request may have no task. The server
 and its adapter (`ADAPTER`), which stand where aiohttp's server and router did, and the writer's thread are not counted.
-
-| request | counted calls |
-|---|---|
-| produce | those of all tasks and callbacks: it has no task of its own |
-| fetch | those of its task |
-| woken long poll | those of its task, before and after the wait; not those of the produce that wakes it |
-| long poll and the produce that wakes it | those of all tasks and callbacks, in the order in which they run |
 """
 
 from __future__ import annotations
@@ -41,7 +35,6 @@ ADAPTER = (
     "engine/runtime/tasks.py",  # by which the server starts the task of a request
 )
 WARM_UPS = 20
-FETCH = "gateway/fetch/fetch.py"
 RECORDED = 3
 PRODUCED = WARM_UPS + RECORDED  # before the fetches
 SETTLE_S = 0.3  # before each measured request, so that the background work of earlier ones has ended
@@ -76,12 +69,6 @@ class Recorder:
 
     def path(self) -> RequestPath:
         return _path(self.calls)
-
-    def path_of(self, handler: str) -> RequestPath:
-        """Return the path of the task that runs the file of a handler. Raises ValueError if several tasks run it."""
-        (task,) = {call.task for call in self.calls if call.file == handler}
-        assert task is not None
-        return _path(call for call in self.calls if call.task is task)
 
 
 def _path(calls: Iterable[Call]) -> RequestPath:
@@ -154,8 +141,7 @@ async def paths(directory: Path) -> dict[str, RequestPath]:
         return {
             "produce with acks=1": shortest(one.path() for one in produces),
             "produce with acks=all": shortest(one.path() for one in produces_all),
-            "fetch": shortest(one.path_of(FETCH) for one in fetches),
-            "woken long poll": shortest(one.path_of(FETCH) for one in polls),
+            "fetch": shortest(one.path() for one in fetches),
             "long poll and the produce that wakes it": shortest(one.path() for one in polls),
         }
 
