@@ -81,6 +81,10 @@ class MultiFetch:
     def _group(self) -> None:
         """Groups the entries by their present owner; None: the partition has no leader."""
         peers = self._context.peers
+        if not peers.has_others:
+            self._by_owner = {Owner(None, peers.index): list(range(len(self.wanted)))}
+            self._available = dict.fromkeys(self._by_owner, _NOTHING)
+            return
         by_owner: dict[Owner | None, list[int]] = {}
         for index, one in enumerate(self.wanted):
             try:

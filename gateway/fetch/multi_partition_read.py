@@ -123,8 +123,9 @@ async def _wait_for_any(context: ReadContext, wanted: Sequence[Wanted], over: as
     """Waits until one of the high watermarks moves, or `over` is done. All entries have just been found readable."""
     any_of = _AnyOf()
     waits: list[tuple[PositionWaiters, int]] = []
+    topics = {name: context.topics.topic(name) for name in {one.topic for one in wanted}}
     for one in wanted:
-        watermark = context.topics.topic(one.topic).partitions[one.partition].watermark
+        watermark = topics[one.topic].partitions[one.partition].watermark
         end = max(watermark.position, one.offset) + 1
         watermark.polls.add(end, any_of)
         waits.append((watermark.polls, end))

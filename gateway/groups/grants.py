@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiohttp import web
 from msgspec import structs
 
 from gateway.fetch.positions import Positions
@@ -13,13 +12,14 @@ from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
 from gateway.groups.names import check_readable
+from gateway.http.messages import Request
 from gateway.http.problems import Problem
 
 
 class Grants:
     """The calls of one request of a member. Each may be repeated."""
 
-    def __init__(self, request: web.Request, context: GroupContext, group: str) -> None:
+    def __init__(self, request: Request, context: GroupContext, group: str) -> None:
         self._request = request
         self._context = context
         self._group = group

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Annotated
 
-from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.format.paths import INTERNAL_TOPICS, is_topic_name
@@ -15,6 +14,7 @@ from gateway.access.tokens_file import Right
 from gateway.groups.context import GroupContext
 from gateway.groups.core.expressions import CHARACTERS_MAX, compiled
 from gateway.groups.model.values import Client, TopicPattern
+from gateway.http.messages import Request
 from gateway.http.problems import Problem
 from gateway.routing.leader_headers import read_rack
 
@@ -39,7 +39,7 @@ _GROUP = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _MEMBER = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
 
-def group_name(request: web.Request) -> str:
+def group_name(request: Request) -> str:
     """Returns the group in the path. Raises Problem invalid_group_name."""
     name = request.match_info["group"]
     if not _GROUP.fullmatch(name):
@@ -54,14 +54,14 @@ def member_name(name: str) -> str:
     return name
 
 
-def client_of(request: web.Request) -> Client:
+def client_of(request: Request) -> Client:
     """Returns the sender of a request. Raises Problem invalid_header."""
     rack = read_rack(request) or ""
     return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.remote or "", rack)
 
 
 async def check_topics(
-    request: web.Request, context: GroupContext, names: Iterable[str], *, must_exist: bool
+    request: Request, context: GroupContext, names: Iterable[str], *, must_exist: bool
 ) -> tuple[str, ...]:
     """Returns the topics that a member wants to read. Raises Problem forbidden, UnknownTopic.
 
@@ -77,7 +77,7 @@ async def check_topics(
 
 
 async def check_subscription(
-    request: web.Request, context: GroupContext, wish: Subscribing, *, must_exist: bool
+    request: Request, context: GroupContext, wish: Subscribing, *, must_exist: bool
 ) -> tuple[tuple[str, ...] | None, TopicPattern | None]:
     """Returns the topics that a member names and its expression. None: the request has neither.
 
@@ -100,7 +100,7 @@ async def check_subscription(
     return topics or (), TopicPattern(wish.topics_pattern, wish.topics_exclude, readable)
 
 
-def check_readable(request: web.Request, topic: str) -> None:
+def check_readable(request: Request, topic: str) -> None:
     """Checks that a client may read a topic as a member. Raises Problem forbidden, invalid_topic_name."""
     caller = caller_of(request)
     if topic in INTERNAL_TOPICS:
@@ -109,7 +109,7 @@ def check_readable(request: web.Request, topic: str) -> None:
         raise forbidden(caller, Right.READ, topic)
 
 
-async def check_writable(request: web.Request, context: GroupContext, topic: str) -> None:
+async def check_writable(request: Request, context: GroupContext, topic: str) -> None:
     """Checks that a client may write to the topic that it names. Raises Problem, UnknownTopic."""
     caller = caller_of(request)
     if topic in INTERNAL_TOPICS:

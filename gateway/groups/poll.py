@@ -47,7 +47,7 @@ from gateway.groups.names import (
     member_name,
 )
 from gateway.http.json_body import read_json
-from gateway.http.messages import HttpResponse, for_aiohttp
+from gateway.http.messages import HttpResponse, Request, for_aiohttp
 from gateway.http.problems import Problem, ProblemFields, from_fields
 from gateway.http.query import NoQuery, read_query
 from gateway.http.response_compression import packed
@@ -75,6 +75,11 @@ class PollRequest(Subscribing, forbid_unknown_fields=True):
 
 async def group_poll(request: web.Request) -> web.Response:
     """POST /v1/groups/{group}/members/{member}/poll. Raises Problem, EngineError."""
+    return for_aiohttp(await poll(request))
+
+
+async def poll(request: Request) -> HttpResponse:
+    """Returns the answer of a poll. Raises Problem, EngineError."""
     context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
@@ -97,8 +102,7 @@ async def group_poll(request: web.Request) -> web.Response:
         client_of(request),
         pattern,
     )
-    response = await _Poll(request, context, wish, call).answer()
-    return for_aiohttp(await packed(request, response))
+    return await packed(request, await _Poll(request, context, wish, call).answer())
 
 
 class Outcome(enum.Enum):
@@ -112,7 +116,7 @@ class Outcome(enum.Enum):
 class _Poll:
     """One poll. `_moved` has positions that replace those outside of their logs."""
 
-    def __init__(self, request: web.Request, context: GroupContext, wish: PollRequest, call: PollCall) -> None:
+    def __init__(self, request: Request, context: GroupContext, wish: PollRequest, call: PollCall) -> None:
         self._request = request
         self._context = context
         self._wish = wish
@@ -129,7 +133,7 @@ class _Poll:
             storing = start_task(self._grants.stored(first)) if first.sequence else None
             try:
                 grant = await self._grants.with_starts(self._call, grant)
-                reading = [one for one in grant.assignment if one.slot not in self._paused]
+                reading = self._not_paused(grant.assignment)
                 wanted = [self._wanted(one) for one in reading]
                 parts = await self._read(wanted, grant)
                 if parts is None:
@@ -159,9 +163,15 @@ class _Poll:
         """
         return structs.replace(self._call, topics=None, pattern=None, delivery=grant.delivery)
 
+    def _not_paused(self, assignment: Sequence[Position]) -> Sequence[Position]:
+        paused = self._paused
+        return [one for one in assignment if one.slot not in paused] if paused else assignment
+
     def _wanted(self, one: Position) -> Wanted:
         offset = max(0, one.offset)
-        return Wanted(one.topic, one.topic_id, one.partition, self._moved.get(one.slot, offset))
+        if self._moved:
+            offset = self._moved.get(one.slot, offset)
+        return Wanted(one.topic, one.topic_id, one.partition, offset)
 
     async def _read(self, wanted: Sequence[Wanted], grant: Grant) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from gateway.http.context import HTTP
 from gateway.http.json_limits import check_utf8, malformed_json
+from gateway.http.messages import Request
 from gateway.http.problems import Problem
 
 MEDIA_TYPES = ("application/json", "application/octet-stream", "application/x-www-form-urlencoded")
 # The second is aiohttp's default for a missing type, the third is sent by plain `curl -d`.
 
 
-async def read_json(request: web.Request, shape: type[Any], default: Any = None, *, bytes_max: int = 2**63) -> Any:
+async def read_json(request: Request, shape: type[Any], default: Any = None, *, bytes_max: int = 2**63) -> Any:
     """Returns the body as `shape`; an empty one as `default`.
 
     Raises Problem malformed_json, unknown_field, invalid_body, …

@@ -196,7 +196,7 @@ class Partitions:
         standalone node raises UnknownTopic instead: a call for a deleted topic must not reach a new topic of its name.
         """
         if self._peers.view is None:
-            found = self._shard.topic(topic_name)
+            found = self._shard.topics.get(topic_name) or self._shard.topic(topic_name)
             if found.record.topic_id != topic_id:
                 raise UnknownTopic(f"there is no topic {topic_name!r} of that id any more")
             return found.partitions.get(number) or self._shard.partition(topic_name, number)

@@ -1,10 +1,10 @@
-"""The short path of the hot routes: a produce to one topic, and a fetch of one partition, without aiohttp.
+"""The short path of the hot routes, without aiohttp: a produce to one topic, a fetch of one partition, a group's poll.
 
-It takes the stages of gateway/produce and gateway/fetch, inside the same middleware. It decides nothing about a
-request: a head with anything that it does not know, and a head that any check refuses, goes to aiohttp's application,
-which answers. Clients repeat their headers, so that what follows from headers alone is derived once and kept. A
-placeholder is kept for a value that differs by request, such as an Idempotency-Key or an offset; the value is parsed
-for each request.
+It takes the stages of gateway/produce, gateway/fetch and gateway/groups, inside the same middleware. It decides nothing
+about a request: a head with anything that it does not know, and a head that any check refuses, goes to aiohttp's
+application, which answers. Clients repeat their headers, so that what follows from headers alone is derived once and
+kept. A placeholder is kept for a value that differs by request, such as an Idempotency-Key or an offset; the value is
+parsed for each request.
 Invariants: kept values depend on nothing but the head and the node's settings; a token is checked for every request;
 what is kept is bounded.
 """
@@ -26,6 +26,7 @@ from gateway.connections.response_buffers import CONNECTION, RESERVED
 from gateway.fetch import fetch
 from gateway.fetch import request as fetch_request
 from gateway.fetch.request import JSON, NDJSON, FetchRequest
+from gateway.groups import poll
 from gateway.http.messages import BodyReader, HttpRequest, HttpResponse, RequestHeaders
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
@@ -47,10 +48,12 @@ _KEY, _SEQUENCE = "idempotency-key", "producer-seq"
 _VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
 _VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
 _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
+_POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
 _OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
 _FORMS = (JSON, NDJSON, MEDIA_TYPE)
 _TOPIC = "/v1/topics/{topic}/records"
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
+_POLL = "/v1/groups/{group}/members/{member}/poll"
 
 
 VERSIONS = {"1.0": HttpVersion(1, 0), "1.1": HttpVersion(1, 1), "2": HttpVersion(2, 0)}
@@ -111,9 +114,11 @@ class ShortPath:
         method = head.method
         if not self._is_open or method not in ("POST", "GET"):
             return None
-        target = _TARGET.fullmatch(head.path)
-        if target is None or len(head.path) + len(head.query) > CHARS_MAX:
+        if len(head.path) + len(head.query) > CHARS_MAX:
             return None
+        target = _TARGET.fullmatch(head.path)
+        if target is None:
+            return self._known_poll(head)
         found = self._headers_of(head)
         if found is None:
             return None
@@ -218,6 +223,17 @@ class ShortPath:
         assert known.fetched is not None
         known = self._with_offset(known, known.fetched, head.query)
         return known if known.headers is headers else known._replace(headers=headers)
+
+    def _known_poll(self, head: RequestHead) -> KnownHead | None:
+        target = _POLL_TARGET.fullmatch(head.path) if head.method == "POST" and not head.query else None
+        if target is None or (found := self._headers_of(head)) is None:
+            return None
+        match_info = dict(zip(("group", "member"), target.groups(), strict=True))
+        return KnownHead(_POLL, "group_poll", match_info, found.headers, found.typed, self._polling)
+
+    async def _polling(self, request: HttpRequest) -> HttpResponse:
+        await self._middleware.admit(request, "group_poll")
+        return await poll.poll(request)
 
     def _with_offset(self, known: KnownHead, wanted: FetchRequest, query: str) -> KnownHead:
         """Returns a known fetch with the offset of this query, if it has one."""

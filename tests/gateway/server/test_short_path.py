@@ -147,6 +147,7 @@ _VARIES = (
     (re.compile(rb"(?i)(date|penstock-request-id|penstock-idempotency-window): [^\r]*"), rb"\1: x"),
     (re.compile(rb'"request_id":"[^"]*"'), b'"request_id":"x"'),
     (re.compile(rb'"timestamp":[0-9]{13}'), b'"timestamp":1'),
+    (re.compile(rb'"token":"[^"]*"'), b'"token":"x"'),
     (re.compile(rb'(?i)(etag: (?:W/)?")[^"]*'), rb"\1x"),  # names the topic
     (re.compile(rb"topic-[12]"), b"topic-x"),
 )
