@@ -92,7 +92,7 @@ class RequestEntry(NamedTuple):
 
 
 def stored_rows(entries: Sequence[RequestEntry]) -> StoredHeader:
-    """Return the header for the first record of a batch of several requests, of which these have an entry."""
+    """Return the header for the first record of a batch of several requests. Only some may have an entry."""
     pack, pack_sequence, pieces = _ROW.pack, _SEQUENCE_ROW.pack, list[bytes]()
     for entry, first, count in entries:
         if type(entry) is KeyEntry:

@@ -27,7 +27,7 @@ class LastWrite:
         return f"LastWrite({self.base_offset} to {self.next_offset}, {len(self.data)} bytes)"
 
     def put(self, steps: Sequence[Write | Roll], *, has_polls: bool) -> None:
-        """Takes the buffers of steps that were written, of which the page cache has the bytes now."""
+        """Takes the buffers of steps that were written: the page cache has their bytes now."""
         self.data = b""
         for step in steps:
             if isinstance(step, Write):

@@ -47,7 +47,7 @@ DEAD_LETTER_SCHEMA = pa.schema(
 
 
 def parquet_bytes(table: pa.Table, codec: str = "zstd", repeating: Sequence[str] | None = None) -> bytes:
-    """Encodes a file. `repeating`: what `repeating_leaves` found in rows of which these are a part."""
+    """Encodes a file. `repeating`: what `repeating_leaves` found in all rows, these among them."""
     sink = pa.BufferOutputStream()
     options = write_options(table.schema, table.num_rows, codec, repeating)
     pq.write_table(table, sink, row_group_size=ROW_GROUP_ROWS, **options)

@@ -88,7 +88,7 @@ entries = st.one_of(
 
 @st.composite
 def shared_batches(draw: st.DrawFn) -> tuple[list[Row], list[RequestEntry]]:
-    """Return the rows of one to four requests, of which at least one has an entry."""
+    """Return the rows of one to four requests; at least one has an entry."""
     rows, found = list[Row](), list[RequestEntry]()
     for number in range(draw(st.integers(1, 4))):
         of_request = draw(rows_of_batch)

@@ -63,7 +63,7 @@ def shared(appends: list[Append]) -> Append:
 
 
 def grouped(appends: list[Append], joins: list[bool]) -> list[list[Append]]:
-    """Return the appends in runs that share a batch: each with the one before it if `joins` says so and both may."""
+    """Return the appends in runs that share a batch: each with the one before it if `joins` is true and both may."""
     runs: list[list[Append]] = []
     for append, is_joined in zip(appends, joins, strict=True):
         if is_joined and runs and entry_of(append) and entry_of(runs[-1][0]):
