@@ -17,7 +17,7 @@ from pathlib import Path
 from loadtests.host.machine import inspect_machine, source_version
 from loadtests.ingest_bench.cases import Figures
 from loadtests.ingest_bench.conversions import Conversions
-from loadtests.ingest_bench.measured import adopt_orphans
+from loadtests.ingest_bench.measured import become_subreaper
 from loadtests.ingest_bench.page import with_table
 from loadtests.ingest_bench.parts import PARTS, Bench
 from loadtests.ingest_bench.rows import bodies, hostile_names, huge_record
@@ -44,7 +44,7 @@ def main() -> int:
     wanted = options.parts or ["rows", *PARTS]
     if unknown := sorted({*wanted} - {"rows", *PARTS}):
         parser.error(f"there is no part {', '.join(unknown)}")
-    adopt_orphans()
+    become_subreaper()
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as place:
         directory = Path(place)
         head = _head(directory, rows, rounds)

@@ -31,7 +31,7 @@ class Measured:
     printed: str
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Makes this process the parent of processes whose own one ends. Raises OSError."""
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
@@ -39,7 +39,7 @@ def adopt_orphans() -> None:
 
 
 def measure(command: Sequence[str], log: Path) -> Measured:
-    """Requires `adopt_orphans`, and no other child of this process. Raises CommandFailed."""
+    """Requires `become_subreaper`, and no other child of this process. Raises CommandFailed."""
     started = time.monotonic()
     with log.open("wb") as errors, (log.with_suffix(".out")).open("wb+") as output:
         process = subprocess.Popen(command, stdout=output, stderr=errors, env=_environment())

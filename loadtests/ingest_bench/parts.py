@@ -1,4 +1,4 @@
-"""What is measured beside the conversion of rows: small runs, upkeep, memory, typed reads. And the bench they share."""
+"""The parts beside the conversion of rows: small runs, upkeep, memory, typed reads; and the bench that they share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bench:
         return self.directory / "out"
 
     def ingest(self, topic: str, *arguments: str, keep: bool = False) -> Measured:
-        """`keep`: goes on with the output of the run before."""
+        """Runs an ingestion of the topic; with `keep` into the output of the run before."""
         if not keep:
             shutil.rmtree(self.output, ignore_errors=True)
         place = ("--store", str(self.store), "--output", str(self.output), "--topics", topic)
@@ -75,14 +75,14 @@ def compaction(bench: Bench) -> None:
 
 
 def memory(bench: Bench) -> None:
-    """The largest process of runs of hostile records."""
+    """Measures the largest process of runs of hostile records."""
     for topic, what in (("huge", "a record of 60 MiB"), ("names", "records with 1,000,000 names")):
         measured = bench.ingest(topic, "--on-misfit", "keep", *LOCAL_ENGINE)
         bench.figures.add(Case(f"largest process, {what}", "MB", at_most=1024), measured.rss_mb)
 
 
 def typed(bench: Bench) -> None:
-    """Typed reads by Spark beside reads of Parquet with the same rows. The tool is of the tests."""
+    """Measures typed reads by Spark beside reads of Parquet with the same rows. The tool is of the tests."""
     if not bench.has_spark:
         return
     found = bench.run([sys.executable, "-m", "tests.spark_ingest.typed_read_cost"]).printed

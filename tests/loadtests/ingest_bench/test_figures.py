@@ -17,8 +17,8 @@ ROWS = 20_000
 WITH_A_CHILD = """
 import sys
 from pathlib import Path
-from loadtests.ingest_bench.measured import adopt_orphans, measure
-adopt_orphans()
+from loadtests.ingest_bench.measured import become_subreaper, measure
+become_subreaper()
 burn = "import subprocess, sys, time\\nwhile time.process_time() < 0.2: pass\\n"
 orphan = burn + "bytearray(64 << 20).count(1)"
 command = burn + f"subprocess.Popen([sys.executable, '-c', {orphan!r}])"
