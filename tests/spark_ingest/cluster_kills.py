@@ -2,22 +2,26 @@
 
     make spark-cluster ARGS="--records 10000000 --kills 6"
 
-The cluster has none of our packages: executors get a packed environment by `--archives`. Spark repeats their tasks, so
-the one run must end with 0 and each record once. Before it, a run with the bare Python must name what is missing.
+The cluster has none of our packages: executors get a packed environment by `--archives`. An executor is killed while it
+has an active task whose Python works. Spark must repeat the task in the same run, by its event log, and the one run
+must end with 0 and each record once. Before it, a run with the bare Python must name what is missing.
+
+`--planted` counts kills without making them: the judge must then fail.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import psutil
@@ -30,12 +34,14 @@ from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.spark.context import ROOT
 from spark_ingest.spark.packing import pack
 from tests.spark_ingest.standalone import SPARK_HOME, StandaloneCluster, standalone_cluster
+from tests.spark_ingest.task_attempts import AttemptLog, executors_with_tasks, problems_of, read_attempts
 from tests.spark_ingest.test_rate import value_of
 from tests.spark_ingest.tiered import TieredLog, row
 
 PARTITIONS = 4
 SEGMENT_RECORDS = 250_000
-PAUSE_S = (2.0, 6.0)  # between two kills
+POLL_S = 0.05
+WORK_S = (0.2, 0.8)  # CPU time of the Python worker in a task before the kill
 END_S = 3600
 BARE_PYTHON = f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 PACKED_PYTHON = "./environment/bin/python"
@@ -50,11 +56,10 @@ def fill(store: ObjectStore, records: int) -> None:
 
 
 def submitted(cluster: StandaloneCluster, place: Path, python: str, *options: str) -> subprocess.Popen[str]:
-    """Start a run by spark-submit from the environment of the tests."""
+    """Start a run by spark-submit from the environment of the tests. `options` are `--archives` and `--conf`."""
     submit = [str(SPARK_HOME / "bin/spark-submit"), "--master", cluster.master, *options]
-    settings = ("spark.task.maxFailures=100", "spark.executor.memory=600m")
-    submit += [part for one in settings for part in ("--conf", one)]
-    job = [str(ROOT / "spark_ingest/job.py"), "--topics", "flights", "--task-bytes", "32000000", "--json"]
+    submit += _configured("spark.task.maxFailures=100", "spark.executor.memory=600m")
+    job = [str(ROOT / "spark_ingest/job.py"), "--topics", "flights", "--task-bytes", "8000000", "--json"]
     places = ["--store", (place / "store").as_uri(), "--output", (place / "out").as_uri()]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {
@@ -69,25 +74,51 @@ def submitted(cluster: StandaloneCluster, place: Path, python: str, *options: st
         )
 
 
-class Killer(threading.Thread):
-    """Kills an executor that has a Python worker, now and then, until `kills`."""
+def _configured(*settings: str) -> list[str]:
+    return [part for one in settings for part in ("--conf", one)]
 
-    def __init__(self, cluster: StandaloneCluster, kills: int) -> None:
+
+class Killer(threading.Thread):
+    """Kills an executor in the middle of a task, again and again, until `kills`.
+
+    An executor is due if the driver has it with an active task, and if its Python worker has used some CPU time since
+    the task was first seen. The task thus has lost work.
+    """
+
+    def __init__(self, cluster: StandaloneCluster, ui_port: int, kills: int, is_planted: bool) -> None:
         super().__init__(daemon=True)
         self._cluster = cluster
+        self._ui_port = ui_port
         self._kills = kills
-        self.killed = 0
+        self._is_planted = is_planted
+        self.killed: list[str] = []
         self.ended = threading.Event()
 
     def run(self) -> None:
-        chance = random.Random(2)
-        while self.killed < self._kills and not self.ended.wait(chance.uniform(*PAUSE_S)):
-            with suppress(psutil.Error):  # one ended meanwhile
-                busy = [one for one in self._cluster.executors() if len(one.children(recursive=True)) > 1]
-                if busy:
-                    chance.choice(busy).kill()
-                    self.killed += 1
-                    print(f"killed executor {self.killed}", flush=True)
+        chance, started = random.Random(2), dict[str, float]()
+        work_s = chance.uniform(*WORK_S)
+        while len(self.killed) < self._kills and not self.ended.wait(POLL_S):
+            with suppress(OSError, ValueError, HTTPException, psutil.Error):  # no driver, or an executor that ended
+                active = executors_with_tasks(self._ui_port)
+                started = {name: cpu_s for name, cpu_s in started.items() if name in active}
+                for name, executor in self._cluster.executors().items():
+                    if name in active and name not in self.killed:
+                        cpu_s = _python_cpu_s(executor)
+                        if cpu_s - started.setdefault(name, cpu_s) > work_s:
+                            self._kill(name, executor)
+                            work_s = chance.uniform(*WORK_S)
+                            break
+
+    def _kill(self, name: str, executor: psutil.Process) -> None:
+        if not self._is_planted:
+            executor.kill()
+        self.killed.append(name)
+        print(f"killed executor {name}", flush=True)
+
+
+def _python_cpu_s(executor: psutil.Process) -> float:
+    workers = [one for one in executor.children(recursive=True) if "python" in one.name()]
+    return float(sum(one.cpu_times().user for one in workers))
 
 
 def names_what_is_missing(cluster: StandaloneCluster, place: Path) -> list[str]:
@@ -100,34 +131,55 @@ def names_what_is_missing(cluster: StandaloneCluster, place: Path) -> list[str]:
     return [] if is_right else [f"the run without libraries ended with {run.returncode}: {output}"]
 
 
-def main(records: int, kills: int) -> int:
+def main(records: int, kills: int, is_planted: bool) -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         place = Path(directory)
         fill(open_store((place / "store").as_uri()), records)
         pack(place / "env.tgz")
         with standalone_cluster(place) as cluster:
             wrong = names_what_is_missing(cluster, place)
-            killer = Killer(cluster, kills)
+            ui_port = _free_port()
+            killer = Killer(cluster, ui_port, kills, is_planted)
             started = time.monotonic()
-            run = submitted(cluster, place, PACKED_PYTHON, "--archives", f"{place / 'env.tgz'}#environment")
+            run = submitted(cluster, place, PACKED_PYTHON, *_observed(place, ui_port))
             killer.start()
             output, _ = run.communicate(timeout=END_S)
             seconds = time.monotonic() - started
             killer.ended.set()
             killer.join()
-            if run.returncode:
-                wrong.append(f"the run ended with {run.returncode}: {output}\n{(place / 'driver.log').read_text()}")
-        lost = (place / "driver.log").read_text().count("WARN TaskSetManager: Lost task ")
-        wrong += _judged(open_store((place / "out").as_uri()), records) if not wrong else []
-        if killer.killed < kills or (kills and not lost):
-            wrong.append(f"only {killer.killed} of {kills} kills, and {lost} lost tasks; use more records")
-        document = json.loads(output) if not run.returncode else {"files": 0, "topics": {}}
-        task_s = sum(one["task_seconds"] for one in document["topics"].values())
-    print(
-        f"{records:,} records, {document['files']} files, {killer.killed} executors killed, {lost} tasks lost and "
-        f"repeated by Spark: {seconds:.0f} s with Spark's start, {task_s:.0f} s in tasks; {wrong or 'each record once'}"
-    )
+        if run.returncode:
+            wrong.append(f"the run ended with {run.returncode}: {output}\n{(place / 'driver.log').read_text()}")
+        log = _attempts(place)
+        wrong += problems_of(log, killer.killed)
+        wrong += _judged(open_store((place / "out").as_uri()), records) if not run.returncode else []
+        if len(killer.killed) < kills:
+            wrong.append(f"only {len(killer.killed)} of {kills} kills; use more records")
+        for one in log.attempts:
+            print(f"task {one.task[1]}, attempt {one.number}, executor {one.executor}: {one.seconds:.1f} s, {one.end}")
+        print(f"{records:,} records, {seconds:.0f} s with Spark's start")
+        print(f"{len(killer.killed)} executors killed, {len(log.lost())} attempts lost, {log.applications} application")
+        print(wrong or "Spark repeated each lost task, each record is in the table once", flush=True)
     return 1 if wrong else 0
+
+
+def _observed(place: Path, ui_port: int) -> list[str]:
+    """Return the options of a run on the packed environment, with an event log and a UI."""
+    (place / "events").mkdir()
+    log = ("spark.eventLog.enabled=true", "spark.eventLog.rolling.enabled=false", "spark.eventLog.compress=false")
+    settings = [f"spark.eventLog.dir={(place / 'events').as_uri()}", *log]
+    settings += ["spark.ui.enabled=true", f"spark.ui.port={ui_port}", "spark.ui.liveUpdate.period=0"]
+    return ["--archives", f"{place / 'env.tgz'}#environment", *_configured(*settings)]
+
+
+def _attempts(place: Path) -> AttemptLog:
+    logs = [one.read_text() for one in (place / "events").iterdir() if not one.name.startswith(".")]
+    return read_attempts(line for one in logs for line in one.splitlines())
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
 
 
 def _judged(output: ObjectStore, records: int) -> list[str]:
@@ -143,5 +195,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=4)
+    parser.add_argument("--planted", action="store_true", help="count kills without making them")
     given = parser.parse_args()
-    sys.exit(main(given.records, given.kills))
+    sys.exit(main(given.records, given.kills, given.planted))

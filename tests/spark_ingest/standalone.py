@@ -28,9 +28,11 @@ class StandaloneCluster:
         self.master = master
         self._workers = workers
 
-    def executors(self) -> list[psutil.Process]:
-        """Return the JVMs of the executors that run now."""
-        return [one for worker in self._workers for one in worker.children() if _EXECUTOR in " ".join(one.cmdline())]
+    def executors(self) -> dict[str, psutil.Process]:
+        """Return the JVMs of the executors that run now, by their id in the application."""
+        processes = [one for worker in self._workers for one in worker.children()]
+        commands = [(one.cmdline(), one) for one in processes]
+        return {line[line.index("--executor-id") + 1]: one for line, one in commands if _EXECUTOR in " ".join(line)}
 
 
 @contextmanager
