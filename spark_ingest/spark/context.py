@@ -45,6 +45,8 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n%ex{short}
 """
+# If no master answers, Spark stops the context in a thread of its own, and any call of the start can fail so.
+_STOPPED_MEANWHILE = ("NullPointerException", "stopped SparkContext", "running MetricsSystem")
 _JVM_NOISE = (b"WARNING: Using incubator modules: ",)
 
 
@@ -71,13 +73,33 @@ def open_context(master: str | None) -> Any:
         conf.setIfMissing(name, value)
     if is_local:
         conf.set("spark.executorEnv.PYTHONPATH", _with_root(conf.get("spark.executorEnv.PYTHONPATH", "")))
-    context = SparkContext.getOrCreate(conf) if is_submitted() else _started(conf)
-    if context._jsc.sc().isStopped():
+    context = _context_unless_stopped(conf, with_code=not is_local)
+    if context is None:
         hint = "check --master, and that the master runs"
         raise IngestRefused(f"no master of Spark answers at {conf.get('spark.master')}", hint=hint)
-    if not is_local:
-        context.addPyFile(_zipped_code())
     return context
+
+
+def _context_unless_stopped(conf: Any, with_code: bool) -> Any:
+    """Returns a context, on request with our code for its workers, or None if Spark stopped it meanwhile."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
+
+    try:
+        context = SparkContext.getOrCreate(conf) if is_submitted() else _started(conf)
+        if with_code:
+            context.addPyFile(_zipped_code())
+        is_stopped = context._jsc.sc().isStopped()
+    except Py4JJavaError as error:
+        if is_stopped_meanwhile(conf.get("spark.master"), str(error.java_exception)):
+            return None
+        raise
+    return None if is_stopped else context
+
+
+def is_stopped_meanwhile(master: str, text: str) -> bool:
+    """Returns whether the Java exception is that of a start whose context was stopped, as no master answered."""
+    return master.startswith("spark://") and any(one in text for one in _STOPPED_MEANWHILE)
 
 
 def _with_root(path: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 import penstock_codec
 from spark_ingest.errors import IngestRefused
 from spark_ingest.spark import on_worker
-from spark_ingest.spark.context import ROOT, _zipped_code
+from spark_ingest.spark.context import ROOT, _zipped_code, is_stopped_meanwhile
 from spark_ingest.spark.execute import SparkExecutor, cause_of
 from spark_ingest.spark.on_worker import WorkerNote, note_on_worker, run_here
 
@@ -95,3 +95,12 @@ def test_the_module_of_workers_imports_the_standard_library_only() -> None:
     code += "print({one.split('.')[0] for one in set(sys.modules) - before} - set(sys.stdlib_module_names))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{'spark_ingest'}"
+
+
+def test_an_error_of_a_start_that_no_master_answers_is_known() -> None:
+    text = (
+        'java.lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.driverTmpDir()" because ... is null'
+    )
+    assert is_stopped_meanwhile("spark://host:7077", text)
+    assert not is_stopped_meanwhile("yarn", text)
+    assert not is_stopped_meanwhile("spark://host:7077", "java.lang.IllegalArgumentException: bad memory")
