@@ -16,8 +16,8 @@ from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 4  # of the conversion code; increment it when the same plan would give different rows
-GENERATIONS = (1, 2, 3, GENERATION)  # that this release executes; see _spec for those before
+GENERATION = 5  # of the conversion code; increment it when the same plan would give different rows
+GENERATIONS = (1, 2, 3, 4, GENERATION)  # that this release executes; see _spec for those before
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
@@ -166,7 +166,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class TaskSpec(msgspec.Struct, frozen=True):
-    """The input of one task, small enough to send to a Spark worker. Without a topic id, rows have no `_topic_id`."""
+    """The input of one task, small enough to send to a Spark worker. Without a topic id, rows have no `_topic_id`.
+
+    `counts_columns`: the columns of rows count where chunks end, not only the bytes of records.
+    """
 
     number: int
     recipe: Recipe
@@ -174,6 +177,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     task: Task
     topic_id: str = ""
     dead_letter_topic_id: str = ""
+    counts_columns: bool = True
 
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
@@ -181,10 +185,13 @@ def task_specs(plan: Plan) -> list[TaskSpec]:
 
 
 def _spec(plan: Plan, task: Task) -> TaskSpec:
-    """Files of generation 1 have no `_topic_id`, dead letters of generations 1 and 2 have none."""
+    """Files of generation 1 have no `_topic_id`, dead letters of generations 1 and 2 have none. Chunks of generations
+    1 to 4 do not count columns.
+    """
     topic_id = plan.positions[task.topic].topic_id
-    ids = [topic_id if plan.generation >= first else "" for first in (2, 3)]
-    return TaskSpec(plan.number, plan.recipe_of(task.topic), plan.schemas[task.topic], task, *ids)
+    rows_id, dead_letters_id = (topic_id if plan.generation >= first else "" for first in (2, 3))
+    recipe, schema = plan.recipe_of(task.topic), plan.schemas[task.topic]
+    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, plan.generation >= 5)
 
 
 def starts_of(plan: Plan) -> Positions:

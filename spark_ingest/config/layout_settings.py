@@ -49,6 +49,8 @@ def _zone(value: str) -> str | None:
 def _fields(value: Mapping[str, object]) -> str | None:
     if len(value) > _FIELDS_MAX:
         return f"has {len(value)} names; write at most {_FIELDS_MAX}, because each multiplies the files"
+    if len({name.lower() for name in value}) < len(value):
+        return "has two names that differ only by case; write other names, because readers would see two columns"
     for name, member in value.items():
         if problem := _name_problem(name):
             return problem

@@ -196,6 +196,17 @@ def columns(members: Members) -> Members:
     return [[name, kind] for name, kind in members if kind != "null"]
 
 
+def fixed_bytes(members: Members) -> int:
+    """Returns the bytes that the columns of a row take at least, also if all are null."""
+    return sum(_fixed_bytes(kind) for _, kind in columns(members))
+
+
+def _fixed_bytes(kind: Type) -> int:
+    if kind[0] == "struct":
+        return fixed_bytes(kind[1])
+    return 16 if kind == "decimal" else 8
+
+
 def _with_columns(members: Members) -> Members:
     return [[name, kind] for name, kind in members if can_be_column(name)]
 

@@ -25,6 +25,7 @@ OTHER_VALUES = "__other__"
 VALUE_BYTES_MAX = 120  # of an encoded value; names of directories have at most 255 bytes
 LENGTHS_S = {**{name: 60 * minutes for name, minutes in MINUTES.items()}, HOUR: 3600, DAY: 86_400, WEEK: 7 * 86_400}
 
+_LAST_YEAR, _LAST_S = 9999, 253_402_300_799  # of the calendar: a period that ends after it ends there
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")  # by Hive (FileUtils.escapePathName)
 _DIRECTIVES = {"%Y": r"(?P<Y>\d{4})", "%m": r"(?P<m>\d\d)", "%d": r"(?P<d>\d\d)", "%H": r"(?P<H>\d\d)",
@@ -69,7 +70,8 @@ def day_end_of(layout: Layout, directory: str) -> str | None:
     start_s = wall_start_of(layout, directory)
     if start_s is None:
         return None
-    return (_EPOCH + timedelta(seconds=_next_start(layout.period, start_s) + 86_399)).date().isoformat()
+    end_s = min(_next_start(layout.period, start_s) + 86_399, _LAST_S)
+    return (_EPOCH + timedelta(seconds=end_s)).date().isoformat()
 
 
 def wall_start_of(layout: Layout, directory: str) -> int | None:
@@ -103,8 +105,11 @@ def pattern_problem(pattern: str, period: str) -> str | None:
         return f"has {wrong[0]!r}; write %Y, %m, %d, %H and %M"
     if not all(_PLAIN_PART.fullmatch(one) for one in pattern.split("/")):
         return "is not a path of letters, digits and = _ + - . below the table; write one like 'hourly/%Y/%m/%d/%H'"
-    if pattern.startswith("_"):
-        return "begins with _, and readers ignore such directories; write another name"
+    if hidden := [one for one in pattern.split("/") if one.startswith(("_", "="))]:
+        return f"has {hidden[0]!r}; begin it with a letter or a digit, because readers ignore such directories"
+    columns = [one.partition("=")[0].lower() for one in pattern.split("/") if "=" in one]
+    if len(set(columns)) < len(columns):
+        return "has a column twice; write each name before = once"
     needed = ["%Y"] if period not in LENGTHS_S else ["%Y", "%m", "%d"]
     needed += ["%m"] if period == MONTH else []
     needed += ["%H"] if period == HOUR or period in MINUTES else []
@@ -124,8 +129,10 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 def _next_start(period: str, start_s: int) -> int:
     if period in LENGTHS_S:
-        return start_s + LENGTHS_S[period]
+        return min(start_s + LENGTHS_S[period], _LAST_S)
     start = _EPOCH + timedelta(seconds=start_s)
+    if start.year == _LAST_YEAR and (period != MONTH or start.month == 12):
+        return _LAST_S
     later = start + timedelta(days=31 if period == MONTH else 366)
     first = later.replace(day=1) if period == MONTH else later.replace(month=1, day=1)
     return int((first - _EPOCH).total_seconds())
@@ -137,4 +144,7 @@ def _latest_ms(zone: str, wall_s: int) -> int:
         return wall_s * 1000
     shown = (_EPOCH + timedelta(seconds=wall_s)).replace(tzinfo=None)
     moments = [shown.replace(tzinfo=ZoneInfo(zone), fold=fold) for fold in (0, 1)]
-    return max(int((one.astimezone(UTC) - _EPOCH).total_seconds()) for one in moments) * 1000
+    try:
+        return max(int((one.astimezone(UTC) - _EPOCH).total_seconds()) for one in moments) * 1000
+    except OverflowError:  # at the ends of the calendar, as offset_s
+        return wall_s * 1000

@@ -130,10 +130,19 @@ def _field_codes(table: pa.Table, layout: Layout) -> tuple[list[np.ndarray], lis
     for column in _values(table, layout):
         values = sorted(one for one in pc.unique(column).to_pylist() if one)
         found = pc.index_in(column, pa.array(values, pa.string()))
-        codes.append(np.asarray(pc.fill_null(found.combine_chunks(), -1)).astype(np.int64))
+        at = np.asarray(pc.fill_null(found.combine_chunks(), -1)).astype(np.int64)
+        codes.append(_codes_by_directory(values)[at])
         texts.append(values)
     _bound(layout, codes)
     return codes, texts
+
+
+def _codes_by_directory(values: Sequence[str]) -> np.ndarray:
+    """Returns the code of each value, and that of null at the end. Values with one directory have one code: a value
+    may be the text of another one's directory, or the name that null has.
+    """
+    known = {value_directory("", None): -1, value_directory("", OTHER_VALUES): _OTHER_CODE}
+    return np.array([*(known.setdefault(value_directory("", one), at) for at, one in enumerate(values)), -1])
 
 
 def _bound(layout: Layout, codes: list[np.ndarray]) -> None:
@@ -144,7 +153,7 @@ def _bound(layout: Layout, codes: list[np.ndarray]) -> None:
     if layout.on_values == FAIL_ON_MORE:
         names = ", ".join(one.name for one in layout.fields)
         text = f"{names}: a task has {len(counts):,} values, and {layout.values_max:,} directories are allowed"
-        hint = "abandon the plan; then use another member, a larger fields_values_max or fields_on_more = 'other'"
+        hint = "abandon the plan; then use another member, a larger partition_values_max or partition_on_more = 'other'"
         raise IngestRefused(text, hint=hint)
     kept = np.zeros(len(counts), dtype=bool)
     kept[np.lexsort((np.arange(len(counts)), -counts))[: layout.values_max]] = True

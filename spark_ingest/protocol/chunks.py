@@ -1,7 +1,8 @@
 """Converts the records of a task to rows, in chunks: the part of the task that is in memory at once.
 
-A chunk ends after the batch with which its records reach CHUNK_BYTES before compression. This depends on the stored
-bytes alone, so every attempt of a task has the same chunks. Each chunk has its own files (task.py writes them).
+A chunk ends after the batch with which its records reach CHUNK_BYTES before compression. Records whose columns take
+more than their bytes, because most are null, count with the bytes of the columns. This depends on the stored bytes and
+the plan alone, so every attempt of a task has the same chunks. Each chunk has its own files (task.py writes them).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.blocks import BlockMaker, DeadLetter
-from spark_ingest.decode.json_types import Members, merge_members
+from spark_ingest.decode.json_types import Members, fixed_bytes, merge_members
 from spark_ingest.decode.record_columns import columns_of
 from spark_ingest.decode.time_counts import counts_of
 from spark_ingest.plan import TaskSpec
@@ -26,6 +27,7 @@ CHUNK_BYTES = 256 << 20  # sorting needs two to three times as much memory; a ch
 _RECORD_BYTES = 128  # for a record's own columns, beside its bytes
 BLOCK_RECORDS = 16_384  # large enough for Arrow, small enough that one bad value costs little
 BLOCK_BYTES = 16 << 20
+_COPIES = 2  # of a value of a column: in the objects that a block is decoded to, and in Arrow
 
 
 @dataclass(slots=True)
@@ -47,10 +49,11 @@ def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES)
     """Yields the chunks of a task. Raises Corrupt, NoSuchObject, NoEventTime."""
     ranges = order.task.ranges
     begin: PartitionOffset = (ranges[0].partition, ranges[0].start)
-    builder, held_bytes = _ChunkBuilder(order), 0
+    row_bytes = _COPIES * fixed_bytes(order.schema.members) if order.counts_columns else 0
+    builder, held_bytes = _ChunkBuilder(order, row_bytes), 0
     for scanned in scan(source, order.task.slices):
         builder.add(scanned)
-        held_bytes += scanned.decoded_bytes + _RECORD_BYTES * scanned.record_count
+        held_bytes += _size_of(scanned, row_bytes) + _RECORD_BYTES * scanned.record_count
         if held_bytes >= chunk_bytes:
             end = (scanned.source.partition, min(scanned.header.next_offset, scanned.source.end))
             yield builder.chunk(between(ranges, begin, end))
@@ -63,8 +66,9 @@ def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES)
 class _ChunkBuilder:
     """Collects records into blocks, and blocks into a chunk."""
 
-    def __init__(self, order: TaskSpec) -> None:
+    def __init__(self, order: TaskSpec, row_bytes: int) -> None:
         self._order = order
+        self._row_bytes = row_bytes
         self._chunk = Chunk()
         self._maker: BlockMaker | None = None
         self._partition = -1
@@ -86,7 +90,7 @@ class _ChunkBuilder:
         if scanned.record_count:
             self._block.append(scanned)
         self._block_records += scanned.record_count
-        self._block_bytes += scanned.decoded_bytes
+        self._block_bytes += _size_of(scanned, self._row_bytes)
         if self._block_records >= BLOCK_RECORDS or self._block_bytes >= BLOCK_BYTES:
             self._end_block()
 
@@ -110,6 +114,10 @@ class _ChunkBuilder:
             chunk.misfits.update(made.misfits)
             chunk.filtered += made.filtered
         self._block, self._block_records, self._block_bytes = [], 0, 0
+
+
+def _size_of(scanned: ScannedBatch, row_bytes: int) -> int:
+    return max(scanned.decoded_bytes, row_bytes * scanned.record_count)
 
 
 def _undecodable(scanned: ScannedBatch) -> DeadLetter:

@@ -16,7 +16,7 @@ from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused, LostRecords, NoEventTime, OutputConflict, TooManyBadRecords
 from spark_ingest.layout import DEFAULT, Field, Layout
 from spark_ingest.output import names
-from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe, decode_plan, encode
+from spark_ingest.plan import DEAD_LETTER, FAIL, Recipe, decode_plan, encode, task_specs
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.runner import abandon
 from spark_ingest.protocol.verify import verify
@@ -349,6 +349,16 @@ def test_dead_letters_have_the_topic_id_since_generation_3(generation: int, topi
     run_job(source, output, bad_percent_max=100)
     assert [one.get("_topic_id") for one in dead_letters(output)] == [topic_id]
     assert {one["_topic_id"] for one in table_rows(output)} == {TOPIC_ID}
+
+
+def test_chunks_of_a_plan_of_generation_4_end_where_they_did() -> None:
+    source, output = MemoryStore(), MemoryStore()
+    TieredLog(source).add(0, json_rows(3))
+    with pytest.raises(Killed):
+        run_job(source, KillingStore(output, 3, is_after=True))
+    plan = decode_plan(output.get(names.plan_key("default", 1)), "plan")
+    assert [one.counts_columns for one in task_specs(plan)] == [True]
+    assert [one.counts_columns for one in task_specs(msgspec.structs.replace(plan, generation=4))] == [False]
 
 
 def test_only_wanted_topics_are_taken(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:

@@ -13,6 +13,7 @@ from spark_ingest.options import Seconds
 
 CRON, SYSTEMD, AIRFLOW = "cron", "systemd", "airflow"
 _HOUR_S, _DAY_S = 3600, 86_400
+_PLACES = ("store", "output", "tables")
 
 _UNIT = """\
 # /etc/systemd/system/penstock-ingest-{name}.service
@@ -23,7 +24,7 @@ After=network-online.target
 
 [Service]
 User=penstock
-ExecStart={program} {run} --engine local --every {every_s}s --upkeep-every 1d
+{directory}ExecStart={program} {run} --engine local --every {every_s}s --upkeep-every 1d
 Restart=on-failure
 RestartSec=30
 
@@ -44,8 +45,8 @@ with DAG(
     catchup=False,
     max_active_runs=1,
 ):
-    run = BashOperator(task_id="run", bash_command={run!r}, retries=3, retry_delay=timedelta(minutes=1))
-    lag = BashOperator(task_id="lag", bash_command={lag!r})
+    run = BashOperator(task_id="run", bash_command={run!r}{cwd}, retries=3, retry_delay=timedelta(minutes=1))
+    lag = BashOperator(task_id="lag", bash_command={lag!r}{cwd})
     run >> lag
 """
 
@@ -66,6 +67,8 @@ with DAG(
 def schedule(file: Path, every_s: float, form: str, age: str) -> None:
     """Print the schedule of a job file: a crontab, a unit of systemd, or a DAG of Airflow. Installs nothing.
 
+    If paths in the file are relative, its runs start in the current directory.
+
     \f
     Raises IngestRefused, Failure.
     """
@@ -78,14 +81,20 @@ def schedule(file: Path, every_s: float, form: str, age: str) -> None:
     where = {option: f"--{option} {shlex.quote(job[option])}" for option in ("store", "output", "topics")}
     at = f"{where['output']} --job {name}"
     lag = f"ingest lag {where['store']} {at} {where['topics']} --max-age {age}"
+    place = str(Path.cwd()) if any(_is_relative(job[one]) for one in _PLACES if one in job) else ""
     if form == SYSTEMD:
         program = shutil.which("penstock") or "penstock"
-        click.echo(_UNIT.format(name=name, program=program, run=run.replace("%", "%%"), every_s=int(every_s)), nl=False)
+        directory = f"WorkingDirectory={place.replace('%', '%%')}\n" if place else ""
+        escaped = run.replace("%", "%%").replace("$", "$$")
+        unit = _UNIT.format(name=name, directory=directory, program=program, run=escaped, every_s=int(every_s))
+        click.echo(unit, nl=False)
     elif form == AIRFLOW:
         texts = {"run": f"penstock {run}", "lag": f"penstock {lag}"}
-        click.echo(_DAG.format(dag=f"penstock-ingest-{name}", every_s=int(every_s), **texts), nl=False)
+        cwd = f", cwd={place!r}" if place else ""
+        click.echo(_DAG.format(dag=f"penstock-ingest-{name}", every_s=int(every_s), cwd=cwd, **texts), nl=False)
     else:
         click.echo(f"# /etc/cron.d/penstock-ingest-{name}: each line runs as the user penstock")
+        first = f"cd {shlex.quote(place)} && " if place else ""
         for when, command in (
             (_cron_times(int(every_s)), f"flock -n /tmp/penstock-ingest-{name}.lock penstock {run}"),
             ("5 * * * *", f"penstock {lag}"),
@@ -94,7 +103,13 @@ def schedule(file: Path, every_s: float, form: str, age: str) -> None:
             ("40 2 * * *", f"penstock ingest clean {at}"),
             ("50 2 * * *", f"penstock ingest verify {at} {where['store']}"),
         ):
-            click.echo(f"{when} penstock {command.replace('%', chr(92) + '%')}")  # cron ends a command at a bare %
+            click.echo(
+                f"{when} penstock {(first + command).replace('%', chr(92) + '%')}"
+            )  # cron ends a command at a bare %
+
+
+def _is_relative(place: str) -> bool:
+    return "://" not in place and not place.startswith("/")
 
 
 def _cron_times(every_s: int) -> str:

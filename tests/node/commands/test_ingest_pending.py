@@ -164,6 +164,28 @@ def test_a_unit_of_systemd_and_a_dag_of_airflow_run_the_job_file(file: Path) -> 
     assert repr(f"penstock ingest run --config {shlex.quote(str(file.resolve()))}") in dag
 
 
+def test_relative_places_of_a_job_file_are_those_of_the_current_directory(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cron, systemd and Airflow start a command elsewhere: a run would make another lake there."""
+    place = file.parent / "a $b 5%'s"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    for form in ("cron", "systemd", "airflow"):
+        assert not re.search("cd |WorkingDirectory|cwd=", scheduled(file, "--form", form))
+    file = file.rename(place / "job.toml")
+    file.write_text(file.read_text().replace("s3://lake", "lake"))
+    for line in scheduled(file).splitlines()[1:]:
+        assert shlex.split(line.replace("\\%", "%"))[5:9] == ["penstock", "cd", str(place), "&&"]
+    unit = scheduled(file, "--form", "systemd")
+    assert f"\nWorkingDirectory={place}\n".replace("%", "%%") in unit
+    [command] = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    assert shlex.split(command.replace("%%", "%").replace("$$", "$"))[4] == str(file)
+    dag = scheduled(file, "--form", "airflow")
+    compile(dag, "dag.py", "exec")
+    assert dag.count(f", cwd={str(place)!r}") == 2
+
+
 def test_a_job_file_with_a_mistake_is_not_scheduled(file: Path) -> None:
     file.write_text("[job]\nstores = 1\n")
     done = penstock("ingest", "schedule", file)

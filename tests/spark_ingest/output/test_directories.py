@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import product
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -15,7 +16,7 @@ from spark_ingest.config.layout_settings import layout_of
 from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of, relation_problems
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import DEFAULT, POSITIONS, TIME_PERIODS, Field, Layout
-from spark_ingest.output.directories import end_ms_of, pattern_problem, value_directory
+from spark_ingest.output.directories import day_end_of, end_ms_of, pattern_problem, value_directory
 from spark_ingest.output.splitting import directory_of, split_rows, starts_of
 
 TIMES = st.integers(-40 * 365 * 86_400, 130 * 365 * 86_400).map(lambda at: datetime.fromtimestamp(at, UTC))
@@ -81,6 +82,18 @@ def test_the_ends_of_the_calendar_have_directories() -> None:
             assert found[:7] in ("dt=0001", "dt=9999"), found
 
 
+def test_a_period_that_ends_after_the_calendar_ends_with_it() -> None:
+    """9999-12-31 is a common text for `never`: such a row must not stop finalize, compact and retain."""
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    for period, zone in product(TIME_PERIODS, ZONES):
+        layout = Layout(period=period, zone=zone)
+        key = f"tables/t/{directory(layout, last)}x.parquet"
+        end_ms = end_ms_of(layout, key)
+        assert end_ms is not None
+        assert end_ms > last.timestamp() * 1000 - 86_400_000
+        assert day_end_of(layout, key) == "9999-12-31"
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -136,6 +149,26 @@ def test_too_many_values_fail_or_share_a_directory() -> None:
     assert found["f=__other__/"] == list(range(40, 60))
 
 
+def test_values_that_name_one_directory_share_its_file() -> None:
+    """Two files of one name would hold the topic back at each run. Anyone who produces can choose such values."""
+    long = "x" * 200
+    digest = value_directory("f", long).removeprefix("f=").removesuffix("/")
+    values = [None, "__HIVE_DEFAULT_PARTITION__", long, "b", digest, "__other__", "", "rare"]
+    table = rows_at(*[datetime(2026, 1, 1, tzinfo=UTC)] * 8, name=pa.array(values))
+    layout = Layout(period="none", fields=(Field("f", "name"),))
+    parts = list(split_rows(table, layout))
+    assert len({path for path, _ in parts}) == len(parts) == 5
+    assert texts_of(table, layout) == {
+        "f=__HIVE_DEFAULT_PARTITION__/": [0, 1, 6],
+        f"f={digest}/": [2, 4],
+        "f=b/": [3],
+        "f=rare/": [7],
+        "f=__other__/": [5],
+    }
+    bound = texts_of(table, layout._replace(on_values="other", values_max=3))
+    assert bound["f=__other__/"] == [3, 5, 7]
+
+
 def test_positions_are_divided_by_ranges() -> None:
     table = rows_at(*[datetime(2026, 1, 1, tzinfo=UTC)] * 25)
     found = texts_of(table, Layout(period=POSITIONS, positions=10))
@@ -176,7 +209,10 @@ def test_a_partitioner_of_another_distribution_gives_values(monkeypatch: pytest.
         ({"partition_path": "%Y/%m/%d"}, "partition_path", "does not have %H, so two periods would have one directory"),
         ({"partition_path": "%Y/%m/%d/%H/../x"}, "partition_path", "is not a path of letters"),
         ({"partition_path": "%Y-%j"}, "partition_path", "has '%j'; write"),
-        ({"partition_path": "_x=%Y/%m/%d/%H"}, "partition_path", "begins with _"),
+        ({"partition_path": "_x=%Y/%m/%d/%H"}, "partition_path", "has '_x=%Y'; begin it"),
+        ({"partition_path": "hourly/_%Y/%m/%d/%H"}, "partition_path", "has '_%Y'; begin it"),
+        ({"partition_path": "=%Y/%m/%d/%H"}, "partition_path", "has '=%Y'; begin it"),
+        ({"partition_path": "dt=%Y/%m/DT=%d/%H"}, "partition_path", "has a column twice"),
         ({"partition_path": "%Y/%Y-%m-%d/%H"}, "partition_path", "has a directive twice"),
         ({"partition": "none", "partition_zone": "Europe/Berlin"}, "partition_zone", "has no effect"),
         ({"partition_positions": 5}, "partition_positions", "has no effect on partition hour"),
@@ -195,6 +231,7 @@ def test_settings_that_do_not_fit_together_are_mistakes(settings: dict[str, obje
         ("partition_zone", "Europe/Atlantis", "is not in the time zones of this machine"),
         ("partition_zone", "../etc/passwd", "not a time zone"),
         ("partition_fields", {"a": "a.b"}, "is the member's own name"),
+        ("partition_fields", {"a": "x", "A": "y"}, "differ only by case"),
         ("partition_fields", {"a/b": "c"}, "cannot be the name of a directory"),
         ("partition_fields", {"a": ""}, "is not a member"),
         ("partition_fields", {f"a{at}": "c" for at in range(9)}, "write at most 3"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from functools import partial
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from engine.errors import Corrupt
 from engine.format.batch import Row, encode
 from engine.testing.memory_store import MemoryStore
+from spark_ingest.decode.json_types import fixed_bytes
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Recipe, Task, TaskSpec
@@ -207,6 +209,25 @@ def test_a_task_that_outgrows_memory_is_written_in_chunks(monkeypatch: pytest.Mo
     assert bounds == sorted(bounds)
     assert len(parts.files) == {1: 10, 2500: 5, 4000: 3, 1 << 20: 1}[chunk_bytes]
     assert len({file.key for file in parts.files}) == len(parts.files)
+
+
+def test_columns_that_are_mostly_null_count_where_chunks_and_blocks_end() -> None:
+    """A record of 10 bytes has a row of 8 kB. Without this a chunk of such rows took gigabytes."""
+    log = log_of(*(row(b'{"m%d":1}' % (at % 1000)) for at in range(2000)))
+    order = order_for(log, members=[[f"m{at}", "bigint"] for at in range(1000)])
+    found = list(harvest.chunks(order, log.store, 1 << 20))
+    assert all(sum(rows.nbytes for rows in one.rows) < 1 << 20 for one in found)
+    assert sum(rows.num_rows for one in found for rows in one.rows) == 2000
+    [one] = harvest.chunks(order, log.store)
+    assert max(rows.nbytes for rows in one.rows) <= harvest.BLOCK_BYTES
+    assert len(one.rows) == 2
+    older = msgspec.structs.replace(order, counts_columns=False)
+    assert [len(one.ranges) for one in harvest.chunks(older, log.store, 1 << 20)] == [1]
+
+
+def test_members_of_structs_and_decimals_count_among_the_columns() -> None:
+    inner = ["struct", [["a", "bigint"], ["b", "decimal"], ["c", "null"]]]
+    assert fixed_bytes([["one", "string"], ["two", inner], ["three", "null"], ["four", ["array", "bigint"]]]) == 40
 
 
 def test_many_files_are_stored_side_by_side_and_an_error_in_one_is_raised() -> None:
