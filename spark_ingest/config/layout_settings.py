@@ -56,8 +56,9 @@ def _fields(value: Mapping[str, object]) -> str | None:
             return problem
         if not isinstance(member, str) or not member or not all(map(is_decodable, path_of(member))):
             return f"{name!r} is not a member; write {name} = 'country' or 'address.country'"
-        if name.lower() == path_of(member)[0].lower():
-            return f"{name!r} is the member's own name; write another one, because readers would see two columns"
+    members = {path_of(str(one))[0].lower() for one in value.values()}
+    if own := [name for name in value if name.lower() in members]:
+        return f"{own[0]!r} is the member's own name; write another one, because readers would see two columns"
     return None
 
 
@@ -147,6 +148,9 @@ def layout_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list
         wrong.append(("partitioner", "cannot be beside partition_fields; remove one"))
     taken = [one.partition("=")[0].lower() for one in (path or PATTERNS[period]).split("/") if "=" in one]
     taken += ["offset"] if period == POSITIONS else []
+    directories = {*taken, *(name.lower() for name in settings["partition_fields"] or {})}
+    if twice := [name for name in settings["columns"] or {} if name.lower() in directories]:
+        wrong.append(("columns", f"{twice[0]!r} is a directory, which is a column for readers; remove it"))
     if twice := [name for name in settings["partition_fields"] or {} if name.lower() in taken]:
         wrong.append(("partition_fields", f"{twice[0]!r} is a directory of the period; write another name"))
     return wrong
