@@ -1,16 +1,50 @@
 """`MemoryStore`: an ObjectStore in memory, which keeps its promises and never fails.
 
 For tests and the simulation. It takes no time and has no clock: `now_ms` dates its objects, and the test moves it.
-`objects` has every object by its key; a test may change it.
+`objects` has every object by its key; a test may change or replace it. A listing costs what it returns, so simulated
+years stay fast.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 from engine.runtime.disk import RealDisk
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectInfo, UnfinishedUpload, check_guarantees
+
+
+class _Objects(MutableMapping[str, bytes]):
+    """A dict that also has its keys in order."""
+
+    def __init__(self, objects: Mapping[str, bytes]) -> None:
+        self._data = dict(objects)
+        self.keys_in_order = sorted(self._data)
+
+    def __getitem__(self, key: str) -> bytes:
+        return self._data[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._data
+
+    def __setitem__(self, key: str, data: bytes) -> None:
+        if key not in self._data:
+            insort(self.keys_in_order, key)
+        self._data[key] = data
+
+    def __delitem__(self, key: str) -> None:
+        del self._data[key]
+        del self.keys_in_order[bisect_left(self.keys_in_order, key)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __repr__(self) -> str:
+        return repr(self._data)
 
 
 class MemoryStore:
@@ -19,12 +53,20 @@ class MemoryStore:
 
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
-        self.objects: dict[str, bytes] = {}
+        self._objects = _Objects({})
         self._modified_ms: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"MemoryStore({len(self.objects)} objects)"
+
+    @property
+    def objects(self) -> MutableMapping[str, bytes]:
+        return self._objects
+
+    @objects.setter
+    def objects(self, objects: Mapping[str, bytes]) -> None:
+        self._objects = _Objects(objects)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         """Store an object. Raises ObjectExists."""
@@ -65,7 +107,11 @@ class MemoryStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """Return the objects as they are now, whatever changes before the caller has read them."""
         with self._lock:
-            keys = sorted(key for key in self.objects if key.startswith(prefix) and key > start_after)
+            ordered = self._objects.keys_in_order
+            first = last = bisect_left(ordered, max(prefix, f"{start_after}\0" if start_after else ""))
+            while last < len(ordered) and ordered[last].startswith(prefix):
+                last += 1
+            keys = ordered[first:last]
             return iter([ObjectInfo(key, len(self.objects[key]), self._modified_ms.get(key, 0)) for key in keys])
 
     def list_prefixes(self, prefix: str) -> Sequence[str]:

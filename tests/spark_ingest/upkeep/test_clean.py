@@ -153,7 +153,7 @@ def test_what_is_not_understood_stays_and_is_named() -> None:
         names.commits_prefix("default") + "00000000000000000002.json.bak": b"a copy",
         names.plan_key("default", 3): output.objects[names.plan_key("default", 12)],
     }
-    output.objects |= foreign
+    output.objects.update(foreign)
     cleaned = clean(output, "default", **QUICK)
     assert {key: output.objects[key] for key in foreign} == foreign
     assert list(cleaned.left.values()) == [
@@ -202,7 +202,7 @@ def test_a_driver_that_slept_through_a_clean_stops() -> None:
 
     kept = {key: data for key, data in output.objects.items() if key == names.commit_key("default", 2)}
     clean(output, "default", **QUICK)
-    output.objects |= kept  # the driver knows it
+    output.objects.update(kept)  # the driver knows it
     assert early
     with pytest.raises(IngestRefused, match="plan 3 of job default is older than its archives"):
         run_job(source, Asleep(output), on_lost="skip", execute=sleeping)
