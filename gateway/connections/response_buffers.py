@@ -19,7 +19,7 @@ from gateway.http.messages import Request
 from gateway.http.problems import Problem
 from gateway.wire.exchange import Carrier
 
-COUNTED_BYTES = 64 * 1024  # smaller responses are bounded by the limits of streams and connections
+COUNTED_BYTES = 64 * 1024  # of smaller responses, a connection bounds what waits (gateway/wire/connection.py)
 REFRESH_S = 0.1  # between two sums over all connections
 
 

@@ -19,22 +19,14 @@ from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.idle import Progress
 from gateway.wire.listening import endpoint_of
-from gateway.wire.messages import (
-    BodyCut,
-    BodyEnded,
-    BodyPart,
-    Event,
-    Header,
-    HeadRejected,
-    RequestBegan,
-    StreamReset,
-)
+from gateway.wire.messages import BodyCut, BodyEnded, BodyPart, Event, Header, HeadRejected, RequestBegan, StreamReset
 from gateway.wire.output import Output
 
 log = logging.getLogger("penstock.gateway")
 
 BODY_BYTES_MAX = 256 * 1024  # unread bytes of a body over HTTP/1.1; reading pauses beyond them
 HELD_BYTES_MAX = 256 * 1024  # received and not parsed yet; reading pauses beyond them
+READY_BYTES_MAX = 1024 * 1024  # of answers that wait for the transport alone; beyond them no request is begun
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -53,6 +45,7 @@ class Connection(asyncio.BufferedProtocol):
         self._queued: deque[Exchange | HeadRejected] = deque()  # of HTTP/1.1, behind the one in progress
         self._is_reading_paused = False
         self._is_reading_on = False  # what is received and not parsed has its turn soon
+        self._is_held_back = False  # the client does not read its answers
         self._is_closed = False
         self.client = self.server = ""
         self.is_http2 = False
@@ -108,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._unsniffed = b""
             self._speak(Http2 if data.startswith(PREFACE) else Http1)
-        if self._queued or self._is_reading_on:
+        if self._queued or self._is_reading_on or self._is_held_back:
             assert self._core is not None
             self._core.hold(data)
             self._steer_reading()
@@ -137,6 +130,11 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         if self._output is not None:
             self._output.resume()
+        if self._is_held_back:
+            self._is_held_back = False
+            self._go_on()
+            if self.is_http2:  # what came since is held
+                self._read_on_soon()
 
     # From the application, by its exchange
 
@@ -173,9 +171,9 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = self._loop.time()
         if self.is_http2:
             self._output.flush_soon()
-            return
-        self._output.flush()  # no other answer is under way
-        if self._queued or self._core.held_bytes or self._is_reading_paused:
+        else:
+            self._output.flush()  # no other answer is under way
+        if self._output.is_paused or self._is_reading_paused or self._queued or self._core.held_bytes:
             self._go_on()
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
@@ -264,15 +262,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_on(self) -> None:
         self._is_reading_on = False
-        if not self._queued and not self._is_closed:
+        if not (self._queued or self._is_closed or self._is_held_back):
             self._receive(b"")
             self._steer_reading()
 
     def _handle(self, event: Event) -> None:
         kind = type(event)
         if kind is BodyPart:
-            exchange = self._exchanges.get(event.stream_id)
-            if exchange is not None:
+            if (exchange := self._exchanges.get(event.stream_id)) is not None:
                 exchange.feed(event.data)  # type: ignore[union-attr]
                 if not self.is_http2 and exchange.unread_bytes > BODY_BYTES_MAX:
                     self._steer_reading()
@@ -288,16 +285,13 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self.start(exchange)
         elif kind is BodyEnded:
-            exchange = self._exchanges.get(event.stream_id)
-            if exchange is not None:
+            if (exchange := self._exchanges.get(event.stream_id)) is not None:
                 exchange.end_body()
         elif kind is BodyCut:
-            exchange = self._exchanges.get(event.stream_id)
-            if exchange is not None:
+            if (exchange := self._exchanges.get(event.stream_id)) is not None:
                 exchange.cut_body()
         elif kind is StreamReset:
-            exchange = self._exchanges.get(event.stream_id)
-            if exchange is not None:
+            if (exchange := self._exchanges.get(event.stream_id)) is not None:
                 self._cancel(exchange)
             else:
                 self.delayed.drop(event.stream_id)
@@ -343,13 +337,18 @@ class Connection(asyncio.BufferedProtocol):
         self._core.release(exchange.stream_id)
         if exchange.unread_bytes and not self._is_closed:  # the application reads no more
             self._core.consumed(exchange.stream_id, exchange.unread_bytes)
-        if not self.is_http2:
+        if not self.is_http2 or (self._output is not None and self._output.is_paused):
             self._go_on()
         self._server.ended()
 
     def _go_on(self) -> None:
-        """Goes on to the next request of HTTP/1.1."""
+        """Goes on to the next request, unless the client does not read its answers."""
         assert self._core is not None
+        assert self._output is not None
+        if self._output.is_paused and self._core.ready_bytes > READY_BYTES_MAX:
+            self._is_held_back = True
+            self._steer_reading()
+            return
         if not self._is_closed and not self._core.is_closing:  # what is behind an announced end is not begun
             if self._queued:
                 self._begin_next()
@@ -372,9 +371,9 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_soon()
 
     def _steer_reading(self) -> None:
-        """Pauses reading while many bytes wait: to be parsed, or over HTTP/1.1 for the reader of a body."""
+        """Pauses reading while many bytes wait: to be parsed, to be sent, or over HTTP/1.1 for the reader of a body."""
         assert self._core is not None
-        is_full = self._core.held_bytes > HELD_BYTES_MAX
+        is_full = self._is_held_back or self._core.held_bytes > HELD_BYTES_MAX
         if not is_full and not self.is_http2:
             unread_bytes = max((one.unread_bytes for one in self._exchanges.values()), default=0)
             is_full = unread_bytes > BODY_BYTES_MAX

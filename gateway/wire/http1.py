@@ -268,6 +268,10 @@ class Http1:
     # Sending
 
     @property
+    def ready_bytes(self) -> int:
+        return self.pending_bytes
+
+    @property
     def has_output(self) -> bool:
         return bool(self._out)
 
@@ -288,8 +292,7 @@ class Http1:
 
     def send_continue(self, stream_id: int) -> None:
         """Sends 100 Continue, unless the client has begun its body."""
-        message = self._messages.get(stream_id)
-        if message is not None and message.waits_for_100:
+        if (message := self._messages.get(stream_id)) is not None and message.waits_for_100:
             message.waits_for_100 = False
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -328,22 +331,19 @@ class Http1:
         self._send(self._head(message, status, headers))
 
     def write(self, stream_id: int, data: bytes | bytearray) -> None:
-        message = self._messages.get(stream_id)
-        if message is not None and data:
+        if data and (message := self._messages.get(stream_id)) is not None:
             for piece in chunked(data) if message.is_chunked else (data,):
                 self._send(piece)
 
     def finish(self, stream_id: int) -> None:
-        message = self._messages.get(stream_id)
-        if message is not None:
+        if (message := self._messages.get(stream_id)) is not None:
             if message.is_chunked:
                 self._send(b"0\r\n\r\n")
             self._end_answer(stream_id, message)
 
     def stop_body(self, stream_id: int) -> None:
         """Rejects the rest of a body: the connection ends once its answer is sent."""
-        message = self._messages.get(stream_id)
-        if message is not None and not message.has_ended_body:
+        if (message := self._messages.get(stream_id)) is not None and not message.has_ended_body:
             message.is_stopped = self.has_fault = True
             if message.is_answered:
                 self._end(stream_id, message)

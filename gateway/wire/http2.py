@@ -230,14 +230,18 @@ class Http2:
         return self._sender.pending_bytes
 
     @property
+    def ready_bytes(self) -> int:
+        """Returns those of the pending bytes that wait for no window."""
+        return self._sender.ready_bytes
+
+    @property
     def has_output(self) -> bool:
         """Returns whether `take_output` returns anything now; pending bytes may wait for a window."""
         return self._sender.has_output
 
     def is_waiting(self, stream_id: int) -> bool:
         """Returns whether data of a stream waits to be taken, such as for a window."""
-        stream = self._open.get(stream_id)
-        return stream is not None and bool(stream.pieces)
+        return bool((stream := self._open.get(stream_id)) and stream.pieces)
 
     def take_output(self, budget_bytes: int) -> list[Piece]:
         """Returns the frames to send, with about so many bytes of answers."""
@@ -278,19 +282,16 @@ class Http2:
             self._sender.send_headers(stream_id, 0, status, headers)
 
     def write(self, stream_id: int, data: Piece) -> None:
-        stream = self._open.get(stream_id)
-        if stream is not None and data:
+        if data and (stream := self._open.get(stream_id)) is not None:
             self._sender.send_data(stream, data, ends=False)
 
     def finish(self, stream_id: int) -> None:
-        stream = self._open.get(stream_id)
-        if stream is not None and self._sender.send_data(stream, b"", ends=True):
+        if (stream := self._open.get(stream_id)) is not None and self._sender.send_data(stream, b"", ends=True):
             self._end_answer(stream)
 
     def stop_body(self, stream_id: int) -> None:
         """Rejects the rest of a body: resets the stream once its answer is sent whole (RFC 9113 8.1)."""
-        stream = self._open.get(stream_id)
-        if stream is not None and stream.is_remote_open:
+        if (stream := self._open.get(stream_id)) is not None and stream.is_remote_open:
             stream.is_stopped = True
             if not stream.is_local_open:
                 self._reset(stream_id, frames.NO_ERROR)
@@ -377,8 +378,7 @@ class Http2:
 
     def _close(self, stream_id: int) -> None:
         """Removes a stream that either side has reset."""
-        stream = self._open.get(stream_id)
-        if stream is not None:
+        if (stream := self._open.get(stream_id)) is not None:
             self._forget(stream)
             self._events.append(StreamReset(stream_id))
 

@@ -165,6 +165,11 @@ class Sender:
         return self.queue.pending_bytes + self._out_bytes
 
     @property
+    def ready_bytes(self) -> int:
+        """Returns the bytes that wait for no window."""
+        return self._out_bytes
+
+    @property
     def has_output(self) -> bool:
         return bool(self._out) or self.queue.is_ready
 

@@ -25,7 +25,7 @@ class Output:
         self._transport = transport
         self._core = core
         self._written_bytes = 0
-        self._is_paused = False
+        self.is_paused = False  # the transport is full
         self._is_flushing = False
         self._is_ending = False
         self._is_lost = False
@@ -51,10 +51,10 @@ class Output:
         return self._written_bytes - waiting
 
     def pause(self) -> None:
-        self._is_paused = True
+        self.is_paused = True
 
     def resume(self) -> None:
-        self._is_paused = False
+        self.is_paused = False
         self.flush_soon()
         self._wake_waiters()
 
@@ -79,7 +79,7 @@ class Output:
 
         Raises ConnectionResetError when the client has left.
         """
-        while not self._is_lost and (self._is_paused or self._core.is_waiting(stream_id)):
+        while not self._is_lost and (self.is_paused or self._core.is_waiting(stream_id)):
             waiter = self._room_waiters[stream_id] = self._loop.create_future()
             try:
                 await waiter
@@ -97,7 +97,7 @@ class Output:
         """Writes now what waits to be sent."""
         self._is_flushing = False
         core = self._core
-        if self._is_lost or self._is_paused:
+        if self._is_lost or self.is_paused:
             return
         out = core.take_output(WRITE_BYTES)
         if out:
@@ -111,7 +111,7 @@ class Output:
                 self._transport.writelines(out)
             if self._waiters:
                 self._wake_waiters()
-        if self._room_waiters and not self._is_paused:
+        if self._room_waiters and not self.is_paused:
             self._wake_room_waiters()
         if core.has_output:
             self.flush_soon()

@@ -12,11 +12,11 @@ from h2.connection import H2Connection
 from h2.events import InformationalResponseReceived, StreamEnded, StreamReset
 
 from gateway.wire import frames, server
-from gateway.wire.connection import HELD_BYTES_MAX
+from gateway.wire.connection import HELD_BYTES_MAX, READY_BYTES_MAX
 from gateway.wire.exchange import Exchange
 from gateway.wire.frames import frame
 from gateway.wire.http2 import LEAVE_PING
-from tests.gateway.wire.http2_client import HELLO
+from tests.gateway.wire.http2_client import GET_BLOCK, HEADERS_END, HELLO
 from tests.gateway.wire.served import GET, Served, until
 
 
@@ -308,6 +308,65 @@ async def test_pieces_wait_for_a_client_that_does_not_read():
         answer += data
     assert answer.endswith(b"\r\n0\r\n\r\n")
     assert answer.count(b"x") == PIECES * len(PIECE)
+    client.close()
+    await served.server.close(0.0)
+
+
+SMALL = b"x" * 16_000  # less than the frames of HTTP/2 and than what is counted for each connection
+MANY = 4000
+OPEN_WINDOWS = HELLO + frame(frames.SETTINGS, 0, 0, struct.pack(">HI", frames.INITIAL_WINDOW_SIZE, 2**31 - 1))
+OPEN_WINDOWS += frames.window_update(0, 2**31 - 1 - 2**16)
+
+
+def _http2_requests():
+    return OPEN_WINDOWS + b"".join(frame(frames.HEADERS, HEADERS_END, 1 + 2 * n, GET_BLOCK) for n in range(MANY))
+
+
+class Small:
+    """An application that answers at once, as a task or without one."""
+
+    def __init__(self):
+        self.begun = 0
+
+    async def __call__(self, exchange: Exchange) -> None:
+        self.begun += 1
+        exchange.answer(200, [("Content-Length", str(len(SMALL)))], SMALL)
+
+    def take(self, connection, stream_id, head, body):
+        self.begun += 1
+        headers = [("Content-Length", str(len(SMALL)))]
+        asyncio.get_running_loop().call_soon(connection.delayed.complete, stream_id, 200, headers, SMALL)
+        return Leaving()
+
+
+class Leaving:
+    def cancel(self):
+        pass
+
+
+@pytest.mark.parametrize("without_task", [False, True])
+@pytest.mark.parametrize("requests", [MANY * GET, _http2_requests()], ids=["http1", "http2"])
+async def test_small_answers_do_not_pile_up_for_a_client_that_does_not_read(requests, without_task):
+    """Before the fix each request was answered at once: 64 MB waited for this client, as long as it read a trickle."""
+    small = Small()
+    served = Served(small)
+    served.server.take = small.take if without_task else None
+    loop = asyncio.get_running_loop()
+    client = socket.create_connection(served.place)
+    client.setblocking(False)
+    sending = asyncio.ensure_future(loop.sock_sendall(client, requests))
+    await until(lambda: served.server.connections)
+    connection = served.connection
+    await until(lambda: not connection._transport.is_reading() or small.begun == MANY)
+    assert connection.unsent_bytes < 12 * READY_BYTES_MAX  # HTTP/2 takes the requests of a portion together
+    answered = 0
+    while answered < MANY * len(SMALL):
+        piece = await loop.sock_recv(client, 2**20)
+        assert piece
+        answered += piece.count(b"x")
+        assert connection.unsent_bytes < 12 * READY_BYTES_MAX
+    await sending
+    assert small.begun == MANY
     client.close()
     await served.server.close(0.0)
 
