@@ -239,7 +239,8 @@ def _record_directories(
     if (now := {**known, **having}) != known:
         rows = [{"directory_id": directory_id, "path": path} for directory_id, path in now.items()]
         fields = {"cluster_id": first.identity.cluster_id, "node_id": first.identity.node_id}
-        write_meta(disk, first.path, {"format": FORMAT_SEVERAL_DIRECTORIES, **fields, "further": rows})
+        number = max(FORMAT_SEVERAL_DIRECTORIES, read_meta(disk, first.path)["format"])
+        write_meta(disk, first.path, {"format": number, **fields, "further": rows})
     given = {one.directory_id for one in opened}
     for directory_id, path in known.items():
         if directory_id not in given:
