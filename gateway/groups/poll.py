@@ -52,6 +52,7 @@ from gateway.http.problems import Problem, ProblemFields, from_fields
 from gateway.http.query import NoQuery, read_query
 from gateway.http.response_compression import packed
 from gateway.routing.leader_failover import is_transient
+from gateway.wire.messages import SMALL_BYTES
 
 BELOW, ABOVE = "offset_below_log_start", "offset_above_high_watermark"
 TOKEN_CHARACTERS_MAX = 16_000_000  # 20,000 positions (positions_max) in topics with long names are 7 million
@@ -289,8 +290,12 @@ class _Poll:
             "token": encode_token(self._token(grant, reading, wanted, parts)),
         }
         bodies += map(orjson.dumps, documents)
-        body = b"".join((orjson.dumps(head)[:-1], b',"partitions":[', b",".join(bodies), b"]}"))
-        return HttpResponse(body, {"Content-Type": "application/json"}, 207 if failed else 200)
+        texts = [orjson.dumps(head)[:-1], b',"partitions":[']
+        for number, one in enumerate(bodies):
+            texts += (b",", one) if number else (one,)
+        body, *more = _large_apart([*texts, b"]}"])
+        headers = {"Content-Type": "application/json"}
+        return HttpResponse(body, headers, 207 if failed else 200, more=more)
 
     def _token(
         self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
@@ -304,3 +309,16 @@ class _Poll:
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))
         return Token(self._call.member_id, grant.member_epoch, grant.resets, tuple(delivered), grant.delivery)
+
+
+def _large_apart(texts: Sequence[bytes]) -> list[bytes]:
+    """Returns texts as pieces: small ones joined, large ones as they are."""
+    pieces: list[bytes] = []
+    small: list[bytes] = []
+    for text in texts:
+        if len(text) <= SMALL_BYTES:
+            small.append(text)
+            continue
+        pieces += (b"".join(small), text)
+        small = []
+    return [*pieces, b"".join(small)]

@@ -6,7 +6,7 @@ gateway/server/short_path.py makes it; aiohttp makes the requests of every other
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -77,17 +77,30 @@ NextPiece = Callable[[], Awaitable[tuple[bytes, bool]]]
 class HttpResponse:
     """A response. The server adds the length, the date and its name.
 
-    The body is whole unless there is a `rest`, which is called for each further piece, as the client takes them.
+    The body is whole unless there is a `rest`, which is called for each further piece, as the client takes them. A
+    whole body may go on in `more`, so that large pieces need not be joined.
     """
 
     body: bytes | bytearray
     headers: dict[str, str]
     status: int = 200
     rest: NextPiece | None = None
+    more: Sequence[bytes] = ()
     prepared: ClassVar[bool] = False  # as of an aiohttp response that has been sent
 
     def __repr__(self) -> str:
-        return f"HttpResponse({self.status}, {len(self.body)} bytes)"
+        return f"HttpResponse({self.status}, {self.size_bytes} bytes)"
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the body, as far as it is there."""
+        return len(self.body) + sum(map(len, self.more)) if self.more else len(self.body)
+
+    def join(self) -> bytes | bytearray:
+        """Returns the body as far as it is there, which is in one piece from now on."""
+        if self.more:
+            self.body, self.more = b"".join((self.body, *self.more)), ()
+        return self.body
 
 
 class StreamedResponse(web.StreamResponse):
@@ -112,4 +125,4 @@ def for_aiohttp(response: HttpResponse | web.Response) -> web.Response:
     """Returns a whole response as aiohttp's application takes it."""
     if isinstance(response, web.Response):
         return response
-    return web.Response(status=response.status, body=response.body or None, headers=response.headers)
+    return web.Response(status=response.status, body=response.join() or None, headers=response.headers)

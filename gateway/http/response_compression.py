@@ -22,10 +22,10 @@ _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-
 
 async def packed(request: Request, response: HttpResponse) -> HttpResponse:
     """Returns the answer of a fetch, compressed if the client accepts that and it is large enough."""
-    http, body = request.app[HTTP], response.body
-    if response.rest is None and len(body) < http.compress_bytes_min:  # too small to be counted, too
+    http, size_bytes = request.app[HTTP], response.size_bytes
+    if response.rest is None and size_bytes < http.compress_bytes_min:  # too small to be counted, too
         return response
-    http.count_response(request, len(body))  # counted before it waits in the queue, with other large ones
+    http.count_response(request, size_bytes)  # counted before it waits in the queue, with other large ones
     if response.headers.get("Content-Type") not in _PACKED:
         return response
     if "Vary" not in response.headers:
@@ -33,6 +33,7 @@ async def packed(request: Request, response: HttpResponse) -> HttpResponse:
     encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
     if encoding is None:
         return response
+    body = response.join()
     if response.rest is None:
         response.body = await _packed(http.offload, body, partial(pack, encoding, body))
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,6 +121,9 @@ class Adapter:
             await body.discard()
 
     async def _send(self, exchange: Exchange, response: web.StreamResponse | HttpResponse) -> None:
+        if isinstance(response, HttpResponse) and response.more:
+            _send_pieces(exchange, response)
+            return
         rest = response.rest if isinstance(response, HttpResponse | StreamedResponse) else None
         if rest is None:
             _send_response(exchange, response)
@@ -180,6 +184,16 @@ def _send_response(exchange: Exchange, response: web.StreamResponse | HttpRespon
     if response.status not in _WITHOUT_LENGTH:
         headers.append(("Content-Length", str(len(content))))
     exchange.answer(response.status, headers, b"" if exchange.head.method == "HEAD" else content)
+
+
+def _send_pieces(exchange: Exchange, response: HttpResponse) -> None:
+    """Sends a whole answer without joining its pieces."""
+    length = ("Content-Length", str(response.size_bytes))
+    exchange.begin(response.status, [*response.headers.items(), _SERVER, length])
+    with suppress(ConnectionResetError):
+        for piece in (response.body, *response.more):
+            exchange.write(piece)
+        exchange.finish()
 
 
 def _message(head: RequestHead) -> RawRequestMessage:

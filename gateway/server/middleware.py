@@ -104,7 +104,8 @@ class Middleware:
                 isinstance(response, HttpResponse | web.Response | StreamedResponse)
                 and (body := response.body) is not None
             ):
-                size_bytes: int = len(body)  # type: ignore[arg-type]
+                is_own = isinstance(response, HttpResponse)
+                size_bytes: int = response.size_bytes if is_own else len(body)  # type: ignore[arg-type, union-attr]
                 if size_bytes >= COUNTED_BYTES or self.responses.connections:
                     may_refuse = request.method == "GET" and operation != "metrics"
                     self.responses.count(request, size_bytes, may_refuse=may_refuse)

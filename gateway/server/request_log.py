@@ -123,5 +123,7 @@ def _problem_code(response: Response) -> str | None:
 def _size(response: Response) -> int | None:
     if isinstance(response, HttpResponse) and response.rest is not None:
         return None  # it is not known yet
-    body = response.body if isinstance(response, HttpResponse | web.Response) else None
+    if isinstance(response, HttpResponse):
+        return response.size_bytes
+    body = response.body if isinstance(response, web.Response) else None
     return len(body) if isinstance(body, (bytes, bytearray)) else 0 if body is None else None

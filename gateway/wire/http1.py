@@ -319,20 +319,19 @@ class Http1:
             del self._messages[stream_id]
 
     def begin(self, stream_id: int, status: int, headers: list[Header]) -> None:
-        """Begins an answer in pieces: `write` and `finish` follow. The end of the connection ends it in HTTP/1.0."""
+        """Begins an answer in pieces: chunked without a Content-Length; in HTTP/1.0 it ends with the connection."""
         message = self._messages.get(stream_id)
         if message is None:
             return
-        if message.version == "1.1":
-            message.is_chunked = True
-            headers = [*headers, ("Transfer-Encoding", "chunked")]
-        else:
-            message.keeps_alive = False
+        if not any(name == "Content-Length" for name, _ in headers):
+            message.is_chunked = message.version == "1.1"
+            message.keeps_alive &= message.is_chunked
+            headers = [*headers, ("Transfer-Encoding", "chunked")] if message.is_chunked else headers
         self._send(self._head(message, status, headers))
 
     def write(self, stream_id: int, data: bytes | bytearray) -> None:
         if data and (message := self._messages.get(stream_id)) is not None:
-            for piece in chunked(data) if message.is_chunked else (data,):
+            for piece in chunked(data) if message.is_chunked else (memoryview(data),):
                 self._send(piece)
 
     def finish(self, stream_id: int) -> None:

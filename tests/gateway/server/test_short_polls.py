@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -153,3 +154,27 @@ async def test_both_paths_deliver_and_commit_the_same_records(tmp_path: Path, wa
                 await produce(node, step, step)
         assert short.answered == 6
         assert delivered > 0
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_large_answers_are_whole_on_both_paths(tmp_path: Path, version: str, encoding: str) -> None:
+    async with (
+        node_of(tmp_path) as node,
+        served(node, is_short=True) as (short_place, short),
+        served(node, is_short=False) as (long_place, _),
+    ):
+        await produce(node, *(["x" * 4000] * 100))
+        found = []
+        for place, group in ((short_place, SHORT), (long_place, LONG)):
+            body = orjson.dumps({"topics": [SHORT]})
+            head = f"POST /v1/groups/{group}/members/m/poll HTTP/{version}\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+            head += f"Accept-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n\r\n"
+            answer = await exchange(place, head.encode() + body)
+            lines, content = answer.split(b"\r\n\r\n", 1)
+            assert f"content-length: {len(content)}\r\n".encode() in lines.lower() + b"\r\n"
+            document = orjson.loads(content if encoding == "identity" else gzip.decompress(content))
+            assert [len(record["value"]) for record in document["partitions"][0]["records"]] == [4000] * 100
+            found.append([line for line in comparable(answer)[0] if encoding == "identity" or b"length" not in line])
+        assert short.answered == 1
+        assert found[0] == found[1]

@@ -217,6 +217,17 @@ def test_http10_is_answered_and_closed_and_pieces_end_with_the_connection():
     assert core.is_closing
 
 
+def test_an_answer_in_pieces_of_a_known_length_is_not_chunked():
+    core = Http1(LIMITS)
+    fed(core, GET)
+    core.begin(1, 200, [("Content-Length", "3")])
+    core.write(1, b"ab")
+    core.write(1, b"c")
+    core.finish(1)
+    assert sent(core) == b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc"
+    assert not core.is_closing
+
+
 def test_an_answer_in_pieces_is_chunked():
     core = Http1(LIMITS)
     fed(core, GET)
