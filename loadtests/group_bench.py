@@ -17,8 +17,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import psutil  # type: ignore[import-untyped]
+
+from loadtests.tail_reader import Reading
 
 HOST = "127.0.0.1"
 READY_S = 60.0
@@ -220,26 +223,36 @@ def _next_offset(document: bytes) -> int:
     return int(document.partition(b'"next_offset":')[2].partition(b",")[0].rstrip(b"}]"))
 
 
+@asynccontextmanager
+async def tail_reader(node: Node, tails: int, timed: int) -> AsyncIterator[Callable[[], Awaitable[Reading]]]:
+    """Reads tails in a process of its own. Yields a function that returns what it has read."""
+    command = [sys.executable, "-m", "loadtests.tail_reader", *map(str, (node.port, tails, timed))]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 24
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    async def reading() -> Reading:
+        stdin.write(b"\n")
+        return msgspec.json.decode(await stdout.readline(), type=Reading)
+
+    try:
+        assert await stdout.readline() == b"ready\n"
+        yield reading
+    finally:
+        stdin.close()
+        await process.wait()
+
+
 @case
 async def event_streams(node: Node, options: argparse.Namespace) -> str:
-    """Reads tails of one topic: ten of them event by event; the others are dropped."""
+    """Reads tails of one topic in a process of its own, ten of them with the age of the oldest event of each chunk."""
     seconds, rate = 20, 1000
-    times: list[float] = []
-    async with connections(node, 2) as [admin, producer], connections(node, options.tails) as tails:
+    async with connections(node, 2) as [admin, producer]:
         await admin.call("PUT", "/v1/topics/t", {"partitions": 1})
-
-        async def read(connection: Connection, *, is_timed: bool) -> None:
-            connection.send("GET", "/v1/topics/t/records?from=latest", b"", "Accept: text/event-stream")
-            await connection.head()
-            rest = b""
-            while data := await connection.reader.read(1 << 20):
-                if is_timed:
-                    now, text = time.monotonic(), rest + data
-                    times.extend(now - float(one) for one in _stamps(text))
-                    rest = text[text.rfind(b"\n\n") + 2 :]
-
-        async with running(*(read(one, is_timed=number < 10) for number, one in enumerate(tails))):
-            await asyncio.sleep(2)
+        async with tail_reader(node, options.tails, 10) as reading:
             cpu_s, began = node.cpu_s, time.monotonic()
             for tick in range(seconds * TICKS_A_SECOND):
                 lines = (orjson.dumps(f"at {time.monotonic()} x") + b"\n") * (rate // TICKS_A_SECOND)
@@ -247,24 +260,20 @@ async def event_streams(node: Node, options: argparse.Namespace) -> str:
                 await asyncio.sleep(max(0.0, began + (tick + 1) / TICKS_A_SECOND - time.monotonic()))
             await asyncio.sleep(0.5)
             took_s, used_s = time.monotonic() - began, node.cpu_s - cpu_s
-    produced = seconds * rate
-    each = used_s / (produced * options.tails)
+            read = await reading()
+    events = seconds * rate * options.tails
     return (
-        f"{options.tails} tails, {produced / took_s:.0f} records/s: {percentiles(times)} over {len(times)} events, "
-        f"{each * 1e6:.1f} us of CPU for each delivered event, {used_s / took_s:.0%} of a core"
+        f"{options.tails} tails, {seconds * rate / took_s:.0f} records/s: oldest event of a chunk "
+        f"{percentiles(read.ages_s)} over {len(read.ages_s)} chunks, {read.received_bytes / events:.0f} bytes and "
+        f"{used_s / events * 1e6:.1f} us of CPU for each delivered event, {used_s / took_s:.0%} of a core, "
+        f"and {read.cpu_s / took_s:.0%} of one for the reader"
     )
-
-
-def _stamps(text: bytes) -> Iterator[bytes]:
-    whole = text[: text.rfind(b"\n\n") + 2]
-    for part in whole.split(b'"at ')[1:]:
-        yield part.partition(b" ")[0]
 
 
 @case
 async def table(node: Node, options: argparse.Namespace) -> str:
-    """Reads the latest values of random keys, one request at a time."""
-    keys, times = options.keys, []
+    """Reads the latest values of random keys, one request at a time, each beside a fetch of no records."""
+    keys, times, others = options.keys, [], []
     async with connections(node, 1) as [connection]:
         config = {"cleanup_policy": "compact"}
         await connection.call("PUT", "/v1/topics/t", {"partitions": 1, "config": config})
@@ -281,7 +290,13 @@ async def table(node: Node, options: argparse.Namespace) -> str:
             found = await connection.call("GET", f"/v1/topics/t/table/key-{key}")
             times.append(time.monotonic() - began)
             assert str(key).encode() in found
-    return f"{keys:,} keys: {percentiles(times)}; the first took {first_s:.1f} s; {node.rss_mb:.0f} MB"
+            began = time.monotonic()
+            await connection.call("GET", f"/v1/topics/t/partitions/0/records?offset={keys}")
+            others.append(time.monotonic() - began)
+    return (
+        f"{keys:,} keys: {percentiles(times)} (a fetch of no records between: {percentiles(others)}); "
+        f"the first took {first_s:.1f} s; {node.rss_mb:.0f} MB"
+    )
 
 
 @case
