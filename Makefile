@@ -193,7 +193,7 @@ codec-asan: $(VENV)/.all ## The tests of the compiled codec under AddressSanitiz
 codec-fuzz: ## libFuzzer at the compiled codec for FUZZ_S (300) seconds, its findings and corpus in build/codec-fuzz (needs clang)
 	@command -v clang >/dev/null || { echo "clang is needed: apt-get install clang"; exit 1; }
 	@mkdir -p build/codec-fuzz/corpus
-	clang $(SANITIZED) -fsanitize=fuzzer tests/penstock_codec/fuzz.c $(filter-out $(wildcard penstock_codec/src/module*.c),$(wildcard penstock_codec/src/*.c)) -o build/codec-fuzz/run
+	clang $(SANITIZED) -fsanitize=fuzzer -Werror tests/penstock_codec/fuzz.c $(filter-out $(wildcard penstock_codec/src/module*.c),$(wildcard penstock_codec/src/*.c)) -o build/codec-fuzz/run
 	cd build/codec-fuzz && ./run -max_total_time=$(or $(FUZZ_S),300) -max_len=2048 -dict=$(CURDIR)/tests/penstock_codec/fuzz.dict corpus
 
 flame-graph: $(VENV)/.all ## Draw stacks of py-spy (record --format raw) as a picture: TITLE=... STACKS=FILE PICTURE=FILE

@@ -59,7 +59,7 @@ static void fuzz_members(const uint8_t *data, size_t size, uint8_t how)
 {
     static const char names[] = "abcdef";
     struct member all[8] = {0};
-    struct members members = {all, 8, 6, 0};
+    struct members members = {.all = all, .count = 8, .top_members = 6, .readable_end = data + size};
     for (size_t index = 0; index < 8; index++) {
         all[index].kind = (enum member_kind)((index + how) % 6);
         all[index].name = (const uint8_t *)names + index % 6;
@@ -67,8 +67,8 @@ static void fuzz_members(const uint8_t *data, size_t size, uint8_t how)
         all[index].first = index % 3 ? 6 : 0;
         all[index].members = 2;
     }
-    size_t half = size / 2;
-    if (members_add(&members, data, half) && members_add(&members, data + half, size - half)) {
+    const uint8_t *half = data + size / 2;
+    if (members_add(&members, data, half) && members_add(&members, half, data + size)) {
         members_add_null(&members);
         must(members_end(&members) && members.rows == 3);
         for (size_t index = 0; index < 8; index++) {
