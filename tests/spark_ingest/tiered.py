@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from engine.format.batch import Codec, Row, decode, encode, stamp
 from engine.format.paths import store_partition_prefix, store_segment_key
-from engine.tiering.manifest.chain import commit, load_newest, take_over
+from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
 from engine.tiering.manifest.manifest import ManifestEntry, append, raise_log_start, successor
 from engine.tiering.store.store import ObjectStore
 
@@ -102,7 +102,8 @@ class TieredLog:
 
     def _commit(self, partition: int, entry: ManifestEntry) -> None:
         manifest = take_over(self.store, self.prefix(partition), 0, "test", entry.base_offset)
-        commit(self.store, append(successor(manifest, 0, "test"), entry))
+        folded = fold_if_due(self.store, successor(manifest, 0, "test"), lambda: uuid.uuid4().hex)
+        commit(self.store, append(folded, entry))
 
     def records(self) -> list[tuple[int, int, bytes | None, bytes | None]]:
         """Return the records of the log: partition, offset, key, value."""
