@@ -32,6 +32,7 @@ _LOG = re.compile(r"(topics/([^/]+)/[^/]+/(\d+))/(\d{20})\.log")
 MAY_CHANGE = re.compile(
     r"recovery-points|high-watermarks|coordination|running|topics/.*/\d{20}\..*|store/.*/latest\.json"
     r"|store/[^/]+/[^/]+/[^/]+/topic\.json"  # made from that of the data directory
+    r"|tier-cache/.*"  # blocks are replaced in place
 )
 
 KEPT = re.compile(r"topics/.*/\d{20}\.foreign-[0-9a-f]{8}")

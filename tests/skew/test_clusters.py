@@ -73,8 +73,9 @@ def test_a_memory_that_a_foreign_clock_wipes_is_found() -> None:
     """Planted: keys age by the clock of the node that received the request."""
     add = KeyWindow.add
 
-    def aged_by_the_stamp(self, entry, base_offset, record_count, now_ms, since_ms, *limits):  # type: ignore[no-untyped-def]
-        add(self, entry, base_offset, record_count, entry.time_ms, entry.time_ms, *limits)
+    def aged_by_the_stamp(self, stored, now_ms, since_ms, *limits):  # type: ignore[no-untyped-def]
+        for one in stored:
+            add(self, [one], one[0].time_ms, one[0].time_ms, *limits)
 
     with quiet(), mock.patch.object(KeyWindow, "add", aged_by_the_stamp):
         for seed in range(TRIES):
