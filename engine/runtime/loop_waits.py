@@ -135,8 +135,10 @@ class Deadlines:
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._ticks and (self._ticks[0] * BUCKET_S <= now or not self._buckets[self._ticks[0]]):
-            for subject, on_deadline in self._buckets.pop(heappop(self._ticks)).items():
-                self._wakeups.wake(on_deadline, subject)
+            bucket = self._buckets.pop(heappop(self._ticks))
+            while bucket:  # what is called may cancel others of the bucket
+                subject = next(iter(bucket))
+                self._wakeups.wake(bucket.pop(subject), subject)
         if self._ticks:
             self._set_timer(loop, self._ticks[0])
 

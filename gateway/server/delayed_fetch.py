@@ -65,7 +65,7 @@ class DelayedFetches:
     def take(self, connection: Connection, stream_id: int, head: RequestHead) -> DelayedFetch | None:
         """Takes a fetch that may be answered now or later. Returns None, with nothing done, if it needs a task."""
         known, offset = self._known(head)
-        if connection.is_http2 or known is None or offset is None or known.place is None or known.fetched is None:
+        if known is None or offset is None or known.place is None or known.fetched is None:
             return None
         request = None
         if self.middleware.access.tokens is not None:

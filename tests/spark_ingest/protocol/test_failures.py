@@ -236,7 +236,7 @@ class LocalExecutor:
 def test_the_command_prints_the_document_and_fails_whether_or_not_other_topics_were_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "SparkExecutor", LocalExecutor)
+    monkeypatch.setattr(command, "SparkExecutor", lambda *parts: LocalExecutor(*parts[:4]))
     monkeypatch.setattr(command, "require_spark", lambda: None)
     source = open_store((tmp_path / "store").as_uri())
     TieredLog(source, topic="good").add(0, json_rows(3))

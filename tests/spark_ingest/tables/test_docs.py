@@ -29,7 +29,7 @@ def test_the_sessions_and_the_program_do_what_the_page_says(
     lake.ingest()
     lake.log.add(0, json_rows(5, first=50))
     lake.ingest()
-    [settings] = blocks(PAGE, "toml")
+    settings, *_ = blocks(PAGE, "toml")
     (tmp_path / "tables.toml").write_text(settings)
     monkeypatch.chdir(tmp_path)
     for step in (step for session in blocks(PAGE, "console") for step in steps_of(session)):
