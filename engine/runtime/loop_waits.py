@@ -136,9 +136,9 @@ class Deadlines:
         now = loop.time()
         while self._ticks and (self._ticks[0] * BUCKET_S <= now or not self._buckets[self._ticks[0]]):
             bucket = self._buckets.pop(heappop(self._ticks))
-            while bucket:  # what is called may cancel others of the bucket
-                subject = next(iter(bucket))
-                self._wakeups.wake(bucket.pop(subject), subject)
+            for subject in list(bucket):  # what is called may cancel others of the bucket
+                if (on_deadline := bucket.pop(subject, None)) is not None:
+                    self._wakeups.wake(on_deadline, subject)
         if self._ticks:
             self._set_timer(loop, self._ticks[0])
 

@@ -39,6 +39,24 @@ async def test_an_earlier_deadline_does_not_wait_for_a_later_one():
     assert len(deadlines) == 0
 
 
+async def test_a_deadline_may_cancel_itself_and_others_of_its_bucket():
+    loop, deadlines, passed = asyncio.get_running_loop(), loop_waits().deadlines, []
+    last, bucket = loop.create_future(), {}
+
+    def passes(name):
+        passed.append(name)
+        bucket["of"].pop(name, None)
+        bucket["of"].pop("cancelled", None)
+
+    now = loop.time()
+    for name in ("first", "cancelled", "second"):
+        bucket["of"] = deadlines.put(now, name, passes)
+    deadlines.put(now + 0.02, last, lambda future: future.set_result(None))
+    await last
+    assert passed == ["first", "second"]
+    assert len(deadlines) == 0
+
+
 async def test_thousands_of_waits_that_end_in_time_set_one_timer():
     loop, deadlines = asyncio.get_running_loop(), loop_waits().deadlines
     deadline = loop.time() + 30
