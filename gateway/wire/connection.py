@@ -58,9 +58,9 @@ class Connection(asyncio.BufferedProtocol):
         return f"Connection({self.client}, {self._core}, exchanges={len(self._exchanges)})"
 
     @property
-    def is_busy(self) -> bool:
-        """True if a request is under way, or an answer has not left yet."""
-        return bool(self._exchanges or self.delayed.by_stream) or self.unsent_bytes > 0
+    def has_requests(self) -> bool:
+        """True if a request is under way."""
+        return bool(self._exchanges or self.delayed.by_stream)
 
     @property
     def unsent_bytes(self) -> int:

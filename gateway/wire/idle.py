@@ -1,6 +1,7 @@
 """Decides which connections are silent, idle or stalled, from facts about them. Pure.
 
-Invariants: a connection with a request under way (a long poll, an event stream, a slow body) is not idle; a client that
+Invariants: a connection with a request under way (a long poll, an event stream, a slow body) or with output that the
+kernel has not taken is not idle; a client that
 takes data at the slowest rate that is allowed, or faster, is not stalled.
 """
 
@@ -36,11 +37,12 @@ class Progress:
         self._moved_at = self._due = 0.0
         self._round_end = 0
 
+    def end(self) -> None:
+        """Notes that no output is pending."""
+        self._taken = -1
+
     def is_stalled(self, taken_bytes: int, unsent_bytes: int, now: float, times: Times) -> bool:
-        """Returns whether the client is too slow. `taken_bytes` counts from the beginning of the connection."""
-        if not unsent_bytes:
-            self._taken = -1
-            return False
+        """Returns whether the client is too slow with pending output. `taken_bytes` counts from the beginning."""
         if self._taken != taken_bytes:
             is_new = self._taken < 0
             self._taken, self._moved_at = taken_bytes, now
@@ -56,7 +58,7 @@ class ConnectionState(Protocol):
     """The facts about a connection. Its times are those of one clock."""
 
     @property
-    def is_busy(self) -> bool: ...
+    def has_requests(self) -> bool: ...
 
     @property
     def unsent_bytes(self) -> int: ...
@@ -82,21 +84,26 @@ class Verdict(enum.Enum):
 
 
 def verdict_on(connection: ConnectionState, now: float, times: Times) -> Verdict:
-    """Returns the verdict on a connection."""
-    if not connection.is_busy:
-        if not connection.has_asked:
-            is_idle = now - connection.opened_at >= times.silent_s
-        else:
-            idle_s = times.idle_s if connection.is_http2 else min(times.silent_s, times.idle_s)
-            is_idle = now - connection.idle_since >= idle_s
-        return Verdict.IDLE if is_idle else _check_heartbeat(connection, now, times)
-    if connection.progress.is_stalled(connection.taken_bytes, connection.unsent_bytes, now, times):
-        return Verdict.STALLED
-    return _check_heartbeat(connection, now, times)
+    """Returns the verdict on a connection. All of them are looked at each second: thousands wait for records."""
+    if unsent_bytes := connection.unsent_bytes:
+        if connection.progress.is_stalled(connection.taken_bytes, unsent_bytes, now, times):
+            return Verdict.STALLED
+    else:
+        connection.progress.end()
+        if not connection.has_requests and _is_idle(connection, now, times):
+            return Verdict.IDLE
+    return _check_heartbeat(connection, now, times) if connection.is_http2 else Verdict.KEEP
+
+
+def _is_idle(connection: ConnectionState, now: float, times: Times) -> bool:
+    if not connection.has_asked:
+        return now - connection.opened_at >= times.silent_s
+    idle_s = times.idle_s if connection.is_http2 else min(times.silent_s, times.idle_s)
+    return now - connection.idle_since >= idle_s
 
 
 def _check_heartbeat(connection: ConnectionState, now: float, times: Times) -> Verdict:
-    if not connection.is_http2 or now - connection.received_at < times.ping_s:
+    if now - connection.received_at < times.ping_s:
         return Verdict.KEEP
     if connection.pinged_at is None or connection.pinged_at < connection.received_at:
         return Verdict.PING

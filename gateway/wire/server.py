@@ -97,10 +97,13 @@ class HttpServer:
         while True:
             await asyncio.sleep(round_s)
             self._update_date()
+            now = self.loop.time()
             for number, connection in enumerate(list(self.connections), 1):
-                self._check_connection(connection)
+                if (verdict := verdict_on(connection, now, self._times)) is not Verdict.KEEP:
+                    self._end_or_ping(connection, verdict, now)
                 if number % LOOKS_AT_ONCE == 0:
                     await asyncio.sleep(0)
+                    now = self.loop.time()
 
     async def until_idle(self) -> None:
         """Wait until no request is under way."""
@@ -142,7 +145,7 @@ class HttpServer:
         deadline = self.loop.time() + within_s
         while (self.connections or self._accepting) and self.loop.time() < deadline:
             for connection in list(self.connections):
-                if not connection.is_busy:
+                if not connection.has_requests and not connection.unsent_bytes:
                     connection.leave()
             await asyncio.sleep(0.01)
 
@@ -228,17 +231,15 @@ class HttpServer:
             if not self._is_accepting:
                 self._accept_more()
 
-    def _check_connection(self, connection: Connection) -> None:
-        now = self.loop.time()
-        verdict = verdict_on(connection, now, self._times)
+    def _end_or_ping(self, connection: Connection, verdict: Verdict, now: float) -> None:
         if verdict is Verdict.PING:
             connection.ping(now)
-        elif verdict is not Verdict.KEEP:
-            self._count_ended(verdict)
-            if verdict is Verdict.IDLE:
-                connection.leave()
-            else:
-                connection.abort()
+            return
+        self._count_ended(verdict)
+        if verdict is Verdict.IDLE:
+            connection.leave()
+        else:
+            connection.abort()
 
     def _update_date(self) -> None:
         self.date = ("Date", formatdate(self._now_s(), usegmt=True))

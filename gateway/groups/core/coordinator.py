@@ -271,7 +271,6 @@ class Coordinator(GroupTable):
 
     def sweep(self, now: Now, source: TopicSource) -> None:
         """Removes members and groups whose time is over, and follows topics that came, grew or went."""
-        sizes: dict[str, TopicSize | None] = {}  # each topic is looked up once, however many groups read it
         looks_for_idle = now.steady_ms >= self._idle_look_ms
         if looks_for_idle:
             self._idle_look_ms = now.steady_ms + IDLE_LOOK_MS
@@ -279,28 +278,22 @@ class Coordinator(GroupTable):
             self._patterns.keep([one.pattern for one in members if one.pattern is not None])
         if self._patterns.is_used:
             self._patterns.begin_look(source.names())
+        for group, gone in membership.expired(self.groups.values(), now):
+            membership.remove(self.note_change(group), gone, now, source)
+        sizes: dict[str, TopicSize | None] = {}  # each topic is looked up once, however many groups read it
         for group in list(self.groups.values()):
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
             if not group.members:
                 if looks_for_idle and group.definition is None and group.is_idle(now.wall_ms):
                     self._delete(group)
-                continue
-            if gone := membership.expired(group, now):
-                membership.remove(self.note_change(group), gone, now, source)
-            if self._patterns.is_used and self._follow(group, now, source):
+            elif self._patterns.is_used and self._follow(group, now, source):
                 rebalance(self.note_change(group), now, source)
-                continue
-            for topic, size in group.sizes.items():
-                if topic not in sizes:
-                    sizes[topic] = source.find(topic)
-                if sizes[topic] != size:
-                    group.history.note("topics_changed", now, detail=topic)
-                    rebalance(self.note_change(group), now, source)
-                    break
-            else:
-                if looks_for_idle and group.racks:
-                    membership.follow_racks(self.note_change(group), now, source)
+            elif not group.sizes.items() <= sizes.items() and (topic := _resized(group, sizes, source)) is not None:
+                group.history.note("topics_changed", now, detail=topic)
+                rebalance(self.note_change(group), now, source)
+            elif looks_for_idle and group.racks:
+                membership.follow_racks(self.note_change(group), now, source)
 
     def wait(self, name: str, member_id: str, now: Now, change: int) -> int | None:
         """Counts an open poll (`change` 1) or its end (-1). Returns the member's version; None: it is not a member.
@@ -396,3 +389,13 @@ class Coordinator(GroupTable):
     def _alive(self, member: Member, now: Now) -> None:
         member.called_ms = now.steady_ms
         member.session_ends_ms = now.steady_ms + member.session_timeout_ms
+
+
+def _resized(group: Group, sizes: dict[str, TopicSize | None], source: TopicSource) -> str | None:
+    """Returns a topic of the group that came, grew or went since its last rebalance. Adds what it looks up to `sizes`."""
+    for topic, size in group.sizes.items():
+        if topic not in sizes:
+            sizes[topic] = source.find(topic)
+        if sizes[topic] != size:
+            return topic
+    return None

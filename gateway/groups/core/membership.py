@@ -251,12 +251,15 @@ def note_begun(group: Group, member: Member, epoch: int, now: Now) -> None:
         group.history.note_begun([(slot, group.offsets[slot].offset) for slot in begun], now)
 
 
-def expired(group: Group, now: Now) -> list[str]:
+def expired(groups: Iterable[Group], now: Now) -> list[tuple[Group, list[str]]]:
     """Returns the members whose session is over, or that keep revoked partitions for too long, and notes why."""
-    gone = []
-    for member in group.members.values():
-        is_silent = member.session_ends_ms <= now.steady_ms and not member.waiting
-        if is_silent or (member.rebalance_ends_ms is not None and member.rebalance_ends_ms <= now.steady_ms):
-            group.history.note("session_expired" if is_silent else "rebalance_timed_out", now, member.member_id)
-            gone.append(member.member_id)
-    return gone
+    found: list[tuple[Group, list[str]]] = []
+    for group in groups:
+        for member in group.members.values():
+            is_silent = member.session_ends_ms <= now.steady_ms and not member.waiting
+            if is_silent or (member.rebalance_ends_ms is not None and member.rebalance_ends_ms <= now.steady_ms):
+                group.history.note("session_expired" if is_silent else "rebalance_timed_out", now, member.member_id)
+                if not found or found[-1][0] is not group:
+                    found.append((group, []))
+                found[-1][1].append(member.member_id)
+    return found

@@ -9,7 +9,7 @@ TIMES = Times(silent_s=10, idle_s=100, ping_s=30, stall_s=20, bytes_per_second_m
 
 def seen(**changes):
     known = {
-        "is_busy": False, "unsent_bytes": 0, "taken_bytes": 0, "is_http2": True, "has_asked": True, "opened_at": 0.0,
+        "has_requests": False, "unsent_bytes": 0, "taken_bytes": 0, "is_http2": True, "has_asked": True, "opened_at": 0.0,
         "received_at": 0.0, "idle_since": 0.0, "pinged_at": None, "progress": Progress(),
     }  # fmt: skip
     return SimpleNamespace(**(known | changes))
@@ -24,8 +24,8 @@ def test_who_has_not_asked_has_less_time():
     assert verdict_on(seen(is_http2=False), 10.0, TIMES) is Verdict.IDLE
 
 
-def test_who_is_busy_is_not_idle_and_is_asked_for_a_sign_of_life():
-    busy = seen(is_busy=True)
+def test_who_has_requests_is_not_idle_and_is_asked_for_a_sign_of_life():
+    busy = seen(has_requests=True)
     assert verdict_on(busy, 29.9, TIMES) is Verdict.KEEP
     assert verdict_on(busy, 1000.0, TIMES) is Verdict.PING
     busy.pinged_at = 1000.0
@@ -33,16 +33,16 @@ def test_who_is_busy_is_not_idle_and_is_asked_for_a_sign_of_life():
     assert verdict_on(busy, 1000.0 + PING_ANSWER_S, TIMES) is Verdict.DEAD
     busy.received_at = 1001.0
     assert verdict_on(busy, 1000.0 + PING_ANSWER_S, TIMES) is Verdict.KEEP
-    assert verdict_on(seen(is_busy=True, is_http2=False), 1000.0, TIMES) is Verdict.KEEP, "HTTP/1.1 has no ping"
+    assert verdict_on(seen(has_requests=True, is_http2=False), 1000.0, TIMES) is Verdict.KEEP, "HTTP/1.1 has no ping"
 
 
 def test_who_takes_nothing_is_stalled():
-    stalled = seen(is_busy=True, unsent_bytes=100_000, is_http2=False)
+    stalled = seen(has_requests=True, unsent_bytes=100_000, is_http2=False)
     assert [verdict_on(stalled, now, TIMES) for now in (0, 19, 20)] == [Verdict.KEEP, Verdict.KEEP, Verdict.STALLED]
 
 
 def test_who_takes_a_little_now_and_then_has_twice_the_time_of_a_stall():
-    slow = seen(is_busy=True, unsent_bytes=100_000, is_http2=False)
+    slow = seen(has_requests=True, unsent_bytes=100_000, is_http2=False)
     verdicts = []
     for now in range(0, 130, 10):
         verdicts.append(verdict_on(slow, float(now), TIMES))
@@ -52,7 +52,7 @@ def test_who_takes_a_little_now_and_then_has_twice_the_time_of_a_stall():
 
 
 def test_who_has_taken_what_was_there_has_time_for_the_rest():
-    steady = seen(is_busy=True, unsent_bytes=10_000, is_http2=False)
+    steady = seen(has_requests=True, unsent_bytes=10_000, is_http2=False)
     for now in range(0, 300, 10):
         assert verdict_on(steady, float(now), TIMES) is Verdict.KEEP
         steady.taken_bytes += 10_000
