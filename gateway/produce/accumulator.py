@@ -199,28 +199,12 @@ class Accumulator:
         timeout_ms: int,
         now_ms: int,
         send: Callable[[TurnAppend], None],
-    ) -> asyncio.Future[Sent | Appended | None]:
-        """Adds the records of a request. Returns the future of its share.
+        sent: asyncio.Future[Sent | Appended | None] | Receiver,
+    ) -> None:
+        """Adds the records of a request, and what receives the outcome of its share.
 
         `send` is called with the append at the end of the turn, or as soon as another append to the partition comes.
         """
-        sent: asyncio.Future[Sent | Appended | None] = asyncio.get_running_loop().create_future()
-        self.join_with(topic, partition, shared, key, acks, timeout_ms, now_ms, send, sent)
-        return sent
-
-    def join_with(
-        self,
-        topic: Topic,
-        partition: int,
-        shared: SharedRows,
-        key: KeyEntry | None,
-        acks: Acks,
-        timeout_ms: int,
-        now_ms: int,
-        send: Callable[[TurnAppend], None],
-        sent: asyncio.Future[Sent | Appended | None] | Receiver,
-    ) -> None:
-        """Adds the records of a request as `join` does, with the receiver of their outcome."""
         place = (topic.record.topic_id, partition)
         turn = self._open.get(place)
         if turn is not None and (

@@ -208,11 +208,10 @@ def _queue(
     assert topic is not None, part
     assert partition is not None, part
     if shared is not None:
-        return _share(
-            context.accumulator.join(
-                topic, partition, shared, _key_of(part), acks, timeout_ms, now_ms, partial(send_turn, context)
-            )
-        )
+        sent: asyncio.Future[Sent | Appended | None] = asyncio.get_running_loop().create_future()
+        send = partial(send_turn, context)
+        context.accumulator.join(topic, partition, shared, _key_of(part), acks, timeout_ms, now_ms, send, sent)
+        return _share(sent)
     context.accumulator.close(topic.record.topic_id, partition)
     try:
         return _hand_over(context, topic, partition, part.batch, acks, timeout_ms, part.conditions)

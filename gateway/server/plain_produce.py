@@ -167,7 +167,7 @@ class PlainProduces:
                 context.keys.release(topic.record.topic_id, entry.key_hash)
             return None
         shared = SharedRows(rows, size_bytes, sequenced)
-        context.accumulator.join_with(
+        context.accumulator.join(
             topic, partition, shared, entry, wanted.acks, wanted.timeout_ms, now_ms, self._send, delayed.receive
         )
         return _new(Placed, (topic, partition, len(rows), now_ms, entry))

@@ -392,7 +392,7 @@ class Coordinator(GroupTable):
 
 
 def _resized(group: Group, sizes: dict[str, TopicSize | None], source: TopicSource) -> str | None:
-    """Returns a topic of the group that came, grew or went since its last rebalance. Adds what it looks up to `sizes`."""
+    """Returns a topic that came, grew or went since the group's last rebalance. Adds what it looks up to `sizes`."""
     for topic, size in group.sizes.items():
         if topic not in sizes:
             sizes[topic] = source.find(topic)

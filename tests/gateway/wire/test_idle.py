@@ -9,8 +9,8 @@ TIMES = Times(silent_s=10, idle_s=100, ping_s=30, stall_s=20, bytes_per_second_m
 
 def seen(**changes):
     known = {
-        "has_requests": False, "unsent_bytes": 0, "taken_bytes": 0, "is_http2": True, "has_asked": True, "opened_at": 0.0,
-        "received_at": 0.0, "idle_since": 0.0, "pinged_at": None, "progress": Progress(),
+        "has_requests": False, "unsent_bytes": 0, "taken_bytes": 0, "is_http2": True, "has_asked": True,
+        "opened_at": 0.0, "received_at": 0.0, "idle_since": 0.0, "pinged_at": None, "progress": Progress(),
     }  # fmt: skip
     return SimpleNamespace(**(known | changes))
 
