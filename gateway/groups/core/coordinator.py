@@ -289,7 +289,10 @@ class Coordinator(GroupTable):
                     self._delete(group)
             elif self._patterns.is_used and self._follow(group, now, source):
                 rebalance(self.note_change(group), now, source)
-            elif not group.sizes.items() <= sizes.items() and (topic := _resized(group, sizes, source)) is not None:
+            elif (
+                not group.sizes.items() <= sizes.items()
+                and (topic := membership.resized(group, sizes, source)) is not None
+            ):
                 group.history.note("topics_changed", now, detail=topic)
                 rebalance(self.note_change(group), now, source)
             elif looks_for_idle and group.racks:
@@ -389,13 +392,3 @@ class Coordinator(GroupTable):
     def _alive(self, member: Member, now: Now) -> None:
         member.called_ms = now.steady_ms
         member.session_ends_ms = now.steady_ms + member.session_timeout_ms
-
-
-def _resized(group: Group, sizes: dict[str, TopicSize | None], source: TopicSource) -> str | None:
-    """Returns a topic that came, grew or went since the group's last rebalance. Adds what it looks up to `sizes`."""
-    for topic, size in group.sizes.items():
-        if topic not in sizes:
-            sizes[topic] = source.find(topic)
-        if sizes[topic] != size:
-            return topic
-    return None

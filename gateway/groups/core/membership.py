@@ -16,7 +16,7 @@ from gateway.groups.core.assignors import ASSIGN, Nearby
 from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
 from gateway.groups.model.settings import RACK_AWARE, CoordinatorLimits
 from gateway.groups.model.state import Group, KnownTopic, Member
-from gateway.groups.model.values import Client, Now, Slot, TopicPattern, TopicSource
+from gateway.groups.model.values import Client, Now, Slot, TopicPattern, TopicSize, TopicSource
 
 
 class Wanted(NamedTuple):
@@ -263,3 +263,13 @@ def expired(groups: Iterable[Group], now: Now) -> list[tuple[Group, list[str]]]:
                     found.append((group, []))
                 found[-1][1].append(member.member_id)
     return found
+
+
+def resized(group: Group, sizes: dict[str, TopicSize | None], source: TopicSource) -> str | None:
+    """Returns a topic that came, grew or went since the group's last rebalance. Adds what it looks up to `sizes`."""
+    for topic, size in group.sizes.items():
+        if topic not in sizes:
+            sizes[topic] = source.find(topic)
+        if sizes[topic] != size:
+            return topic
+    return None
