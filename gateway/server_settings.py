@@ -98,6 +98,33 @@ class ServerSettings:
             "`spool_full` until the store has taken some. Each shard has an equal share. 0: the disk is the bound."
         ),
     )
+    tier_merge_below_bytes: int = setting(
+        4 * MIB,
+        minimum=0,
+        maximum=64 * MIB,
+        why=(
+            "Neighbouring objects of a partition in the store that are smaller become one object: a topic that is "
+            "sealed by time would have thousands, each a request for every reader. 0: nothing is merged."
+        ),
+    )
+    tier_merge_target_bytes: int = setting(
+        32 * MIB,
+        minimum=MIB // 16,
+        maximum=64 * MIB,
+        why="The largest merged object, which a merge holds in memory twice; at most an eighth of `retention_bytes`.",
+    )
+    tier_merge_min_age_ms: int = setting(
+        60 * MINUTE_MS,
+        minimum=0,
+        maximum=365 * DAY_MS,
+        why="Younger objects are not merged: consumers and ingestion have mostly read them by then.",
+    )
+    tier_merge_bytes_per_second: int = setting(
+        8 * MIB,
+        minimum=MIB // 16,
+        maximum=4 * GIB,
+        why="How fast a merge reads objects, so that uploads keep most of the network. One partition merges at a time.",
+    )
     scrub_bytes_per_second: int = setting(
         8 * MIB,
         minimum=0,

@@ -25,6 +25,8 @@ from engine.runtime.disk import Disk
 from engine.runtime.tasks import start_task
 from engine.runtime.throttled_thread import ThrottledThread
 from engine.tiering.reading.repair import restore_segment
+from engine.tiering.shipping.merge_plan import MergeRules
+from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.store.store import ObjectStore, open_store
 from gateway.settings import NodeSettings
 
@@ -87,6 +89,13 @@ def make_compactor(
         check_ms=settings.compaction_check_ms,
         random_bytes=secrets.token_bytes,
     )
+
+
+def make_merge_lane(settings: NodeSettings) -> MergeLane:
+    rules = MergeRules(
+        settings.tier_merge_below_bytes, settings.tier_merge_target_bytes, settings.tier_merge_min_age_ms
+    )
+    return MergeLane(rules, ThrottledThread("penstock-merge", settings.tier_merge_bytes_per_second))
 
 
 def segment_restorer(store: ObjectStore, disk: Disk, identity: Identity) -> Restore:

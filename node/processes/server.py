@@ -37,6 +37,7 @@ from node.processes.process_parts import (
     STORE_THREADS,
     freeze_objects,
     make_compactor,
+    make_merge_lane,
     make_scrubber,
     new_id,
     open_directories,
@@ -99,7 +100,8 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
             directories.release_unused()
             raise
         keys_max = settings.idempotency_keys_total_max
-        components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor)
+        merging = make_merge_lane(settings)
+        components = ShipperComponents(store, disk, clock, random.Random(), new_id, store_executor, merging)
         options = ShipperOptions(idle_seconds=settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, directory.identity.cluster_id, writer=new_id())
         remote_logs = RemoteLogs(store, directory, store_executor, cache_bytes_max=settings.tier_cache_bytes_max)

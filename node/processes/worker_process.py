@@ -55,6 +55,7 @@ from node.processes.process_parts import (
     STORE_THREADS,
     first_of,
     make_compactor,
+    make_merge_lane,
     make_scrubber,
     new_id,
     segment_restorer,
@@ -76,7 +77,8 @@ async def run(task: ShardTask) -> None:
     with ThreadPoolExecutor(STORE_THREADS, "penstock-store") as executor:
         store = await asyncio.get_running_loop().run_in_executor(executor, open_store, task.store_url)
         disk = PooledDisk(RealDisk(), settings.log_files_max)
-        components = ShipperComponents(store, disk, SystemClock(), random.Random(), new_id, executor)
+        merging = make_merge_lane(settings)
+        components = ShipperComponents(store, disk, SystemClock(), random.Random(), new_id, executor, merging)
         options = ShipperOptions(idle_seconds=task.settings.tier_check_ms / 1000)
         shipping = Shipping(components, options, task.identity.cluster_id, writer=new_id())
         shards = [LinkClient(shard_socket(task.run_dir, index)) for index in range(task.count)]

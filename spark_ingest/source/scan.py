@@ -30,9 +30,11 @@ from engine.tiering.manifest.aux_object import decode_aux
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.manifest.keys import aux_key_of
 from engine.tiering.store.store import NoSuchObject, ObjectStore
+from spark_ingest.source.replaced import Replacements
 from spark_ingest.source.slices import Slice
 
 PIECE_BYTES = 8 << 20
+REPLACED_PIECE_BYTES = 256 << 10  # of an object in which a slice is a small part
 _RESTORE = "restore the object from a replica; nothing was committed"
 
 
@@ -61,11 +63,23 @@ class ScannedBatch:
 
 
 def scan(store: ObjectStore, slices: Iterable[Slice], piece_bytes: int = PIECE_BYTES) -> Iterator[ScannedBatch]:
-    """Yields every batch with an offset within the slices, in order. Raises Corrupt, NoSuchObject."""
+    """Yields every batch with an offset within the slices, in order. Raises Corrupt, NoSuchObject.
+
+    An object that is gone is read from the one that has replaced it; what it yields is the same.
+    """
+    replacements = Replacements(store)
     for one in slices:
-        for header, raw in _batches(store, one, piece_bytes):
-            if header.next_offset > one.start and header.base_offset < one.end:
-                yield _decoded(one, header, raw)
+        reached = one.start
+        try:
+            for header, raw in _batches(store, one, piece_bytes):
+                if header.next_offset > one.start and header.base_offset < one.end:
+                    yield _decoded(one, header, raw)
+                    reached = header.next_offset
+        except NoSuchObject:
+            other = replacements.slice_of(one, reached)
+            for header, raw in _batches(store, other, min(piece_bytes, REPLACED_PIECE_BYTES)):
+                if header.next_offset > reached and header.base_offset < one.end:
+                    yield _decoded(one, header, raw)
 
 
 def _decoded(one: Slice, header: Header, raw: memoryview) -> ScannedBatch:

@@ -286,6 +286,26 @@ def test_a_segment_that_vanished_after_planning_is_reported(
         run_job(source, output)
 
 
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_plan_is_resumed_though_its_segments_were_merged_and_removed(
+    source: MemoryStore, log: TieredLog, is_after: bool
+) -> None:
+    """A plan names objects. Those that a merge has replaced go a day later; a killed run may come back after that."""
+    log.add(0, json_rows(50, first=75))
+    for first in (40, 65):
+        log.add(1, json_rows(25, first=first))
+    before, ends = dict(source.objects), dict(log.ends)
+    for kill_at in range(1, puts_of_a_run(log, Recipe()) + 1):
+        source.objects, log.ends, output = dict(before), dict(ends), MemoryStore()
+        with pytest.raises(Killed):
+            run_job(source, KillingStore(output, kill_at, is_after=is_after))
+        log.merge(0)
+        log.merge(1)
+        run_job(source, output)
+        assert_table_is_log(output, log)
+        assert run_job(source, output).rows == 0
+
+
 def test_a_new_job_may_begin_at_the_end(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:
     assert run_job(source, output, start="latest").rows == 0
     log.add(0, json_rows(5, first=200))

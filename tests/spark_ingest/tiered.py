@@ -11,9 +11,14 @@ from crc32c import crc32c
 
 from engine.format.batch import Codec, Row, decode, encode, stamp
 from engine.format.paths import store_partition_prefix, store_segment_key
+from engine.runtime.clock import SystemClock
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
-from engine.tiering.manifest.manifest import ManifestEntry, append, raise_log_start, successor
+from engine.tiering.manifest.manifest import ManifestEntry, append, raise_log_start, replace_runs, successor
+from engine.tiering.shipping.merge_plan import MergeRules
+from engine.tiering.shipping.merging import MergeLane, PartitionMerger
 from engine.tiering.store.store import ObjectStore
+from tests.engine.tiering.making import local_log
 
 CLUSTER = "c" * 32
 TOPIC_ID = "a" * 32
@@ -94,6 +99,18 @@ class TieredLog:
         newest = load_newest(self.store, self.prefix(partition))
         assert newest is not None
         commit(self.store, raise_log_start(successor(newest, 0, "test"), log_start))
+
+    def merge(self, partition: int) -> None:
+        """Merge the segments of a partition, and remove the ones that it had."""
+        manifest = load_newest(self.store, self.prefix(partition))
+        assert manifest is not None
+        lane = MergeLane(MergeRules(1 << 20, 1 << 20, 0, count_min=2), ThrottledThread("merge", 1 << 40))
+        merger = PartitionMerger(self.store, self.prefix(partition), lane, SystemClock(), lambda: uuid.uuid4().hex)
+        run = merger.merge(manifest, local_log([]), 0, lambda: 2**50)
+        assert run is not None
+        commit(self.store, replace_runs(successor(manifest, 0, "test"), run))
+        for entry in manifest.entries:
+            self.store.delete(entry.key)
 
     def lose(self, partition: int, count: int) -> None:
         """Leave out offsets that the log removed before they were tiered."""

@@ -7,8 +7,10 @@ is taken.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+
+from crc32c import crc32c
 
 from engine.errors import Corrupt
 from engine.format.paths import LOG
@@ -51,25 +53,50 @@ class Candidates:
     def following(self, offset: int, epoch_min: int, epoch_max: int) -> Iterator[ManifestEntry]:
         """Yield entries that continue a log at an offset, as far as they are certain. Raises StoreUnavailable."""
         while True:
-            sound = [*self._sound(offset, epoch_min, epoch_max)]
-            if not sound or any((one.end_offset, one.crc32c) != _bounds(sound[0]) for one in sound):
+            found = self._certain([*self._sound(offset, epoch_min, epoch_max)])
+            if found is None:
                 return
-            yield sound[0]
-            offset, epoch_min = sound[0].end_offset, sound[0].last_leader_epoch
+            yield found
+            offset, epoch_min = found.end_offset, found.last_leader_epoch
 
     def folded(self, ref: SubManifestRef, prefix: str) -> SubManifest | None:
         """Return the entries that a lost sub-manifest had, by the aux objects; None if they are not certain."""
+        for is_merged in (True, False):  # a merge leaves its sources beside its result for a day
+            entries = self._described_run(ref, is_merged=is_merged)
+            facts = (len(entries), sum(one.record_count for one in entries), sum(one.size_bytes for one in entries))
+            if facts == (ref.entry_count, ref.record_count, ref.data_bytes):
+                return SubManifest(prefix, tuple(entries))
+        return None
+
+    def _described_run(self, ref: SubManifestRef, *, is_merged: bool) -> list[ManifestEntry]:
+        """Returns the longest objects that follow each other in the range, or the shortest ones; none if that is not
+        certain.
+        """
         entries: list[ManifestEntry] = []
         offset = ref.base_offset
         while offset < ref.end_offset:
             found = [entry for one in self._by_base.get(offset, ()) if (entry := self._described(one)) is not None]
-            if not found or any((one.end_offset, one.crc32c) != _bounds(found[0]) for one in found):
+            ends = [one.end_offset for one in found if one.end_offset <= ref.end_offset]
+            chosen = [one for one in found if ends and one.end_offset == (max(ends) if is_merged else min(ends))]
+            if not chosen or any(one.crc32c != chosen[0].crc32c for one in chosen):
+                return []
+            entries.append(chosen[0])
+            offset = chosen[0].end_offset
+        return entries
+
+    def _certain(self, sound: Sequence[ManifestEntry]) -> ManifestEntry | None:
+        """Returns the shortest of some objects at one offset if all others begin with its bytes, as merged ones do."""
+        if not sound:
+            return None
+        shortest = min(sound, key=lambda one: one.end_offset)
+        for one in sound:
+            if (one.end_offset, one.crc32c) == (shortest.end_offset, shortest.crc32c):
+                continue
+            if one.end_offset == shortest.end_offset or one.size_bytes <= shortest.size_bytes:
                 return None
-            entries.append(found[0])
-            offset = found[0].end_offset
-        facts = (len(entries), sum(one.record_count for one in entries), sum(one.size_bytes for one in entries))
-        is_same = offset == ref.end_offset and facts == (ref.entry_count, ref.record_count, ref.data_bytes)
-        return SubManifest(prefix, tuple(entries)) if is_same else None
+            if crc32c(self._store.get(one.key, 0, shortest.size_bytes)) != shortest.crc32c:
+                return None
+        return shortest
 
     def _sound(self, offset: int, epoch_min: int, epoch_max: int) -> Iterator[ManifestEntry]:
         for found in self._by_base.get(offset, ()):
@@ -97,7 +124,3 @@ class Candidates:
             return scan_object(self._store, found.key, base_offset, end_offset, found.size_bytes)
         except (NoSuchObject, Corrupt):
             return None
-
-
-def _bounds(entry: ManifestEntry) -> tuple[int, int]:
-    return entry.end_offset, entry.crc32c

@@ -7,7 +7,7 @@ was examined named.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,7 +22,7 @@ from engine.tiering.manifest.chain import hinted_generation, load_generation, lo
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.manifest.keys import base_offset_of, latest_key
 from engine.tiering.manifest.manifest import Manifest, ManifestEntry
-from engine.tiering.shipping.garbage_collection import GRACE_MS, expired_roots
+from engine.tiering.shipping.garbage_collection import GRACE_MS, expired_roots, kept_generations
 from engine.tiering.store.store import NoSuchObject, ObjectInfo, ObjectStore
 
 _ATTEMPTS_MAX = 3
@@ -188,11 +188,14 @@ class _Examination:
         older = [one for one in self._listing.roots if one < manifest.generation]
         is_deep = self._using.depth is Depth.BYTES
         after = manifest
-        for generation in reversed(older if is_deep else dict.fromkeys([*older[:1], *older[-1:]])):
+        listed = [*self._listing.roots.values()]
+        expired = {*expired_roots(manifest.prefix, listed, self._using.now_ms, self._using.grace_ms)}
+        kept = kept_generations(manifest.prefix, listed, self._using.now_ms, self._using.grace_ms)
+        for generation in reversed(older if is_deep else sorted({*older[-1:], *kept} & {*older})):
             key = self._listing.roots[generation].key
             try:
                 before = load_generation(self._store, manifest.prefix, generation)
-                self._keep(before) if generation == older[0] else None
+                self._keep(before) if generation in kept else None
             except NoSuchObject:
                 continue
             except (Corrupt, UnsupportedFormat) as error:
@@ -201,15 +204,13 @@ class _Examination:
             if problem := disagreement(before, after):
                 self._findings.append(Finding(Kind.MANIFESTS_DISAGREE, key, problem))
             after = before
-        listed = [*self._listing.roots.values()]
-        expired = expired_roots(manifest.prefix, listed, self._using.now_ms, self._using.grace_ms)
-        self._findings += [Finding(Kind.OLD_MANIFEST, key, "superseded more than a day ago") for key in expired]
+        self._findings += [Finding(Kind.OLD_MANIFEST, key, "superseded more than a day ago") for key in sorted(expired)]
 
-    def _keep(self, oldest: Manifest) -> None:
-        self._kept |= {ref.key for ref in oldest.folded}
-        for entry in oldest.entries:
+    def _keep(self, root: Manifest) -> None:
+        self._kept |= {ref.key for ref in root.folded}
+        for entry in root.entries:
             self._kept |= {entry.key, entry.aux_key}
-        for ref in oldest.folded:
+        for ref in root.folded:
             if ref.key not in self._named:
                 for entry in load_sub_manifest(self._store, ref).entries:
                     self._kept |= {entry.key, entry.aux_key}
@@ -249,8 +250,20 @@ def disagreement(before: Manifest, after: Manifest) -> str | None:
     if after.end_offset < before.end_offset:
         return f"it ends at {before.end_offset}, a later one at {after.end_offset}"
     later = {entry.base_offset: entry for entry in after.entries}
-    for entry in before.entries:
+    for at, entry in enumerate(before.entries):
         other = later.get(entry.base_offset)
-        if other is not None and (other.end_offset, other.crc32c) != (entry.end_offset, entry.crc32c):
+        if other is not None and not _continues(other, before.entries[at:]):
             return f"another object at offset {entry.base_offset} in a later one"
     return None
+
+
+def _continues(later: ManifestEntry, entries: Sequence[ManifestEntry]) -> bool:
+    """True if an object is the first of the entries, or a merge of the first ones, by its bytes and records."""
+    if (later.end_offset, later.crc32c) == (entries[0].end_offset, entries[0].crc32c):
+        return True
+    sources = [one for one in entries if one.base_offset < later.end_offset]
+    facts = (sum(one.size_bytes for one in sources), sum(one.record_count for one in sources))
+    is_whole = sources[-1].end_offset == later.end_offset
+    is_part = len(sources) == len(entries) and sources[-1].end_offset < later.end_offset
+    same = is_whole and facts == (later.size_bytes, later.record_count)
+    return later.stored_ms is not None and (same or (is_part and facts[0] < later.size_bytes))

@@ -117,8 +117,9 @@ def _download(store: ObjectStore, disk: Disk, entry: ManifestEntry, path: str) -
 
 def _set_age(store: ObjectStore, disk: Disk, entry: ManifestEntry, path: str) -> None:
     """Retention counts the age of a segment from its last append; a version before did not store it."""
-    found = store.head(entry.key) if entry.arrived_ms is None else None
-    disk.set_modified(path, entry.arrived_ms or (found.modified_ms if found is not None else entry.max_timestamp_ms))
+    known_ms = entry.stored_ms if entry.arrived_ms is None else entry.arrived_ms
+    found = store.head(entry.key) if known_ms is None else None
+    disk.set_modified(path, known_ms or (found.modified_ms if found is not None else entry.max_timestamp_ms))
 
 
 def _has(disk: Disk, path: str, entry: ManifestEntry) -> bool:

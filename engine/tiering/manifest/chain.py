@@ -35,6 +35,7 @@ from engine.tiering.manifest.manifest import (
     first_manifest,
     fold,
     oldest_run,
+    reference_to,
     successor,
 )
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore, StoreUnavailable
@@ -127,10 +128,16 @@ def fold_if_due(store: ObjectStore, manifest: Manifest, new_id: Callable[[], str
     if not manifest.is_due_to_fold:
         return manifest
     sub = oldest_run(manifest)
-    key = sub_manifest_key(manifest.prefix, sub.entries[0].base_offset, new_id())
+    ref = store_sub_manifest(store, sub, new_id)
+    return fold(manifest, sub, ref.key, ref.crc32c)
+
+
+def store_sub_manifest(store: ObjectStore, sub: SubManifest, new_id: Callable[[], str]) -> SubManifestRef:
+    """Store the entries of a sub-manifest under a new name. Returns the reference, which nothing has yet."""
+    key = sub_manifest_key(sub.prefix, sub.entries[0].base_offset, new_id())
     data = encode_sub_manifest(sub)
     store.put(key, data, if_absent=True)
-    return fold(manifest, sub, key, crc32c(data))
+    return reference_to(sub, key, crc32c(data))
 
 
 def load_sub_manifest(store: ObjectStore, ref: SubManifestRef) -> SubManifest:

@@ -7,6 +7,7 @@ Worked example: engine/tiering/FORMAT.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -24,9 +25,10 @@ from engine.tiering.manifest.manifest import (
     problem_of_runs,
 )
 
-FORMAT = 2  # format 1 lacks arrived_ms, which a writer must preserve
+FORMAT = 3  # format 1 lacks arrived_ms, format 2 stored_ms; a writer must preserve both
+_FORMAT_WITHOUT_MERGES = 2  # written where no object was merged: older versions read it
 _CHECKSUM = b',"crc32c":'
-_OPTIONAL = ("arrived_ms",)
+_OPTIONAL = ("arrived_ms", "stored_ms")
 _MEMBERS = {kind: [field.name for field in fields(kind)] for kind in (ManifestEntry, SubManifestRef)}
 _KEYS = {"key": "object", "aux_key": "aux"}  # stored without their common prefix
 
@@ -36,7 +38,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     assert (problem := problem_of(manifest)) is None, problem
     return with_checksum(
         {
-            "format": FORMAT,
+            "format": _format_of(manifest.entries),
             "prefix": manifest.prefix,
             "generation": manifest.generation,
             "leader_epoch": manifest.leader_epoch,
@@ -72,7 +74,7 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
 
 def encode_sub_manifest(sub: SubManifest) -> bytes:
     entries = [_to_json(entry, sub.prefix) for entry in sub.entries]
-    return orjson.dumps({"format": FORMAT, "prefix": sub.prefix, "entries": entries})
+    return orjson.dumps({"format": _format_of(sub.entries), "prefix": sub.prefix, "entries": entries})
 
 
 def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
@@ -83,6 +85,10 @@ def decode_sub_manifest(data: bytes, key: str) -> SubManifest:
     if problem := problem_of_runs(prefix, entries):
         raise Corrupt(f"sub-manifest {key}: {problem}")
     return SubManifest(prefix, entries)
+
+
+def _format_of(entries: Iterable[ManifestEntry]) -> int:
+    return FORMAT if any(entry.stored_ms is not None for entry in entries) else _FORMAT_WITHOUT_MERGES
 
 
 def with_checksum(members: Members) -> bytes:

@@ -37,7 +37,8 @@ class ManifestEntry:
     `leader_epochs` are pairs of epoch and the first offset in here that it wrote. `max_timestamp_ms` bounds every
     record; `min_timestamp_ms` is the least first timestamp of a batch, and a record within may be older. `arrived_ms`
     is when the last of it was appended, by the clock of the node that led; None where format 1 did not say.
-    Keys are full keys in the store.
+    `stored_ms` is the store's time of the last object that a merge has put into this one; None for an object that was
+    not merged, whose own time counts. Keys are full keys in the store.
     """
 
     base_offset: int
@@ -51,6 +52,7 @@ class ManifestEntry:
     key: str
     aux_key: str
     arrived_ms: int | None = None
+    stored_ms: int | None = None
 
     @property
     def first_leader_epoch(self) -> int:
@@ -122,6 +124,10 @@ class Manifest:
     @property
     def entry_count(self) -> int:
         return len(self.entries) + sum(ref.entry_count for ref in self.folded)
+
+    @property
+    def record_count(self) -> int:
+        return sum(entry.record_count for entry in self.entries) + sum(ref.record_count for ref in self.folded)
 
     @property
     def data_bytes(self) -> int:
@@ -201,6 +207,34 @@ def raise_log_start(manifest: Manifest, log_start: int) -> Manifest:
         folded=tuple(ref for ref in manifest.folded if ref.end_offset > log_start),
         entries=tuple(entry for entry in manifest.entries if entry.end_offset > log_start),
     )
+
+
+def replace_runs(manifest: Manifest, run: ManifestEntry | SubManifestRef) -> Manifest:
+    """Put one run in the place of those of its kind that it covers: a merged object, or the list that names it.
+
+    Raises NotContiguous if the manifest has not exactly its records there.
+    """
+    if isinstance(run, SubManifestRef):
+        changed = replace(manifest, folded=_with_run(manifest.folded, run))
+    else:
+        changed = replace(manifest, entries=_with_run(manifest.entries, run))
+    problem = problem_of(changed)
+    if _facts(changed) != _facts(manifest):
+        problem = problem or f"{run.key} has not the records of {run.base_offset}..{run.end_offset}"
+    if problem:
+        raise NotContiguous(f"{manifest.prefix}: {problem}", hint="the merged object is not used")
+    return changed
+
+
+def _facts(manifest: Manifest) -> tuple[int, int, int, int]:
+    return manifest.base_offset, manifest.end_offset, manifest.record_count, manifest.data_bytes
+
+
+def _with_run(runs: Sequence[Run], run: Run) -> tuple[Run, ...]:
+    changed: list[Run] = [one for one in runs if one.end_offset <= run.base_offset]
+    changed.append(run)
+    changed += [one for one in runs if one.base_offset >= run.end_offset]
+    return tuple(changed)
 
 
 def find_run(runs: Sequence[Run], offset: int) -> Run | None:

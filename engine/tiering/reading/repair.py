@@ -8,16 +8,18 @@ under a name that the next start removes; the partition's owner puts it in place
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from engine.cleaning.segment_check import SealedFile, find_damage
 from engine.errors import Corrupt
+from engine.format.batch import walk
 from engine.format.checksum import PIECE_BYTES, at_once, checksum_of, load_checksum
 from engine.runtime.disk import Disk, write_fully
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.manifest.manifest import ManifestEntry
-from engine.tiering.store.store import ObjectStore, read_in_pieces
+from engine.tiering.store.store import MULTIPART_BYTES_MIN, ObjectStore, read_in_pieces
 
 
 def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFile) -> str | None:
@@ -25,14 +27,14 @@ def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFil
 
     Raises Corrupt if the result is not the segment, StoreUnavailable, OSError.
     """
-    entries = _entries_of(store, prefix, file)
-    if not entries:
+    parts = _parts_of(store, prefix, file)
+    if not parts:
         return None
     known = load_checksum(disk, file.path)
     size_bytes = known.size_bytes if known is not None else file.size_bytes
     path = file.path + ".tmp"
     try:
-        _assemble(store, disk, file, entries, size_bytes - sum(entry.size_bytes for entry in entries), path)
+        _assemble(store, disk, file, parts, size_bytes - sum(part.size_bytes for part in parts), path)
         seen = checksum_of(disk, path)
         copy = SealedFile(path, file.base_offset, file.end_offset, seen.size_bytes)
         if seen != known if known is not None else find_damage(disk, copy, at_once):
@@ -44,33 +46,63 @@ def restore_segment(store: ObjectStore, disk: Disk, prefix: str, file: SealedFil
     return path
 
 
-def _entries_of(store: ObjectStore, prefix: str, file: SealedFile) -> list[ManifestEntry]:
-    """Returns the objects from within the segment to its end; none if object boundaries differ."""
+class _Part(NamedTuple):
+    """Bytes `start` to before `end` of an object. A merged object has several segments."""
+
+    entry: ManifestEntry
+    start: int
+    end: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+def _parts_of(store: ObjectStore, prefix: str, file: SealedFile) -> list[_Part]:
+    """Returns the parts of objects from within the segment to its end; none if the batches do not begin there."""
     manifest = load_newest(store, prefix)
-    found: list[ManifestEntry] = []
+    found: list[_Part] = []
+    end_offset = -1
     for entry in iter_entries(store, manifest, file.base_offset) if manifest is not None else ():
         if entry.base_offset >= file.end_offset:
             break
-        found.append(entry)
-    is_whole = bool(found) and found[0].base_offset >= file.base_offset and found[-1].end_offset == file.end_offset
-    return found if is_whole else []
+        is_inside = file.base_offset <= entry.base_offset and entry.end_offset <= file.end_offset
+        part = _Part(entry, 0, entry.size_bytes) if is_inside else _clipped(store, entry, file)
+        if part is None:
+            return []
+        found.append(part)
+        end_offset = min(entry.end_offset, file.end_offset)
+    return found if end_offset == file.end_offset else []
 
 
-def _assemble(
-    store: ObjectStore, disk: Disk, file: SealedFile, entries: list[ManifestEntry], head_bytes: int, path: str
-) -> None:
+def _clipped(store: ObjectStore, entry: ManifestEntry, file: SealedFile) -> _Part | None:
+    """Returns the part of an object that is in the segment; None if the object has no batch that begins there."""
+    if entry.size_bytes > MULTIPART_BYTES_MIN:  # no merge makes it: another replica has sealed it at other offsets
+        return None
+    data = store.get(entry.key)
+    if crc32c(data) != entry.crc32c:
+        raise Corrupt(f"object {entry.key} does not have the checksum in the manifest")
+    places = {entry.base_offset: 0} | {one.next_offset: at + one.size_bytes for at, one in walk(data)}
+    start = places.get(max(file.base_offset, entry.base_offset))
+    end = places.get(min(file.end_offset, entry.end_offset))
+    return None if start is None or end is None else _Part(entry, start, end)
+
+
+def _assemble(store: ObjectStore, disk: Disk, file: SealedFile, parts: list[_Part], head_bytes: int, path: str) -> None:
     """Takes the head, deleted before the segment was shipped, from the file itself."""
     handle = disk.open(path, create=True, writable=True)
     try:
         disk.truncate(handle, 0)
         position = _copy_head(disk, file.path, head_bytes, handle)
-        for entry in entries:
-            seen = 0
-            for piece in read_in_pieces(store, entry.key, entry.size_bytes):
+        for part in parts:
+            entry, seen = part.entry, 0
+            is_whole = part.size_bytes == entry.size_bytes
+            some = read_in_pieces(store, entry.key, entry.size_bytes)
+            for piece in some if is_whole else [store.get(entry.key, part.start, part.end)]:
                 write_fully(disk, handle, piece, position)
                 seen = crc32c(piece, seen)
                 position += len(piece)
-            if seen != entry.crc32c:
+            if is_whole and seen != entry.crc32c:
                 raise Corrupt(f"object {entry.key} does not have the checksum in the manifest")
         disk.fdatasync(handle)
         if (stat := disk.stat(file.path)) is not None:  # retention counts a segment's age from its last append

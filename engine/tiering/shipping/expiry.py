@@ -2,7 +2,8 @@
 
 Blocking; asks the store for nothing while the oldest entry stays the same and is kept. engine/cleaning/retention.py
 expires segments on the disk. Only the log raises log_start: this computes how far it may be raised.
-Age counts from the upload and is the store's alone: the time of the object against the time of one just written
+Age counts from the upload and is the store's alone: the time of the object, of a merged one that of its last source,
+against the time of one just written
 (engine/tiering/manifest/store_time.py). `arrived_ms` of an entry comes from the clock of the node that led then, and is
 not used (docs/decisions/0014). Invariants: oldest first, whole objects, and none that the disk still has.
 Runs that a registered job has not committed may wait (job_holds.py).
@@ -89,6 +90,8 @@ class StoreExpiry:
         return None if uploaded_ms is None else now_ms - uploaded_ms > local.retention_ms
 
     def _upload_time(self, entry: ManifestEntry) -> int | None:
+        if entry.stored_ms is not None:
+            return entry.stored_ms
         if self._uploaded is None or self._uploaded[0] != entry.key:
             found = self._store.head(entry.key)
             if found is None:

@@ -10,7 +10,8 @@ their skew, and than any upload takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from engine.format.paths import store_manifest_prefix, store_topic_prefix
 from engine.tiering.manifest.chain import iter_entries, load_generation, load_newest
@@ -54,19 +55,32 @@ def remove_expired_roots(
 def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> Iterator[ObjectInfo]:
     """Yield objects of a partition that no kept manifest names, and older than `grace_ms`.
 
-    Crashes between upload and commit, lost races, and a raised log_start leave them. Excludes roots and the hint.
+    Crashes between upload and commit, lost races, merges, and a raised log_start leave them. Excludes roots and the
+    hint.
     """
-    manifests = store_manifest_prefix(newest.prefix)
     named = _named(store, newest)
-    oldest = next((found for found in store.list(manifests) if generation_of(newest.prefix, found.key)), None)
-    if oldest is not None and (generation := generation_of(newest.prefix, oldest.key)) != newest.generation:
-        assert generation is not None
-        named |= _named(store, load_generation(store, newest.prefix, generation))
+    for generation in kept_generations(
+        newest.prefix, [*store.list(store_manifest_prefix(newest.prefix))], now_ms, grace_ms
+    ):
+        if generation < newest.generation:
+            named |= _named(store, load_generation(store, newest.prefix, generation))
     for found in store.list(newest.prefix):
         is_old = now_ms - found.modified_ms > grace_ms
         base_offset = base_offset_of(newest.prefix, found.key)
         if is_old and found.key not in named and base_offset is not None and base_offset < newest.end_offset:
             yield found
+
+
+def kept_generations(prefix: str, listed: Sequence[ObjectInfo], now_ms: int, grace_ms: int = GRACE_MS) -> Sequence[int]:
+    """Return the generations of the oldest root, and of the oldest one that has not expired.
+
+    The objects that a root between them and the newest has named, and neither of them, are younger than a day, or
+    were dropped more than a day ago.
+    """
+    expired = set(expired_roots(prefix, listed, now_ms, grace_ms))
+    roots = [(number, one.key) for one in listed if (number := generation_of(prefix, one.key)) is not None]
+    unexpired = (number for number, key in roots if key not in expired)
+    return sorted({number for number, _ in roots[:1]} | {*islice(unexpired, 1)})
 
 
 def remove_orphans(store: ObjectStore, mine: Manifest, now_ms: int, grace_ms: int = GRACE_MS) -> int:

@@ -1,10 +1,11 @@
-"""The local log as tiering sees it. Small frozen values with derived properties only."""
+"""The local log as tiering sees it: small frozen values, and the interface that returns them."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Protocol
 
 from engine.log.epochs import EpochStart
 
@@ -61,3 +62,16 @@ class LocalLog:
     def bytes_from(self, offset: int) -> int:
         """Return the bytes of the segments that begin at or behind an offset."""
         return self.active_bytes + sum(one.size_bytes for one in self.sealed if one.base_offset >= offset)
+
+
+class SegmentSource(Protocol):
+    """The shipped partition, as the shipper sees it."""
+
+    async def local_log(self, above: int) -> LocalLog:
+        """Return its positions now, and its sealed segments that end above an offset."""
+
+    async def tiered(self, end_offset: int) -> None:
+        """Report that a committed manifest names everything below `end_offset`: local copies may be deleted."""
+
+    async def expired(self, end_offset: int) -> int:
+        """Raise log_start durably, because the store need not keep the records below. Returns log_start."""

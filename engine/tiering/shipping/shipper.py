@@ -21,27 +21,27 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from random import Random
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 from engine.errors import EngineError
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import log_failure
 from engine.tiering.manifest.chain import commit, fold_if_due, load_newest, take_over
-from engine.tiering.manifest.manifest import Fenced, Manifest, ManifestEntry, append, raise_log_start, successor
+from engine.tiering.manifest.manifest import Fenced, Manifest, append, raise_log_start, replace_runs, successor
 from engine.tiering.manifest.store_time import StoreTime
 from engine.tiering.shipping.description import TopicDescription
 from engine.tiering.shipping.expiry import Holds, StoreExpiry
-from engine.tiering.shipping.garbage_collection import remove_expired_roots, remove_orphans
-from engine.tiering.shipping.local_log import LocalLog
+from engine.tiering.shipping.local_log import LocalLog, SegmentSource
 from engine.tiering.shipping.manifest_watch import ManifestWatch
+from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.shipping.plan import Halt, Plan, Upload, has_same_history, plan_uploads
+from engine.tiering.shipping.upkeep import DAY_SECONDS, StoreUpkeep
 from engine.tiering.shipping.upload import upload_segment
 from engine.tiering.store.store import ObjectStore
 
 log = logging.getLogger("penstock.tiering")
 
-_DAY_SECONDS = 24 * 3600.0
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -74,7 +74,7 @@ class ShipperOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShipperComponents:
-    """The components of a shipper; the same for all partitions of a node."""
+    """The components of a shipper; the same for all partitions of a node. `merging` None: nothing is merged."""
 
     store: ObjectStore
     disk: Disk
@@ -82,6 +82,7 @@ class ShipperComponents:
     random: Random
     new_id: Callable[[], str]
     executor: Executor
+    merging: MergeLane | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +98,6 @@ class ShipperStatistics:
     shipped_bytes: int
     failures: int  # in a row
     last_error: str | None  # of the last pass; None after a successful pass
-
-
-class SegmentSource(Protocol):
-    """The shipped partition, as the shipper sees it."""
-
-    async def local_log(self, above: int) -> LocalLog:
-        """Return its positions now, and its sealed segments that end above an offset."""
-
-    async def tiered(self, end_offset: int) -> None:
-        """Report that a committed manifest names everything below `end_offset`: local copies may be deleted."""
-
-    async def expired(self, end_offset: int) -> int:
-        """Raise log_start durably, because the store need not keep the records below. Returns log_start."""
 
 
 class PartitionShipper:
@@ -137,6 +125,8 @@ class PartitionShipper:
         self._expiry = StoreExpiry(components.store)
         self._store_time = StoreTime(components.store, components.clock)
         self._watch = ManifestWatch(components.store, prefix, components.clock)
+        lane = components.merging
+        self._merger = lane.partition(components.store, prefix, components.clock, components.new_id) if lane else None
         self._state = State.IDLE
         self._has_begun: bool | None = None  # whether the store has a manifest; None before the first check
         self._manifest: Manifest | None = None
@@ -150,8 +140,10 @@ class PartitionShipper:
         self._last_error: str | None = None
         self._shipped_segments = 0
         self._shipped_bytes = 0
-        self._commits = 0
-        self._orphans_due = components.clock.monotonic() + components.random.uniform(0, _DAY_SECONDS)
+        first_s = components.random.uniform(0, DAY_SECONDS)
+        self._upkeep = StoreUpkeep(
+            components.store, prefix, components.clock, options.commits_between_cleanings, first_s
+        )
 
     def __repr__(self) -> str:
         return f"<PartitionShipper {self._prefix} epoch {self._leader_epoch}: {self.statistics()}>"
@@ -232,7 +224,9 @@ class PartitionShipper:
             manifest = await self._ship(manifest, upload, local.log_start)
             self._plan = Plan(tuple(others), self._plan.halt, self._plan.reason)
         manifest = await self._drop_below(manifest, await self._expire(manifest, local))
-        await self._clean(manifest)
+        if self._upkeep.is_due():
+            await self._blocking(self._upkeep.clean, manifest)
+        await self._merge(manifest, local)
         self._failures = 0
         self._note_halt()
 
@@ -312,7 +306,9 @@ class PartitionShipper:
             self._leader_epoch,
             self._with.new_id,
         )
-        committed = await self._commit(manifest, log_start, entry)
+        committed = await self._commit(
+            manifest, log_start, lambda grown: fold_if_due(self._with.store, append(grown, entry), self._with.new_id)
+        )
         self._shipped_segments += 1
         self._shipped_bytes += entry.size_bytes
         await self._report(committed)
@@ -332,23 +328,31 @@ class PartitionShipper:
         """Follows a raised log_start once it frees an object; until then the next segment's commit includes it."""
         runs = manifest.folded or manifest.entries
         if runs and runs[0].end_offset <= log_start:
-            return await self._commit(manifest, log_start, None)
+            return await self._commit(manifest, log_start, lambda grown: grown)
         return manifest
 
-    async def _commit(self, manifest: Manifest, log_start: int, entry: ManifestEntry | None) -> Manifest:
+    async def _merge(self, manifest: Manifest, local: LocalLog) -> None:
+        """Put one object in the place of small ones, if they are due. Readers here get the new manifest at once."""
+        if self._merger is None or not self._merger.is_due(manifest):
+            return
+        store_now = partial(self._store_time.now_ms, self._prefix, manifest.generation)
+        run = await self._blocking(self._merger.merge, manifest, local, self._leader_epoch, store_now)
+        if run is not None:
+            committed = await self._commit(manifest, manifest.log_start, lambda grown: replace_runs(grown, run))
+            self._reported_end = None
+            await self._report(committed)
+
+    async def _commit(self, manifest: Manifest, log_start: int, change: Callable[[Manifest], Manifest]) -> Manifest:
         self._manifest = None
-        committed = await self._blocking(self._commit_blocking, manifest, log_start, entry)
+        committed = await self._blocking(self._commit_blocking, manifest, log_start, change)
         self._manifest = self._last_seen = committed
-        self._commits += 1
+        self._upkeep.note_commit()
         return committed
 
-    def _commit_blocking(self, manifest: Manifest, log_start: int, entry: ManifestEntry | None) -> Manifest:
-        store = self._with.store
+    def _commit_blocking(self, manifest: Manifest, log_start: int, change: Callable[[Manifest], Manifest]) -> Manifest:
         grown = successor(manifest, self._leader_epoch, self._writer)
-        grown = raise_log_start(grown, max(grown.log_start, log_start))
-        if entry is not None:
-            grown = fold_if_due(store, append(grown, entry), self._with.new_id)
-        commit(store, grown)
+        grown = change(raise_log_start(grown, max(grown.log_start, log_start)))
+        commit(self._with.store, grown)
         return grown
 
     async def _report(self, manifest: Manifest) -> None:
@@ -361,17 +365,6 @@ class PartitionShipper:
         if self._reported_end:
             await self._source.tiered(0)
         self._reported_end = None
-
-    async def _clean(self, manifest: Manifest) -> None:
-        """Removes old roots and orphans, now and then."""
-        store, clock = self._with.store, self._with.clock
-        if self._commits >= self._options.commits_between_cleanings:
-            await self._blocking(remove_expired_roots, store, self._prefix, clock.now_ms())
-            self._commits = 0
-        if clock.monotonic() >= self._orphans_due:
-            await self._blocking(remove_expired_roots, store, self._prefix, clock.now_ms())
-            await self._blocking(remove_orphans, store, manifest, clock.now_ms())
-            self._orphans_due = clock.monotonic() + _DAY_SECONDS
 
     async def _blocking(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         assert not kwargs

@@ -22,7 +22,8 @@ from engine.tiering.manifest.manifest import Manifest
 from engine.tiering.shipping.description import TopicDescription
 from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds
-from engine.tiering.shipping.shipper import PartitionShipper, SegmentSource, ShipperComponents, ShipperOptions
+from engine.tiering.shipping.local_log import SegmentSource
+from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
 
 log = logging.getLogger("penstock.tiering")
 
@@ -136,6 +137,8 @@ class Shipping:
         self._stopping.set()
         for task in tasks:
             task.cancel()
+        if self._with.merging is not None:
+            await self._with.merging.thread.stop(None)
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._removing.ended()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from crc32c import crc32c
 
@@ -41,7 +42,20 @@ def upload_segment(
     entry = entry_of(scan.aux, key, upload.segment.arrived_ms)
     with suppress(ObjectExists):  # the name is ours alone: an answer was lost
         store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
-    _put_verified(store, upload.segment.path, scan, entry.key)
+    path, size_bytes = upload.segment.path, scan.aux.size_bytes
+    put = partial(store.put_file, key, path, start=scan.start, size_bytes=size_bytes, crc32=scan.crc32)
+    _put_verified(store, scan, key, put)
+    return entry
+
+
+def upload_merged(
+    store: ObjectStore, prefix: str, data: bytes, scan: Scan, leader_epoch: int, new_id: Callable[[], str]
+) -> ManifestEntry:
+    """Upload the bytes of merged objects and return the entry of the new one, verified. Raises StoreUnavailable."""
+    key = store_segment_key(prefix, scan.aux.base_offset, leader_epoch, new_id())
+    entry = entry_of(scan.aux, key)
+    store.put(entry.aux_key, encode_aux(scan.aux), if_absent=True)
+    _put_verified(store, scan, key, partial(store.put, key, data))
     return entry
 
 
@@ -57,10 +71,9 @@ def _key(store: ObjectStore, prefix: str, aux: AuxObject, leader_epoch: int, fre
     return key
 
 
-def _put_verified(store: ObjectStore, path: str, scan: Scan, key: str) -> None:
-    size_bytes = scan.aux.size_bytes
+def _put_verified(store: ObjectStore, scan: Scan, key: str, put: Callable[..., None]) -> None:
     try:
-        store.put_file(key, path, start=scan.start, size_bytes=size_bytes, crc32=scan.crc32, if_absent=True)
+        put(if_absent=True)
     except ObjectExists:
         pass
     except StoreUnavailable:

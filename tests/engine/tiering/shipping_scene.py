@@ -8,14 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from crc32c import crc32c
+
 from engine.errors import EngineError
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.tiering.manifest.aux_object import decode_aux
 from engine.tiering.manifest.chain import iter_entries, load_newest
-from engine.tiering.manifest.manifest import Manifest
+from engine.tiering.manifest.manifest import Manifest, ManifestEntry
 from engine.tiering.shipping.expiry import Holds
 from engine.tiering.shipping.local_log import LocalLog, SealedSegment
+from engine.tiering.shipping.merge_plan import MergeRules
+from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
 from engine.tiering.store.store import ObjectStore
 from tests.engine.tiering.making import PREFIX, segment_bytes, write_segment
@@ -75,9 +80,10 @@ def maker(executor: Executor, new_id: Callable[[], str]) -> Make:
         writer: str = "writer",
         options: ShipperOptions = QUICK,
         holds: Holds = tuple,
+        merging: MergeLane | None = None,
     ) -> PartitionShipper:
         source.leader_epoch = epoch
-        components = ShipperComponents(store, RealDisk(), clock, Random(1), new_id, executor)
+        components = ShipperComponents(store, RealDisk(), clock, Random(1), new_id, executor, merging)
         shipper = PartitionShipper(PREFIX, source, writer=writer, components=components, options=options, holds=holds)
         shipper.clock = clock  # type: ignore[attr-defined]
         return shipper
@@ -107,6 +113,24 @@ def check_store(store: ObjectStore, segments: list[SealedSegment]) -> None:
         assert store.get(one.key) == Path(segment.path).read_bytes()
         aux = decode_aux(store.get(one.aux_key), one.aux_key)
         assert (aux.crc32c, aux.size_bytes, aux.base_offset) == (one.crc32c, one.size_bytes, one.base_offset)
+
+
+def merge_lane(count_min: int = 2, min_age_ms: int = 0, target_bytes: int = 1 << 20) -> MergeLane:
+    """Return a lane in which all objects of these tests are small."""
+    rules = MergeRules(1 << 20, target_bytes, min_age_ms, count_min=count_min)
+    return MergeLane(rules, ThrottledThread("merge", 1 << 40))
+
+
+def check_joined(store: ObjectStore, segments: list[SealedSegment]) -> list[ManifestEntry]:
+    """Assert that the objects of the store have the bytes of these segments, however they are divided."""
+    entries = [*iter_entries(store, newest(store))]
+    data = [store.get(one.key) for one in entries]
+    assert b"".join(data) == b"".join(Path(one.path).read_bytes() for one in segments)
+    for one, found in zip(entries, data, strict=True):
+        assert (len(found), crc32c(found)) == (one.size_bytes, one.crc32c)
+        aux = decode_aux(store.get(one.aux_key), one.aux_key)
+        assert (aux.crc32c, aux.size_bytes, aux.base_offset) == (one.crc32c, one.size_bytes, one.base_offset)
+    return entries
 
 
 async def ship_through(shipper: PartitionShipper, attempts: int = 20) -> None:

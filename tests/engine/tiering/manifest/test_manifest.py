@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine.errors import Corrupt
 from engine.tiering.manifest.encoding import (
@@ -26,6 +29,7 @@ from engine.tiering.manifest.manifest import (
     Manifest,
     ManifestEntry,
     NotContiguous,
+    SubManifest,
     SubManifestRef,
     append,
     find_run,
@@ -34,6 +38,8 @@ from engine.tiering.manifest.manifest import (
     oldest_run,
     problem_of,
     raise_log_start,
+    reference_to,
+    replace_runs,
     successor,
 )
 from tests.engine.tiering.making import PREFIX, entry, manifest_of
@@ -71,6 +77,7 @@ def manifests(draw: st.DrawFn, entries_max: int = 12) -> Manifest:
                 key + ".log",
                 key + ".aux",
                 draw(st.none() | st.integers(0, 2**50)),
+                draw(st.none() | st.integers(0, 2**50)),
             ),
         )
         offset += width
@@ -92,6 +99,113 @@ def test_raising_log_start_keeps_what_is_at_or_above_it(manifest: Manifest, data
     assert raised.end_offset == max(manifest.end_offset, log_start)
     assert [one for one in manifest.entries if one.end_offset > log_start] == [*raised.entries]
     assert raised.entries or raised.log_start == raised.end_offset
+
+
+def merged(some: Sequence[ManifestEntry], key: str) -> ManifestEntry:
+    """Return the entry of an object with the records of these."""
+    epochs = dict(pair for one in reversed(some) for pair in reversed(one.leader_epochs))
+    return replace(
+        some[0],
+        end_offset=some[-1].end_offset,
+        leader_epochs=tuple(sorted(epochs.items())),
+        min_timestamp_ms=min(one.min_timestamp_ms for one in some),
+        max_timestamp_ms=max(one.max_timestamp_ms for one in some),
+        size_bytes=sum(one.size_bytes for one in some),
+        record_count=sum(one.record_count for one in some),
+        key=f"{PREFIX}{some[0].base_offset:020d}-1-{key}.log",
+        stored_ms=7,
+    )
+
+
+class ChangedManifest(RuleBasedStateMachine):
+    """A manifest under every change that a leader makes, beside a plain list of the appended objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manifest = first_manifest(PREFIX, 1, "writer", 0)
+        self.subs: dict[str, tuple[ManifestEntry, ...]] = {}
+        self.ids = count()
+        self.appended: list[ManifestEntry] = []
+
+    @rule(width=st.integers(1, 9), is_new_epoch=st.booleans())
+    def append(self, width: int, is_new_epoch: bool) -> None:
+        end, epoch = self.manifest.end_offset, self.manifest.leader_epoch + is_new_epoch
+        self.manifest = append(successor(self.manifest, epoch, "writer"), entry(end, end + width, epoch))
+        self.appended.append(self.manifest.entries[-1])
+
+    @precondition(lambda self: len(self.manifest.entries) > 3)
+    @rule(data=st.data())
+    def fold(self, data: st.DataObject) -> None:
+        taken = self.manifest.entries[: data.draw(st.integers(1, len(self.manifest.entries) - 1))]
+        ref = self.stored(taken)
+        rest = self.manifest.entries[len(taken) :]
+        self.manifest = replace(self.manifest, folded=(*self.manifest.folded, ref), entries=rest)
+
+    def stored(self, some: Sequence[ManifestEntry]) -> SubManifestRef:
+        key = f"{PREFIX}folded/{some[0].base_offset:020d}-{next(self.ids)}.json"
+        sub = SubManifest(PREFIX, tuple(some))
+        self.subs[key] = decode_sub_manifest(encode_sub_manifest(sub), key).entries
+        return reference_to(sub, key, 1)
+
+    @precondition(lambda self: len(self.manifest.entries) > 1)
+    @rule(data=st.data())
+    def merge(self, data: st.DataObject) -> None:
+        one = merged(drawn_run(data, self.manifest.entries), f"merged{next(self.ids)}")
+        self.manifest = replace_runs(successor(self.manifest, self.manifest.leader_epoch, "writer"), one)
+
+    @precondition(lambda self: self.manifest.folded)
+    @rule(data=st.data())
+    def merge_folded(self, data: st.DataObject) -> None:
+        refs = drawn_run(data, self.manifest.folded)[:2]
+        entries = [one for ref in refs for one in self.subs[ref.key]]
+        run = drawn_run(data, entries)
+        at = entries.index(run[0])
+        entries[at : at + len(run)] = [merged(run, f"merged{next(self.ids)}")]
+        self.manifest = replace_runs(self.manifest, self.stored(entries))
+
+    @rule(data=st.data())
+    def raise_log_start(self, data: st.DataObject) -> None:
+        self.manifest = raise_log_start(
+            self.manifest, data.draw(st.integers(self.manifest.log_start, self.manifest.end_offset))
+        )
+
+    @rule(data=st.data())
+    def reject_other_records(self, data: st.DataObject) -> None:
+        """A run that lacks a record, or ends within another one, never takes the place of any."""
+        runs = self.manifest.entries
+        if len(runs) < 2:
+            return
+        right = merged(drawn_run(data, runs), "wrong")
+        change = data.draw(st.sampled_from(["record_count", "size_bytes", "end_offset", "base_offset"]))
+        wrong = replace(right, **{change: getattr(right, change) + data.draw(st.sampled_from([-1, 1]))})
+        with pytest.raises(NotContiguous):
+            replace_runs(self.manifest, wrong)
+
+    @invariant()
+    def the_records_are_those_that_were_appended(self) -> None:
+        manifest = self.manifest
+        assert problem_of(manifest) is None
+        assert decode_manifest(encode_manifest(manifest), "key") == manifest
+        held = [one for ref in manifest.folded for one in self.subs[ref.key]] + [*manifest.entries]
+        start = held[0].base_offset if held else manifest.log_start
+        kept = [one for one in self.appended if one.base_offset >= start]
+        assert [one.end_offset for one in held[-1:]] == [one.end_offset for one in kept[-1:]]
+        for name in ("size_bytes", "record_count"):
+            assert sum(getattr(one, name) for one in held) == sum(getattr(one, name) for one in kept)
+        for one in kept:
+            found = manifest.find(one.base_offset)
+            among = self.subs[found.key] if isinstance(found, SubManifestRef) else manifest.entries
+            assert (holder := find_run(among, one.base_offset)) is not None
+            assert holder.end_offset >= one.end_offset
+
+
+def drawn_run(data: st.DataObject, runs: Sequence[Any]) -> Sequence[Any]:
+    start = data.draw(st.integers(0, len(runs) - 1))
+    return runs[start : data.draw(st.integers(start + 1, len(runs)))]
+
+
+TestChangedManifest = ChangedManifest.TestCase
+TestChangedManifest.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 
 
 @given(manifests(), st.data())
@@ -214,7 +328,7 @@ def test_a_changed_bit_is_noticed(data: st.DataObject) -> None:
 
 
 def test_a_future_format_is_refused_with_the_advice_to_upgrade() -> None:
-    data = broken(lambda found: found.update(format=3, entries="whatever"))
+    data = broken(lambda found: found.update(format=4, entries="whatever"))
     with pytest.raises(UnsupportedFormat, match="run a newer Penstock"):
         decode_manifest(data, "key")
 

@@ -1,0 +1,51 @@
+"""Finds the object that has the records of one that is gone: a merge of the store puts one object in the place of many.
+
+A plan names objects, and a run may resume it long after it was made. The records have the same offsets and the same
+batches in the other object, so a task reads the same rows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.tiering.manifest.chain import load_newest, load_sub_manifest
+from engine.tiering.manifest.manifest import Manifest, ManifestEntry, SubManifest, SubManifestRef, find_run
+from engine.tiering.store.store import NoSuchObject, ObjectStore
+from spark_ingest.source.slices import Slice
+
+
+class Replacements:
+    """Reads the newest manifest of each partition once, when it is first needed."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._manifests: dict[str, Manifest | None] = {}
+        self._subs: dict[str, SubManifest] = {}
+
+    def slice_of(self, one: Slice, start: int) -> Slice:
+        """Returns what is left of a slice from `start` on, in the object that has it now.
+
+        Raises NoSuchObject if no other object has all offsets of the one that is gone.
+        """
+        prefix = one.key.rpartition("/")[0] + "/"
+        if prefix not in self._manifests:
+            self._manifests[prefix] = load_newest(self._store, prefix)
+        entry = self._entry_at(self._manifests[prefix], one.base_offset)
+        if entry is None or entry.key == one.key or entry.end_offset < one.end_offset:
+            raise NoSuchObject(f"no object {one.key}")
+        return msgspec.structs.replace(
+            one,
+            key=entry.key,
+            size_bytes=entry.size_bytes,
+            base_offset=entry.base_offset,
+            end_offset=entry.end_offset,
+            start=start,
+        )
+
+    def _entry_at(self, manifest: Manifest | None, offset: int) -> ManifestEntry | None:
+        run = None if manifest is None else manifest.find(offset)
+        if not isinstance(run, SubManifestRef):
+            return run
+        if run.key not in self._subs:
+            self._subs[run.key] = load_sub_manifest(self._store, run)
+        return find_run(self._subs[run.key].entries, offset)
