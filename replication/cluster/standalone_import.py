@@ -10,7 +10,7 @@ is greater.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from engine.directory.topics import TopicRecord
@@ -37,6 +37,7 @@ from replication.coordination.interface import (
     Versioned,
 )
 from replication.cores.partition_state import Member, PartitionState, VersionedState
+from replication.cores.reassignment import with_reassignment
 
 KEYS_PER_COMMIT = 100
 
@@ -94,21 +95,28 @@ class StandaloneImport:
         return self._seen.created
 
     async def write(
-        self, node_id: int, topics: Iterable[TopicRecord], epochs: Mapping[PartitionKey, int], producer_ids_end: int
+        self,
+        node_id: int,
+        topics: Iterable[TopicRecord],
+        epochs: Mapping[PartitionKey, int],
+        producer_ids_end: int,
+        others: Sequence[int] = (),
     ) -> None:
         """Write all partitions with this node as their replica and no leader: the first election starts the epoch after
-        `epochs`.
+        `epochs`. Up to the replication factor of a topic, `others` are replicas that still have to copy the log.
         """
         own = Member(node_id, self.broker_epoch)
         wanted: dict[str, bytes] = {}
         for topic in topics:
             blocks: dict[str, dict[int, VersionedState]] = {}
+            count = min(topic.replication_factor, 1 + len(others))
             for number in range(topic.partitions):
                 epoch = max(1, epochs.get((topic.topic_id, number), 0))
-                state = PartitionState((node_id,), None, epoch, (own,))
+                target = _replicas(node_id, others, count, number)
+                state = with_reassignment(PartitionState((node_id,), None, epoch, (own,)), target, target)
                 blocks.setdefault(block_of(topic.topic_id, number), {})[number] = VersionedState(state, 0)
             wanted |= {block_key(block): block_to_bytes(states) for block, states in blocks.items()}
-            wanted[topic_key(topic.name)] = topic_to_bytes(_entry(topic))
+            wanted[topic_key(topic.name)] = topic_to_bytes(_entry(topic, count))
         if producer_ids_end:
             wanted[producer_ids.KEY] = str(producer_ids_end).encode()
         for parent in (TOPICS, STATES):  # left by an interrupted import, after which the directory was standalone again
@@ -168,6 +176,13 @@ class StandaloneImport:
         return True
 
 
-def _entry(record: TopicRecord) -> TopicEntry:
+def _replicas(node_id: int, others: Sequence[int], count: int, number: int) -> tuple[int, ...]:
+    """Returns the nodes of a partition, the preferred leader first. Both take turns with the partitions."""
+    chosen = (node_id, *(others[(number + at) % len(others)] for at in range(count - 1)))
+    turn = number % count
+    return (*chosen[turn:], *chosen[:turn])
+
+
+def _entry(record: TopicRecord, replication_factor: int) -> TopicEntry:
     overrides = dict(record.overrides)
-    return TopicEntry(record.name, record.topic_id, record.partitions, 1, overrides, record.created_ms)
+    return TopicEntry(record.name, record.topic_id, record.partitions, replication_factor, overrides, record.created_ms)

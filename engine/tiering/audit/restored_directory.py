@@ -9,8 +9,9 @@ has later records of the old one at the same offsets.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from engine.directory.data_directory import open_data_directory
 from engine.directory.topics import TopicRecord, save_topic
@@ -19,6 +20,7 @@ from engine.format import paths
 from engine.runtime.disk import Disk
 from engine.tiering.audit.inventory import StoredPartition, partitions_of
 from engine.tiering.audit.restore import RestoredPartition, restore_partition
+from engine.tiering.manifest.chain import load_newest
 from engine.tiering.manifest.deleted_topic import deleted_ends
 from engine.tiering.manifest.stored_topic import load_description
 from engine.tiering.store.store import ObjectStore
@@ -50,6 +52,42 @@ class RestoredTopic:
     replication_factor: int
 
 
+class Publication(Protocol):
+    """The cluster that a restored directory becomes a node of. Both methods may raise StartRefused."""
+
+    def claim(self, directory: str, cluster_id: str) -> None:
+        """Reserve the cluster, before anything is downloaded."""
+
+    def finish(self, directory: str, topics: Sequence[RestoredTopic]) -> None:
+        """Create the cluster, when the directory is complete and before it gets its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic that a restore would take, and what the manifests of its partitions have."""
+
+    record: TopicRecord
+    segments: int
+    size_bytes: int
+
+
+def stored_topics(store: ObjectStore, cluster_id: str, topics: Iterable[str]) -> Iterator[StoredTopic]:
+    """Yield the topics of these names that were not deleted. Raises StoreUnavailable, Corrupt."""
+    for name in topics:
+        if (live := _live(store, cluster_id, name)) is not None:
+            record, _, partitions = live
+            manifests = [one for place in partitions if (one := load_newest(store, place.prefix)) is not None]
+            yield StoredTopic(
+                record, sum(one.entry_count for one in manifests), sum(one.data_bytes for one in manifests)
+            )
+
+
+def check_unused(target: RestoreTarget) -> None:
+    """Check that nothing would be overwritten. Raises StartRefused."""
+    if target.disk.kind(target.path) is not None and target.disk.listdir(target.path):
+        raise StartRefused(f"{target.path} is not empty", hint="give --data-dir a new path, or move its files away")
+
+
 def restore_directory(
     store: ObjectStore,
     target: RestoreTarget,
@@ -58,14 +96,14 @@ def restore_directory(
     *,
     until_ms: int | None = None,
     on_restored: Callable[[int], None] = lambda _: None,
+    publication: Publication | None = None,
 ) -> tuple[str, list[RestoredTopic]]:
     """Build a data directory with these topics. Returns its cluster id and the topics.
 
     Raises StartRefused if the directory has files or is in use, and the errors of `restore_partition`.
     """
     disk, path, unfinished = target.disk, target.path, target.path + UNFINISHED
-    if disk.kind(path) is not None and disk.listdir(path):
-        raise StartRefused(f"{path} is not empty", hint="give --data-dir a new path, or move its files away")
+    check_unused(target)
     directory = open_data_directory(
         disk,
         unfinished,
@@ -75,6 +113,8 @@ def restore_directory(
         new_id=target.new_id,
     )
     try:
+        if publication is not None:
+            publication.claim(unfinished, directory.identity.cluster_id)
         restored = []
         for name in topics:
             live = _live(store, cluster_id, name)
@@ -102,6 +142,8 @@ def restore_directory(
         directory.save_checkpoints(checkpoints)
         for one in restored:
             save_topic(disk, unfinished, one.record)
+        if publication is not None:
+            publication.finish(unfinished, restored)
     except BaseException:
         directory.release()
         raise

@@ -1,4 +1,4 @@
-"""`penstock tier restore`: builds the data directory of a node from a store."""
+"""`penstock tier restore`: builds the data directory of a node from a store, and the cluster that it is a node of."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ import click
 
 from engine.runtime.disk import RealDisk
 from engine.tiering.audit.inventory import topics_of
-from engine.tiering.audit.restored_directory import RestoredTopic, RestoreTarget, restore_directory
+from engine.tiering.audit.restored_directory import (
+    RestoredTopic,
+    RestoreTarget,
+    StoredTopic,
+    check_unused,
+    restore_directory,
+    stored_topics,
+)
 from engine.tiering.store.store import open_store
 from node.commands.tier.audit import Progress, StoreCommand, cluster_option, clusters, store_option
+from node.commands.tier.restored_cluster import RestoredCluster, zookeeper_sessions
 from node.processes.process_parts import BOOT_ID
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
@@ -41,6 +49,18 @@ class Time(click.ParamType[int]):
         return int(moment.timestamp() * 1000)
 
 
+class Nodes(click.ParamType[tuple[int, ...]]):
+    """Ids of nodes, with commas between them."""
+
+    name = "nodes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        words = str(value).split(",")
+        if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) != len(words):
+            self.fail(f"{value!r} are not ids of nodes, such as 1,2,3", param, ctx)
+        return tuple(map(int, words))
+
+
 @click.command(cls=StoreCommand)
 @click.argument("topics", nargs=-1)
 @store_option
@@ -48,6 +68,9 @@ class Time(click.ParamType[int]):
 @click.option("--data-dir", required=True, metavar="DIR", help="The directory to build; it must be new or empty.")
 @click.option("--until", "until_ms", type=Time(), metavar="TIME", help="Only records before this time.")
 @click.option("--node-id", type=click.IntRange(min=1), default=1, show_default=True, help="The id of the node.")
+@click.option("--coordination", metavar="URL", help="Create the cluster at this empty place of ZooKeeper, too.")
+@click.option("--nodes", type=Nodes(), metavar="IDS", help="All nodes of that cluster: 1,2,3.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only print what would be written.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
 def restore(
     topics: tuple[str, ...],
@@ -56,6 +79,9 @@ def restore(
     data_dir: str,
     until_ms: int | None,
     node_id: int,
+    coordination: str | None,
+    nodes: tuple[int, ...] | None,
+    is_dry: bool,
     as_json: bool,
 ) -> None:
     """Build the data directory of a node from the store: all topics, or the given ones.
@@ -63,9 +89,13 @@ def restore(
     Topics keep their settings, ids and offsets. Stop the node that wrote to the store first. With --until the node gets
     a new cluster id, because the store has later records of the old one.
 
+    With --coordination and --nodes it is the first node of a new cluster. Start all nodes afterwards, the others with
+    empty directories: they copy their replicas. After an interruption repeat the command.
+
     \f
     Raises Failure.
     """
+    nodes = _nodes(coordination, nodes, node_id)
     store = open_store(store_url)
     found = clusters(store, cluster)
     if len(found) > 1:
@@ -74,13 +104,28 @@ def restore(
     unknown = sorted(set(topics) - set(having))
     if unknown:
         raise Failure(f"{store.url} has no objects of topic {unknown[0]}")
-    target = RestoreTarget(
-        RealDisk(), os.path.abspath(data_dir), node_id, Path(BOOT_ID).read_text().strip(), lambda: secrets.token_hex(16)
-    )
+    disk, path = RealDisk(), os.path.abspath(data_dir)
+    target = RestoreTarget(disk, path, node_id, Path(BOOT_ID).read_text().strip(), new_id)
+    publication = None
+    if coordination:
+        publication = RestoredCluster(zookeeper_sessions(coordination, new_id), disk, node_id, nodes, new_id)
+    check_unused(target)
+    if is_dry or not as_json:
+        planned = list(stored_topics(store, found[0], topics or having))
+        facts = {"store": store.url, "cluster": found[0], "data_dir": path, "coordination": coordination}
+        _print_plan({**facts, "nodes": list(nodes)}, planned, as_json=as_json)
+    if is_dry:
+        return
     with status_line() as line:
         show = Progress(line, "restored")
         cluster_id, restored = restore_directory(
-            store, target, found[0], topics or having, until_ms=until_ms, on_restored=show.checked
+            store,
+            target,
+            found[0],
+            topics or having,
+            until_ms=until_ms,
+            on_restored=show.checked,
+            publication=publication,
         )
     if as_json:
         print_json({"data_dir": target.path, "cluster": cluster_id, "topics": [_row_of(one) for one in restored]})
@@ -91,10 +136,64 @@ def restore(
     for one in restored:
         if not one.has_description:
             print_note(f"The store has no settings of topic {one.record.name}: it has the defaults.")
-        if one.replication_factor > 1:
+        if one.replication_factor > len(nodes):
             alter = f"penstock topic alter {one.record.name} --replication-factor {one.replication_factor}"
             print_note(f"Topic {one.record.name} had {one.replication_factor} replicas. In a new cluster: {alter}")
     print_note(_ABSENT)
+    if len(nodes) > 1:
+        others = ", ".join(str(one) for one in nodes if one != node_id)
+        print_note(f"Start node {node_id} with this directory, and {others} with empty ones, in any order.")
+
+
+def new_id() -> str:
+    return secrets.token_hex(16)
+
+
+def _nodes(coordination: str | None, nodes: tuple[int, ...] | None, node_id: int) -> tuple[int, ...]:
+    """Returns the nodes of the restored cluster. Raises Failure."""
+    if nodes is None:
+        return (node_id,)
+    if not coordination:
+        raise Failure("--nodes needs --coordination: the place of the cluster in ZooKeeper", ExitCode.USAGE)
+    if node_id not in nodes:
+        raise Failure(f"--nodes lacks {node_id}, the node of --data-dir: give --node-id", ExitCode.USAGE)
+    return nodes
+
+
+def _print_plan(facts: dict[str, Any], planned: list[StoredTopic], *, as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "topic": one.record.name,
+                "topic_id": one.record.topic_id,
+                "partitions": one.record.partitions,
+                "replication_factor": one.record.replication_factor,
+                "segments": one.segments,
+                "bytes": one.size_bytes,
+            }
+            for one in planned
+        ]
+        print_json({**facts, "topics": rows})
+        return
+    shown = {name.replace("_", " "): value for name, value in facts.items() if value}
+    shown["nodes"] = ", ".join(map(str, facts["nodes"]))
+    print_facts([(name.replace("data dir", "data directory"), value) for name, value in shown.items()])
+    click.echo()
+    columns = [Column("topic", is_text=True), Column("partitions"), Column("replicas"), Column("segments")]
+    print_table(
+        [*columns, Column("to restore")],
+        [
+            (
+                one.record.name,
+                one.record.partitions,
+                one.record.replication_factor,
+                one.segments,
+                format_bytes(one.size_bytes),
+            )
+            for one in planned
+        ],
+    )
+    click.echo()
 
 
 def _row_of(one: RestoredTopic) -> dict[str, Any]:
