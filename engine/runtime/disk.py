@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from engine.runtime.read_buffers import SIZE_BYTES_MIN, ReadBuffers
+
 
 class WouldBlock(Exception):
     """The bytes are not in memory; read them from a thread."""
@@ -127,6 +129,8 @@ def read_file(disk: Disk, path: str) -> bytes | None:
 class RealDisk:
     """The operating system's files."""
 
+    _buffers = ReadBuffers()  # of all instances: they bound the memory of a process
+
     def open(self, path: str, *, create: bool = False, writable: bool = False) -> int:
         flags = os.O_RDWR if writable else os.O_RDONLY
         return os.open(path, flags | (os.O_CREAT if create else 0) | os.O_CLOEXEC, 0o640)
@@ -159,7 +163,7 @@ class RealDisk:
 
     def pread_nowait(self, handle: int, length: int, position: int) -> bytes | bytearray:
         """Read by preadv2 with RWF_NOWAIT. Raises WouldBlock."""
-        buffer = bytearray(length)
+        buffer = bytearray(length) if length < SIZE_BYTES_MIN else self._buffers.take(length)
         try:
             read = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
         except OSError as error:  # some file systems do not know what is in memory: tmpfs, NFS and FUSE reject the call

@@ -2,8 +2,8 @@
 
 A delayed fetch is a small value among the waiters of a partition's high watermark. The advance of the high watermark
 answers it in the same call: with what another poll has rendered, or from the page cache. A fetch that needs more than
-that (a wait for the disk, the store, a thread or another process; an error; a large answer) gets a task, which takes
-the short path with the time that is left. It decides nothing that gateway/fetch does not decide.
+that (a wait for the disk, the store, a thread or another process; an error; a large answer that is rendered) gets a
+task, which takes the short path with the time that is left. It decides nothing that gateway/fetch does not decide.
 Invariants: a fetch ends once, by an answer, a task or its client; nothing is counted for one that a task answers;
 nothing is raised into the append.
 """
@@ -27,7 +27,7 @@ from engine.runtime.loop_waits import Bucket, loop_waits
 from gateway.connections.read_budget import RENDERED_COPIES
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.fetch.context import FetchContext
-from gateway.fetch.partition_reads import count_bytes, poll_key, render_decoded, stored_headers
+from gateway.fetch.partition_reads import cache_headers, count_bytes, poll_key, render_decoded, stored_headers
 from gateway.fetch.recent_pieces import Found, Polled
 from gateway.fetch.record_json import Read
 from gateway.fetch.request import FetchRequest
@@ -42,6 +42,7 @@ from gateway.wire.messages import RequestHead
 log = logging.getLogger("penstock.gateway")
 
 NOW_BYTES_MAX = 32 * 1024  # of batches that are read and rendered in one call: takes less than a millisecond
+STORED_BYTES_MAX = 2 * 1024 * 1024  # of batches that are read and sent as they are, in a turn of their own: as long
 SERVER = ("Server", "penstock")
 
 
@@ -103,8 +104,13 @@ class DelayedFetches:
             return None
         return partition
 
-    def found(self, partition: Partition, wanted: FetchRequest, offset: int) -> Found | None:
-        """Returns what `fetch_local` would answer now; None if that is large, or needs a wait or a thread."""
+    def found(
+        self, connection: Connection, partition: Partition, wanted: FetchRequest, offset: int, stored_max: int
+    ) -> Found | None:
+        """Returns what `fetch_local` would answer now; None if that is large, or needs a wait or a thread.
+
+        `stored_max` bounds the batches that are sent as they are stored.
+        """
         reads, key = self.reads, None
         if offset >= partition.watermark.position:
             found = self._rendered(partition, wanted, Read(offset, None))
@@ -112,47 +118,58 @@ class DelayedFetches:
         if reads.long_polls.open > 0 or reads.polled.size_bytes > 0:
             key = poll_key(reads, partition, wanted, offset)
             if (polled := reads.polled.get(key)) is not None:
-                if len(polled.found.body) >= self._small_bytes_max:
+                size_bytes = len(polled.found.body)
+                if size_bytes >= self._small_bytes_max and not self._may_give(connection, wanted, size_bytes):
                     return None
                 count_bytes(reads, partition, polled.stored_bytes)
                 return polled.found
-        chunk = self._read(partition, wanted, offset)
+        chunk = self._read(partition, wanted, offset, stored_max)
         if chunk is None:
             return None
         found = self._rendered(partition, wanted, Read(offset, chunk))
-        if len(found.body) >= self._small_bytes_max:
+        size_bytes = len(found.body)
+        if size_bytes >= self._small_bytes_max and not self._may_give(connection, wanted, size_bytes):
             return None
         count_bytes(reads, partition, len(chunk.data))
         if key is not None and chunk.next_offset == partition.watermark.position:
             reads.polled.put(key, Polled(found, len(chunk.data)), len(found.body))
         return found
 
+    def _may_give(self, connection: Connection, wanted: FetchRequest, size_bytes: int) -> bool:
+        """Returns whether an answer that is not small is given: stored batches are, if there is room for them."""
+        if wanted.media_type != record_batch.MEDIA_TYPE:
+            return False
+        return size_bytes < COUNTED_BYTES or self.middleware.responses.has_room(connection, size_bytes)
+
     def _rendered(self, partition: Partition, wanted: FetchRequest, read: Read) -> Found:
         if wanted.media_type == record_batch.MEDIA_TYPE:
             data, next_offset = read.chunk or Chunk(b"", read.offset)
-            return Found(NO_STORE | stored_headers(partition, next_offset, data), data)
+            kept = cache_headers(self.reads, partition, read.chunk, structs.replace(wanted, offset=read.offset))
+            return Found(kept | stored_headers(partition, next_offset, data), data)
         headers, body = render_decoded(self.reads, partition, wanted, read)
         return Found(NO_STORE | headers, body)
 
-    def _read(self, partition: Partition, wanted: FetchRequest, offset: int) -> Chunk | None:
-        """Returns a small read of records from memory that can be rendered at once."""
+    def _read(self, partition: Partition, wanted: FetchRequest, offset: int, stored_max: int) -> Chunk | None:
+        """Returns a read of records from memory that can be rendered at once."""
         reads, settings = self.reads, self.reads.settings
+        is_stored = wanted.media_type == record_batch.MEDIA_TYPE
         max_bytes = min(wanted.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
-        if offset < partition.log.local_log_start or not reads.local_budget.has_room(max_bytes * RENDERED_COPIES):
+        copies, at_most = (1, stored_max) if is_stored else (RENDERED_COPIES, NOW_BYTES_MAX)
+        if offset < partition.log.local_log_start or not reads.local_budget.has_room(max_bytes * copies):
             return None
         try:
             if data := partition.last_write.between(offset, partition.watermark.position):
                 chunk: Chunk | None = Chunk(data, partition.watermark.position)
             else:
-                chunk = reads.reader.read_nowait(partition, offset, max_bytes, NOW_BYTES_MAX)
+                chunk = reads.reader.read_nowait(partition, offset, max_bytes, at_most)
         except (WouldBlock, OSError, EngineError):
             return None
-        if chunk is None or has_no_records(chunk.data) or chunk.next_offset <= partition.log.sealed_end:
-            return None  # records of sealed segments have headers for caches
-        if wanted.media_type == record_batch.MEDIA_TYPE:
+        if chunk is None or has_no_records(chunk.data):
+            return None
+        if is_stored:
             is_changed = partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
-        else:
-            is_changed = is_compressed(chunk.data)
+        else:  # records of sealed segments have headers for caches
+            is_changed = chunk.next_offset <= partition.log.sealed_end or is_compressed(chunk.data)
         return None if is_changed else chunk
 
 
@@ -196,7 +213,7 @@ class DelayedFetch:
         self._deadline += wait_ms / 1000
         watermark = self._partition.watermark
         if watermark.position > self._offset or wait_ms == 0 or fetches.reads.lifecycle.is_draining:
-            fetches.loop.call_soon(self._expire)
+            fetches.loop.call_soon(self._answer_stored)
             return
         fetches.reads.long_polls.begin()
         self._bucket = fetches.deadlines.put(self._deadline, self, DelayedFetch._expire)
@@ -234,15 +251,20 @@ class DelayedFetch:
         if not self._is_over:
             self._end_wait(may_answer=True)
 
-    def _end_wait(self, *, may_answer: bool) -> None:
+    def _answer_stored(self) -> None:
+        """Answers with records that are there already, in a turn of its own: stored batches may be large."""
+        if not self._is_over:
+            self._end_wait(may_answer=True, stored_max=STORED_BYTES_MAX)
+
+    def _end_wait(self, *, may_answer: bool, stored_max: int = NOW_BYTES_MAX) -> None:
         """Raises nothing: the caller is the append."""
         try:
-            self._finish(may_answer=may_answer)
+            self._finish(stored_max, may_answer=may_answer)
         except Exception:
             log.exception("a delayed fetch failed")
             self._connection.abort()
 
-    def _finish(self, *, may_answer: bool) -> None:
+    def _finish(self, stored_max: int, *, may_answer: bool) -> None:
         """Gives the answer of now, or starts a task."""
         self._end()
         wanted = self._known.fetched
@@ -250,7 +272,7 @@ class DelayedFetch:
         found = None
         if may_answer:
             try:
-                found = self._fetches.found(self._partition, wanted, self._offset)
+                found = self._fetches.found(self._connection, self._partition, wanted, self._offset, stored_max)
             except Exception:  # the task meets it too, and answers with it
                 log.debug("a delayed fetch needs a task", exc_info=True)
         if found is not None:
@@ -288,6 +310,8 @@ class DelayedFetch:
         if seconds >= fetches.middleware.log.least_s:
             response = HttpResponse(body, dict(headers))
             fetches.middleware.log.answered(self._for_log(), operation, response, seconds, request_id)
+        if len(body) >= COUNTED_BYTES:
+            fetches.middleware.responses.give(self._connection, len(body))
         self._connection.delayed.complete(self._stream_id, 200, headers, body)
 
     def _for_log(self) -> HttpRequest:

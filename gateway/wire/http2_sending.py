@@ -28,7 +28,7 @@ from gateway.wire.http2_streams import Stream
 from gateway.wire.messages import AnswerForm, Header
 
 ANSWER_FRAME_BYTES_MAX = 64 * 1024  # whatever size a client allows
-TURN_BYTES = 64 * 1024  # of a stream, before others have their turn: four frames of the default size
+TURN_BYTES = 64 * 1024  # of a stream, at least, before others have their turn: four frames of the default size
 
 Piece = bytes | bytearray | memoryview
 
@@ -109,14 +109,17 @@ class SendQueue:
     def take(self, budget_bytes: int) -> tuple[list[bytes | memoryview], list[Stream]]:
         """Returns frames of about so many bytes, and the streams that end with them.
 
-        Streams have turns of up to TURN_BYTES, and of one frame where the window of the connection has no more for all.
+        Streams have turns of their share of these bytes, and of one frame where the window of the connection has no
+        more for all.
         """
         taken: list[bytes | memoryview] = []
         ended: list[Stream] = []
+        frames_each = -(-budget_bytes // (max(1, len(self._ready)) * self.frame_bytes_max))
+        most_bytes = max(TURN_BYTES, frames_each * self.frame_bytes_max)
         while self._ready and self.left > 0 and budget_bytes > 0:
             stream_id, stream = next(iter(self._ready.items()))
             share_frames = self.left // len(self._ready) // self.frame_bytes_max
-            turn_bytes = min(TURN_BYTES, max(1, share_frames) * self.frame_bytes_max)
+            turn_bytes = min(most_bytes, max(1, share_frames) * self.frame_bytes_max)
             del self._ready[stream_id]
             assert stream.pieces
             piece = stream.pieces[0]
@@ -142,8 +145,9 @@ class SendQueue:
         last_at = (size - 1) // largest * largest
         if last_at:
             head = frame_head(largest, DATA, 0, stream_id)
-            for at in range(0, last_at, largest):
-                taken += (head, piece[at : at + largest])
+            whole: list[bytes | memoryview] = [head] * (2 * last_at // largest)
+            whole[1::2] = [piece[at : at + largest] for at in range(0, last_at, largest)]
+            taken += whole
             piece = piece[last_at:]
         taken += (frame_head(size - last_at, DATA, flags, stream_id), piece)
 

@@ -11,7 +11,9 @@ import pytest
 from engine.format import batch as record_batch
 from engine.format.batch import Codec
 from engine.partition.partition import Partition
+from gateway.connections.response_buffers import ResponseBuffers
 from gateway.server.delayed_fetch import NOW_BYTES_MAX, DelayedFetches
+from gateway.server.short_path import ShortPath
 from node.node import Node
 from replication.replica.acks import Acks
 from tests.gateway.server.served import served
@@ -126,6 +128,40 @@ async def test_a_failure_of_the_answer_does_not_reach_the_append(node: Node, mon
     assert b"200 OK" in answer
     assert RECORD in answer
     assert node.shard.partition(SHORT, 0).offline is None
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_stored_batches_that_are_there_need_no_task(
+    node: Node, monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    """Large ones too, of sealed segments and of the active one, unless the client does not read its answers."""
+    tasks, answer = [], ShortPath.answer
+    monkeypatch.setattr(ShortPath, "answer", lambda *arguments: tasks.append(1) or answer(*arguments))
+    if not has_room:
+        monkeypatch.setattr(ResponseBuffers, "has_room", lambda *_: False)
+    partition = node.shard.partition(SHORT, 0)
+    for number in range(8):
+        await append(node, partition, b'"%b"' % (b"%d" % number * 60_000))
+        if number == 3:
+            await node.shard.committer.roll(partition)
+    await node.reads.reader.read(partition, 0, 1)  # opens the sealed segment, for which a fetch needs a task
+    for query in ("offset=0", "offset=2", "offset=4", "offset=7", "offset=1&max_bytes=1", "offset=4&max_bytes=130000"):
+        answers, bytes_out = [], []
+        for is_short in (True, False):
+            before = partition.bytes_out, node.server.metrics.fetch_bytes.value
+            async with served(node, is_short=is_short) as (place, _):
+                get = f"GET /v1/topics/{SHORT}/partitions/0/records?{query} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                get += f"Accept: {FORMS[2]}\r\nConnection: close\r\n\r\n"
+                answers.append(await exchange(place, get.encode()))
+            bytes_out.append((partition.bytes_out - before[0], node.server.metrics.fetch_bytes.value - before[1]))
+        short, long = answers
+        assert comparable(short) == comparable(long), query
+        assert short.partition(b"\r\n\r\n")[2] == long.partition(b"\r\n\r\n")[2]
+        assert (b"\r\netag:" in short) == (query[7] < "4")
+        assert bytes_out[0] == bytes_out[1]
+    assert len(tasks) == (0 if has_room else 4), "answers of 64 KiB and more are counted"
+    assert node.responses.size_bytes == 0
+    assert node.server.metrics.requests_in_flight.value == 0
 
 
 async def test_a_client_that_leaves_leaves_no_wait(node: Node) -> None:

@@ -39,7 +39,11 @@ def test_with_wide_windows_a_turn_has_several_frames():
     for stream in streams:
         queue.add(stream, body)
         stream.ends = True
-    taken, ended = queue.take(1 << 20)
+    taken, ended = [], []
+    while queue.is_ready:
+        more, over = queue.take(2 * TURN_BYTES)
+        taken += more
+        ended += over
     found = [frames.HEAD.unpack(head) for head in taken[::2]]
     sizes = [16_384] * 4 + [len(body) - TURN_BYTES]
     assert [stream_id for *_, stream_id in found] == [1] * 4 + [3] * 4 + [1, 3]
@@ -51,6 +55,21 @@ def test_with_wide_windows_a_turn_has_several_frames():
         assert b"".join(taken[2 * number + 1] for number in own) == body
     assert ended == streams
     assert queue.pending_bytes == 0
+
+
+def test_a_stream_has_its_share_of_a_write_at_once():
+    queue = SendQueue()
+    queue.left = 1 << 24
+    for count in (1, 3):
+        for stream_id in range(1, 2 * count, 2):
+            queue.add(Stream(stream_id, 1 << 24, None), bytes(1 << 20))
+        taken, _ = queue.take(1 << 20)
+        found = [frames.HEAD.unpack(head)[-1] for head in taken[::2]]
+        assert found == sorted(found)
+        assert len(set(found)) == count
+        assert 1 << 20 <= sum(map(len, taken[1::2])) < (1 << 20) + count * 16_384
+        queue = SendQueue()
+        queue.left = 1 << 24
 
 
 def test_windows_are_given_back_as_bodies_are_read():

@@ -1,0 +1,62 @@
+"""Buffers of large reads that are used again: a new one is cleared first, which takes half as long as the read.
+
+A buffer is free when only the list refers to it. CPython counts the references of each object exactly, those of views
+included, and an answer's last one goes when the socket has taken its last byte. Nothing has to be given back.
+Invariant: a buffer that anything else can still read is never handed out.
+"""
+
+from __future__ import annotations
+
+import sys
+
+SIZE_BYTES_MIN = 128 * 1024  # a smaller one is cleared in microseconds
+SIZE_BYTES_MAX = 2 * 1024 * 1024
+KEPT_BYTES_MAX = 8 * 1024 * 1024  # of all together: the answers of several clients at once
+_STEP_BYTES = 128 * 1024
+_REFERENCES = 3  # to a free buffer in a variable: with the list's and that of the call that counts
+_EMPTY_BYTES = bytearray().__sizeof__() + 1
+
+
+class ReadBuffers:
+    """Any thread may call: to look at a buffer is to refer to it, so that two threads never take the same one."""
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def __repr__(self) -> str:
+        return f"ReadBuffers({len(self._kept)} of {self.kept_bytes} bytes)"
+
+    @property
+    def kept_bytes(self) -> int:
+        return sum(map(_room, self._kept))
+
+    def take(self, length: int) -> bytearray:
+        """Returns a buffer of this length, with any bytes in it."""
+        if not SIZE_BYTES_MIN <= length <= SIZE_BYTES_MAX:
+            return bytearray(length)
+        for buffer in self._kept:
+            if sys.getrefcount(buffer) == _REFERENCES and length <= (room := _room(buffer)) < 2 * length:
+                if len(buffer) < length:
+                    buffer += bytes(length - len(buffer))
+                else:
+                    del buffer[length:]
+                assert _room(buffer) == room, "it was moved"
+                return buffer
+        buffer = bytearray(-(-length // _STEP_BYTES) * _STEP_BYTES)
+        self._keep(buffer)
+        del buffer[length:]
+        return buffer
+
+    def _keep(self, new: bytearray) -> None:
+        """Keeps a buffer, if need be in place of one of another size."""
+        while self.kept_bytes + len(new) > KEPT_BYTES_MAX:
+            free = next((at for at in range(len(self._kept)) if sys.getrefcount(self._kept[at]) < _REFERENCES), None)
+            if free is None:
+                return
+            del self._kept[free]
+        self._kept.append(new)
+
+
+def _room(buffer: bytearray) -> int:
+    """Returns the length to which a buffer can grow in its place."""
+    return buffer.__sizeof__() - _EMPTY_BYTES
