@@ -177,10 +177,10 @@ class StandaloneImport:
 
 
 def _replicas(node_id: int, others: Sequence[int], count: int, number: int) -> tuple[int, ...]:
-    """Returns the nodes of a partition, the preferred leader first. Both take turns with the partitions."""
-    chosen = (node_id, *(others[(number + at) % len(others)] for at in range(count - 1)))
-    turn = number % count
-    return (*chosen[turn:], *chosen[:turn])
+    """Returns the nodes of a partition, the preferred leader first; nodes take turns. This node has the records."""
+    ring = (node_id, *others)
+    chosen = [ring[(number + at) % len(ring)] for at in range(count)]
+    return tuple(chosen) if node_id in chosen else (*chosen[:-1], node_id)
 
 
 def _entry(record: TopicRecord, replication_factor: int) -> TopicEntry:

@@ -110,7 +110,7 @@ def restore(
     if coordination:
         publication = RestoredCluster(zookeeper_sessions(coordination, new_id), disk, node_id, nodes, new_id)
     check_unused(target)
-    if is_dry or not as_json:
+    if is_dry or (coordination and not as_json):
         planned = list(stored_topics(store, found[0], topics or having))
         facts = {"store": store.url, "cluster": found[0], "data_dir": path, "coordination": coordination}
         _print_plan({**facts, "nodes": list(nodes)}, planned, as_json=as_json)
