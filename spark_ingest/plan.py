@@ -16,8 +16,8 @@ from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 5  # of the conversion code; increment it when the same plan would give different rows
-GENERATIONS = (1, 2, 3, 4, GENERATION)  # that this release executes; see _spec for those before
+GENERATION = 6  # of the conversion code; increment it when the same plan would give different rows
+GENERATIONS = (1, 2, 3, 4, 5, GENERATION)  # that this release executes; see _spec for those before
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
@@ -168,7 +168,8 @@ class Plan(msgspec.Struct, frozen=True):
 class TaskSpec(msgspec.Struct, frozen=True):
     """The input of one task, small enough to send to a Spark worker. Without a topic id, rows have no `_topic_id`.
 
-    `counts_columns`: the columns of rows count where chunks end, not only the bytes of records.
+    `counts_columns`: the columns of rows count where chunks end, not only the bytes of records. `bounds_records`: so do
+    the elements of arrays and dead letters, chunks end within batches, and members of too large records go to `_extra`.
     """
 
     number: int
@@ -178,6 +179,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     topic_id: str = ""
     dead_letter_topic_id: str = ""
     counts_columns: bool = True
+    bounds_records: bool = True
 
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
@@ -186,12 +188,13 @@ def task_specs(plan: Plan) -> list[TaskSpec]:
 
 def _spec(plan: Plan, task: Task) -> TaskSpec:
     """Files of generation 1 have no `_topic_id`, dead letters of generations 1 and 2 have none. Chunks of generations
-    1 to 4 do not count columns.
+    1 to 4 do not count columns; those of 5 count one value for each column, and end after whole batches.
     """
     topic_id = plan.positions[task.topic].topic_id
     rows_id, dead_letters_id = (topic_id if plan.generation >= first else "" for first in (2, 3))
     recipe, schema = plan.recipe_of(task.topic), plan.schemas[task.topic]
-    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, plan.generation >= 5)
+    bounds = plan.generation >= 5, plan.generation >= 6
+    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, *bounds)
 
 
 def starts_of(plan: Plan) -> Positions:

@@ -5,9 +5,10 @@ A record gives a row if its value can be decoded and the recipe finds an event t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,13 +21,15 @@ from spark_ingest.decode.json_types import Members, columns
 from spark_ingest.decode.record_columns import HEADERS, RecordColumns
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, TOPIC_ID, VALUE, StandardColumn
 from spark_ingest.decode.time_rules import beyond_bounds, reader_of
+from spark_ingest.decode.value_costs import ValueCosts
 from spark_ingest.errors import NoEventTime
-from spark_ingest.payload.decoder import converter_of
+from spark_ingest.payload.decoder import Converter, converter_of
 from spark_ingest.plan import FAIL, RAW, RECORD, Recipe, TaskSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 LATEST_MS = LATEST_US // 1000
 _SEEN_MEMBERS_MAX = 1000
+_CONVERTED_BYTES = 1 << 20  # of values that are converted together: their JSON may be many times as long
 _ARROW_TYPES = {
     "STRING": pa.string(),
     "BINARY": pa.binary(),
@@ -102,13 +105,19 @@ class BlockMaker:
         self._converter = converter_of(order.recipe)
         self._json = None if order.recipe.payload == RAW else JsonRows(order.schema.members)
         self._compiled = CompiledRows(order.schema.members)
+        self._costs = ValueCosts(order.schema.members)
         self._column_names = {name for name, _ in columns(order.schema.members)}
         self._event_field = _event_field(order.recipe)
         self._event_at = _column_of(order.schema.members, self._event_field)
 
-    def make(self, records: RecordColumns) -> Block:
-        """Raises NoEventTime if the recipe's fallback is `fail`."""
-        payload = self._payload(records)
+    def make(self, records: RecordColumns) -> Iterator[Block]:
+        """Yields blocks in order: several if the records together would take too much memory.
+
+        Raises NoEventTime if the recipe's fallback is `fail`.
+        """
+        return map(self._block, self._payloads(records))
+
+    def _block(self, payload: _Payload) -> Block:
         records, dead = payload.records, payload.dead
         own = microseconds(records.timestamps)
         event_time, fallbacks, beyond = self._event_times(payload, own)
@@ -119,31 +128,66 @@ class BlockMaker:
             rows = rows.filter(event_time.is_valid())
         return Block(rows, dead, payload.seen, fallbacks, payload.misfits, payload.filtered)
 
-    def _payload(self, records: RecordColumns) -> _Payload:
+    def _payloads(self, records: RecordColumns) -> Iterator[_Payload]:
         if self._json is None:
-            return _Payload(records, [records.values])
-        texts = None
-        dead: list[DeadLetter] = []
-        filtered = 0
-        if self._converter is not None:
-            done = self._converter.convert(records.values.to_pylist())
-            dead = [self._dead_letter(records, at, Bad(one.reason, one.message)) for at, one in done.bad.items()]
-            texts, filtered = done.texts, len(done.filtered)
-            if dead or filtered:
-                good = [at for at in range(len(records)) if at not in done.bad and at not in done.filtered]
-                records, texts = _taken(records, good), [texts[at] for at in good]
-        arrays = self._compiled.arrays(records.values if texts is None else pa.array(texts, pa.binary()))
-        if arrays is not None:
-            return _Payload(records, [*arrays, pa.nulls(len(records), pa.string())], texts, dead, filtered=filtered)
-        rows = self._json.decode(records.values.to_pylist() if texts is None else texts)
+            yield _Payload(records, [records.values])
+        elif self._converter is None:
+            yield from self._decoded(records, None)
+        else:
+            for start, end in _runs_of_bytes(records.values, _CONVERTED_BYTES):
+                yield from self._converted(self._converter, records.part(start, end))
+
+    def _converted(self, converter: Converter, records: RecordColumns) -> Iterator[_Payload]:
+        done = converter.convert(records.values.to_pylist())
+        dead = [self._dead_letter(records, at, Bad(one.reason, one.message)) for at, one in done.bad.items()]
+        texts, filtered = done.texts, len(done.filtered)
+        if dead or filtered:
+            good = [at for at in range(len(records)) if at not in done.bad and at not in done.filtered]
+            records, texts = _taken(records, good), [texts[at] for at in good]
+        for payload in self._decoded(records, texts):
+            payload.dead, dead = [*dead, *payload.dead], []
+            payload.filtered, filtered = filtered, 0
+            yield payload
+
+    def _decoded(self, records: RecordColumns, texts: Sequence[bytes | None] | None) -> Iterator[_Payload]:
+        """Yields the payloads of JSON values: `texts`, else the values of the records."""
+        found: Sequence[bytes | None] = texts or ()
+        has_large = self._order.bounds_records and self._costs.may_be_large(_longest(records.values, texts))
+        if has_large:
+            found = records.values.to_pylist() if texts is None else texts
+            has_large = any(map(self._costs.is_large, found))
+        if not has_large:
+            arrays = self._compiled.arrays(records.values if texts is None else pa.array(texts, pa.binary()))
+            if arrays is not None:
+                yield _Payload(records, [*arrays, pa.nulls(len(records), pa.string())], texts)
+                return
+        if not found and texts is None:
+            found = records.values.to_pylist()
+        runs = list(self._costs.runs(found, isolates=has_large))
+        if len(runs) == 1:
+            yield self._rows(records, texts, found, is_large=has_large)
+            return
+        for start, end in runs:
+            yield from self._decoded(records.part(start, end), None if texts is None else texts[start:end])
+
+    def _rows(
+        self,
+        records: RecordColumns,
+        texts: Sequence[bytes | None] | None,
+        values: Sequence[bytes | None],
+        *,
+        is_large: bool,
+    ) -> _Payload:
+        assert self._json is not None
+        rows = self._json.decode_large(values[0] or b"") if is_large else self._json.decode(values)
         seen, wrong = leftover_members(rows, _SEEN_MEMBERS_MAX), misfits(rows, self._column_names)
-        dead += [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]
+        dead = [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]
         if rows.bad:
             good = [at for at in range(len(records)) if at not in rows.bad]
             records, rows = _taken(records, good), _rows_of(rows, good)
             texts = None if texts is None else [texts[at] for at in good]
         arrays = [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)]
-        return _Payload(records, arrays, texts, dead, seen, wrong, filtered)
+        return _Payload(records, arrays, texts, dead, seen, wrong)
 
     def _event_column(self, payload: Sequence[pa.Array]) -> pa.Array | None:
         """Returns the payload column with the event time; None if there is none or `_extra` has a value."""
@@ -229,6 +273,24 @@ def microseconds(own: pa.Array) -> pa.Array:
     """Converts timestamps in ms; null for one outside the calendar, as record_timestamp has it."""
     is_known = pc.and_(pc.greater_equal(own, 0), pc.less_equal(own, LATEST_MS))
     return pc.multiply(pc.if_else(is_known, own, pa.scalar(None, pa.int64())), 1000)
+
+
+def _longest(values: pa.Array, texts: Sequence[bytes | None] | None) -> int:
+    """Returns the bytes of the longest value."""
+    if texts is not None:
+        return max((len(one) for one in texts if one is not None), default=0)
+    return pc.max(pc.binary_length(values)).as_py() or 0
+
+
+def _runs_of_bytes(values: pa.Array, run_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yields the start and the end of runs of values of about this size, at least one value each."""
+    ends = np.cumsum(np.asarray(pc.fill_null(pc.binary_length(values), 0)), dtype=np.int64)
+    start = 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + run_bytes, side="right")))
+        yield start, end
+        start = end
 
 
 def _taken(records: RecordColumns, good: Sequence[int]) -> RecordColumns:

@@ -72,8 +72,8 @@ def extra_array(rows: Rows) -> pa.Array:
     if not rows.leftovers:
         return pa.nulls(len(rows.structs), pa.string())
     left = rows.leftovers
-    texts = [msgspec.json.encode(left[at]).decode() if at in left else None for at in range(len(rows.structs))]
-    return pa.array(texts, pa.string())
+    texts = [msgspec.json.encode(left[at]) if at in left else None for at in range(len(rows.structs))]
+    return pa.array(texts, pa.binary()).cast(pa.string())
 
 
 def _text(raw: msgspec.Raw | None) -> str | None:

@@ -9,6 +9,7 @@ Invariant: both paths give the same rows.
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -19,6 +20,7 @@ import msgspec
 
 from spark_ingest.decode.decimals import fits
 from spark_ingest.decode.json_types import (
+    LEAVES_MAX,
     NAME_CHARS_MAX,
     Members,
     Type,
@@ -26,7 +28,9 @@ from spark_ingest.decode.json_types import (
     can_be_column,
     infer_text,
     is_decodable,
+    leaves_of,
 )
+from spark_ingest.decode.value_costs import RECORD_BYTES_MAX, ValueCosts, has_many_names, is_inferable
 
 _FLOAT_MAX = 3.4028234663852886e38
 
@@ -52,8 +56,11 @@ _SCALARS: dict[str, Any] = {
 }
 _ABSENT = msgspec.Raw()
 _UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ANY_OBJECT = msgspec.json.Decoder(msgspec.defstruct("Object", []))
+_UTF8 = getincrementaldecoder("utf-8")
+_PIECE_BYTES = 1 << 20
 
-Leftovers = dict[str, msgspec.Raw]
+Leftovers = dict[str, msgspec.Raw] | msgspec.Raw  # members by name, or a whole value
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,7 @@ class JsonRows:
             for at, (name, kind) in enumerate(members)
         }
         self._tombstone = self.struct()
+        self._costs = ValueCosts(members)
         self._keeps_raw = _has_json(members)
         decimals = [attribute_of(at) for at, (_, kind) in enumerate(members) if kind == "decimal"]
         self._decimals = [attrgetter(attribute) for attribute in decimals]
@@ -107,6 +115,18 @@ class JsonRows:
         if self._decimals and not all(map(self._has_decimals, rows)):  # no call a record without such a column
             return self._one_by_one(values)
         return Rows(rows)
+
+    def decode_large(self, value: bytes) -> Rows:
+        """Decodes a value that `ValueCosts.is_large`: members beyond RECORD_BYTES_MAX are leftovers, or all of it."""
+        try:
+            _check_utf8_in_pieces(value)
+            if has_many_names(value):
+                _ANY_OBJECT.decode(value)
+                return Rows([self._tombstone], {0: msgspec.Raw(value)})
+            row, leftovers = self._by_member(value, RECORD_BYTES_MAX)
+        except _UNFIT as error:
+            return Rows([None], bad={0: _bad_of(error)})
+        return Rows([row], {0: leftovers} if leftovers else {})
 
     def _has_decimals(self, row: Any) -> bool:
         """True if the raw values of all decimal columns fit."""
@@ -137,13 +157,22 @@ class JsonRows:
         except msgspec.ValidationError:
             pass
         value.decode()
+        return self._by_member(value)
+
+    def _by_member(self, value: bytes, limit_bytes: int | None = None) -> tuple[Any, dict[str, msgspec.Raw]]:
         fitting: dict[str, Any] = {}
-        leftovers: Leftovers = {}
+        leftovers: dict[str, msgspec.Raw] = {}
+        taken_bytes = 0
         for name, raw in self._members_of.decode(value).items():
             attribute, decoder = self._member_of.get(name, (None, None))
             try:
                 if decoder is None or attribute is None or (name in self._decimal_names and not fits(raw)):
                     raise msgspec.ValidationError(name)
+                if limit_bytes is not None:
+                    cost = self._costs.decoded(bytes(raw))
+                    if taken_bytes + cost > limit_bytes:
+                        raise msgspec.ValidationError(name)
+                    taken_bytes += cost
                 fitting[attribute] = decoder.decode(raw)
             except msgspec.ValidationError:
                 if self._keeps_others:
@@ -154,7 +183,7 @@ class JsonRows:
 def misfits(rows: Rows, columns: Container[str]) -> dict[str, int]:
     """Returns how many values of each column are of another type, and so in `_extra`."""
     counts: dict[str, int] = {}
-    for leftovers in rows.leftovers.values():
+    for leftovers in _leftovers_by_name(rows):
         for name in leftovers:
             if name in columns:
                 counts[name] = counts.get(name, 0) + 1
@@ -164,15 +193,21 @@ def misfits(rows: Rows, columns: Container[str]) -> dict[str, int]:
 def leftover_members(rows: Rows, limit: int) -> Members:
     """Returns the types of leftovers, at most `limit` names; the next plan may add columns for them."""
     members: dict[str, Type] = {}
-    for leftovers in rows.leftovers.values():
+    for leftovers in _leftovers_by_name(rows):
         wanted = (name for name in leftovers if (name in members or len(members) < limit) and can_be_column(name))
-        add_members(members, ((name, _type_of(leftovers[name])) for name in wanted))
+        typed = ((name, bytes(leftovers[name])) for name in wanted)
+        add_members(members, ((name, _type_of(text)) for name, text in typed if is_inferable(text)))
     return [[name, kind] for name, kind in members.items()]
 
 
-def _type_of(raw: msgspec.Raw) -> Type:
+def _leftovers_by_name(rows: Rows) -> list[dict[str, msgspec.Raw]]:
+    return [one for one in rows.leftovers.values() if isinstance(one, dict)]
+
+
+def _type_of(text: bytes) -> Type:
     try:
-        return infer_text(bytes(raw))
+        kind = infer_text(text)
+        return kind if leaves_of(kind) <= LEAVES_MAX else "json"
     except _UNFIT:  # nested too deeply for a type
         return "json"
 
@@ -216,6 +251,14 @@ def _has_json(members: Members) -> bool:
 def _check_utf8(values: Sequence[bytes | None]) -> None:
     """Raises UnicodeDecodeError. msgspec does not check the bytes of a `json` member."""
     b"\n".join(value for value in values if value is not None).decode()
+
+
+def _check_utf8_in_pieces(value: bytes) -> None:
+    """Raises UnicodeDecodeError. A text of the whole value could take four times its bytes."""
+    decoder = _UTF8()
+    for at in range(0, len(value), _PIECE_BYTES):
+        decoder.decode(value[at : at + _PIECE_BYTES])
+    decoder.decode(b"", final=True)
 
 
 def _bad_of(error: Exception) -> Bad:

@@ -30,6 +30,8 @@ Members = list[list[Any]]  # [[name, type], ...]
 
 DEPTH_MAX = 6  # deeper values become JSON text: query engines handle deep types badly
 NESTED_MEMBERS_MAX = 200  # an object with more members is probably a map
+LEAVES_MAX = 1000  # of an object at all depths
+TABLE_LEAVES_MAX = 5000  # of a table: each is a column of its own in a file
 COLUMNS_MAX = 1000  # further members go to _extra
 MEMBERS_MAX = 2 * COLUMNS_MAX  # of a schema; it forgets further members without a column
 NAME_CHARS_MAX = 255  # of a column
@@ -103,8 +105,21 @@ def merge(left: Type, right: Type) -> Type:
         if left[0] == "array":
             return ["array", merge(left[1], right[1])]
         inner = merge_members(left[1], right[1])
-        return ["struct", inner] if len(inner) <= NESTED_MEMBERS_MAX else "json"  # a map: its names have no end
+        is_map = len(inner) > NESTED_MEMBERS_MAX or leaves(inner) > LEAVES_MAX  # its names have no end
+        return "json" if is_map else ["struct", inner]
     return "json"
+
+
+def leaves(members: Members) -> int:
+    """Returns the number of leaf columns of members, those of null members among them."""
+    return sum(leaves_of(kind) for _, kind in members)
+
+
+def leaves_of(kind: Type) -> int:
+    """Returns the number of leaf columns of one column, those of null members among them."""
+    if isinstance(kind, str):
+        return 1
+    return leaves_of(kind[1]) if kind[0] == "array" else leaves(kind[1])
 
 
 def merge_members(left: Members, right: Members) -> Members:
@@ -127,20 +142,26 @@ def evolve(published: Members, seen: Members, *, widens: bool = False, reserved:
 
     A member of type null has no column; it may get one later. A member stays null, and its values go to `_extra`, in
     these cases: its values are only null, {} and []; its name is a standard column's or in `reserved`; its name differs
-    from another column's only by case, which Spark ignores. A name that no column can have is left out, and so are null
-    members beyond MEMBERS_MAX. With `widens`, a bigint with fractions in `seen` becomes a decimal.
+    from another column's only by case, which Spark ignores; the table would have more than TABLE_LEAVES_MAX leaves. A
+    name that no column can have is left out, and so are null members beyond MEMBERS_MAX. With `widens`, a bigint with
+    fractions in `seen` becomes a decimal.
     """
     taken = {name.lower() for name, kind in published if kind != "null"} | RESERVED | {one.lower() for one in reserved}
     before = dict(published)
+    total = leaves(columns(published))
     members: Members = []
     for name, kind in merge_names(published, _with_columns(seen)):
-        now = grow(before.get(name, "null"), kind)
+        known = before.get(name, "null")
+        now = grow(known, kind)
+        if known != "null" and total + leaves_of(now) - leaves_of(known) > max(total, TABLE_LEAVES_MAX):
+            now = known
         if widens and is_widened(now, kind):
             now = "decimal"
-        if before.get(name, "null") == "null" and now != "null":
+        if known == "null" and now != "null":
             is_free = name and name.lower() not in taken and len(taken) < COLUMNS_MAX
-            now = now if is_free else "null"
+            now = now if is_free and total + leaves_of(now) <= TABLE_LEAVES_MAX else "null"
             taken.add(name.lower())
+        total += leaves(columns([["", now]])) - leaves(columns([["", known]]))
         if now != "null" or len(members) < MEMBERS_MAX:
             members.append([name, now])
     return members

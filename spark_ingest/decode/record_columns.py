@@ -28,6 +28,9 @@ class RecordColumns(NamedTuple):
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def part(self, start: int, end: int) -> RecordColumns:
+        return RecordColumns(*(column.slice(start, end - start) for column in self))
+
 
 def columns_of(batches: Iterable[ScannedBatch]) -> RecordColumns:
     """Returns the records of scanned batches of one partition. There must be at least one batch."""

@@ -1,23 +1,28 @@
 """Converts the records of a task to rows, in chunks: the part of the task that is in memory at once.
 
-A chunk ends after the batch with which its records reach CHUNK_BYTES before compression. Records whose columns take
-more than their bytes, because most are null, count with the bytes of the columns. This depends on the stored bytes and
-the plan alone, so every attempt of a task has the same chunks. Each chunk has its own files (task.py writes them).
+A chunk ends when its records reach CHUNK_BYTES before compression: after a batch, or within one that is larger than a
+block. Records whose columns may take more than their bytes, because most are null or arrays have many elements, count
+with the bytes of the columns. This depends on the stored bytes and the plan alone, so every attempt of a task has the
+same chunks. Each chunk has its own files (task.py writes them).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.blocks import BlockMaker, DeadLetter
-from spark_ingest.decode.json_types import Members, fixed_bytes, merge_members
+from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.decode.record_columns import columns_of
 from spark_ingest.decode.time_counts import counts_of
+from spark_ingest.decode.value_costs import ValueCosts
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, add_counts
 from spark_ingest.source.scan import ScannedBatch, scan
@@ -27,7 +32,7 @@ CHUNK_BYTES = 256 << 20  # sorting needs two to three times as much memory; a ch
 _RECORD_BYTES = 128  # for a record's own columns, beside its bytes
 BLOCK_RECORDS = 16_384  # large enough for Arrow, small enough that one bad value costs little
 BLOCK_BYTES = 16 << 20
-_COPIES = 2  # of a value of a column: in the objects that a block is decoded to, and in Arrow
+_LETTER_BYTES = 512  # for a dead letter, beside its record
 
 
 @dataclass(slots=True)
@@ -49,15 +54,18 @@ def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES)
     """Yields the chunks of a task. Raises Corrupt, NoSuchObject, NoEventTime."""
     ranges = order.task.ranges
     begin: PartitionOffset = (ranges[0].partition, ranges[0].start)
-    row_bytes = _COPIES * fixed_bytes(order.schema.members) if order.counts_columns else 0
-    builder, held_bytes = _ChunkBuilder(order, row_bytes), 0
+    costs = ValueCosts(order.schema.members)
+    builder, held_bytes = _ChunkBuilder(order), 0
     for scanned in scan(source, order.task.slices):
-        builder.add(scanned)
-        held_bytes += _size_of(scanned, row_bytes) + _RECORD_BYTES * scanned.record_count
-        if held_bytes >= chunk_bytes:
-            end = (scanned.source.partition, min(scanned.header.next_offset, scanned.source.end))
-            yield builder.chunk(between(ranges, begin, end))
-            begin, held_bytes = end, 0
+        builder.read(scanned.header.size_bytes)
+        for part, size_bytes in _sized(order, costs, scanned):
+            builder.add(part, size_bytes)
+            held_bytes += size_bytes + _RECORD_BYTES * part.record_count
+            letters_bytes = _LETTER_BYTES * builder.dead_letters if order.bounds_records else 0
+            if held_bytes + letters_bytes >= chunk_bytes:
+                end = (part.source.partition, min(part.header.next_offset, part.source.end))
+                yield builder.chunk(between(ranges, begin, end))
+                begin, held_bytes = end, 0
     rest = between(ranges, begin, (ranges[-1].partition, ranges[-1].end))
     if rest:
         yield builder.chunk(rest)
@@ -66,16 +74,23 @@ def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES)
 class _ChunkBuilder:
     """Collects records into blocks, and blocks into a chunk."""
 
-    def __init__(self, order: TaskSpec, row_bytes: int) -> None:
+    def __init__(self, order: TaskSpec) -> None:
         self._order = order
-        self._row_bytes = row_bytes
         self._chunk = Chunk()
         self._maker: BlockMaker | None = None
         self._partition = -1
         self._block: list[ScannedBatch] = []
         self._block_records = self._block_bytes = 0
 
-    def add(self, scanned: ScannedBatch) -> None:
+    @property
+    def dead_letters(self) -> int:
+        """The dead letters of the chunk, without those of the block that has not ended."""
+        return len(self._chunk.dead)
+
+    def read(self, size_bytes: int) -> None:
+        self._chunk.read_bytes += size_bytes
+
+    def add(self, scanned: ScannedBatch, size_bytes: int) -> None:
         if scanned.source.partition != self._partition:
             self._end_block()
             self._partition = scanned.source.partition
@@ -86,11 +101,10 @@ class _ChunkBuilder:
             count = letter.last_offset - letter.offset + 1
             times = counts_of(pa.array([letter.timestamp] * count, pa.int64()))
             self._chunk.times = add_counts(self._chunk.times, times)
-        self._chunk.read_bytes += scanned.header.size_bytes
         if scanned.record_count:
             self._block.append(scanned)
         self._block_records += scanned.record_count
-        self._block_bytes += _size_of(scanned, self._row_bytes)
+        self._block_bytes += size_bytes
         if self._block_records >= BLOCK_RECORDS or self._block_bytes >= BLOCK_BYTES:
             self._end_block()
 
@@ -106,18 +120,50 @@ class _ChunkBuilder:
             assert self._maker is not None
             records, chunk = columns_of(self._block), self._chunk
             chunk.times = add_counts(chunk.times, counts_of(records.timestamps))
-            made = self._maker.make(records)
-            chunk.rows.append(made.rows)
-            chunk.dead += made.dead
-            chunk.seen = merge_members(chunk.seen, made.seen)[:SEEN_MEMBERS_MAX]
-            chunk.fallbacks += made.fallbacks
-            chunk.misfits.update(made.misfits)
-            chunk.filtered += made.filtered
+            for made in self._maker.make(records):
+                chunk.rows.append(made.rows)
+                chunk.dead += made.dead
+                chunk.seen = merge_members(chunk.seen, made.seen)[:SEEN_MEMBERS_MAX]
+                chunk.fallbacks += made.fallbacks
+                chunk.misfits.update(made.misfits)
+                chunk.filtered += made.filtered
         self._block, self._block_records, self._block_bytes = [], 0, 0
 
 
-def _size_of(scanned: ScannedBatch, row_bytes: int) -> int:
-    return max(scanned.decoded_bytes, row_bytes * scanned.record_count)
+def _sized(order: TaskSpec, costs: ValueCosts, scanned: ScannedBatch) -> Iterator[tuple[ScannedBatch, int]]:
+    """Yields a batch with its size in memory, in parts of about a block if it is larger."""
+    count = scanned.record_count
+    if not order.bounds_records:
+        yield scanned, max(scanned.decoded_bytes, costs.row_bytes * count if order.counts_columns else 0)
+        return
+    texts = b""
+    if costs.counts_texts:
+        texts = bytes(scanned.plain) if scanned.plain is not None else b"\n".join(scanned.values())
+    size_bytes = max(scanned.decoded_bytes, costs.columns(texts, count))
+    if size_bytes <= BLOCK_BYTES or count < 2:
+        yield scanned, size_bytes
+    else:
+        yield from _parts(costs, scanned)
+
+
+def _parts(costs: ValueCosts, scanned: ScannedBatch) -> list[tuple[ScannedBatch, int]]:
+    records, source = columns_of([scanned]), scanned.source
+    own = np.asarray(pc.fill_null(pc.binary_length(records.values), 0)).astype(np.int64)
+    shared = max(0, scanned.decoded_bytes - int(own.sum())) // len(records)  # keys, headers, lengths
+    columns = [costs.columns(one.as_py() or b"", 1) for one in records.values] if costs.counts_texts else []
+    ends = np.cumsum(np.maximum(own + shared, columns or costs.row_bytes))
+    offsets, first, parts = np.asarray(records.offsets), 0, []
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, side="right")))
+        start = source.start if not first else int(offsets[first])
+        end = source.end if last == len(ends) else int(offsets[last])
+        part = msgspec.structs.replace(source, start=start, end=end)
+        decoded = scanned.decoded[first:last]
+        one = replace(scanned, source=part, record_count=last - first, decoded=decoded)
+        parts.append((one, int(ends[last - 1]) - before))
+        first = last
+    return parts
 
 
 def _undecodable(scanned: ScannedBatch) -> DeadLetter:

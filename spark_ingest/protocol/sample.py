@@ -12,6 +12,7 @@ import msgspec
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.json_types import MEMBERS_MAX, Members, Type, add_members, infer_text
+from spark_ingest.decode.value_costs import is_inferable
 from spark_ingest.payload.decoder import converter_of
 from spark_ingest.plan import Recipe
 from spark_ingest.source.scan import scan
@@ -32,7 +33,7 @@ def sampled_members(store: ObjectStore, slices: Sequence[Slice], recipe: Recipe)
     values = _values(store, _sampled_slices(slices))
     if converter is not None:
         values = (text for value in values for text in converter.convert([value]).texts if text is not None)
-    for value in values:
+    for value in filter(is_inferable, values):
         try:
             kind = infer_text(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -371,14 +371,16 @@ def test_dead_letters_have_the_topic_id_since_generation_3(generation: int, topi
     assert {one["_topic_id"] for one in table_rows(output)} == {TOPIC_ID}
 
 
-def test_chunks_of_a_plan_of_generation_4_end_where_they_did() -> None:
+def test_chunks_of_a_plan_of_an_earlier_generation_end_where_they_did() -> None:
     source, output = MemoryStore(), MemoryStore()
     TieredLog(source).add(0, json_rows(3))
     with pytest.raises(Killed):
         run_job(source, KillingStore(output, 3, is_after=True))
     plan = decode_plan(output.get(names.plan_key("default", 1)), "plan")
-    assert [one.counts_columns for one in task_specs(plan)] == [True]
-    assert [one.counts_columns for one in task_specs(msgspec.structs.replace(plan, generation=4))] == [False]
+    found = {at: task_specs(msgspec.structs.replace(plan, generation=at))[0] for at in (4, 5, 6)}
+    assert {at: one.counts_columns for at, one in found.items()} == {4: False, 5: True, 6: True}
+    assert {at: one.bounds_records for at, one in found.items()} == {4: False, 5: False, 6: True}
+    assert task_specs(plan) == [found[6]]
 
 
 def test_only_wanted_topics_are_taken(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:

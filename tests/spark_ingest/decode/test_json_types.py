@@ -128,3 +128,23 @@ def test_an_object_keyed_by_data_is_kept_as_json_text() -> None:
 def test_ddl_quotes_names() -> None:
     members = [["a`b", ["struct", [["x y", ["array", "json"]], ["gone", "null"]]]], ["n", "null"], ["d", "double"]]
     assert spark_ddl(members) == "`a``b` STRUCT<`x y`: ARRAY<STRING>>, `d` DOUBLE"
+
+
+def test_a_table_has_a_bounded_number_of_leaves_and_keeps_those_that_it_has() -> None:
+    objects = [[f"o{at}", ["struct", [[f"m{one}", "bigint"] for one in range(190)]]] for at in range(40)]
+    members = evolve([], [["id", "bigint"], *objects])
+    assert [name for name, kind in members if kind != "null"] == ["id", *(f"o{at}" for at in range(26))]
+    more = evolve(members, [["o0", ["struct", [[f"n{one}", "bigint"] for one in range(9)]]], ["x", "string"]])
+    assert len(dict(more)["o0"][1]) == 199
+    inner = ["struct", [[f"a{one}", "double"] for one in range(9)]]
+    full = evolve(more, [["o1", ["struct", [[f"n{one}", inner] for one in range(9)]]]])
+    assert dict(full)["o1"] == dict(more)["o1"]
+    assert columns(evolve(full, [])) == columns(full)
+
+
+def test_an_object_with_a_thousand_leaves_is_text() -> None:
+    parts = [
+        infer({"a": {f"m{at}{one}": {f"x{inner}": 1 for inner in range(99)} for one in range(6)}}) for at in (1, 2)
+    ]
+    assert dict(merge_all(parts[:1])[1])["a"][0] == "struct"
+    assert dict(merge_all(parts)[1])["a"] == "json"

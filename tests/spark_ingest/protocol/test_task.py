@@ -13,6 +13,7 @@ import pytest
 from engine.errors import Corrupt
 from engine.format.batch import Row, encode
 from engine.testing.memory_store import MemoryStore
+from spark_ingest.decode import value_costs
 from spark_ingest.decode.json_types import fixed_bytes
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.output.schema_object import table_ddl
@@ -221,8 +222,79 @@ def test_columns_that_are_mostly_null_count_where_chunks_and_blocks_end() -> Non
     [one] = harvest.chunks(order, log.store)
     assert max(rows.nbytes for rows in one.rows) <= harvest.BLOCK_BYTES
     assert len(one.rows) == 2
-    older = msgspec.structs.replace(order, counts_columns=False)
+    older = msgspec.structs.replace(order, counts_columns=False, bounds_records=False)
     assert [len(one.ranges) for one in harvest.chunks(older, log.store, 1 << 20)] == [1]
+
+
+WIDE_ITEMS = [["id", "bigint"], ["items", ["array", ["struct", [[f"m{at}", "bigint"] for at in range(200)]]]]]
+
+
+def items(count: int, name: bytes = b"items") -> bytes:
+    return b'{"id":1,"%s":[%s]}' % (name, b",".join([b"{}"] * count))
+
+
+def test_elements_of_arrays_count_where_chunks_and_blocks_end_also_within_a_batch() -> None:
+    """`{}` in an array of structs of 200 members is 1.6 kB in Arrow: 100,000 records of 70 bytes took 4 GB."""
+    log = TieredLog(MemoryStore(), batch_records=500)
+    log.add(0, [row(items(20)) for _ in range(1000)])
+    order = order_for(log, members=WIDE_ITEMS)
+    found = list(harvest.chunks(order, log.store, 4 << 20))
+    assert all(sum(rows.nbytes for rows in one.rows) < 20 << 20 for one in found)
+    assert [at for one in found for rows in one.rows for at in rows["_offset"].to_pylist()] == list(range(1000))
+    ranges = [(one.start, one.end) for chunk in found for one in chunk.ranges]
+    assert ranges == [(0, 261), (261, 500), (500, 761), (761, 1000)]
+    assert sum(one.read_bytes for one in found) == len(log.store.get(order.task.slices[0].key))
+    older = msgspec.structs.replace(order, bounds_records=False)
+    assert [len(one.ranges) for one in harvest.chunks(older, log.store, 4 << 20)] == [1]
+
+
+def test_dead_letters_count_where_a_chunk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harvest, "BLOCK_RECORDS", 2_000)
+    log = TieredLog(MemoryStore(), batch_records=2_000)
+    log.add(0, [row(b"x")] * 6_000)
+    assert [len(one.dead) for one in harvest.chunks(order_for(log), log.store, 1 << 20)] == [2_000] * 3
+    older = msgspec.structs.replace(order_for(log), bounds_records=False)
+    assert [len(one.dead) for one in harvest.chunks(older, log.store, 1 << 20)] == [6_000]
+
+
+@pytest.mark.parametrize("recipe", [Recipe(), Recipe(transforms=({"do": "drop", "members": ["other"]},))])
+def test_a_member_with_too_many_elements_goes_to_extra_and_the_others_stay(recipe: Recipe) -> None:
+    large = items(60_000)
+    log = log_of(row(items(1)), row(large, 1), row(items(2), 2))
+    output = MemoryStore()
+    result = run_task(order_for(log, recipe, WIDE_ITEMS), log.store, output, clock=lambda: 0.0)
+    assert [(one["id"], one["items"] and len(one["items"])) for one in table_rows(output)] == [
+        (1, 1),
+        (1, None),
+        (1, 2),
+    ]
+    assert [one["_extra"] for one in table_rows(output)] == [None, "{" + large[len(b'{"id":1,') :].decode(), None]
+    assert result.misfits["items"].count == 1
+
+
+def test_a_value_with_too_many_names_is_the_extra_text_of_its_row() -> None:
+    value = b"{%s}" % b",".join(b'"%d":0' % at for at in range(500_001))
+    log = log_of(row(b'{"id":5}'), row(value, 1), row(b"[%s]" % value, 2), row(value[:-1], 3), row(value + b"\xff", 4))
+    result, output = run(log)
+    assert [(one["_offset"], one["id"], one["_extra"]) for one in table_rows(output)] == [
+        (0, 5, None),
+        (1, None, value.decode()),
+    ]
+    assert [one["_reason"] for one in dead_letters(output)] == ["not_an_object", "not_json", "not_utf8"]
+    assert (result.seen, result.misfits) == ([], {})
+
+
+def test_records_that_are_decoded_in_runs_give_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [items(at % 5, b"items" if at % 3 else b"other") for at in range(200)]
+    log = log_of(*(row(value, at) for at, value in enumerate([*values, b"bad", None])))
+    outputs = []
+    for run_bytes in (value_costs.RUN_BYTES, 10_000):
+        monkeypatch.setattr(value_costs, "RUN_BYTES", run_bytes)
+        outputs.append(MemoryStore())
+        result = run_task(order_for(log, None, WIDE_ITEMS), log.store, outputs[-1], clock=lambda: 0.0)
+        assert (result.rows, result.bad) == (201, 1)
+    assert table_rows(outputs[0]) == table_rows(outputs[1])
+    assert dead_letters(outputs[0]) == dead_letters(outputs[1])
 
 
 def test_members_of_structs_and_decimals_count_among_the_columns() -> None:
