@@ -115,10 +115,12 @@ class MultiFetch:
         """True if the last look found every entry readable, and no records."""
         return not any(one.size_bytes or one.has_problem or one.has_moved for one in self._available.values())
 
-    async def wait(self, min_bytes: int, wait_s: float, until: asyncio.Future[Any] | None = None) -> None:
+    async def wait(
+        self, min_bytes: int, wait_s: float, until: asyncio.Future[Any] | None = None, looked: Available | None = None
+    ) -> None:
         """Return when the owners have `min_bytes`, an entry has a problem, a shard drains or the time is over.
 
-        Return also once `until` is done.
+        Return also once `until` is done. `looked`: what `check_available` has returned, if nothing ran in between.
         """
         draining = self._context.lifecycle.draining
         over = draining.wait_for(DRAINING)
@@ -135,7 +137,8 @@ class MultiFetch:
                 # If all together reach the missing bytes, then one of them reaches an even part of them.
                 part = -(-missing // len(self._by_owner))
                 enough = {owner: self._available[owner].size_bytes + part for owner in self._by_owner}
-                found = await self._wait_first_available(enough, wait_s, over)
+                found = await self._wait_first_available(enough, wait_s, over, looked)
+                looked = None
                 self._available |= found
                 if any(one.size_bytes < enough[owner] and not one.has_moved for owner, one in found.items()):
                     return
@@ -203,13 +206,14 @@ class MultiFetch:
         return [parts[index] for index in range(len(self.wanted))]
 
     async def _wait_first_available(
-        self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int]
+        self, enough: dict[Owner | None, int], wait_s: float, over: asyncio.Future[int], looked: Available | None
     ) -> dict[Owner | None, Available]:
         """Ask every owner to report when it has enough, and stop asking as soon as one does, or once `over` is done."""
         if self._context.peers.view is None and len(enough) == 1:
             [(owner, size)] = enough.items()
             if owner is not None and self._context.peers.is_local(owner):  # the usual case, without a task
-                return {owner: await multi_partition_read.wait(self._context.reads, self.wanted, size, over)}
+                reads = self._context.reads
+                return {owner: await multi_partition_read.wait(reads, self.wanted, size, over, looked)}
         waits = {owner: start_task(self._available_at(owner, size, wait_s)) for owner, size in enough.items()}
         try:
             futures: list[asyncio.Future[Any]] = [*waits.values(), over]

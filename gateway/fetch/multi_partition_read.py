@@ -102,14 +102,19 @@ class _AnyOf:
 
 
 async def wait(
-    context: ReadContext, wanted: Sequence[Wanted], enough_bytes: int, over: asyncio.Future[int] | None = None
+    context: ReadContext,
+    wanted: Sequence[Wanted],
+    enough_bytes: int,
+    over: asyncio.Future[int] | None = None,
+    looked: Available | None = None,
 ) -> Available:
     """Return when `enough_bytes` are readable, an entry has a problem, the node drains, or `over` is done.
 
-    With `enough_bytes` of 0 it looks and does not wait.
+    With `enough_bytes` of 0 it looks and does not wait. `looked`: what the caller has found in this turn of the loop.
     """
     while True:
-        found = _check_available(context, wanted, is_exact=enough_bytes > 1)
+        found = looked or _check_available(context, wanted, is_exact=enough_bytes > 1)
+        looked = None
         if found.has_problem or found.has_moved or found.size_bytes >= enough_bytes or context.lifecycle.is_draining:
             return found
         await _wait_for_any(context, wanted, over)

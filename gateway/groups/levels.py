@@ -49,8 +49,10 @@ class Levels:
     def wanted(self) -> Sequence[Wanted]:
         return self._wanted
 
-    async def wait(self, min_bytes: int, wait_s: float, until: asyncio.Future[Any] | None = None) -> None:
-        await self._all.wait(min_bytes, wait_s, until)
+    async def wait(
+        self, min_bytes: int, wait_s: float, until: asyncio.Future[Any] | None = None, looked: Available | None = None
+    ) -> None:
+        await self._all.wait(min_bytes, wait_s, until, looked)
 
     async def read_with_retries(self, limits: Limits) -> list[Part]:
         """Returns what is readable of the first level that has something."""

@@ -135,7 +135,7 @@ class _Poll:
             try:
                 grant = await self._grants.with_starts(self._call, grant)
                 reading = self._not_paused(grant.assignment)
-                wanted = [self._wanted(one) for one in reading]
+                wanted = self._wanted(reading)
                 parts = await self._read(wanted, grant)
                 if parts is None:
                     if storing is not None:
@@ -168,11 +168,10 @@ class _Poll:
         paused = self._paused
         return [one for one in assignment if one.slot not in paused] if paused else assignment
 
-    def _wanted(self, one: Position) -> Wanted:
-        offset = max(0, one.offset)
+    def _wanted(self, reading: Sequence[Position]) -> list[Wanted]:
         if self._moved:
-            offset = self._moved.get(one.slot, offset)
-        return Wanted(one.topic, one.topic_id, one.partition, offset)
+            reading = [structs.replace(one, offset=self._moved.get(one.slot, one.offset)) for one in reading]
+        return [Wanted(one.topic, one.topic_id, one.partition, max(0, one.offset)) for one in reading]
 
     async def _read(self, wanted: Sequence[Wanted], grant: Grant) -> list[Part] | None:
         """Waits for records that pass the filters, and reads them. None: the assignment has changed meanwhile."""
@@ -198,6 +197,7 @@ class _Poll:
 
     async def _wait(self, many: Levels | MultiFetch | None, grant: Grant) -> Outcome:
         """Waits for records if there are none. CHANGED: so has the assignment meanwhile, and there is time left."""
+        found = None
         if many is not None:
             found = await many.check_available()
             if found.size_bytes >= self._wish.min_bytes or found.has_problem:
@@ -211,7 +211,7 @@ class _Poll:
                 if many is None:
                     await asyncio.wait([changing])
                 else:
-                    await many.wait(self._wish.min_bytes, left_ms / 1000, changing)
+                    await many.wait(self._wish.min_bytes, left_ms / 1000, changing, found)
                 is_over = self._context.lifecycle.is_draining or self._budget.wait_left_ms <= 0
                 if not is_over and changing.done() and changing.result():
                     return Outcome.CHANGED

@@ -140,18 +140,16 @@ def check_topics(found: Iterable[Position], source: TopicSource) -> None:
 
 def assignment(group: Group, member: Member, read: Mapping[Slot, int]) -> tuple[Position, ...]:
     """Returns the partitions of a member with the positions to read from; `read` has those of its delivery."""
-    return tuple(_position(group, slot, read.get(slot, -1)) for slot in sorted(member.assigned))
-
-
-def _position(group: Group, slot: Slot, read: int) -> Position:
-    known, committed = group.topics[slot.topic], group.offsets.get(slot)
-    if committed is not None:
-        offset = max(committed.offset, read)
-    elif read >= 0:
-        offset = read
-    else:
-        offset = START_POLICY if slot.partition < known.first_partitions else START_EARLIEST
-    return Position(slot.topic, known.topic_id, slot.partition, offset)
+    found = []
+    for slot in sorted(member.assigned):  # in each poll: a call for each partition would cost as much as the rest
+        known, committed = group.topics[slot.topic], group.offsets.get(slot)
+        offset = read.get(slot, -1)
+        if committed is not None:
+            offset = max(committed.offset, offset)
+        elif offset < 0:
+            offset = START_POLICY if slot.partition < known.first_partitions else START_EARLIEST
+        found.append(Position(slot.topic, known.topic_id, slot.partition, offset))
+    return tuple(found)
 
 
 def _is_of_topic(group: Group, position: Position) -> bool:
