@@ -88,11 +88,11 @@ class ReplaceSegments(TieredPartition, frozen=True, array_like=True):
     removed: int
 
 
-class CompactionProgress(TieredPartition, frozen=True, array_like=True):
-    """How far a partition is compacted: a Progress."""
+class CompactionRound(TieredPartition, frozen=True, array_like=True):
+    """A round that has ended: the partition is compacted below `end`, without tombstones below `expired_below`."""
 
-    cleaned_end: int
-    rounds: tuple[tuple[int, int], ...]
+    end: int
+    expired_below: int
     generation: tuple[int, int]
 
 

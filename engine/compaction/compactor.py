@@ -41,8 +41,11 @@ class CompactedPartition(Protocol):
     async def replace(self, new: NewSegment) -> bool:
         """Put a new file in place; False: the log has changed, and the file is gone. Raises EngineError, OSError."""
 
-    async def save_progress(self, progress: Progress, generation: tuple[int, int]) -> None:
-        """Save how far it is compacted, unless it was truncated since that generation. Raises EngineError, OSError."""
+    async def end_round(self, end: int, expired_below: int, generation: tuple[int, int]) -> None:
+        """Save that it is compacted below `end` by now, and has no tombstones below `expired_below`.
+
+        No-op if it was truncated since that generation. Raises EngineError, OSError.
+        """
 
 
 class Compactor:
@@ -124,8 +127,7 @@ class Compactor:
             if not await partition.replace(new):
                 return False  # the log has changed: the next round sees it as it is then
             removed, freed = removed + new.removed, freed + new.freed_bytes
-        reached = progress.after_round(end, files.now_ms, settings.delete_retention_ms, expired_below=expired_below)
-        await partition.save_progress(reached, files.generation)
+        await partition.end_round(end, expired_below, files.generation)
         extra = {"partition": partition.name, "end": end, "removed_records": removed, "freed_bytes": freed}
         log.info("a partition was compacted", extra=extra)
         return end < _end(plan)

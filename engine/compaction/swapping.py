@@ -95,11 +95,17 @@ class SegmentSwapper:
         progress = await self._in_thread(load_progress, self._disk, partition.log.directory)
         return progress.truncated(partition.high_watermark)
 
-    async def save_progress(self, partition: Partition, progress: Progress, generation: tuple[int, int]) -> None:
-        """Save how far a partition is compacted, unless it was truncated since. Raises OSError."""
+    async def end_round(self, partition: Partition, end: int, expired_below: int, generation: tuple[int, int]) -> None:
+        """Save that a partition is compacted below `end`, unless it was truncated since. Raises OSError.
+
+        The round counts from now on: until its last swap, readers have met records that its tombstones delete.
+        """
         async with partition.segments_lock:
             if partition.offline is None and generation == self._generation(partition):
-                await self._in_thread(save_progress, self._disk, partition.log.directory, progress)
+                retention_ms, now_ms = partition.settings.delete_retention_ms, self._clock.steady_ms()
+                before = await self.progress(partition)
+                reached = before.after_round(end, now_ms, retention_ms, expired_below=expired_below)
+                await self._in_thread(save_progress, self._disk, partition.log.directory, reached)
 
     async def replace(self, partition: Partition, new: NewSegment) -> bool:
         """Put a new file in the place of the segments that it was made of.
@@ -275,5 +281,5 @@ class OwnPartition:
     async def replace(self, new: NewSegment) -> bool:
         return await self._swapper.replace(self._partition, new)
 
-    async def save_progress(self, progress: Progress, generation: tuple[int, int]) -> None:
-        await self._swapper.save_progress(self._partition, progress, generation)
+    async def end_round(self, end: int, expired_below: int, generation: tuple[int, int]) -> None:
+        await self._swapper.end_round(self._partition, end, expired_below, generation)

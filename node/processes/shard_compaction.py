@@ -15,7 +15,7 @@ from engine.format.checksum import Checksum
 from engine.partition.partition import Partition
 from engine.settings import TopicSettings
 from gateway.links.link import Answer, Handler, LinkClient, handler
-from node.process_calls import CompactionProgress, ReplaceSegments, SegmentFields, TieredPartition
+from node.process_calls import CompactionRound, ReplaceSegments, SegmentFields, TieredPartition
 
 CALL_S = 60.0  # a swap waits for its turn among truncations and removals of the same log
 
@@ -34,16 +34,14 @@ def compaction_handlers(
         made = NewSegment(replaced, Checksum(new.size_bytes, new.crc32c), new.removed)
         return await swapper.replace(partition_of(new), made), b""
 
-    async def save(reached: CompactionProgress, _: bytes) -> Answer:
-        rounds = tuple(Round(end, at_ms) for end, at_ms in reached.rounds)
-        progress = Progress(reached.cleaned_end, rounds)
-        await swapper.save_progress(partition_of(reached), progress, reached.generation)
+    async def end_round(done: CompactionRound, _: bytes) -> Answer:
+        await swapper.end_round(partition_of(done), done.end, done.expired_below, done.generation)
         return None, b""
 
     return {
         "compaction_files": handler(TieredPartition, files),
         "replace_segments": handler(ReplaceSegments, replace),
-        "save_compaction": handler(CompactionProgress, save),
+        "end_compaction": handler(CompactionRound, end_round),
     }
 
 
@@ -73,6 +71,6 @@ class RemotePartition:
         is_replaced, _ = await self._owner.link().call("replace_segments", arguments, timeout_s=CALL_S)
         return bool(is_replaced)
 
-    async def save_progress(self, progress: Progress, generation: tuple[int, int]) -> None:
-        arguments = CompactionProgress(*self._partition_id, *progress, generation)
-        await self._owner.link().call("save_compaction", arguments, timeout_s=CALL_S)
+    async def end_round(self, end: int, expired_below: int, generation: tuple[int, int]) -> None:
+        arguments = CompactionRound(*self._partition_id, end, expired_below, generation)
+        await self._owner.link().call("end_compaction", arguments, timeout_s=CALL_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.compaction.compactor import Compactor
-from engine.compaction.progress import Progress, load_progress
+from engine.compaction.progress import Progress, Round, load_progress
 from engine.compaction.swapping import OwnPartition, SegmentSwapper
 from engine.runtime.throttled_thread import ThrottledThread
 from engine.testing.recording_disk import RecordingDisk
@@ -59,8 +59,24 @@ async def test_a_round_that_began_before_a_truncation_does_not_count():
         files = await swapper.files(partition)
         await node.shard.truncate(partition, 0)
         await table.send(node, [(b"a", b"1"), (b"b", b"1")])
-        await swapper.save_progress(partition, Progress(2), files.generation)
+        await swapper.end_round(partition, 2, 0, files.generation)
         assert load_progress(disk, partition.log.directory) == Progress()
+
+
+async def test_the_time_of_tombstones_begins_when_their_round_ends():
+    """Until the last swap of the round, readers have met the records that they delete."""
+    clock, table = HandClock(), Table()
+    disk = RecordingDisk(clock)
+    async with inline_node(disk, clock) as node:
+        await node.shard.create_topic("t", 1, 1, SETTINGS)
+        partition = node.shard.partition("t", 0)
+        await table.send(node, [(b"a", b"1"), (b"a", None)])
+        await table.seal(node)
+        swapper = SegmentSwapper(disk, InlineExecutor(), clock)
+        files = await swapper.files(partition)
+        clock.pass_ms(60_000)
+        await swapper.end_round(partition, 2, 0, files.generation)
+        assert load_progress(disk, partition.log.directory).rounds == (Round(2, files.now_ms + 60_000),)
 
 
 async def test_a_look_removes_the_new_file_of_a_compactor_that_was_killed():
