@@ -217,13 +217,16 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         max_records: int = 1,
         lock_ms: int | None = None,
         is_extending: bool = False,
+        key_deserializer: str | Deserializer | None = None,
+        value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> WorkQueue:
         """Take single records of a share group: `async with client.queue("mail", topics="jobs") as queue`.
 
         `async for record in queue` takes up to `max_records` at once; each is locked for `lock_ms`, by default the
         group's, and needs an outcome: `await record.accept()`, or `async with record`, which releases it if an
-        exception ends the block, and with `is_extending` keeps it locked meanwhile.
+        exception ends the block, and with `is_extending` keeps it locked meanwhile. A record that its deserializer
+        refuses is rejected.
         """
         terms = QueueTerms(
             group,
@@ -232,6 +235,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             max_records,
             lock_ms,
             is_extending,
+            deserializers=deserializers(key_deserializer, value_deserializer),
         )
         return self.work_queue(terms, replace(self.options, **changed))
 

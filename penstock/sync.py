@@ -204,6 +204,8 @@ class Client(Closing, Admin[Json]):
         max_records: int = 1,
         lock_ms: int | None = None,
         is_extending: bool = False,
+        key_deserializer: str | Deserializer | None = None,
+        value_deserializer: str | Deserializer | None = None,
         **changed: Unpack[ChangedOptions],
     ) -> WorkQueue:
         """Take single records of a share group, as the async client does."""
@@ -214,6 +216,8 @@ class Client(Closing, Admin[Json]):
             max_records=max_records,
             lock_ms=lock_ms,
             is_extending=is_extending,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
             **changed,
         )
         return WorkQueue(queue, self._thread.run)

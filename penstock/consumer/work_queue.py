@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.admin import api
 from penstock.closing import AsyncClosing
+from penstock.consumer.deserializers import Deserializers
 from penstock.errors import ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.records import Record
@@ -36,6 +37,7 @@ class QueueTerms(NamedTuple):
     lock_ms: int | None = None
     is_extending: bool = False
     value: str | None = "json"  # the form of values; None: as their content-type says
+    deserializers: Deserializers | None = None
 
 
 class WorkRecord(Record, gc=True):
@@ -48,6 +50,7 @@ class WorkRecord(Record, gc=True):
     _lock: str = msgspec.field(name=" lock", default="")
     _queue: Any = msgspec.field(name=" queue", default=None)
     _extending: Any = msgspec.field(name=" extending", default=None)
+    _refused_by: ValueError | None = msgspec.field(name=" refused_by", default=None)  # what its deserializer raised
 
     async def accept(self) -> bool:
         """Finish the record."""
@@ -76,8 +79,17 @@ class WorkRecord(Record, gc=True):
             self._extending.cancel()
         if error is None:
             await self.accept()
+        elif self._refused_by is not None:  # no worker with this deserializer can do better
+            await self.reject(error=f"not deserialized: {self._refused_by!r}"[:ERROR_CHARACTERS_MAX])
         else:
             await self.release(error=repr(error)[:ERROR_CHARACTERS_MAX])
+
+    def _decoded(self, data: bytes | None, deserializer: Any) -> Any:
+        try:
+            return Record._decoded(self, data, deserializer)
+        except ValueError as error:
+            self._refused_by = error
+            raise
 
 
 class _Answer(msgspec.Struct):
@@ -136,6 +148,7 @@ class WorkQueue(AsyncClosing):
         self._locked_until = asyncio.get_running_loop().time() + self._lock_s
         for record in found.records:
             record._lock, record._queue = found.lock or "", self
+            record._deserializers = terms.deserializers
         return found.records
 
     async def accept(self, records: Iterable[WorkRecord]) -> list[WorkRecord]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -92,6 +93,58 @@ def test_the_sync_queue_does_the_same(node_url: str) -> None:
             rest = queue.take(100)
             assert queue.accept(rest) == []
             assert client.describe_group("sync-queue")["partitions"][0]["lag"] == 0
+
+
+async def test_a_record_that_its_deserializer_refuses_is_rejected(client: Client, topic: str) -> None:
+    """Any other error releases it: another delivery may do better."""
+    await client.create_topic(dead := topic + ".dead")
+    await client.configure_group(topic, {"kind": "share", "dead_letter_topic": dead})
+
+    class Numbers:
+        """Refuses all but even numbers."""
+
+        def deserialize(self, topic: str, data: bytes) -> int:
+            if int(data) == 4:
+                raise OSError("the registry is away")
+            if int(data) % 2:
+                raise ValueError("odd")
+            return int(data)
+
+    done: list[tuple[str, int]] = []
+    async with client.queue(
+        topic, topics=topic, key_deserializer="string", value_deserializer=Numbers(), max_records=6
+    ) as queue:
+        for record in await queue.take(6):
+            with suppress(ValueError, OSError):
+                async with record:
+                    done.append((record.decoded_key(), record.decoded()))
+        assert [record.offset for record in await queue.take(6)] == [4]
+    assert done == [("k0", 0), ("k2", 2)]
+    letters = []
+    async for letter in client.consume(dead, start=0):
+        letters.append(letter)
+        if len(letters) == 3:
+            break
+    headers = [dict(one.headers) for one in letters]
+    assert [one["dead-letter-offset"] for one in headers] == [b"1", b"3", b"5"]
+    assert {(one["dead-letter-reason"], one["dead-letter-error"]) for one in headers} == {
+        (b"rejected", b"not deserialized: ValueError('odd')")
+    }
+
+
+def test_the_sync_queue_rejects_what_its_deserializer_refuses(node_url: str) -> None:
+    with penstock_sync.Client(node_url, options=QUICK) as client:
+        client.create_topic("refused")
+        with client.producer(linger_ms=0) as producer:
+            producer.send("refused", b"{").result()
+            producer.send("refused", {"a": 1}).result()
+        with client.queue("refused", topics="refused", value_deserializer="json") as queue:
+            with pytest.raises(ValueError), next(queue) as record:
+                record.decoded()
+            with next(queue) as record:
+                assert record.decoded() == {"a": 1}
+        [part] = client.describe_group("refused")["partitions"]
+        assert (part["offset"], part["lag"], part["dropped"]) == (2, 0, 1)
 
 
 async def test_dead_letters_are_replayed_once(client: Client, node_url: str, topic: str) -> None:
