@@ -168,7 +168,7 @@ class ReplicaHost:
         """True if every replica, also one being added, has all committed records, as far as this node knows."""
         replica = self.by_partition.get(partition)
         state = None if replica is None else replica.state
-        return state is not None and set(state.state.replicas) == {one.node_id for one in state.state.in_sync}
+        return state is not None and state.state.are_all_in_sync
 
     # From the supervisor.
 

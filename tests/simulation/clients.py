@@ -73,7 +73,18 @@ class ConnectedClient(Client):
         super().call(node_id, call, *rest, answered)
 
 
-class Producer(Client):
+class _Values:
+    """Makes the batches of a producer: every value is unique."""
+
+    def made(self: Any, partition: str, count: int, acks: str) -> Produced:
+        values = tuple(f"{self.name}-{self._number}.{i}" for i in range(count))
+        return Produced(self.name, partition, values, acks, self.world.now)
+
+    def batch_of(self, produced: Produced) -> bytearray:
+        return record_batch.encode_values([value.encode() for value in produced.values], 1_700_000_000_000)
+
+
+class Producer(_Values, Client):
     """Sends a batch, waits for the answer or a timeout, then sends the next."""
 
     def __init__(self, *args: Any, partitions: list[str], acks: str, every_s: float) -> None:
@@ -94,11 +105,10 @@ class Producer(Client):
         self._number += 1
         partition = self.world.random.choice(self._partitions)
         count = self.world.random.choice((1, 1, 2, 3))
-        values = tuple(f"{self.name}-{self._number}.{i}" for i in range(count))
-        produced = Produced(self.name, partition, values, self._acks, self.world.now)
+        produced = self.made(partition, count, self._acks)
         self.history.produced.append(produced)
         node = self._leader.get(partition) or self.any_node()
-        batch = record_batch.encode_values([value.encode() for value in values], 1_700_000_000_000)
+        batch = self.batch_of(produced)
         self.call(
             node, "on_produce", partition, batch, count, self._acks, lambda *a: self._answered(produced, node, *a)
         )
@@ -128,7 +138,7 @@ class Producer(Client):
         self.world.after(wait_s + self._every_s * self.world.random.random(), self.run)
 
 
-class SequencedProducer(Client):
+class SequencedProducer(_Values, Client):
     """Numbers its records and repeats a batch until it gets its offset: each record is stored once, and in order.
 
     A producer that gives up a batch starts a new epoch, which fences requests of the old one that are still in flight.
@@ -146,8 +156,7 @@ class SequencedProducer(Client):
             return
         self._number += 1
         count = self.world.random.choice((1, 1, 2, 3))
-        values = tuple(f"{self.name}-{self._number}.{i}" for i in range(count))
-        produced = Produced(self.name, self._partition, values, "all", self.world.now)
+        produced = self.made(self._partition, count, "all")
         self.history.produced.append(produced)
         self._is_maybe_stored = False
         self._send(produced, until=self.world.now + GIVE_UP_S)
@@ -158,7 +167,7 @@ class SequencedProducer(Client):
             return
         self._attempt += 1
         attempt, node = self._attempt, self._leader or self.any_node()
-        batch = record_batch.encode_values([value.encode() for value in produced.values], 1_700_000_000_000)
+        batch = self.batch_of(produced)
         stamp_sequence(batch, self._producer_id, self._epoch, self._sequence)
         set_crc(batch)
 

@@ -105,6 +105,14 @@ class Faults:
             node.lose_power()
             self._start_again(node)
 
+    def crash(self, node: Node) -> None:
+        """End the process of a node at once, with its page cache if the guarantee allows it."""
+        if self.world.random.random() < 0.5 and self._may_lose_unsynced(node):
+            node.lose_power()
+        else:
+            node.kill()
+        self._start_again(node)
+
     def lose_power_everywhere(self) -> None:
         if self._rules.is_fsync_demanded:
             self.world.count("power lost everywhere")

@@ -79,6 +79,20 @@ SHARE_MUST_HAPPEN = (
 )
 
 
+# Of the runs with compacted topics: tests/simulation/tables.
+TABLES_MUST_HAPPEN = (
+    "segments swapped",
+    "records compacted away",
+    "nodes ended within a swap",
+    "swaps completed at a start",
+    "truncations that wait for a swap",
+    "batches copied without records",
+    "reads that go on at another replica",
+    "rounds without expired tombstones",
+    "tombstones kept for a replica that is away",
+)
+
+
 def never_happened(counts: Counter[str], seeds: int, must_happen: Sequence[str] | None = None) -> list[str]:
     if must_happen is not None:
         return [what for what in must_happen if not counts[what]]

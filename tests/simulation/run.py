@@ -20,6 +20,7 @@ from tests.simulation.judges.checkers import FinalLog, Guarantee, check_all, thr
 from tests.simulation.judges.history import History, records_of
 from tests.simulation.judges.tier_checkers import check_tier, left_behind
 from tests.simulation.world.bucket import Bucket
+from tests.simulation.world.compaction import TableOptions
 from tests.simulation.world.network import Network
 from tests.simulation.world.node import Node, NodeOptions
 from tests.simulation.world.store import Store, topic_of
@@ -45,6 +46,7 @@ class Options:
     reads_ahead: bool = False
     keyed_producers: int = 0  # replace all other producers
     ahead_ms: tuple[int, ...] = ()  # each node's clock offset at the start
+    table: TableOptions | None = None  # the topic is compacted
 
 
 @dataclass
@@ -97,6 +99,7 @@ class Run:
             retention_bytes=options.retention_bytes,
             local_retention_bytes=options.local_retention_bytes,
             reads_ahead=options.reads_ahead,
+            table=options.table,
         )
         self.store = Store(self.world, self.network, node_options.session_timeout_s)
         self.nodes = {
@@ -201,7 +204,7 @@ class Run:
         self.consumers += readers
         for reader in readers:
             reader.run()
-        self.world.run_until(self.world.now + HEAL_S, _now_and_then(self.world, lambda: self._have_read_all(readers)))
+        self.world.run_until(self.world.now + HEAL_S, now_and_then(self.world, lambda: self._have_read_all(readers)))
         return [] if self._have_read_all(readers) else ["C2 not everything could be read after everything was healed"]
 
     def _have_read_all(self, readers: list[Consumer]) -> bool:
@@ -260,7 +263,7 @@ class Run:
         return True
 
     def _is_equal_soon(self):
-        return _now_and_then(self.world, self._is_equal)
+        return now_and_then(self.world, self._is_equal)
 
     def _committed_since(self, began: float) -> bool:
         done = {
@@ -271,7 +274,7 @@ class Run:
         return len(done) == len(self.partitions)
 
     def _has_committed_since(self, began: float):
-        return _now_and_then(self.world, lambda: self._committed_since(began))
+        return now_and_then(self.world, lambda: self._committed_since(began))
 
     def _client(self, name: str):
         return name, self.world, self.network, self.nodes, self.history
@@ -288,7 +291,7 @@ class Run:
         )
 
 
-def _now_and_then(world: World, is_done):
+def now_and_then(world: World, is_done):
     """Check every 50 ms of virtual time, not after every event."""
     asked_at = [0.0]
 

@@ -95,6 +95,9 @@ class FollowerDriver:
         match effect:
             case None:
                 return 0.0
+            case follower.Truncate() | follower.ResetLog() if hosted.log.segments_lock.locked():
+                hosted.life.world.count("truncations that wait for a swap")
+                return BACKOFF_S
             case follower.Truncate(to, is_below_watermark):
                 self._truncated(to, is_below_watermark)
                 hosted.log.truncate(to)
@@ -104,6 +107,7 @@ class FollowerDriver:
                 self._truncated(at, has_records and at < hosted.high_watermark)
                 hosted.life.world.count("restarts of a log")
                 hosted.life.world.counts["restarts behind the log's start"] += log_start < at
+                hosted.life.node.begins_again(hosted.life.node_id, hosted.partition)
                 hosted.log.restart(at, log_start, data)
                 hosted.high_watermark = at
             case follower.Append(watermark, log_start):
@@ -117,9 +121,11 @@ class FollowerDriver:
         if data and hosted.log.append_as_follower(data, hosted.life.clock.steady_ms()):
             hosted.life.log("%s: copied to %d", hosted.partition, hosted.log.log.log_end)
             hosted.sync_soon()
+            empty = sum(header.record_count == 0 for _, header in record_batch.walk(data))
+            hosted.life.world.counts["batches copied without records"] += empty
         log_end = hosted.log.log.log_end
         hosted.high_watermark = follower.follower_watermark(hosted.high_watermark, watermark, log_end)
-        if log_start > hosted.log.log.log_start:
+        if log_start > hosted.log.log.log_start and not hosted.log.segments_lock.locked():
             hosted.trim_to(min(log_start, log_end), min(log_start, log_end))
 
     def _truncated(self, to: int, is_below_watermark: bool) -> None:

@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.directory.data_directory import open_data_directory
+from engine.format.paths import swap_base_of
 from engine.settings import TopicSettings
 from replication.cluster.registration_state import load_registration_state, save_registration_state
 from replication.cores.fetch import FetchAnswer, FollowerFetch
 from tests.simulation.groups.hosting import Coordinators, Decide
 from tests.simulation.world.bucket import Bucket
+from tests.simulation.world.compaction import Compaction, Swapped, TableOptions
 from tests.simulation.world.hosted import Hosted, Reply
 from tests.simulation.world.network import Network
 from tests.simulation.world.replica_log import ReplicaLog
@@ -40,6 +42,7 @@ class NodeOptions:
     retention_bytes: int | None = None
     local_retention_bytes: int | None = None
     reads_ahead: bool = False
+    table: TableOptions | None = None
 
 
 class NodeClock:
@@ -97,6 +100,10 @@ class Node:
         self._on_watermark = on_watermark
         self._on_truncate_below = on_truncate_below
         self.deleted = on_delete
+        self.compacted: Callable[[str, int, int], None] = lambda *_: None  # partition, node, cleaned end
+        self.swapped: Callable[[Swapped], None] = lambda _: None
+        self.begins_again: Callable[[int, str], None] = lambda *_: None  # an empty log: of one partition, or all
+        self.crashes_in_swap: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         if self.life is None:
@@ -124,6 +131,7 @@ class Node:
     def lose_disk(self) -> None:
         self.log("loses its disk")
         self.world.count("disks lost")
+        self.begins_again(self.node_id, "")
         self.life, self.disk = None, SimDisk(self.clock, boots=self.disk.boots + 1)
 
     def pause(self, seconds: float) -> None:
@@ -201,19 +209,24 @@ class Life(StoreClient):
         self.node.log(text, *args)
 
     def _host(self, name: str) -> None:
+        files = self.node.disk.listdir(f"{DATA_DIR}/topics/{name}")
+        self.world.counts["swaps completed at a start"] += sum(swap_base_of(file) is not None for file in files)
         log = ReplicaLog(self.data, name, self.settings(), self.clock.steady_ms(), self._points)
         self.world.counts["holes after power losses"] += log.report.mid_log_truncations
-        self.partitions[name] = Hosted(self, name, log)
+        self.partitions[name] = hosted = Hosted(self, name, log)
+        if self.options.table is not None:
+            Compaction(hosted, self.options.table)
         self.log("%s", repr(log))
 
     def settings(self) -> TopicSettings:
-        return TopicSettings(
+        settings = TopicSettings(
             segment_bytes=self.options.segment_bytes,
             retention_ms=None,
             retention_bytes=self.options.retention_bytes,
             local_retention_ms=None,
             local_retention_bytes=self.options.local_retention_bytes,
         )
+        return settings if self.options.table is None else self.options.table.settings(settings)
 
     # Time.
 
@@ -248,7 +261,7 @@ class Life(StoreClient):
 
         Waits are nested: the last one to begin ends first. Beyond a depth limit the wait is skipped.
         """
-        if self.world.depth < THREADS_MAX:
+        if seconds and self.world.depth < THREADS_MAX:
             self.world.run_nested(seconds)
             while self.node.life is self and self.node.paused_until > self.world.now:
                 self.world.run_nested(self.node.paused_until - self.world.now)

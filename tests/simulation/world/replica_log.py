@@ -8,13 +8,16 @@ engine/partition/partition.py, a sync moves durable_end to the log end at its be
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from engine.cleaning.log_start import remove_segment, save_state_below
+from engine.compaction.progress import lower_progress
 from engine.directory.data_directory import DataDirectory
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER
+from engine.format.batch_header import beginning_at
 from engine.format.keyed_batch import KeyEntry, read_entries
 from engine.log.leader_epochs import record_epoch
 from engine.log.log import Roll, Run
@@ -60,13 +63,16 @@ class ReplicaLog:
             directory.disk.fsync_dir(directory.path)
         checkpoint = points.get(name, Checkpoint())
         self.log, self.report = open_log(directory.disk, path, checkpoint, directory.last_shutdown, now_ms=now_ms)
+        if settings.is_compacted:  # as the shard does when it opens a log
+            lower_progress(directory.disk, path, self.log.log_end)
         self.validator = self._rebuilt(now_ms)
         self.durable_end = self.log.log_end
         self.offline: EngineError | OSError | None = None
         self._unsynced: list[Segment] = []
         self._directory_unsynced = False
         self.high_watermark = self.log.local_log_start  # as the hosting node knows it
-        self._generation = 0  # of the log: a truncation makes syncs that began before it void
+        self.segments_lock = asyncio.Lock()  # held by a compaction; truncations and trims come again later
+        self.cuts = 0  # truncations: each makes syncs void that began before it
 
     def __repr__(self) -> str:
         return f"ReplicaLog({self.log!r}, durable_end={self.durable_end}, epochs={self.log.epochs})"
@@ -122,11 +128,11 @@ class ReplicaLog:
         self.log.leader_epoch = epoch
 
     def begin_sync(self) -> Sync:
-        return Sync(self.log.log_end, list(self._unsynced), self._directory_unsynced, self._generation)
+        return Sync(self.log.log_end, list(self._unsynced), self._directory_unsynced, self.cuts)
 
     def end_sync(self, sync: Sync) -> bool:
         """End a sync; return whether durable_end has moved. A failure takes the log offline permanently."""
-        if sync.generation != self._generation or self.offline:
+        if sync.generation != self.cuts or self.offline:
             return False
         segments = [s for s in sync.segments if s in self._unsynced]
         work = PartitionWork(self._name, self.log.directory, [], sync=segments, sync_directory=sync.directory)
@@ -143,7 +149,10 @@ class ReplicaLog:
         return moved
 
     def truncate(self, to: int) -> None:
-        self._cut(lambda: truncate_to(self.log, to), recovery_point=min(batch_start(self.log, to), self.durable_end))
+        kept = batch_start(self.log, to)
+        if self.settings.is_compacted:
+            lower_progress(self.log.disk, self.log.directory, kept)
+        self._cut(lambda: truncate_to(self.log, to), recovery_point=min(kept, self.durable_end))
 
     def producer_state(self) -> bytes:
         """Return the producer state for a log that begins where this disk does."""
@@ -154,6 +163,8 @@ class ReplicaLog:
 
         def begun_anew() -> None:
             import_state(self.log.disk, self.log.directory, at, producer_state)
+            if self.settings.is_compacted:
+                lower_progress(self.log.disk, self.log.directory, 0)
             reset_to(self.log, at, start)
 
         self._cut(begun_anew, recovery_point=0)
@@ -174,6 +185,10 @@ class ReplicaLog:
         for segment in self.log.drop_oldest(local):
             remove_segment(self.log.disk, segment)
             segment.deleted()
+        self.forget_removed()
+
+    def forget_removed(self) -> None:
+        """Forget the segments that were deleted or replaced."""
         self._unsynced = [s for s in self._unsynced if s in self.log.segments]
 
     def checkpoint(self) -> None:
@@ -195,10 +210,15 @@ class ReplicaLog:
             if begin is None and header.next_offset > offset:
                 begin = position
             stop = position + header.size_bytes
-        return b"" if begin is None else data[begin:stop]
+        return b"" if begin is None else bytes(beginning_at(data[begin:stop], offset))
 
-    def all_batches(self, limit: int | None = None) -> list[bytes]:
-        found, offset = [], self.log.local_log_start
+    def read_range(self, begin: int, end: int) -> bytes:
+        """Return the batches of whole segments, if the log has them."""
+        is_there = self.log.local_log_start <= begin and end <= self.log.log_end
+        return b"".join(self.all_batches(end, begin)) if is_there else b""
+
+    def all_batches(self, limit: int | None = None, begin: int | None = None) -> list[bytes]:
+        found, offset = [], self.log.local_log_start if begin is None else begin
         while data := self.read(offset, limit, 1 << 20):
             for position, header in record_batch.walk(data):
                 found.append(data[position : position + header.size_bytes])
@@ -230,10 +250,10 @@ class ReplicaLog:
     def _cut(self, cut, recovery_point: int) -> None:
         self._save(Checkpoint(recovery_point, self.log.log_start))
         cut()
-        self._generation += 1
+        self.cuts += 1
         self.validator = self._rebuilt(self._now_ms)
         self.durable_end = min(self.durable_end, self.log.log_end)
-        self._unsynced = [s for s in self._unsynced if s in self.log.segments]
+        self.forget_removed()
         self.checkpoint()
 
     def _save(self, checkpoint: Checkpoint) -> None:

@@ -19,7 +19,7 @@ from engine.testing.recording_disk import RecordingDisk
 
 _STATES_LOOKED_AT = 4
 _pwritev, _fdatasync = unwrap(RecordingDisk.pwritev), unwrap(RecordingDisk.fdatasync)
-_GROWS = re.compile(rf"\.log$|/{paths.LEADER_EPOCHS}").search
+_GROWS = re.compile(rf"\.log$|{re.escape(paths.COMPACTED + paths.TEMPORARY)}$|/{paths.LEADER_EPOCHS}").search
 
 
 class SimDisk(RecordingDisk):

@@ -34,7 +34,7 @@ def prefix_of(partition: str) -> str:
     return store_partition_prefix("sim", topic, "id", int(number))
 
 
-class _Rest:
+class Rest:
     """Awaitable that ends the step."""
 
     def __await__(self) -> Generator[None, None, None]:
@@ -50,7 +50,7 @@ class SteppedShipper(PartitionShipper):
     async def _idle(self, *, is_quiet: bool = False) -> None:
         if self._with.random.random() < 0.3:
             self._watch._polled_at = None  # its pause is longer than most runs
-        await _Rest()
+        await Rest()
 
     def _backoff_seconds(self) -> float:
         return 0.0  # asyncio.sleep(0) is a bare yield
@@ -91,6 +91,9 @@ class Tier:
         life.after(STEP_S * (0.5 + life.world.random.random()), self._step)
         if self._is_stepping or hosted.log.offline:
             return
+        if hosted.log.settings.is_compacted:  # engine/tiering/tier.py does not ship it
+            self._expire()
+            return
         self._is_stepping = True
         fenced_before = self._shipper._fenced_epoch
         try:
@@ -106,7 +109,7 @@ class Tier:
         has.
         """
         hosted = self._hosted
-        if hosted.log.offline:
+        if hosted.log.offline or hosted.log.segments_lock.locked():
             return
         bounds = expired_below(
             _as_partition(hosted),

@@ -1,0 +1,177 @@
+"""Judges of compacted partitions. Pure functions that return problems as sentences; a good run has none.
+
+- T1: positions never change. Each record that is acknowledged, read or stored is the one that was committed at its
+  offset, and batches are a chain without gaps.
+- T2: the table of each replica is the fold of what was committed.
+- T3: no reading skips the last record of a key, except a tombstone that may have gone.
+- T4: a reader that met an older value of a key less than delete_retention_ms ago meets its tombstone: at the replica
+  that had the value, and at another one if no replica had compacted the tombstone when the value was read.
+- T5: a replica removes a tombstone delete_retention_ms after the older records of its key, or later.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tests.simulation.tables.history import Extent, Put, Reading, Row, TableHistory
+
+Ledger = Mapping[int, Row]
+Table = dict[bytes, Row]
+
+
+@dataclass(frozen=True)
+class ReplicaTable:
+    """The log of one replica at the end of a run, up to the high watermark."""
+
+    partition: str
+    node_id: int
+    log_start: int
+    end: int
+    batches: tuple[Extent, ...]
+    rows: tuple[Row, ...]
+
+
+def judge_tables(history: TableHistory, produced: Iterable[Put], replicas: Iterable[ReplicaTable]) -> list[str]:
+    found = []
+    for put in produced:
+        found += _acknowledged(history.ledger.get(put.partition, {}), put)
+    for replica in replicas:
+        found += _replica(history.ledger.get(replica.partition, {}), replica)
+    found += _early(history)
+    for partition in sorted({one.partition for one in history.readings}):
+        keys = by_key(history.ledger.get(partition, {}))
+        for reading in history.readings:
+            if reading.partition == partition:
+                found += _chain(f"{reading.client} of {partition}", _extents(reading), reading.begin)
+                found += _rows(history.ledger.get(partition, {}), reading)
+                found += _skipped(history, keys, reading)
+    return found
+
+
+def fold(rows: Iterable[Row]) -> dict[bytes, tuple[int, bytes]]:
+    """Return the table of records in their order: offset and value of each key that has one."""
+    table: dict[bytes, tuple[int, bytes]] = {}
+    for row in rows:
+        if row.value is None:
+            table.pop(row.key, None)
+        else:
+            table[row.key] = (row.offset, row.value)
+    return table
+
+
+def by_key(ledger: Ledger) -> dict[bytes, list[Row]]:
+    """Return the committed records of each key, in order."""
+    found: dict[bytes, list[Row]] = {}
+    for offset in sorted(ledger):
+        found.setdefault(ledger[offset].key, []).append(ledger[offset])
+    return found
+
+
+def _early(history: TableHistory) -> list[str]:
+    """Judges when tombstones went: each replica had removed the older records of the key long enough before."""
+    found = []
+    older: dict[tuple[str, int, bytes], tuple[Row, float]] = {}  # the last that was removed, and when at the earliest
+    for partition, node_id, row, began, ended in history.removals:
+        key = (partition, node_id, row.key)
+        before, at = older.get(key, (None, 0.0))
+        is_one = before is not None and before.offset < row.offset and history.is_one_log(partition, node_id, at, ended)
+        is_early = row.value is None and is_one and ended - at < history.delete_retention_s
+        if is_early and _is_last(history, partition, row):
+            what = f"{row} of {partition} at {ended:.4f}, and {before} at {at:.4f}"
+            found.append(f"T5 early: node {node_id} removed {what}")
+        older[key] = (row, began)
+    return found
+
+
+def _is_last(history: TableHistory, partition: str, tombstone: Row) -> bool:
+    """True if no later record of the key was committed, which would supersede the tombstone."""
+    return all(row.key != tombstone.key or at <= tombstone.offset for at, row in history.ledger[partition].items())
+
+
+def _acknowledged(ledger: Ledger, put: Put) -> list[str]:
+    if put.outcome != "ok" or put.acks != "all":
+        return []
+    where = f"was acknowledged to {put.client} at {put.partition}"
+    return [
+        f"T1 lost: {key!r} {where} {offset}, committed is {ledger.get(offset)}"
+        for offset, (key, value) in enumerate(put.rows, put.base_offset)
+        if offset not in ledger or (ledger[offset].key, ledger[offset].value) != (key, value)
+    ]
+
+
+def _replica(ledger: Ledger, replica: ReplicaTable) -> list[str]:
+    where = f"{replica.partition} of node {replica.node_id}"
+    found = _chain(where, replica.batches, None)
+    found += [
+        f"T1 moved: {where} has {row}, committed is {ledger.get(row.offset)}"
+        for row in replica.rows
+        if ledger.get(row.offset) != row
+    ]
+    committed = fold(ledger[at] for at in sorted(ledger) if replica.log_start <= at < replica.end)
+    table = fold(row for row in replica.rows if row.offset >= replica.log_start)
+    found += [
+        f"T2 table: {where} has {key!r} = {table.get(key)}, committed is {committed.get(key)}"
+        for key in sorted(table.keys() | committed.keys())
+        if table.get(key) != committed.get(key)
+    ]
+    return found
+
+
+def _chain(where: str, batches: Iterable[Extent], begin: int | None) -> list[str]:
+    found = []
+    chain = list(batches)
+    if begin is not None and chain and not chain[0].begin <= begin < chain[0].end:
+        found.append(f"T1 gap: {where} begins at {chain[0]} in place of {begin}")
+    gaps = ((before, after) for before, after in pairwise(chain) if after.begin != before.end)
+    return found + [f"T1 gap: {where} has {after} behind {before}" for before, after in gaps]
+
+
+def _extents(reading: Reading) -> list[Extent]:
+    """Returns the batches of a reading; the first of an answer may begin below the position."""
+    found: list[Extent] = []
+    for step in reading.steps:
+        first = step.batches[0]
+        begin = step.asked if first.begin < step.asked < first.end else first.begin
+        found += [Extent(begin, first.end), *step.batches[1:]]
+    return found
+
+
+def _rows(ledger: Ledger, reading: Reading) -> list[str]:
+    return [
+        f"T1 moved: {reading.client} read {row} of {reading.partition} at node {step.node_id}, committed is "
+        f"{ledger.get(row.offset)}"
+        for step in reading.steps
+        for row in step.rows
+        if ledger.get(row.offset) != row
+    ]
+
+
+def _skipped(history: TableHistory, keys: Mapping[bytes, list[Row]], reading: Reading) -> list[str]:
+    """Judges the last record of each key, once a reading has passed it."""
+    found = []
+    met: dict[bytes, tuple[Row, float, int]] = {}  # the last record of each key, when and where it was read
+    last = {key: rows[-1] for key, rows in keys.items() if rows[-1].offset >= reading.begin}
+    offsets = sorted((row.offset, key) for key, row in last.items())
+    passed = bisect_left(offsets, (reading.begin, b""))
+    for step in reading.steps:
+        met |= {row.key: (row, step.asked_at, step.node_id) for row in step.rows}
+        while passed < len(offsets) and offsets[passed][0] < step.batches[-1].end:
+            row = last[offsets[passed][1]]
+            passed += 1
+            before, at, node_id = met.get(row.key, (None, 0.0, 0))
+            if before == row or (row.value is None and (before is None or before.value is None)):
+                continue
+            where = f"{reading.client} passed {row} of {reading.partition} at node {step.node_id} at {step.at:.4f}"
+            if row.value is not None:
+                found.append(f"T3 skipped: {where} without meeting it")
+                continue
+            partition = reading.partition
+            is_here = step.node_id == node_id and history.is_one_log(partition, node_id, at, step.at)
+            is_before_all = at <= history.first_compacted(partition, row.offset)
+            if (is_here or is_before_all) and step.at - at < history.delete_retention_s:
+                text = f"without meeting it, and had read {before} at {at:.4f} at node {node_id}"
+                found.append(f"T4 tombstone: {where} {text}")
+    return found
