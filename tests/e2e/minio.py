@@ -28,6 +28,7 @@ SUITES = (
     "tests/engine/tiering/manifest/test_chain.py",
     "tests/engine/tiering/reading/test_remote_log.py",
     "tests/engine/tiering/shipping/test_shipper.py",
+    "tests/engine/tiering/shipping/test_merging.py",
 )
 
 
@@ -41,15 +42,16 @@ def installed(directory: Path) -> Path:
 
 
 def pass_through(endpoint: str, directory: Path) -> None:
-    """Ship, verify, destroy, restore, and ingest twice."""
+    """Ship, merge small objects, verify, destroy, restore, and ingest twice."""
     store = f"s3://bucket/way?endpoint={endpoint}"
-    settings = {"store": store, "tier_check_ms": 100}
+    settings = {"store": store, "tier_check_ms": 100, "tier_merge_min_age_ms": 0}
     with running_process(directory / "node", shards=2, **settings) as node:
         call(node, "PUT", "", b'{"partitions":2}', **{"Content-Type": "application/json"})
         for number in range(20):
             produce(node, f"key-{number}")
             call(node, "POST", "/roll")
         eventually(lambda: is_tiered(node))
+        eventually(lambda: all(one["objects"] < 20 for one in call(node, "GET", "/tier")["partitions"]))
         expected = content(node)
         node.kill()
     shutil.rmtree(directory / "node" / "data")

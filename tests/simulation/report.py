@@ -42,6 +42,7 @@ MUST_HAPPEN = (
     "produce fail",
     "produce info",
     "records consumed",
+    "objects merged",
 )
 
 

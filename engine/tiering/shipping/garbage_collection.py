@@ -11,10 +11,10 @@ their skew, and than any upload takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from engine.format.paths import store_manifest_prefix, store_topic_prefix
-from engine.tiering.manifest.chain import iter_entries, load_generation, load_newest
+from engine.tiering.manifest.chain import load_generation, load_newest, load_sub_manifest
 from engine.tiering.manifest.deleted_topic import LogRanges, mark_deleted
 from engine.tiering.manifest.keys import base_offset_of, generation_of, is_own
 from engine.tiering.manifest.manifest import Manifest
@@ -58,12 +58,13 @@ def find_orphans(store: ObjectStore, newest: Manifest, now_ms: int, grace_ms: in
     Crashes between upload and commit, lost races, merges, and a raised log_start leave them. Excludes roots and the
     hint.
     """
-    named = _named(store, newest)
+    named: set[str] = set()
+    _add_names(store, newest, named)
     for generation in kept_generations(
         newest.prefix, [*store.list(store_manifest_prefix(newest.prefix))], now_ms, grace_ms
     ):
         if generation < newest.generation:
-            named |= _named(store, load_generation(store, newest.prefix, generation))
+            _add_names(store, load_generation(store, newest.prefix, generation), named)
     for found in store.list(newest.prefix):
         is_old = now_ms - found.modified_ms > grace_ms
         base_offset = base_offset_of(newest.prefix, found.key)
@@ -117,8 +118,9 @@ def remove_all(store: ObjectStore, prefix: str) -> int:
     return removed
 
 
-def _named(store: ObjectStore, manifest: Manifest) -> set[str]:
-    named = {ref.key for ref in manifest.folded}
-    for entry in iter_entries(store, manifest):
+def _add_names(store: ObjectStore, manifest: Manifest, named: set[str]) -> None:
+    """Adds the keys that a manifest names. Loads no sub-manifest that is named already: its entries are too."""
+    some = [load_sub_manifest(store, ref).entries for ref in manifest.folded if ref.key not in named]
+    named |= {ref.key for ref in manifest.folded}
+    for entry in chain(*some, manifest.entries):
         named |= {entry.key, entry.aux_key}
-    return named

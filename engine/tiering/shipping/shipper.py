@@ -96,6 +96,7 @@ class ShipperStatistics:
     pending_bytes: int
     shipped_segments: int
     shipped_bytes: int
+    merged_runs: int
     failures: int  # in a row
     last_error: str | None  # of the last pass; None after a successful pass
 
@@ -140,6 +141,7 @@ class PartitionShipper:
         self._last_error: str | None = None
         self._shipped_segments = 0
         self._shipped_bytes = 0
+        self._merged_runs = 0
         first_s = components.random.uniform(0, DAY_SECONDS)
         self._upkeep = StoreUpkeep(
             components.store, prefix, components.clock, options.commits_between_cleanings, first_s
@@ -160,6 +162,7 @@ class PartitionShipper:
             pending_bytes=self._plan.pending_bytes,
             shipped_segments=self._shipped_segments,
             shipped_bytes=self._shipped_bytes,
+            merged_runs=self._merged_runs,
             failures=self._failures,
             last_error=self._last_error,
         )
@@ -339,6 +342,7 @@ class PartitionShipper:
         run = await self._blocking(self._merger.merge, manifest, local, self._leader_epoch, store_now)
         if run is not None:
             committed = await self._commit(manifest, manifest.log_start, lambda grown: replace_runs(grown, run))
+            self._merged_runs += 1
             self._reported_end = None
             await self._report(committed)
 

@@ -15,9 +15,12 @@ from engine.cleaning.retention import expired_below
 from engine.errors import EngineError
 from engine.format import batch as record_batch
 from engine.format.paths import store_partition_prefix
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.shipping.garbage_collection import GRACE_MS, remove_expired_roots, remove_orphans
 from engine.tiering.shipping.local_log import LocalLog
+from engine.tiering.shipping.merge_plan import MergeRules
+from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.shipping.shipper import PartitionShipper, ShipperComponents, ShipperOptions
 from engine.tiering.tier import local_log
 from tests.simulation.judges.tier_checkers import FinalTier
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.hosted import Hosted
 
 STEP_S = 0.25
+RULES = MergeRules(below_bytes=1 << 20, target_bytes=1 << 20, min_age_ms=0, count_min=3)
 
 
 def prefix_of(partition: str) -> str:
@@ -72,6 +76,7 @@ class Tier:
             life.world.random,
             lambda: f"{life.world.random.getrandbits(128):032x}",
             None,  # type: ignore[arg-type] # nothing is done in threads
+            MergeLane(RULES, ThrottledThread("merge", 1 << 40)),
         )
         self._shipper = SteppedShipper(
             prefix_of(hosted.partition),
@@ -95,13 +100,14 @@ class Tier:
             self._expire()
             return
         self._is_stepping = True
-        fenced_before = self._shipper._fenced_epoch
+        fenced_before, merged_before = self._shipper._fenced_epoch, self._shipper.statistics().merged_runs
         try:
             self._steps = self._steps or self._shipper.run()
             self._steps.send(None)
         finally:
             self._is_stepping = False
         life.world.counts["shippers fenced"] += self._shipper._fenced_epoch > fenced_before
+        life.world.counts["objects merged"] += self._shipper.statistics().merged_runs - merged_before
         self._expire()
 
     def _expire(self) -> None:

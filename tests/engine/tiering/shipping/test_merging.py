@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import EngineError
+from engine.format.batch_header import empty_batch
 from engine.runtime.disk import RealDisk
+from engine.runtime.throttled_thread import ThrottledThread
 from engine.tiering.manifest.chain import load_generation, load_newest
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.reading.block_file import BlockFile
@@ -19,9 +22,11 @@ from engine.tiering.reading.cache import BlockCache
 from engine.tiering.reading.remote_log import RemoteLog
 from engine.tiering.shipping.expiry import StoreExpiry
 from engine.tiering.shipping.garbage_collection import GRACE_MS, remove_expired_roots, remove_orphans
+from engine.tiering.shipping.local_log import SealedSegment
+from engine.tiering.shipping.merging import MergeLane
 from engine.tiering.store.file_store import FileStore
 from engine.tiering.store.store import ObjectStore
-from tests.engine.tiering.making import PREFIX, local_log
+from tests.engine.tiering.making import PREFIX, local_log, segment_bytes
 from tests.engine.tiering.shipping_scene import (
     WIDTH,
     Make,
@@ -147,8 +152,6 @@ async def test_sources_are_removed_a_day_after_the_merge_and_not_before(
 
 
 def set_age(path: Path, age_ms: int) -> None:
-    import os
-
     stat = path.stat()
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns - age_ms * 10**6))
 
@@ -206,6 +209,48 @@ async def test_one_partition_merges_at_a_time(file_store: ObjectStore, tmp_path:
     lane.busy.release()
     await shipper.ship_once()
     assert len(check_joined(file_store, segments)) == 1
+
+
+async def test_a_stop_ends_a_merge_between_two_objects_and_nothing_has_changed(
+    file_store: ObjectStore, tmp_path: Path, make: Make
+) -> None:
+    segments = sealed(tmp_path, 4)
+    source = Source(local_log(segments))
+    await make(file_store, source).ship_once()
+    before = [found.key for found in file_store.list(PREFIX)]
+    lane = MergeLane(merge_lane().rules, ThrottledThread("merge", 1))  # a byte a second: the merge would take minutes
+    running = asyncio.ensure_future(make(file_store, source, merging=lane).ship_once())
+    async with asyncio.timeout(60):
+        while not lane.busy.locked():
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await lane.thread.stop(None)
+        while lane.busy.locked():
+            await asyncio.sleep(0.001)
+    await asyncio.gather(running, return_exceptions=True)
+    assert [found.key for found in file_store.list(PREFIX) if "latest" not in found.key] == [
+        key for key in before if "latest" not in key
+    ]
+    check_store(file_store, segments)
+
+
+async def test_an_object_that_begins_with_an_empty_batch_of_a_compaction_is_left(
+    file_store: ObjectStore, tmp_path: Path, make: Make
+) -> None:
+    """The batch may begin in the object before it, and then the two do not join."""
+    segments = sealed(tmp_path, 2)
+    filler = bytes(empty_batch(WIDTH + 3, 2 * WIDTH + 3, 1, 5))
+    data = filler + segment_bytes(2 * WIDTH + 3)
+    third = SealedSegment(WIDTH + 3, 3 * WIDTH + 3, str(tmp_path / "third.log"), len(data))
+    Path(third.path).write_bytes(data)
+    source = Source(local_log([*segments, third]))
+    await make(file_store, source).ship_once()
+    assert [one.base_offset for one in newest(file_store).entries] == [0, WIDTH, 2 * WIDTH]
+    shipper = make(file_store, source, merging=merge_lane())
+    for _ in range(3):
+        await shipper.ship_once()
+    ends = [(one.base_offset, one.end_offset) for one in newest(file_store).entries]
+    assert ends == [(0, 2 * WIDTH), (2 * WIDTH, 3 * WIDTH + 3)]
 
 
 # Faults and leaders
