@@ -19,6 +19,7 @@ class TopicChoice:
     dead_letter_max_percent: float = DEAD_LETTER_MAX_PERCENT
     misfit_max_percent: float = 100
     widens: bool = False  # a bigint column with fractions becomes a decimal
+    small_files_max: int | None = None  # of an hour; a run makes one file of more
 
 
 Choices = Callable[[str], TopicChoice]

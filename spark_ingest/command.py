@@ -18,11 +18,11 @@ import click
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore, StoreUnusable
 from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, Choices
-from spark_ingest.config.choosing import OPTIONS_OF_TOPICS, TopicChoices
+from spark_ingest.config.choosing import OPTIONS_OF_TOPICS, TopicChoices, check_event_time
 from spark_ingest.config.job_file import JobFile, read_job_file
 from spark_ingest.config.job_settings import ENGINES, LOCAL, SPARK, parameters_of
 from spark_ingest.config.run_options import repeating_options, repetition_of
-from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT, ON_MISFIT, TOPIC_SETTINGS
+from spark_ingest.config.topic_settings import MISFIT_MAX_PERCENT, ON_MISFIT
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.errors import IngestRefused
 from spark_ingest.execution.local import LocalExecutor
@@ -262,6 +262,12 @@ def run_command(
         failure = execute_job(job, source, target, executor, report)
         document = report.document(job.name, output, History(target, job.name).head())
         document["tables"], unpublished = tables.publish()
+        if unpublished is None and choices.gathers:
+            from spark_ingest.upkeep.gather import gather  # with PyArrow
+
+            document["gathered"] = gather(
+                target, job.name, report.commits, choices, new_id=secrets.token_hex, publish=tables.publisher
+            )
         return document, failure or unpublished
 
     def read_lag() -> dict[str, Any]:
@@ -278,7 +284,7 @@ def run_command(
         return document, failure
 
     if repetition is not None:
-        upkeep = _upkeep(target, job.name, upkeep_s, tables.require if options["tables_file"] else None)
+        upkeep = _upkeep(target, job.name, upkeep_s, tables.publisher)
         repeat(run_and_keep_up, repetition, Stop(), time.monotonic, _now_ms)
         return
     document, failure = run_and_measure()
@@ -333,20 +339,12 @@ def _upkeep(output: ObjectStore, job: str, every_s: float | None, publish: Calla
 def check_engine(engine: str, master: str | None, workers: int | None) -> None:
     """Raises IngestRefused if an option belongs to the other engine, or if Spark or Java is missing."""
     if engine == LOCAL and master is not None:
-        raise IngestRefused(
-            "--master is an option of --engine spark", hint="--workers sets the tasks of --engine local"
-        )
+        hint = "--workers sets the tasks of --engine local"
+        raise IngestRefused("--master is an option of --engine spark", hint=hint)
     if engine == SPARK and workers is not None:
         raise IngestRefused("--workers is an option of --engine local", hint="use --master local[N], or --engine local")
     if engine == SPARK:
         require_spark()
-
-
-def check_event_time(field: str | None) -> None:
-    """Raises IngestRefused if the decoder cannot look up a member of the path."""
-    if field is not None and (problem := TOPIC_SETTINGS["event_time"].problem(field)):
-        what, _, hint = problem.partition("; ")
-        raise IngestRefused(f"--event-time {what}", hint=f"{hint}, or omit --event-time")
 
 
 def limits_of(percents: Mapping[str | None, float], choices: Choices | None = None) -> Limits:

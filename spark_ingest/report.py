@@ -168,6 +168,8 @@ def print_summary(document: dict[str, Any]) -> None:
         click.echo(f"0 rows: no new records, {head}, {seconds}")
     else:
         click.echo(f"{_counts(document)}, {head}, {seconds}")
+    if gathered := document.get("gathered", {}).get("files_replaced"):
+        click.echo(f"{_plural(gathered, 'small file')} became {document['gathered']['files']:,}")
 
 
 def _counts(one: dict[str, Any]) -> str:

@@ -14,7 +14,8 @@ def read_text(option: str, path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise IngestRefused(f"{option} {path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        text = f"{option} {path} cannot be read: {(error.strerror or str(error)).lower()}"
+        raise IngestRefused(text, hint="correct the path, or write the file") from error
     except UnicodeDecodeError as error:
         raise IngestRefused(f"{option} {path} is not UTF-8 text: {error}") from error
 

@@ -215,7 +215,7 @@ def verify(
     }
     print_json(document) if as_json else _print_findings(document)
     if findings.problems:
-        raise Failure(f"{len(findings.problems)} problems in the output of job {job_name}")
+        raise Failure(f"{format_count(len(findings.problems), 'problem')} in the output of job {job_name}")
     if lost:
         click.get_current_context().exit(ExitCode.LOST)
 

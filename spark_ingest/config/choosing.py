@@ -8,8 +8,9 @@ from typing import Any
 
 from spark_ingest.choices import TopicChoice
 from spark_ingest.config.job_file import JobFile
-from spark_ingest.config.topic_settings import choice_of
+from spark_ingest.config.topic_settings import TOPIC_SETTINGS, choice_of
 from spark_ingest.decode.declared_columns import Declared
+from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import Layout
 from spark_ingest.payload.decoder import converter_of
 
@@ -39,6 +40,12 @@ class TopicChoices:
             converter_of(one.recipe)
 
     @property
+    def gathers(self) -> bool:
+        """True if runs gather the small files of any topic."""
+        sections = [self._file.choice_of(name, self._defaults) for name in self._file.topics]
+        return any(one.small_files_max is not None for one in (self.defaults, *sections))
+
+    @property
     def layouts(self) -> set[Layout]:
         """Returns the layouts of all topics."""
         sections = [self._file.choice_of(name, self._defaults) for name in self._file.topics]
@@ -52,3 +59,10 @@ class TopicChoices:
         settings = {**self._defaults, **(self._file.topics[section] if section is not None else {})}
         settings["columns"] = {**(settings.get("columns") or {}), **self._declared.get(topic, {})}
         return choice_of(settings)
+
+
+def check_event_time(field: str | None) -> None:
+    """Raises IngestRefused if the decoder cannot look up a member of the path."""
+    if field is not None and (problem := TOPIC_SETTINGS["event_time"].problem(field)):
+        what, _, hint = problem.partition("; ")
+        raise IngestRefused(f"--event-time {what}", hint=f"{hint}, or omit --event-time")

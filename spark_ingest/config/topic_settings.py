@@ -12,6 +12,7 @@ from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, TEXTS, WHOL
 from spark_ingest.decode.declared_columns import column_problem
 from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import PARQUET
 from spark_ingest.payload.decoder import converter_of
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RAW, RECORD, Recipe
 
@@ -66,6 +67,9 @@ _SETTINGS = (
     Setting("misfit_max_percent", NUMBER, MISFIT_MAX_PERCENT,
             "The largest share of a column's values that may have another type.", minimum=0, maximum=100),
     *LAYOUT_SETTINGS.values(),
+    Setting("small_files_max", WHOLE, None, "If an hour to which a run adds has more small files (below 64 MiB), the "
+            "run makes one of them: late records otherwise leave a file for each run and task. For Parquet only.",
+            minimum=1, maximum=100_000),
     Setting("columns", TABLE, None, "Types of columns that do not follow from the first values: `amt = \"double\"`.",
             check=_columns),
 )  # fmt: skip
@@ -98,6 +102,7 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
         dead_letter_max_percent=values["dead_letter_max_percent"],
         misfit_max_percent=100 if on_misfit == KEEP else values["misfit_max_percent"],
         widens=on_misfit == WIDEN,
+        small_files_max=values["small_files_max"],
     )
 
 
@@ -112,6 +117,8 @@ def relation_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> li
     """
     wrong = misplaced(own, settings.get("payload", JSON))
     wrong += layout_problems(_with_defaults(settings), own)
+    if "small_files_max" in own and settings.get("format", PARQUET) != PARQUET:
+        wrong.append(("small_files_max", f"has no effect on format {settings['format']}; remove it"))
     try:
         converter_of(choice_of(settings).recipe)
     except IngestRefused as error:

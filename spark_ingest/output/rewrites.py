@@ -146,11 +146,12 @@ def effect_after(before: Effect, commit: RewriteCommit) -> Effect:
 
 
 class Rewrites:
-    """The rewrites of one job."""
+    """The rewrites of one job. Keeps the commits that it has read: a stored one never changes."""
 
     def __init__(self, output: ObjectStore, job: str) -> None:
         self._output = output
         self.job = job
+        self._read: dict[str, RewriteCommit] = {}
 
     def load(self) -> tuple[Effect, list[RewriteCommit]]:
         """Returns the effect of all rewrites, and the commits that are not folded.
@@ -170,7 +171,9 @@ class Rewrites:
         for info in list(self._output.list(names.rewrite_commits_prefix(self.job), after)):
             if names.number_of(info.key) is None:
                 continue  # of another program
-            commit = decode(self._output.get(info.key), info.key, RewriteCommit)
+            if info.key not in self._read:
+                self._read[info.key] = decode(self._output.get(info.key), info.key, RewriteCommit)
+            commit = self._read[info.key]
             if commit.number != effect.number + 1:
                 raise NoSuchObject(names.rewrite_commit_key(self.job, effect.number + 1))
             effect = effect_after(effect, commit)

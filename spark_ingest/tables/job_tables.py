@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ class JobTables:
         _, failure = self.publish()
         if failure is not None:
             raise failure
+
+    @property
+    def publisher(self) -> Callable[[], None] | None:
+        """Returns the function that adds the files of rewrites to the tables; None without tables."""
+        return self.require if self._tables else None
 
     def status(self) -> list[dict[str, Any]]:
         """Returns the state of each table, and the commits that it does not have."""

@@ -7,7 +7,7 @@ in which readers by listing look for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -30,7 +30,11 @@ _DISTINCT_FILES = 4  # times FILE_BYTES: one file is made of a directory
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Which files become one. A file of half of `file_bytes` or more stays, and so does one beside fewer others."""
+    """Which files become one. A file of half of `file_bytes` or more stays, and so does one beside fewer others.
+
+    With `small_max`, only these directories, and each only if it has more small files than its number; `commits` are
+    then the commits whose files they have.
+    """
 
     topics: re.Pattern[str]
     file_bytes: int = FILE_BYTES
@@ -38,6 +42,8 @@ class Compaction:
     older_ms: int | None = None  # between the end of the hour and the newest commit; None: at any time
     distinct: str = ""
     rewrite_bytes: int = REWRITE_BYTES
+    small_max: Mapping[str, int] | None = None
+    commits: Collection[int] | None = None  # None: all
 
 
 def compact(
@@ -74,19 +80,21 @@ def compact(
         used = {one.topic: members[one.topic] for one in groups if one.topic in members}
         return RewritePlan(job, live.number, new_id(), COMPACT, used, groups, wanted.distinct)
 
+    rewrites = None
     if is_dry:
         plan = choose(live_files(output, history, Rewrites(output, job).effect()), set())
         done.replaced = sum(len(one.inputs) for one in plan.groups) if plan else 0
         done.replaced_bytes = sum(one.size_bytes for one in plan.groups) if plan else 0
         done.files = len(plan.groups) if plan else 0
     else:
-        carry_out(output, job, choose, done, publish or (lambda: None))
+        rewrites = carry_out(output, job, choose, done, publish or (lambda: None), wanted.commits)
         if publish:
             publish()  # also what an earlier call committed
-    done.unfit = unfit_tables(live_files(output, history, history.effect()), wanted.topics)
+    if wanted.commits is None:
+        done.unfit = unfit_tables(live_files(output, history, history.effect()), wanted.topics)
     if wanted.distinct:
         done.left |= _too_large(live_files(output, history, Rewrites(output, job).effect()), wanted)
-    remove_replaced(output, job, grace_ms, done, is_dry=is_dry)
+    remove_replaced(output, job, grace_ms, done, is_dry=is_dry, rewrites=rewrites)
     return done
 
 
@@ -111,6 +119,8 @@ def groups_of(
                 yield Group(topic, here)
             continue
         small = [one for one in here if one.size_bytes * 2 < wanted.file_bytes]
+        if wanted.small_max is not None and len(small) <= wanted.small_max.get(directory, len(small)):
+            continue
         for group in _filled(small, wanted.file_bytes):
             if len(group) >= wanted.files_min:
                 yield Group(topic, group)

@@ -70,10 +70,14 @@ class Live:
 Choose = Callable[[Live, Collection[str]], RewritePlan | None]  # without the files that the second one names
 
 
-def live_files(output: ObjectStore, history: History, effect: Effect) -> Live:
-    """Returns the files of all commits and rewrites that are part of tables now."""
+def live_files(output: ObjectStore, history: History, effect: Effect, numbers: Collection[int] | None = None) -> Live:
+    """Returns the files of all commits and rewrites that are part of tables now; or of the commits of these numbers."""
     retained = load_retained(output, history.job)
-    named = [file for one in history.commits() for result in one.results for file in result.every_file]
+    if numbers is None:
+        commits = list(history.commits())
+    else:
+        commits = [one for number in sorted(numbers) if (one := history.any_commit(number)) is not None]
+    named = [file for one in commits for result in one.results for file in result.every_file]
     kept = [one for one in (*named, *effect.files.values()) if one.key not in effect.replaced]
     return Live(effect.number + 1, tuple(one for one in kept if not retained.covers(one.key)), effect)
 
@@ -89,17 +93,27 @@ def is_fit(key: str) -> bool:
     return layout_of_key(key).format == PARQUET
 
 
-def carry_out(output: ObjectStore, job: str, choose: Choose, done: Done, on_commit: Callable[[], None]) -> None:
-    """Rewrites until there is nothing to choose. Calls `on_commit` after each commit, before anything is removed."""
+def carry_out(
+    output: ObjectStore,
+    job: str,
+    choose: Choose,
+    done: Done,
+    on_commit: Callable[[], None],
+    numbers: Collection[int] | None = None,
+) -> Rewrites:
+    """Rewrites until there is nothing to choose. Calls `on_commit` after each commit, before anything is removed.
+
+    With `numbers`, the files of these commits are chosen from. Returns the rewrites as they were read.
+    """
     history, rewrites = History(output, job), Rewrites(output, job)
     failed: set[str] = set()
     while True:
         effect = rewrites.effect()
         plan = rewrites.plan(effect.number + 1)
         if plan is None:
-            wanted = choose(live_files(output, history, effect), failed)
+            wanted = choose(live_files(output, history, effect, numbers), failed)
             if wanted is None:
-                return
+                return rewrites
             plan = rewrites.put_plan(wanted)
             if rewrites.folded().number >= plan.number:
                 continue  # this driver was suspended, and the plan is that of a rewrite which is long done
@@ -130,9 +144,11 @@ def _results(output: ObjectStore, plan: RewritePlan) -> tuple[tuple[Rewritten, .
     return tuple(results), errors
 
 
-def remove_replaced(output: ObjectStore, job: str, grace_ms: int, done: Done, *, is_dry: bool = False) -> None:
+def remove_replaced(
+    output: ObjectStore, job: str, grace_ms: int, done: Done, *, is_dry: bool = False, rewrites: Rewrites | None = None
+) -> None:
     """Removes replaced files whose time has come, and files of rewrites that no commit has; then folds."""
-    rewrites = Rewrites(output, job)
+    rewrites = rewrites or Rewrites(output, job)
     effect, commits = rewrites.load()
     stored_ms = rewrites.stored_ms()
     now_ms = max([*stored_ms.values(), _newest_commit_ms(output, job)])

@@ -110,7 +110,7 @@ def test_hostile_values_are_all_accounted_for() -> None:
 
 
 def test_an_event_time_that_cannot_be_looked_for_is_refused() -> None:
-    from spark_ingest.command import check_event_time
+    from spark_ingest.config.choosing import check_event_time
 
     check_event_time("meta.ts")
     check_event_time(None)

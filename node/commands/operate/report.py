@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.failures import ExitCode, Failure
-from penstock.cli.output import print_note
+from penstock.cli.output import format_count, print_note
 from spark_ingest.options import StoreUrl, job_option, output_option
 
 
@@ -44,4 +44,4 @@ def report(output: str, job_name: str, store: str | None, commits: int | None, f
         file.write_text(report_page(figures), encoding="utf-8")
     except OSError as error:
         raise Failure(f"--to {file} was not written: {error.strerror}") from error
-    print_note(f"{file} has {figures.commits:,} commits of job {job_name}.")
+    print_note(f"{file} has {format_count(figures.commits, 'commit')} of job {job_name}.")

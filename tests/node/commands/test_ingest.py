@@ -70,7 +70,7 @@ def test_verify_ends_with_1_when_something_is_wrong(lake: Lake) -> None:
     broken = penstock("ingest", "verify", "--output", lake.output_path)
     assert broken.exit_code == 1
     assert "is missing" in broken.stdout
-    assert broken.stderr == "penstock: 1 problems in the output of job default\n"
+    assert broken.stderr == "penstock: 1 problem in the output of job default\n"
 
 
 def test_abandon_gives_up_a_plan_once(lake: Lake) -> None:

@@ -62,5 +62,5 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, error: str) -> None:
 
 
 def test_an_absent_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IngestRefused, match=r"absent.toml cannot be read: no such file or directory$"):
+    with pytest.raises(IngestRefused, match=r"absent.toml cannot be read: no such file or directory"):
         read_tables(tmp_path / "absent.toml")
