@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from contextlib import suppress
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -222,7 +223,8 @@ def test_the_id_of_an_event_that_a_client_sends_back(text: str, partitions: int)
         assert parse_id(written, partitions) == positions
 
 
-MANIFEST = encode_manifest(manifest_of(3))
+MERGED = manifest_of(3)
+MANIFEST = encode_manifest(replace(MERGED, entries=(*MERGED.entries[:2], replace(MERGED.entries[2], stored_ms=7))))
 SUB = orjson.dumps(
     {"format": 1, "prefix": orjson.loads(MANIFEST)["prefix"], "entries": orjson.loads(MANIFEST)["entries"]}
 )
