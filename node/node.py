@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from random import Random
 
+from engine.partition.placed_read import PlacedReads
 from engine.runtime.clock import Clock
 from engine.runtime.histogram import Histogram
 from engine.shard.shard import Shard
@@ -28,7 +29,7 @@ from gateway.connections.response_buffers import ResponseBuffers, ResponseLimits
 from gateway.connections.stream_budget import StreamBudget
 from gateway.fetch import partition_reads, positions
 from gateway.fetch.context import FetchContext, ReadContext
-from gateway.fetch.fetch import follower_fetch_handlers
+from gateway.fetch.fetch import follower_fetch_handlers, placed_fetch_handlers
 from gateway.fetch.multi_fetch import multi_fetch_handlers
 from gateway.groups.bounds import lag_calls
 from gateway.groups.context import GroupContext
@@ -142,6 +143,7 @@ class Node:
             self.lifecycle,
             self.offload,
             self.metrics,
+            PlacedReads(shard.disk, executor),
         )
         owner = OwnerContext(settings, self.partitions, peers, shard, tier, self.lifecycle, clock)
         self.groups = GroupHost(settings, self.topics, self.partitions, self.reads, clock, self._copy_dead_letter)
@@ -192,6 +194,7 @@ class Node:
             **append_handlers(server.produce),
             **self.router.handlers(),
             **follower_fetch_handlers(self.reads),
+            **placed_fetch_handlers(self.reads),
             **multi_fetch_handlers(self.reads),
             **admin_handlers(server.admin),
         }
@@ -206,6 +209,7 @@ class Node:
         self.lifecycle.is_refusing = True
         await self.push.stop()
         self.groups.stop()
+        self.reads.placed.close()
         self.end_long_polls()
         await asyncio.sleep(0)
 

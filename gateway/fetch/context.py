@@ -9,6 +9,7 @@ from typing import Protocol
 from aiohttp import web
 
 from engine.partition.partition import Partition
+from engine.partition.placed_read import PlacedReads
 from engine.partition.reader import Chunk, Reader
 from gateway.access.access import Access
 from gateway.connections.long_polls import LongPolls
@@ -36,7 +37,8 @@ class TierReader(Protocol):
 class ReadContext:
     """The dependencies for reading partitions of this process. The budgets bound what is read and rendered at once.
 
-    `lines`: what event streams have read last. `polled`: the last answers of long polls.
+    `placed` reads files of other shards. `lines`: what event streams have read last. `polled`: the last answers of long
+    polls.
     """
 
     settings: NodeSettings
@@ -50,6 +52,7 @@ class ReadContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
+    placed: PlacedReads
     lines: RecentPieces[Lines] = field(default_factory=RecentPieces)
     polled: RecentPieces[Polled] = field(default_factory=RecentPieces)
 

@@ -9,11 +9,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgspec
 import orjson
 from aiohttp import HttpVersion11, web
 from msgspec import Struct, structs
 
 from engine.errors import EngineError
+from engine.format import keyed_batch
+from engine.format.batch import MEDIA_TYPE, read_header
+from engine.format.batch_header import has_no_records
+from engine.partition.partition import Partition
+from engine.partition.placed_read import Place, place_of
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FETCH, FetchContext, ReadContext
@@ -30,11 +36,14 @@ from gateway.http.negotiation import SSE, prefers_events
 from gateway.http.query import path_partition, read_query
 from gateway.http.response_compression import packed
 from gateway.http.times import parse_timestamp
-from gateway.links.link import Handler, handler
+from gateway.links.link import Handler, LinkDown, LinkLost, handler
 from gateway.produce.cloud_events import EVENT
 from gateway.routing.calls import PartitionArguments
 from gateway.routing.leader_headers import FORWARD, check_leadership, leader_headers
 from gateway.routing.router import CALL_S, may_retry
+
+_PLACED = "fetch_placed"
+_Found = tuple[dict[str, str], Place | None]  # the headers of an answer, and where its bytes are unless they follow
 
 
 class OffsetsQuery(Struct, frozen=True):
@@ -108,8 +117,11 @@ async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: 
         if found is not None:
             return found
         wanted = structs.replace(wanted, wait_ms=budget.wait_left_ms)
-    call = FILTERED_FETCH_CALL if isinstance(wanted, FilteredFetchRequest) else FETCH_CALL
-    headers, body = await context.router.call(call, topic, number, wanted, wait_ms=wanted.wait_ms)
+    found = await _fetch_placed(context, topic, number, wanted) if _may_be_placed(context, wanted) else None
+    if found is None:
+        call = FILTERED_FETCH_CALL if isinstance(wanted, FilteredFetchRequest) else FETCH_CALL
+        found = await context.router.call(call, topic, number, wanted, wait_ms=wanted.wait_ms)
+    headers, body = found
     if context.peers.has_others:
         headers = headers | leader_headers(context.peers, context.partitions.topic_id(topic, number), [number])
     return headers, body
@@ -154,3 +166,68 @@ def follower_fetch_handlers(context: ReadContext) -> dict[str, Handler]:
         "fetch_nearby": handler(PartitionArguments[FetchRequest], fetch_nearby),
         "fetch_nearby_filtered": handler(PartitionArguments[FilteredFetchRequest], fetch_nearby),
     }
+
+
+def _may_be_placed(context: FetchContext, wanted: FetchRequest) -> bool:
+    """Returns whether the owner is asked for a place: it is a shard of this node, and the answer is what is stored."""
+    return (
+        context.peers.view is None
+        and wanted.media_type == MEDIA_TYPE
+        and type(wanted) is FetchRequest
+        and wanted.offset is not None
+        and wanted.min_bytes == 1
+        and wanted.if_none_match is None
+    )
+
+
+async def _fetch_placed(context: FetchContext, topic_name: str, number: int, wanted: FetchRequest) -> Answer | None:
+    """Returns None if the file does not have the records any more: the owner is asked for them.
+
+    Raises Problem, EngineError.
+    """
+    peers, topic_id = context.peers, context.partitions.topic_id(topic_name, number)
+    arguments = PartitionArguments(topic_id, topic_name, number, peers.known_epoch(topic_id, number), wanted)
+    link = peers.link(peers.owner(topic_id, number))
+    try:
+        found, body = await link.call(_PLACED, arguments, timeout_s=wanted.wait_ms / 1000 + CALL_S)
+    except LinkLost:
+        raise LinkDown("the connection to the process that owns the partition was lost") from None
+    headers, place = msgspec.convert(found, _Found)
+    if place is None:
+        return headers, body
+    assert wanted.offset is not None
+    async with context.reads.local_budget.hold(place.size_bytes):
+        chunk = await context.reads.placed.read(place, wanted.offset)
+    if chunk is None or has_no_records(chunk.data) or keyed_batch.has_keyed(chunk.data):
+        return None
+    headers["Penstock-Base-Offset"] = str(read_header(chunk.data).base_offset)
+    return headers, chunk.data
+
+
+def placed_fetch_handlers(context: ReadContext) -> dict[str, Handler]:
+    """Returns the handler of the call at the owner."""
+
+    async def place(one: PartitionArguments[FetchRequest], _: bytes) -> tuple[_Found, bytes | bytearray]:
+        partition = context.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
+        found = _placed(context, partition, one.arguments)
+        if found is not None:
+            return found, b""
+        headers, body = await partition_reads.fetch(context, partition, one.arguments)
+        return (headers, None), body
+
+    return {_PLACED: handler(PartitionArguments[FetchRequest], place)}
+
+
+def _placed(context: ReadContext, partition: Partition, wanted: FetchRequest) -> _Found | None:
+    """Returns the place of records that are there now, with their headers; None if the owner reads them."""
+    settings = context.settings
+    assert wanted.offset is not None
+    if partition.validator.fencing.has_been_used:
+        return None
+    context.partitions.replica(partition).check_serves_reads(wanted.leader_epoch)
+    max_bytes = min(wanted.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+    place = place_of(partition, wanted.offset, max_bytes)
+    if place is None:
+        return None
+    partition_reads.count_bytes(context, partition, place.size_bytes)
+    return partition_reads.placed_headers(context, partition, wanted, place.next_offset), place

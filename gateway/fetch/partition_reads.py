@@ -193,18 +193,33 @@ def cache_headers(
 
     A compacted topic's may not be kept: a key whose tombstone has gone would return from a cache.
     """
-    is_sealed = chunk is not None and chunk.next_offset <= partition.log.sealed_end
-    if chunk is None or not is_sealed or wanted.offset is None or partition.settings.is_compacted:
+    if chunk is None or chunk.next_offset > partition.log.sealed_end:
+        return NO_STORE
+    is_exact = wanted.media_type == record_batch.MEDIA_TYPE and not (
+        _filters(wanted) or partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
+    )
+    return _sealed_headers(context, partition, chunk.next_offset, wanted, is_exact=is_exact)
+
+
+def _sealed_headers(
+    context: ReadContext, partition: Partition, next_offset: int, wanted: FetchRequest, *, is_exact: bool
+) -> dict[str, str]:
+    if wanted.offset is None or partition.settings.is_compacted:
         return NO_STORE
     topic_id = context.topics.topic(partition.topic).record.topic_id
-    filters = _filters(wanted)
-    form = (wanted.media_type, wanted.max_records, wanted.value, wanted.ndjson, filters)
+    form = (wanted.media_type, wanted.max_records, wanted.value, wanted.ndjson, _filters(wanted))
     bounds = (partition.settings.batch_decoded_bytes_max, context.settings.fetch_bytes_max)
-    is_exact = wanted.media_type == record_batch.MEDIA_TYPE and not (
-        filters or partition.validator.fencing.has_been_used or keyed_batch.has_keyed(chunk.data)
-    )
-    place = (topic_id, partition.number, wanted.offset, chunk.next_offset)
+    place = (topic_id, partition.number, wanted.offset, next_offset)
     return cacheable_headers(tag_of(place, form, bounds, is_exact=is_exact), context.settings.cache_max_age_ms)
+
+
+def placed_headers(
+    context: ReadContext, partition: Partition, wanted: FetchRequest, next_offset: int
+) -> dict[str, str]:
+    """Returns the headers of stored batches that are sent as they are, but that of their first offset."""
+    is_sealed = next_offset <= partition.log.sealed_end
+    kept = _sealed_headers(context, partition, next_offset, wanted, is_exact=True) if is_sealed else NO_STORE
+    return kept | _position_headers(partition, next_offset, record_batch.MEDIA_TYPE)
 
 
 async def read_chunk(context: ReadContext, partition: Partition, offset: int, max_bytes: int) -> Chunk | None:

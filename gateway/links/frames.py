@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, cast
 
+from engine.runtime.read_buffers import ReadBuffers
+
 HEAD = struct.Struct(">BQII")  # kind, call, length of the arguments, length of the payload
 CALL, REPLY, FAILURE, CANCEL = range(4)
 
@@ -38,6 +40,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray(BUFFER_BYTES)
         self._end = 0  # of the bytes in the buffer
+        self._buffers = ReadBuffers()
         self._large: Frame | None = None  # whose payload is being received
         self._filled = 0  # bytes of that payload
 
@@ -79,7 +82,7 @@ class FrameReader:
                 frames.append(Frame(kind, number, bytes(view[body:payload_at]), bytes(view[payload_at:after])))
                 at = after
             elif payload_at <= end and payload_length > LARGE_BYTES:
-                payload = bytearray(payload_length)
+                payload = self._buffers.take(payload_length)
                 self._filled = end - payload_at
                 payload[: self._filled] = view[payload_at:end]
                 self._large = Frame(kind, number, bytes(view[body:payload_at]), cast(bytes, payload))

@@ -50,20 +50,6 @@ class Candidates:
                     return replace(entry, key=found.key, aux_key=aux_key_of(found.key))
         return None
 
-    def sources(self, entry: ManifestEntry) -> Sequence[ManifestEntry]:
-        """Return the objects that a merge has put into one, which it leaves for a day; none without all of them.
-
-        Raises StoreUnavailable.
-        """
-        found: list[ManifestEntry] = []
-        for one in self.following(entry.base_offset, entry.first_leader_epoch, entry.last_leader_epoch):
-            found.append(one)
-            if one.end_offset >= entry.end_offset:
-                break
-        facts = (sum(one.size_bytes for one in found), sum(one.record_count for one in found))
-        is_same = bool(found) and found[-1].end_offset == entry.end_offset
-        return found if is_same and facts == (entry.size_bytes, entry.record_count) else ()
-
     def following(self, offset: int, epoch_min: int, epoch_max: int) -> Iterator[ManifestEntry]:
         """Yield entries that continue a log at an offset, as far as they are certain. Raises StoreUnavailable."""
         while True:

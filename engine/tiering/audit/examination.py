@@ -249,28 +249,21 @@ def disagreement(before: Manifest, after: Manifest) -> str | None:
         return f"log_start {before.log_start}, later {after.log_start}"
     if after.end_offset < before.end_offset:
         return f"it ends at {before.end_offset}, a later one at {after.end_offset}"
-    later = {entry.base_offset: at for at, entry in enumerate(after.entries)}
+    later = {entry.base_offset: entry for entry in after.entries}
     for at, entry in enumerate(before.entries):
-        place = later.get(entry.base_offset)
-        if place is not None and not _has_same_records(before.entries[at:], after.entries[place:]):
+        other = later.get(entry.base_offset)
+        if other is not None and not _continues(other, before.entries[at:]):
             return f"another object at offset {entry.base_offset} in a later one"
     return None
 
 
-def _has_same_records(one: Sequence[ManifestEntry], other: Sequence[ManifestEntry]) -> bool:
-    """True if two runs begin with the same object, or one begins with a merge of objects that the other begins with.
-
-    A repair can undo a merge.
-    """
-    is_same = (one[0].end_offset, one[0].crc32c) == (other[0].end_offset, other[0].crc32c)
-    return is_same or _is_merge(one[0], other) or _is_merge(other[0], one)
-
-
-def _is_merge(entry: ManifestEntry, entries: Sequence[ManifestEntry]) -> bool:
-    """True if an object is a merge of the first of the entries, by its bytes and records."""
-    sources = [one for one in entries if one.base_offset < entry.end_offset]
+def _continues(later: ManifestEntry, entries: Sequence[ManifestEntry]) -> bool:
+    """True if an object is the first of the entries, or a merge of the first ones, by its bytes and records."""
+    if (later.end_offset, later.crc32c) == (entries[0].end_offset, entries[0].crc32c):
+        return True
+    sources = [one for one in entries if one.base_offset < later.end_offset]
     facts = (sum(one.size_bytes for one in sources), sum(one.record_count for one in sources))
-    is_whole = sources[-1].end_offset == entry.end_offset
-    is_part = len(sources) == len(entries) and sources[-1].end_offset < entry.end_offset
-    same = is_whole and facts == (entry.size_bytes, entry.record_count)
-    return entry.stored_ms is not None and (same or (is_part and facts[0] < entry.size_bytes))
+    is_whole = sources[-1].end_offset == later.end_offset
+    is_part = len(sources) == len(entries) and sources[-1].end_offset < later.end_offset
+    same = is_whole and facts == (later.size_bytes, later.record_count)
+    return later.stored_ms is not None and (same or (is_part and facts[0] < later.size_bytes))

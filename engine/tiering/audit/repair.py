@@ -9,7 +9,7 @@ called once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -47,7 +47,6 @@ class Action(Enum):
 
     REBUILD_AUX = "rebuild_aux"
     REPLACE_OBJECT = "replace_object"
-    UNDO_MERGE = "undo_merge"
     REBUILD_SUB_MANIFEST = "rebuild_sub_manifest"
     REBUILD_MANIFEST = "rebuild_manifest"
     NAME_ORPHAN = "name_orphan"
@@ -142,7 +141,7 @@ class _Repair:
             repaired = replace(
                 manifest,
                 folded=tuple(self._mended_reference(ref) for ref in manifest.folded),
-                entries=tuple(one for entry in manifest.entries for one in self._mended(entry)),
+                entries=tuple(self._mended(entry) for entry in manifest.entries),
             )
             if Kind.MANIFEST_UNREADABLE in kinds:
                 repaired = self._continued(repaired, Action.REBUILD_MANIFEST, _EPOCH_MAX)
@@ -178,23 +177,17 @@ class _Repair:
     def _note(self, action: Action, key: str, detail: str) -> None:
         self._mends.append(Mend(action, key, detail))
 
-    def _mended(self, entry: ManifestEntry) -> Sequence[ManifestEntry]:
-        """Returns the entry, or one that names another object with the same bytes, or those of the objects that were
-        merged into it.
-        """
+    def _mended(self, entry: ManifestEntry) -> ManifestEntry:
+        """Returns the entry, or one that names another object with the same bytes."""
         problem = self._damage.get(entry.key)
-        if problem is None:
-            self._mend_aux(entry, is_new=False)
-            return [entry]
-        found = self._candidates.substitute(entry)
-        if found is not None:
+        if problem is not None:
+            found = self._candidates.substitute(entry)
+            if found is None:
+                return entry
             self._note(Action.REPLACE_OBJECT, entry.key, f"{found.key} has the same bytes")
-            self._mend_aux(found, is_new=True)
-            return [found]
-        sources = self._candidates.sources(entry) if entry.stored_ms is not None else ()
-        if sources:
-            self._note(Action.UNDO_MERGE, entry.key, f"{len(sources)} objects have its records")
-        return sources or [entry]
+            entry = found
+        self._mend_aux(entry, is_new=problem is not None)
+        return entry
 
     def _mend_aux(self, entry: ManifestEntry, *, is_new: bool) -> None:
         problem = self._damage.get(entry.aux_key)
@@ -224,7 +217,7 @@ class _Repair:
             entries = load_sub_manifest(self._store, ref).entries
         except (NoSuchObject, Corrupt, UnsupportedFormat):
             return ref
-        mended = tuple(one for entry in entries for one in self._mended(entry))
+        mended = tuple(self._mended(entry) for entry in entries)
         return ref if mended == entries else self._stored(SubManifest(self._prefix, mended))
 
     def _stored(self, sub: SubManifest) -> SubManifestRef:

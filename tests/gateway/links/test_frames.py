@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.links.frames import BUFFER_BYTES, HEAD, LARGE_BYTES, Frame, FrameReader, encode_frame
+from gateway.links.frames import BUFFER_BYTES, HEAD, LARGE_BYTES, REPLY, Frame, FrameReader, encode_frame
 
 SIZES = st.one_of(
     st.integers(0, 300),
@@ -57,3 +57,27 @@ def test_room_for_long_arguments_is_given_back() -> None:
     feed(reader, b"".join(encode_frame(0, 1, b"x" * 10 * BUFFER_BYTES, b"")), BUFFER_BYTES)
     feed(reader, b"".join(encode_frame(0, 1, b"x", b"")), 5)
     assert len(reader.free()) <= BUFFER_BYTES
+
+
+def test_memory_of_a_payload_is_used_again_once_it_is_not_referred_to() -> None:
+    reader, size = FrameReader(), 300_000
+
+    def payload_of(byte: bytes) -> bytes:
+        data = b"".join(encode_frame(REPLY, 1, b"", byte * size))
+        frames: list[Frame] = []
+        while data:
+            room = reader.free()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            del room
+            frames += reader.received(count)
+            data = data[count:]
+        return frames[0].payload
+
+    first = payload_of(b"a")
+    second = payload_of(b"b")
+    assert (bytes(first), bytes(second)) == (b"a" * size, b"b" * size)
+    place = id(first)
+    del first
+    assert id(payload_of(b"c")) == place
+    assert bytes(second) == b"b" * size

@@ -103,32 +103,6 @@ def test_a_lost_list_of_merged_or_unmerged_objects_is_rebuilt_from_their_facts(t
     assert [(one.base_offset, one.end_offset) for one in iter_entries(store, newest(store))] == wanted
 
 
-@pytest.mark.parametrize("folded", [0, 4])
-@pytest.mark.parametrize("damage", ["gone", "changed"])
-def test_a_lost_merged_object_gives_its_place_back_to_its_sources(tmp_path: Path, damage: str, folded: int) -> None:
-    store = stored(tmp_path, segments=5, folded=folded)
-    before = merge(store, 4)
-    [merged, _] = iter_entries(store, newest(store))
-    if damage == "gone":
-        store.delete(merged.key)
-    else:
-        store.put(merged.key, b"x" * merged.size_bytes)
-    assert "undo_merge" in actions(repair(store))
-    assert [(one.key, one.end_offset) for one in iter_entries(store, newest(store))] == [
-        (one.key, one.end_offset) for one in iter_entries(store, before)
-    ]
-    assert not examine(store).damage
-
-
-def test_a_lost_merged_object_without_all_of_its_sources_stays_lost(tmp_path: Path) -> None:
-    store = stored(tmp_path, segments=5)
-    before = merge(store, 4)
-    for one in (newest(store).entries[0], before.entries[2]):
-        store.delete(one.key)
-    assert "undo_merge" not in actions(repair(store))
-    assert [one.kind.value for one in examine(store).damage] == ["object_missing"]
-
-
 @pytest.mark.parametrize("until_ms", [None, 2 * WIDTH * 10])
 def test_a_merged_partition_is_restored_also_to_a_time_before_the_merge(tmp_path: Path, until_ms: int | None) -> None:
     store = stored(tmp_path, segments=5)

@@ -13,10 +13,8 @@ import pytest
 
 from engine.errors import EngineError
 from engine.format.batch_header import empty_batch
-from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.runtime.throttled_thread import ThrottledThread
-from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.chain import load_generation, load_newest
 from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.reading.block_file import BlockFile
@@ -26,6 +24,7 @@ from engine.tiering.shipping.expiry import StoreExpiry
 from engine.tiering.shipping.garbage_collection import GRACE_MS, remove_expired_roots, remove_orphans
 from engine.tiering.shipping.local_log import SealedSegment
 from engine.tiering.shipping.merging import MergeLane
+from engine.tiering.store.file_store import FileStore
 from engine.tiering.store.store import ObjectStore
 from tests.engine.tiering.making import PREFIX, local_log, segment_bytes
 from tests.engine.tiering.shipping_scene import (
@@ -34,6 +33,7 @@ from tests.engine.tiering.shipping_scene import (
     Source,
     check_joined,
     check_store,
+    iter_ids,
     merge_lane,
     newest,
     sealed,
@@ -259,21 +259,18 @@ async def test_an_object_that_begins_with_an_empty_batch_of_a_compaction_is_left
 @pytest.mark.parametrize("fault", ["crash before", "crash after", FAILS, LOSES])
 async def test_a_fault_at_any_call_of_a_merge_leaves_the_same_records(fault: str, tmp_path: Path, make: Make) -> None:
     segments = sealed(tmp_path, 3)
-    now_ms = SystemClock().now_ms()
-    before = MemoryStore(now_ms)
-    await make(before, Source(local_log(segments))).ship_once()
+    ids = iter_ids()
 
-    def shipped() -> MemoryStore:
-        store = MemoryStore(now_ms)
-        for key, data in before.objects.items():
-            store.put(key, data)
+    async def shipped(name: str) -> FileStore:
+        store = FileStore(f"{tmp_path}/{name}", new_id=ids)
+        await make(store, Source(local_log(segments))).ship_once()
         return store
 
-    counted = Watched(shipped())
+    counted = Watched(await shipped("counted"))
     await make(counted, Source(local_log(segments)), merging=merge_lane()).ship_once()
     assert len(counted.calls) > 12
     for k in range(len(counted.calls)):
-        store, source = shipped(), Source(local_log(segments))
+        store, source = await shipped(f"store-{k}"), Source(local_log(segments))
         if fault.startswith("crash"):
             crashing = Crashing(store, k, fault.removeprefix("crash "))
             with pytest.raises(Crash):
