@@ -61,6 +61,12 @@ _DAY_S = 24 * 3600
     help="Keep only the newest of the rows of an hour with the same value of a column: _key, or an event id.",
 )
 @click.option(
+    "--widen",
+    "widens",
+    is_flag=True,
+    help="Also rewrite large files of older columns: with the types of now, and values of _extra that fit a column.",
+)
+@click.option(
     "--grace",
     "grace_s",
     type=Seconds(),
@@ -79,12 +85,15 @@ def compact(
     older_s: float | None,
     period: str,
     distinct: str,
+    widens: bool,
     grace_s: float | None,
     tables_file: Path | None,
     is_dry: bool,
     as_json: bool,
 ) -> None:
-    """Make large files of the small files of each hour. No row is added, lost or changed.
+    """Make large files of the small files of each hour. No row is added or lost.
+
+    The new files have the columns that the table has now: values of _extra that fit one move there.
 
     After a kill, run it again. Runs of the job go on at the same time.
 
@@ -103,7 +112,7 @@ def compact(
         raise IngestRefused(text)
     set_up_arrow()
     older_ms = None if older_s is None else int(older_s * 1000)
-    wanted = Compaction(topics, file_bytes, files_min, older_ms, distinct)
+    wanted = Compaction(topics, file_bytes, files_min, older_ms, distinct, widens=widens)
     grace_s = grace_s if grace_s is not None else _DAY_S * (tables_file is not None)
     tables = JobTables(tables_file, output, job_name)
     done = compact_files(

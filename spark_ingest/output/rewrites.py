@@ -12,6 +12,7 @@ are removed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -50,6 +51,7 @@ class RewritePlan(msgspec.Struct, frozen=True):
     `distinct` is a column: a file keeps one row for each of its values. `key_sha256` is the digest of the key whose
     rows are dropped: a plan never has the key itself. `replay` is a commit that ingested `ranges` again: their rows
     that earlier commits wrote are dropped. Without groups, the rewrite records that the replay is complete.
+    With `lifts`, values of `_extra` move to the columns of `members`.
     """
 
     job: str
@@ -62,17 +64,22 @@ class RewritePlan(msgspec.Struct, frozen=True):
     key_sha256: str = ""
     replay: int = 0
     ranges: dict[str, list[Range]] = {}
+    lifts: bool = False
     format: int = FORMAT
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """The result of a group: `dropped` rows of the replaced files are not in the new one."""
+    """The result of a group: `dropped` rows of the replaced files are not in the new one.
+
+    `lifted` counts values that moved from `_extra` to a column which their file had.
+    """
 
     group: int
     topic: str
     replaced: tuple[StoredFile, ...]
     file: StoredFile | None
     dropped: int
+    lifted: dict[str, int] = {}
 
 
 class RewriteCommit(msgspec.Struct, frozen=True):
@@ -94,7 +101,7 @@ class Effect(msgspec.Struct, frozen=True):
     `replaced` has the rewrite of each file that is no longer one; `files` the files of rewrites that are. `dropped`
     counts rows by table directory. `latest` has the last rewrite of each topic, `reached` the newest commit whose
     files one replaced. `distinct` has the column by which a file was deduplicated. `replay` is the last one that is
-    complete.
+    complete. `lifted` counts values by topic and column.
     """
 
     job: str
@@ -106,6 +113,7 @@ class Effect(msgspec.Struct, frozen=True):
     reached: dict[str, int] = {}
     distinct: dict[str, str] = {}
     replay: int = 0
+    lifted: dict[str, dict[str, int]] = {}
     format: int = FORMAT
 
     def is_leftover(self, key: str) -> bool:
@@ -126,6 +134,7 @@ def effect_after(before: Effect, commit: RewriteCommit) -> Effect:
     """Returns the effect including the next rewrite. Raises HistoryDamaged if it replaces a file twice."""
     replaced, files, dropped = dict(before.replaced), dict(before.files), dict(before.dropped)
     latest, reached, distinct = dict(before.latest), dict(before.reached), dict(before.distinct)
+    lifted = dict(before.lifted)
     for result in commit.results:
         for one in result.replaced:
             if one.key in replaced:
@@ -141,8 +150,10 @@ def effect_after(before: Effect, commit: RewriteCommit) -> Effect:
         table = names.table_prefix_of(result.replaced[0].key)
         dropped[table] = dropped.get(table, 0) + result.dropped
         latest[result.topic] = commit.number
+        if result.lifted:
+            lifted[result.topic] = dict(Counter(lifted.get(result.topic, {})) + Counter(result.lifted))
     replay = max(before.replay, commit.replay)
-    return Effect(before.job, commit.number, replaced, files, dropped, latest, reached, distinct, replay)
+    return Effect(before.job, commit.number, replaced, files, dropped, latest, reached, distinct, replay, lifted)
 
 
 class Rewrites:

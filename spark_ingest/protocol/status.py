@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,13 +52,22 @@ def status(
         "lag_bytes": sum(one["lag_bytes"] for one in partitions),
         "partitions": partitions,
         "held": head.held_details if head else {},
-        "misfits": head.misfits if head else {},
+        "misfits": remaining_misfits(history, head),
         "lost_records": counted(lost),
         "lost": rows_of(lost),
         "skipped_records": head.lost_records - head.recovered_records if head else 0,
         "unseen_records": head.unseen_records if head else {},
         "skipped": rows_of(not_recovered(skipped_in)),
     }
+
+
+def remaining_misfits(history: History, head: Commit | None) -> dict[str, dict[str, int]]:
+    """Returns the values of another type than their column, without those that rewrites lifted from `_extra`."""
+    if head is None or not head.misfits:
+        return {}
+    lifted = history.effect().lifted
+    remain = {topic: dict(Counter(one) - Counter(lifted.get(topic, {}))) for topic, one in head.misfits.items()}
+    return {topic: one for topic, one in remain.items() if one}
 
 
 def incomplete_replay(history: History, head: Commit | None) -> int | None:

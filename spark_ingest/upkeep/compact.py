@@ -21,6 +21,7 @@ from spark_ingest.output.rewrites import COMPACT, Group, RewritePlan, Rewrites
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.protocol.history import History
 from spark_ingest.upkeep.rewrite import Done, Live, carry_out, is_fit, live_files, remove_replaced, unfit_tables
+from spark_ingest.upkeep.rewrite_rows import is_older
 
 FILE_BYTES = 128 << 20
 REWRITE_BYTES = 1 << 30  # of one commit: listers see both old and new files for as long as this takes
@@ -44,6 +45,7 @@ class Compaction:
     rewrite_bytes: int = REWRITE_BYTES
     small_max: Mapping[str, int] | None = None
     commits: Collection[int] | None = None  # None: all
+    widens: bool = False  # also files of older columns, each by itself
 
 
 def compact(
@@ -71,14 +73,28 @@ def compact(
     members = {topic: one.members for topic, one in head.schemas.items()}
     layouts = layouts_of(output)
 
+    checked: set[str] = set()  # files without older columns
+
+    def older_files(files: Sequence[StoredFile]) -> Iterator[Group]:
+        for file in files:
+            topic = names.topic_of(file.key)
+            if file.key in checked or topic not in members or not file.key.startswith(names.table_prefix(topic)):
+                continue
+            if is_older(output, file, members[topic]):
+                yield Group(topic, (file,))
+            else:
+                checked.add(file.key)
+
     def choose(live: Live, failed: Collection[str]) -> RewritePlan | None:
         fit = [one for one in live.files if one.key not in failed and is_fit(one.key)]
         files = [one for one in fit if wanted.topics.fullmatch(names.topic_of(one.key))]
         groups = tuple(_bounded(groups_of(files, live, wanted, until_ms, layouts), wanted.rewrite_bytes))
+        if not groups and wanted.widens:
+            groups = tuple(_bounded(older_files(files), wanted.rewrite_bytes))
         if not groups:
             return None
         used = {one.topic: members[one.topic] for one in groups if one.topic in members}
-        return RewritePlan(job, live.number, new_id(), COMPACT, used, groups, wanted.distinct)
+        return RewritePlan(job, live.number, new_id(), COMPACT, used, groups, wanted.distinct, lifts=True)
 
     rewrites = None
     if is_dry:

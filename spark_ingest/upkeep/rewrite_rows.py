@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,6 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
+from spark_ingest.decode.json_types import Members
+from spark_ingest.decode.standard_columns import EXTRA
 from spark_ingest.decode.unified_columns import Unfit, unified, unified_schema
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
@@ -26,6 +29,7 @@ from spark_ingest.output.rewrites import Group, RewritePlan, Rewritten
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import ROW_GROUP_ROWS, sha256, store_once, write_options
 from spark_ingest.source.slices import Range
+from spark_ingest.upkeep.lift import lifted
 
 REPLACES = b"penstock.replaces"
 ROW_GROUP_BYTES = 64 << 20  # of Arrow: a row group is in memory twice
@@ -35,7 +39,7 @@ _ORDER = ("_event_time", "_partition", "_offset")  # the row that stays of equal
 
 def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
     """Stores the file of a group. Raises HistoryDamaged, IngestRefused, OutputConflict."""
-    group = plan.groups[at]
+    group, moved = plan.groups[at], Counter[str]()
     inputs = _Inputs(output, group)
     try:
         schema = unified_schema([inputs.schema(one) for one in group.inputs], plan.members.get(group.topic, []))
@@ -45,6 +49,9 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
         start = 0
         for table in inputs.tables():
             rows = unified(table, schema)
+            if plan.lifts and EXTRA.name in schema.names:
+                rows, counts = lifted(rows, plan.members.get(group.topic, []))
+                moved.update({name: one for name, one in counts.items() if name in table.schema.names})
             if kept is not None:
                 rows = rows.filter(pa.array(kept[start : start + table.num_rows]))
             if plan.key_sha256:
@@ -56,7 +63,7 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
     except (Unfit, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         hint = "the file stays as it is; its rows are in no other"
         raise IngestRefused(f"files of {group.directory} cannot become one: {error}", hint=hint) from error
-    return _stored(output, plan, at, made)
+    return _stored(output, plan, at, made, dict(moved))
 
 
 def has_key(keys: pa.ChunkedArray, key_sha256: str) -> pa.Array:
@@ -66,6 +73,27 @@ def has_key(keys: pa.ChunkedArray, key_sha256: str) -> pa.Array:
     if not any(wanted):
         return pa.array(np.zeros(len(keys), dtype=bool))
     return pc.fill_null(pc.take(pa.array(wanted), found.indices), False)
+
+
+def is_older(output: ObjectStore, file: StoredFile, members: Members) -> bool:
+    """Returns whether a rewrite with `lifts` gives the rows of a file other types, or moves values of `_extra`.
+
+    True for a file that cannot be read, so that the rewrite names it.
+    """
+    try:
+        opened = pq.ParquetFile(pa.BufferReader(output.get(file.key)))
+        schema = unified_schema([opened.schema_arrow], members)
+        if any(schema.field(one.name).type != one.type for one in opened.schema_arrow):
+            return True
+        if EXTRA.name not in opened.schema_arrow.names:
+            return False
+        for at in range(opened.num_row_groups):
+            extra = opened.read_row_group(at, columns=[EXTRA.name])[EXTRA.name]
+            if extra.null_count < len(extra) and lifted(unified(opened.read_row_group(at), schema), members)[1]:
+                return True
+        return False
+    except (NoSuchObject, Unfit, pa.ArrowException, OSError):
+        return True
 
 
 def is_replayed(rows: pa.Table, replay: int, ranges: Sequence[Range]) -> pa.Array:
@@ -79,16 +107,16 @@ def is_replayed(rows: pa.Table, replay: int, ranges: Sequence[Range]) -> pa.Arra
     return pa.array(found & (commits < replay))
 
 
-def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: _Writer) -> Rewritten:
+def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: _Writer, moved: dict[str, int]) -> Rewritten:
     group = plan.groups[at]
     dropped = sum(one.rows for one in group.inputs) - made.rows
     if not made.rows:
-        return Rewritten(at, group.topic, group.inputs, None, dropped)
+        return Rewritten(at, group.topic, group.inputs, None, dropped, moved)
     number = max(names.plan_number_of(one.key) or 0 for one in group.inputs)
     name = names.rewritten_file_name(group.topic, made.first, made.last, number, plan.number, at)
     data = store_once(output, group.directory + name, made.finish())
     file = StoredFile(group.directory + name, made.rows, len(data), sha256(data), made.first, made.last)
-    return Rewritten(at, group.topic, group.inputs, file, dropped)
+    return Rewritten(at, group.topic, group.inputs, file, dropped, moved)
 
 
 class _Inputs:
