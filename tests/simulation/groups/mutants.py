@@ -6,7 +6,8 @@ tests/gateway/groups/core/test_state_machine.py has those of the core alone, whi
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -39,6 +40,25 @@ def _kept(self: hosting.Coordinators, partition: Hosted) -> hosting.Coordinating
         return _coordinator_at(self, partition)
     self._now.leader = partition.leader
     return self._now if self._now.is_leading() else None
+
+
+def _goes_on(self: hosting.Coordinating) -> bool:
+    """Lead on when another node leads the partition of the groups: only a failed append ends it."""
+    return not self.is_over
+
+
+_write = hosting.Coordinating._write
+
+
+def _write_unfenced(self: hosting.Coordinating) -> None:
+    """Append to the log of the present leader, as if no epoch fenced a coordinator of an earlier one."""
+    own, peers = self._partition, self._life.node.peers.values()
+    others = [one for node in peers if (one := node.hosted(own.partition)) is not None and one.leader is not None]
+    self._partition = others[0] if others else own
+    try:
+        _write(self)
+    finally:
+        self._partition = own
 
 
 def _one_beyond(position: Position, offset: int) -> Position:
@@ -76,13 +96,27 @@ PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "a partition has two owners": ((membership, "reconcile", _taken_at_once), "G4"),
     "a position goes back at a failover": ((coordinator, "replay", _first_position), "G"),
     "a coordinator outlives its leadership": ((hosting.Coordinators, "_at", _kept), "G"),
+    "a former leader goes on answering": ((hosting.Coordinating, "is_leading", _goes_on), "G"),
+    "records of a former leader are stored": ((hosting.Coordinating, "_write", _write_unfenced), "G"),
 }
-WITH_MOVING_LEADERS = frozenset({"a coordinator outlives its leadership"})
+WITH_MOVING_LEADERS = frozenset(
+    {
+        "a coordinator outlives its leadership",
+        "a former leader goes on answering",
+        "records of a former leader are stored",
+    }
+)
+UNFENCED = "records of a former leader are stored"
 
 
-def plant(name: str) -> AbstractContextManager[object]:
+@contextmanager
+def plant(name: str) -> Iterator[None]:
     (where, what, mutant), _ = PLANTED[name]
-    return patch.object(where, what, mutant)
+    with ExitStack() as planted:
+        planted.enter_context(patch.object(where, what, mutant))
+        if name == UNFENCED:
+            planted.enter_context(patch.object(hosting.Coordinating, "is_leading", _goes_on))
+        yield
 
 
 def _options(name: str, seed: int) -> Options:
