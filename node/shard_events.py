@@ -66,5 +66,5 @@ def shard_events(
         directory_failed=directory_failed,
         tiered_end=tier.tiered_end,
         leading_epoch=replicas.leading_epoch,
-        are_replicas_in_sync=replicas.are_all_in_sync,
+        compacted_by_all=replicas.compacted_by_all,
     )

@@ -38,7 +38,6 @@ class LogFiles(NamedTuple):
     log_start: int
     sealed: tuple[SegmentFile, ...]
     now_ms: int  # of the owner's clock that never steps
-    are_replicas_in_sync: bool = True  # all of them; one that is away needs the tombstones that it has not seen
     generation: tuple[int, int] = (0, 0)  # changes when the log is truncated
 
 
@@ -68,9 +67,7 @@ def plan_compaction(
     """Return what is to be compacted now; None if nothing is due."""
     ready = [one for one in files.sealed if files.now_ms - one.last_append_ms >= settings.min_compaction_lag_ms]
     sealed = files.sealed[: _contiguous(files.sealed, ready)]
-    expired_below = 0
-    if files.are_replicas_in_sync:
-        expired_below = progress.tombstones_expired_below(files.now_ms, settings.delete_retention_ms)
+    expired_below = progress.tombstones_expired_below(files.now_ms, settings.delete_retention_ms)
     dirty = [one for one in sealed if one.end_offset > progress.cleaned_end]
     if not sealed or not _is_due(sealed, dirty, files.now_ms, expired_below, settings):
         return None

@@ -16,11 +16,12 @@ from engine.format.small_file import read_rows, rows_as_text
 from engine.runtime.disk import Disk, read_file, write_atomically
 
 _HEADER = "penstock cleaned 1"
+GONE = -1  # in place of a time; an earlier version compacts once more for it
 _ROUNDS_MAX = 64  # more become fewer: a tombstone then stays longer by a 64th of the retention at most
 
 
 class Round(NamedTuple):
-    """A compaction: everything below `end` was compacted at `at_ms`, on the clock that never steps."""
+    """Every replica was compacted below `end` at `at_ms`, on the clock that never steps. GONE: so are tombstones."""
 
     end: int
     at_ms: int
@@ -34,16 +35,24 @@ class Progress(NamedTuple):
 
     def tombstones_expired_below(self, now_ms: int, delete_retention_ms: int) -> int:
         """Return the offset below which readers have had the time to see every tombstone."""
-        return max((one.end for one in self.rounds if now_ms - one.at_ms >= delete_retention_ms), default=0)
+        waiting = (one for one in self.rounds if one.at_ms != GONE)
+        return max((one.end for one in waiting if now_ms - one.at_ms >= delete_retention_ms), default=0)
 
-    def after_round(self, end: int, now_ms: int, delete_retention_ms: int, *, expired_below: int) -> Progress:
+    def after_round(self, end: int, *, expired_below: int) -> Progress:
         """Return the progress after a round to `end` that removed the tombstones below `expired_below`."""
         left = [one for one in self.rounds if one.end > expired_below]
-        if left and len(left) >= _ROUNDS_MAX and now_ms - left[-1].at_ms < delete_retention_ms // _ROUNDS_MAX:
+        if expired_below > 0:
+            left.insert(0, Round(expired_below, GONE))
+        return Progress(max(end, self.cleaned_end), tuple(left))
+
+    def with_all(self, compacted_by_all: int, now_ms: int, delete_retention_ms: int) -> Progress:
+        """Return the progress when every replica is known to be compacted below an offset."""
+        end, left = min(compacted_by_all, self.cleaned_end), list(self.rounds)
+        if end <= (left[-1].end if left else 0):
+            return self
+        if len(left) >= _ROUNDS_MAX and 0 <= now_ms - left[-1].at_ms < delete_retention_ms // _ROUNDS_MAX:
             left.pop()
-        if end > max(expired_below, left[-1].end if left else 0):
-            left.append(Round(end, now_ms))
-        return Progress(max(end, self.cleaned_end), tuple(left[-2 * _ROUNDS_MAX :]))
+        return Progress(self.cleaned_end, (*left[-2 * _ROUNDS_MAX :], Round(end, now_ms)))
 
     def truncated(self, log_end: int) -> Progress:
         """Return the progress of a log that ends there: other records may follow."""

@@ -45,6 +45,11 @@ T = TypeVar("T")
 log = logging.getLogger("penstock.engine")
 
 
+def own_compacted_end(partition: Partition) -> int:
+    """Return how far the only replica is compacted."""
+    return partition.compacted_end
+
+
 class SegmentSwapper:
     """Lists what may be compacted of a shard's partitions, and replaces it. Counts since the start."""
 
@@ -53,12 +58,13 @@ class SegmentSwapper:
         disk: Disk,
         executor: Executor,
         clock: Clock,
-        are_replicas_in_sync: Callable[[Partition], bool] = lambda _: True,
+        compacted_by_all: Callable[[Partition], int] = own_compacted_end,
+        on_compacted: Callable[[Partition], None] = lambda _: None,
     ) -> None:
         self._disk = disk
         self._executor = executor
         self._clock = clock
-        self._are_replicas_in_sync = are_replicas_in_sync
+        self._compacted_by_all, self._on_compacted = compacted_by_all, on_compacted
         self._begun_ms = clock.steady_ms()  # identifies this process among those before it
         self.removed_records = 0
         self.freed_bytes = 0
@@ -87,24 +93,40 @@ class SegmentSwapper:
             if partition.offline is None:
                 await self._in_thread(_clear, self._disk, partition.log.directory)
         rows = await self._in_thread(_listed, self._disk, segments)
-        log, in_sync = partition.log, self._are_replicas_in_sync(partition)
-        return LogFiles(log.directory, log.log_start, rows, self._clock.steady_ms(), in_sync, generation)
+        log = partition.log
+        return LogFiles(log.directory, log.log_start, rows, self._clock.steady_ms(), generation)
 
     async def progress(self, partition: Partition) -> Progress:
-        """Return how far a partition is compacted. Raises OSError."""
+        """Return how far a partition is compacted, here and as far as known by all replicas. Raises OSError."""
+        async with partition.segments_lock:
+            saved = await self._loaded(partition)
+            progress = self._with_all(partition, saved)
+            if progress != saved and partition.offline is None:
+                await self._in_thread(save_progress, self._disk, partition.log.directory, progress)
+            return progress
+
+    async def _loaded(self, partition: Partition) -> Progress:
         progress = await self._in_thread(load_progress, self._disk, partition.log.directory)
-        return progress.truncated(partition.high_watermark)
+        progress = progress.truncated(partition.high_watermark)
+        partition.compacted_end = progress.cleaned_end
+        return progress
+
+    def _with_all(self, partition: Partition, progress: Progress) -> Progress:
+        retention_ms = partition.settings.delete_retention_ms
+        return progress.with_all(self._compacted_by_all(partition), self._clock.steady_ms(), retention_ms)
 
     async def end_round(self, partition: Partition, end: int, expired_below: int, generation: tuple[int, int]) -> None:
         """Save that a partition is compacted below `end`, unless it was truncated since. Raises OSError.
 
-        The round counts from now on: until its last swap, readers have met records that its tombstones delete.
+        The time of its tombstones begins when all replicas have ended such a round: until its last swap, readers
+        have met records that they delete.
         """
         async with partition.segments_lock:
             if partition.offline is None and generation == self._generation(partition):
-                retention_ms, now_ms = partition.settings.delete_retention_ms, self._clock.steady_ms()
-                before = await self.progress(partition)
-                reached = before.after_round(end, now_ms, retention_ms, expired_below=expired_below)
+                reached = (await self._loaded(partition)).after_round(end, expired_below=expired_below)
+                partition.compacted_end = reached.cleaned_end
+                self._on_compacted(partition)
+                reached = self._with_all(partition, reached)
                 await self._in_thread(save_progress, self._disk, partition.log.directory, reached)
 
     async def replace(self, partition: Partition, new: NewSegment) -> bool:

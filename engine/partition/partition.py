@@ -103,6 +103,7 @@ class Partition:
         self.unsynced_since: float | None = None
         self.is_sync_put_off = False  # the last sync could not begin; retried after a pause
         self.cuts = 0  # truncations and resets: what was computed from the log before one does not hold
+        self.compacted_end = self.compacted_by_all = 0  # of this log, and of every replica's; 0 until they are known
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
         self.is_replicated = False  # others may have replicas, whose ends are between any two batches
         self.last_write = LastWrite()

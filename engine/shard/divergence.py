@@ -86,6 +86,7 @@ class DivergenceHandler:
             partition.durable_end = min(partition.durable_end, kept)
             await self._save_points(partition)
             old_end = log.log_end
+            partition.compacted_end = min(partition.compacted_end, kept)
             await self._on_disk(partition, "cutting the log", lower_progress, self._disk, log.directory, kept)
             await self._cut(partition, offset, truncate_to, offset)
             await self._reload_state(partition, old_end)
@@ -99,6 +100,7 @@ class DivergenceHandler:
             await self._on_disk(
                 partition, "importing the leader's producer state", import_state, *at, bytes(producer_state)
             )
+            partition.compacted_end = 0
             await self._on_disk(partition, "cutting the log", lower_progress, *at[:2], 0)
             await self._cut(partition, 0, reset_to, offset, log_start)
             partition.durable_end = offset

@@ -19,7 +19,7 @@ from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.quarantine import Quarantine
 from engine.cleaning.retention import Bounds
 from engine.cleaning.sealing import Sealer
-from engine.compaction.swapping import SegmentSwapper
+from engine.compaction.swapping import SegmentSwapper, own_compacted_end
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
 from engine.directory.log_directories import LogDirectories, log_offline
@@ -78,7 +78,7 @@ class ShardEvents:
     directory_failed: Callable[[DataDirectory], None] = log_offline
     tiered_end: Callable[[Partition], int | None] = _nothing  # None: nothing is tiered
     leading_epoch: Callable[[Partition], int | None] = _own_epoch  # None: another node leads
-    are_replicas_in_sync: Callable[[Partition], bool] = lambda _: True  # all of them
+    compacted_by_all: Callable[[Partition], int] = own_compacted_end  # of every replica
 
 
 NO_EVENTS = ShardEvents()
@@ -128,7 +128,7 @@ class Shard:
         self.reader = Reader(disk, executor, self.quarantine.examine)
         positions = self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(disk, executor, clock, self.log_manager, self.advancer, *positions)
-        self.segment_swapper = SegmentSwapper(disk, executor, clock, events.are_replicas_in_sync)
+        self.segment_swapper = SegmentSwapper(disk, executor, clock, events.compacted_by_all, moved)
         self._delete_topic = TopicDeletion(self.catalog, self.closed, self.open_topic, events.closed, events.moved_away)
         self.key_budget = KeyBudget(keys_max)
         self._divergence_handler = DivergenceHandler(

@@ -60,9 +60,9 @@ class RemotePartition:
     async def log_files(self) -> tuple[LogFiles, Progress]:
         arguments = TieredPartition(*self._partition_id)
         fields, _ = await self._owner.link().call("compaction_files", arguments, timeout_s=CALL_S)
-        (directory, log_start, sealed, now_ms, in_sync, generation), (cleaned_end, rounds) = fields
+        (directory, log_start, sealed, now_ms, generation), (cleaned_end, rounds) = fields
         segments = tuple(SegmentFile(*one) for one in sealed)
-        files = LogFiles(directory, log_start, segments, now_ms, in_sync, tuple(generation))
+        files = LogFiles(directory, log_start, segments, now_ms, tuple(generation))
         return files, Progress(cleaned_end, tuple(Round(*one) for one in rounds))
 
     async def replace(self, new: NewSegment) -> bool:

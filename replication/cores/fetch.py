@@ -36,6 +36,7 @@ class FollowerFetch:
     last_epoch: int | None  # of the last record; None for an empty log
     high_watermark: int = 0
     ahead: BatchesEnd | None = None
+    compacted_end: int = 0  # every key below has one record in the follower's log
 
     @property
     def wanted(self) -> int:
@@ -78,6 +79,7 @@ class Send:
     from_offset: int
     high_watermark: int
     log_start: int
+    compacted_by_all: int = 0  # every replica is compacted below
 
 
 FetchAnswer = FetchError | OutOfRange | Diverging | Send

@@ -23,7 +23,7 @@ class FetchSession:
         self.partitions: dict[str, FollowerFetch] = {}
         self.ready: dict[str, None] = {}  # in the order of their changes
         self.unacknowledged: set[str] = set()  # fetched before this node became leader: no leader core has counted them
-        self._log_starts: dict[str, int] = {}  # as last sent to the follower
+        self._sent: dict[str, tuple[int, int]] = {}  # the last log start, and end of what all have compacted
 
     def __repr__(self) -> str:
         return f"FetchSession({self.session}, {self.epoch}, partitions={len(self.partitions)}, ready={len(self.ready)})"
@@ -37,7 +37,7 @@ class FetchSession:
         self.epoch = epoch
         for key in forgotten:
             self._drop(key)
-            self._log_starts.pop(key, None)
+            self._sent.pop(key, None)
         for key, fetch in fetches:
             self.partitions[key] = fetch
             self.ready[key] = None
@@ -57,26 +57,28 @@ class FetchSession:
         return True
 
     def has_changes(self, key: str, answer: Send) -> bool:
-        """True if the high watermark or the log start differs from what the follower has."""
-        is_watermark_new = answer.high_watermark > self.partitions[key].high_watermark
-        return is_watermark_new or answer.log_start > self._log_starts.get(key, 0)
+        """True if a position differs from what the follower has."""
+        if answer.high_watermark > self.partitions[key].high_watermark:
+            return True
+        log_start, compacted = self._sent.get(key, (0, 0))
+        return answer.log_start > log_start or answer.compacted_by_all > compacted
 
     def mark_unchanged(self, key: str) -> None:
         """Remove a partition from `ready`; the follower goes on waiting for it."""
         self.ready.pop(key, None)
 
     def sent_positions(self, key: str, answer: Send) -> None:
-        """Record that an answer has the high watermark and log start without batches. The partition stays asked.
+        """Record that an answer has the positions without batches. The partition stays asked.
 
         It stays ready too: more may have been appended while other partitions of the same answer were read.
         """
         self.partitions[key] = replace(self.partitions[key], high_watermark=answer.high_watermark)
-        self._log_starts[key] = answer.log_start
+        self._sent[key] = answer.log_start, answer.compacted_by_all
 
     def on_answer(self, key: str, answer: object) -> None:
         """Drop a partition that was answered with batches or an error; the follower fetches it again."""
         if isinstance(answer, Send):
-            self._log_starts[key] = answer.log_start
+            self._sent[key] = answer.log_start, answer.compacted_by_all
         self._drop(key)
 
     def _drop(self, key: str) -> None:

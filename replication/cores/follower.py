@@ -27,6 +27,7 @@ class FollowerPosition:
     durable_end: int
     high_watermark: int
     epochs: Sequence[EpochStart]
+    compacted_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,11 @@ class ResetLog:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append the batches of the answer byte for byte, then take the two positions."""
+    """Append the batches of the answer byte for byte, then take the positions."""
 
     high_watermark: int
     log_start: int
+    compacted_by_all: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ def next_fetch(
         last_epoch(position),
         position.high_watermark,
         ahead,
+        position.compacted_end,
     )
 
 
@@ -113,7 +116,7 @@ def on_answer(position: FollowerPosition, fetch: FollowerFetch, answer: FetchAns
         case Diverging(ends):
             return _truncate(position, truncation_point(position, ends.epoch, ends.end_offset))
         case Send():
-            return Append(answer.high_watermark, answer.log_start)
+            return Append(answer.high_watermark, answer.log_start, answer.compacted_by_all)
 
 
 def truncation_point(position: FollowerPosition, epoch: int, end_offset: int) -> int:

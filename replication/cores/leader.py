@@ -141,6 +141,7 @@ class Leader:
         self.log_end = log_end
         self.durable_end = durable_end
         self.high_watermark = max(watermark, local_log_start)  # records leave this disk only once committed
+        self.compacted_end = self.compacted_by_all = 0
         self._lag_s_max = lag_s_max
         self._set = InSyncSet(found)
         self._nodes: Registrations = {}
@@ -195,7 +196,7 @@ class Leader:
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
         """Return the answer to a fetch, for instance one that was held. Acknowledges nothing."""
         refusal = self._epoch_verdict(fetch) or self._replica_verdict(fetch) or self._position_verdict(fetch)
-        return refusal or Send(fetch.wanted, self.high_watermark, self.log_start)
+        return refusal or Send(fetch.wanted, self.high_watermark, self.log_start, self.compacted_by_all)
 
     def on_fetch(self, fetch: FollowerFetch, now: float) -> tuple[FetchAnswer, list[LeaderEffect]]:
         """Answer a fetch. Only a fetch that passes every check acknowledges records."""
@@ -203,9 +204,13 @@ class Leader:
         if not isinstance(answer, Send):
             return answer, []
         end = self._end_of(fetch.log_end, fetch.durable_end)
-        self._progress[fetch.node_id].fetched(fetch.broker_epoch, fetch.log_end, end, self.log_end, now)
+        known = self._progress[fetch.node_id]
+        known.fetched(fetch.broker_epoch, fetch.log_end, end, self.log_end, now)
+        if known.compacted_end != fetch.compacted_end:
+            known.compacted_end = fetch.compacted_end
+            self.on_compacted(self.compacted_end)
         effects = self._advance(now) + self._grow(fetch.node_id)
-        return Send(fetch.wanted, self.high_watermark, self.log_start), effects
+        return Send(fetch.wanted, self.high_watermark, self.log_start, self.compacted_by_all), effects
 
     def on_written(self, log_end: int, now: float) -> list[LeaderEffect]:
         assert log_end >= self.log_end
@@ -224,6 +229,15 @@ class Leader:
         assert self.log_start <= log_start <= local_log_start <= self.high_watermark
         self.log_start, self.local_log_start = log_start, local_log_start
         self.epochs = tuple(truncated_from_start(self.epochs, log_start))
+
+    def on_compacted(self, end: int) -> None:
+        """Take the end of the compacted part of this log; find that of all replicas, also of those that are away.
+
+        It never goes back: a replica that begins again copies what a compacted leader has.
+        """
+        self.compacted_end = end
+        least = min([end, *(known.compacted_end for known in self._progress.values())])
+        self.compacted_by_all = max(self.compacted_by_all, least)
 
     def on_tick(self, now: float) -> list[LeaderEffect]:
         """Remove members that lag, then add followers that could not join yet. Called a few times per `lag_s_max`."""

@@ -83,11 +83,6 @@ class PartitionState:
         """
         return len(self.replicas) - len(self.adding)
 
-    @property
-    def are_all_in_sync(self) -> bool:
-        """True if every replica, also one being added, has all committed records."""
-        return set(self.replicas) == node_ids(self.in_sync)
-
     def is_in_sync(self, node_id: int) -> bool:
         return node_id in [member.node_id for member in self.in_sync]  # half the cost of any() over a generator
 

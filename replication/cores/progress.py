@@ -23,6 +23,7 @@ class Progress:
     log_end: int = -1  # unknown before the first fetch of this epoch
     end: int = -1
     broker_epoch: int = -1
+    compacted_end: int = 0
     _mark_end: int = 0
     _mark_at: float | None = None
 

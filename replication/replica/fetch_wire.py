@@ -34,6 +34,7 @@ class FetchPartition(msgspec.Struct, array_like=True, frozen=True):
     last_epoch: int | None
     high_watermark: int
     ahead: BatchesEnd | None = None  # a node that does not know it sends the batches being written again: harmless
+    compacted_end: int = 0  # a node that does not send it keeps tombstones everywhere
 
 
 class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -65,6 +66,7 @@ class FetchRequest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
                     one.last_epoch,
                     one.high_watermark,
                     one.ahead,
+                    one.compacted_end,
                 ),
             )
 
@@ -86,11 +88,12 @@ class PartitionResponse(msgspec.Struct, array_like=True, frozen=True):
     is_segment_start: bool = False
     producer_state_offset: int = 0
     end: BatchesEnd | None = None
+    compacted_by_all: int = 0
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:
         """Return the answer to a fetch. Raises Invalid for an unknown verdict."""
         if self.verdict == _SEND:
-            return Send(fetch.wanted, self.first, self.second)
+            return Send(fetch.wanted, self.first, self.second, self.compacted_by_all)
         if self.verdict == _OUT_OF_RANGE:
             return OutOfRange(self.first, self.log_end, self.second)
         if self.verdict == _DIVERGING:
@@ -117,6 +120,7 @@ def as_fetch_partition(key: str, fetch: FollowerFetch) -> FetchPartition:
         fetch.last_epoch,
         fetch.high_watermark,
         fetch.ahead,
+        fetch.compacted_end,
     )
 
 
@@ -130,9 +134,9 @@ def as_partition_response(
     end: BatchesEnd | None = None,
 ) -> PartitionResponse:
     match answer:
-        case Send(_, high_watermark, log_start):
+        case Send(_, high_watermark, log_start, compacted):
             return PartitionResponse(
-                key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start, 0, end
+                key, _SEND, high_watermark, log_start, size_bytes, log_end, is_segment_start, 0, end, compacted
             )
         case OutOfRange(local_log_start, leaders_end, log_start):
             return PartitionResponse(

@@ -76,6 +76,7 @@ class FollowerDriver:
             partition.durable_end,
             partition.high_watermark,
             partition.log.epochs,
+            partition.compacted_end,
         )
 
     def next_fetch(self, ahead: BatchesEnd | None = None) -> FollowerFetch | None:
@@ -144,6 +145,7 @@ class FollowerDriver:
         log_end = partition.log_end
         watermark = follower.follower_watermark(partition.high_watermark, effect.high_watermark, log_end)
         partition.watermark.advance(watermark)
+        partition.compacted_by_all = max(partition.compacted_by_all, effect.compacted_by_all)
         log_start = min(effect.log_start, watermark)
         if log_start > partition.log.log_start:
             self._follow_log_start(log_start)

@@ -38,6 +38,8 @@ class LeaderFetch:
             return self._without_leading(fetch)
         answer, effects = core.on_fetch(fetch, self._replica.host.now())
         self._replica.do(effects)
+        if core.compacted_by_all > self._replica.partition.compacted_by_all:
+            self._replica.note_compacted(core)
         return answer
 
     def answer_to(self, fetch: FollowerFetch) -> FetchAnswer:

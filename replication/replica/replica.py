@@ -243,6 +243,7 @@ class Replica(AppendingReplica):
         """Advance time in the leader core. Called a few times within `lag_s_max`."""
         if self._core is not None:
             self.note_log_start(self._core)
+            self.note_compacted(self._core)
             self.do(self._core.on_tick(self.host.now()))
             self._refresh_conditions()
 
@@ -263,6 +264,12 @@ class Replica(AppendingReplica):
         has_moved = core.log_start < log_start or core.local_log_start < local_log_start
         if has_moved and local_log_start <= core.high_watermark:
             core.on_log_start(log_start, local_log_start)
+            self.host.moved(self)
+
+    def note_compacted(self, core: Leader) -> None:
+        core.on_compacted(self.partition.compacted_end)
+        if core.compacted_by_all > self.partition.compacted_by_all:
+            self.partition.compacted_by_all = core.compacted_by_all
             self.host.moved(self)
 
     def _apply_role(self, role: Role) -> None:

@@ -164,11 +164,8 @@ class ReplicaHost:
         core = self.by_partition[partition].core
         return None if core is None else core.leader_epoch
 
-    def are_all_in_sync(self, partition: Partition) -> bool:
-        """True if every replica, also one being added, has all committed records, as far as this node knows."""
-        replica = self.by_partition.get(partition)
-        state = None if replica is None else replica.state
-        return state is not None and state.state.are_all_in_sync
+    def compacted_by_all(self, partition: Partition) -> int:
+        return partition.compacted_by_all
 
     # From the supervisor.
 

@@ -188,8 +188,8 @@ class StandaloneReplicas:
     def leading_epoch(self, partition: Partition) -> int | None:
         return partition.log.leader_epoch
 
-    def are_all_in_sync(self, partition: Partition) -> bool:
-        return True
+    def compacted_by_all(self, partition: Partition) -> int:
+        return partition.compacted_end
 
 
 def _end(outcome: AppendOutcome) -> int:

@@ -61,7 +61,7 @@ class EventHooks:
         self.positions_moved = self.replicas.positions_moved
         self.went_offline = self.replicas.partition_went_offline
         self.directory_failed = log_offline
-        self.leading_epoch, self.are_replicas_in_sync = self.replicas.leading_epoch, self.replicas.are_all_in_sync
+        self.leading_epoch, self.compacted_by_all = self.replicas.leading_epoch, self.replicas.compacted_by_all
 
     def events(self) -> ShardEvents:
         return ShardEvents(**{field.name: partial(self._call, field.name) for field in fields(ShardEvents)})

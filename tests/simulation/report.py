@@ -90,7 +90,7 @@ TABLES_MUST_HAPPEN = (
     "batches copied without records",
     "reads that go on at another replica",
     "rounds without expired tombstones",
-    "tombstones kept for a replica that is away",
+    "tombstones kept for other replicas",
 )
 
 

@@ -79,6 +79,18 @@ async def test_the_time_of_tombstones_begins_when_their_round_ends():
         assert load_progress(disk, partition.log.directory).rounds == (Round(2, files.now_ms + 60_000),)
 
 
+def test_a_round_whose_tombstones_are_gone_does_not_come_again():
+    compacted = Progress().after_round(8, expired_below=0)
+    assert compacted.with_all(0, 10, 100) == compacted == Progress(8)
+    waiting = compacted.with_all(6, 10, 100)
+    assert waiting == waiting.with_all(6, 50, 100) == Progress(8, (Round(6, 10),))
+    assert (waiting.tombstones_expired_below(109, 100), waiting.tombstones_expired_below(110, 100)) == (0, 6)
+    done = waiting.after_round(8, expired_below=6)
+    assert done.with_all(6, 120, 100) == done
+    assert done.tombstones_expired_below(10**15, 100) == 0
+    assert done.with_all(9, 120, 100).tombstones_expired_below(220, 100) == 8
+
+
 async def test_a_look_removes_the_new_file_of_a_compactor_that_was_killed():
     clock, table = HandClock(), Table()
     disk = RecordingDisk(clock)
@@ -91,7 +103,7 @@ async def test_a_look_removes_the_new_file_of_a_compactor_that_was_killed():
         assert disk.stat(left) is None
 
 
-async def test_tombstones_stay_while_a_replica_is_away():
+async def test_tombstones_stay_until_every_replica_has_compacted_for_a_time():
     clock, table = HandClock(), Table()
     disk = RecordingDisk(clock)
     async with inline_node(disk, clock) as node:
@@ -99,14 +111,14 @@ async def test_tombstones_stay_while_a_replica_is_away():
         partition = node.shard.partition("t", 0)
         await table.send(node, [(b"a", None), (b"b", b"1")])
         await table.seal(node)
-        in_sync = False
-        swapper = SegmentSwapper(disk, InlineExecutor(), clock, lambda _: in_sync)
+        by_all = 0
+        swapper = SegmentSwapper(disk, InlineExecutor(), clock, lambda _: by_all)
         own = OwnPartition(partition, swapper)
         compactor = Compactor(
             disk, list, ThrottledThread("compact", 1 << 60), memory_bytes=1 << 20, check_ms=1000, random_bytes=bytes
         )
-        for is_in_sync, expected in ((False, [0, 1]), (True, [1])):
-            in_sync = is_in_sync
+        for known, expected in ((0, [0, 1]), (1, [1])):
+            by_all = known
             for _ in range(2):
                 await compactor.compact(own)
                 clock.pass_ms(2000)

@@ -37,10 +37,10 @@ def test_a_requested_partition_is_read_once_and_then_only_after_changes():
     assert list(made.ready) == ["b"]
 
 
-def test_a_watermark_or_a_log_start_is_sent_once_and_the_follower_waits_on():
+def test_a_position_is_sent_once_and_the_follower_waits_on():
     made = session("a")
     assert not made.has_changes("a", Send(5, 5, 0))
-    for answer in (Send(5, 6, 0), Send(5, 6, 3)):
+    for answer in (Send(5, 6, 0), Send(5, 6, 3), Send(5, 6, 3, 2)):
         assert made.has_changes("a", answer)
         made.sent_positions("a", answer)
         assert not made.has_changes("a", answer)

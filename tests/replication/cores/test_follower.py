@@ -30,6 +30,7 @@ def test_a_fetch_says_where_it_stands():
     ("answer", "effect"),
     [
         (Send(20, 19, 3), Append(19, 3)),
+        (Send(20, 19, 3, 9), Append(19, 3, 9)),
         (Diverging(EpochEnd(4, 17)), Truncate(17)),
         (Diverging(EpochEnd(4, 12)), Truncate(12, is_below_watermark=True)),
         (Diverging(EpochEnd(3, 14)), Truncate(10, is_below_watermark=True)),

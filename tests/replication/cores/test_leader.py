@@ -65,6 +65,19 @@ def test_a_fetch_is_answered_in_this_order(fetched, answer):
     assert (made.on_fetch(fetched, 1.0)[1] == []) or isinstance(answer, Send)
 
 
+def test_what_all_replicas_have_compacted_is_the_least_of_their_ends_and_never_goes_back():
+    made = leader(log_start=2, watermark=2)
+    made.on_compacted(9)
+    assert made.compacted_by_all == 0
+    found = []
+    for node, end in ((2, 8), (3, 5), (3, 9), (2, 0)):
+        asked = replace(fetch(node, log_end=10, last_epoch=1), compacted_end=end)
+        answer, _ = made.on_fetch(asked, 1.0)
+        assert answer == made.answer_to(asked)
+        found.append(answer.compacted_by_all)
+    assert found == [0, 5, 8, 8]
+
+
 def test_who_asks_ahead_is_sent_what_follows_and_acknowledges_nothing_of_it():
     made = leader(log_start=2, watermark=2)
     for node in (2, 3):

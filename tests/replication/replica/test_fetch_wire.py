@@ -14,8 +14,9 @@ from replication.replica import fetch_wire
 from replication.replica.fetch_wire import FetchReply, FetchRequest, as_fetch_partition, as_partition_response
 
 OFFSETS = st.integers(0, 2**62)
+EPOCHS = st.none() | st.integers(0, 2**31)
 FETCHES = st.builds(
-    FollowerFetch, st.just(2), st.just(7), OFFSETS, OFFSETS, OFFSETS, st.none() | st.integers(0, 2**31), OFFSETS
+    FollowerFetch, st.just(2), st.just(7), OFFSETS, OFFSETS, OFFSETS, EPOCHS, OFFSETS, compacted_end=OFFSETS
 )
 ANSWERS = st.one_of(
     st.sampled_from(FetchError),
@@ -47,7 +48,7 @@ def test_an_answer_says_what_the_leader_said_with_its_batches(
         data = b""
         if isinstance(answer, tuple):
             high_watermark, log_start, data = answer
-            answer = Send(fetch.log_end, high_watermark, log_start)
+            answer = Send(fetch.log_end, high_watermark, log_start, fetch.compacted_end)
             batches += [data] if data else []
         answered.append(as_partition_response(str(number), answer, len(data)))
         expected.append((fetch, answer, data))

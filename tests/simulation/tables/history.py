@@ -78,10 +78,10 @@ class Reading:
 @dataclass
 class TableHistory:
     delete_retention_s: float
+    has_moves: bool = False  # a node that left may come back with its old log, which the product deletes
     ledger: dict[str, dict[int, Row]] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)  # of the ledger
     readings: list[Reading] = field(default_factory=list)
-    compacted: list[tuple[float, str, int, int]] = field(default_factory=list)  # time, partition, node, cleaned end
     removals: list[Removal] = field(default_factory=list)
     begun_again: list[tuple[float, int, str]] = field(default_factory=list)  # time, node, partition or all: a new log
 
@@ -103,11 +103,6 @@ class TableHistory:
         return not any(
             node == node_id and begin <= at <= end and name in ("", partition) for at, node, name in self.begun_again
         )
-
-    def first_compacted(self, partition: str, offset: int) -> float:
-        """Return when the first replica had compacted below and at an offset."""
-        times = (at for at, name, _, end in self.compacted if name == partition and end > offset)
-        return min(times, default=float("inf"))
 
 
 def headers_of(data: bytes) -> tuple[Extent, ...]:

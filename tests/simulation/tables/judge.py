@@ -4,9 +4,8 @@
   offset, and batches are a chain without gaps.
 - T2: the table of each replica is the fold of what was committed.
 - T3: no reading skips the last record of a key, except a tombstone that may have gone.
-- T4: a reader that met an older value of a key less than delete_retention_ms ago meets its tombstone: at the replica
-  that had the value, and at another one if no replica had compacted the tombstone when the value was read.
-- T5: a replica removes a tombstone delete_retention_ms after the older records of its key, or later.
+- T4: a reader that met an older value of a key less than delete_retention_ms ago meets its tombstone, at any replica.
+- T5: a replica removes a tombstone delete_retention_ms after all replicas have removed the older records of its key.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.simulation.tables.history import Extent, Put, Reading, Row, TableHistory
+from tests.simulation.tables.history import Extent, Put, Reading, Removal, Row, TableHistory
 
 Ledger = Mapping[int, Row]
 Table = dict[bytes, Row]
@@ -71,24 +70,23 @@ def by_key(ledger: Ledger) -> dict[bytes, list[Row]]:
 
 
 def _early(history: TableHistory) -> list[str]:
-    """Judges when tombstones went: each replica had removed the older records of the key long enough before."""
+    """Judges when tombstones went: all replicas had removed the older records of the key long enough before."""
     found = []
-    older: dict[tuple[str, int, bytes], tuple[Row, float]] = {}  # the last that was removed, and when at the earliest
-    for partition, node_id, row, began, ended in history.removals:
-        key = (partition, node_id, row.key)
-        before, at = older.get(key, (None, 0.0))
-        is_one = before is not None and before.offset < row.offset and history.is_one_log(partition, node_id, at, ended)
-        is_early = row.value is None and is_one and ended - at < history.delete_retention_s
-        if is_early and _is_last(history, partition, row):
-            what = f"{row} of {partition} at {ended:.4f}, and {before} at {at:.4f}"
-            found.append(f"T5 early: node {node_id} removed {what}")
-        older[key] = (row, began)
+    last = {partition: {row.key: row for row in ledger.values()} for partition, ledger in history.ledger.items()}
+    older: dict[tuple[str, bytes], list[Removal]] = {}
+    for one in history.removals:
+        older.setdefault((one.partition, one.row.key), []).append(one)
+    for one in history.removals:
+        if one.row.value is not None or last[one.partition].get(one.row.key) != one.row:
+            continue
+        for before in older[one.partition, one.row.key]:
+            is_same = before.node_id == one.node_id
+            is_one = is_same and history.is_one_log(one.partition, one.node_id, before.began, one.ended)
+            is_judged = before.row.offset < one.row.offset and (is_one or not (is_same or history.has_moves))
+            if is_judged and one.ended - before.began < history.delete_retention_s:
+                what = f"node {one.node_id} removed {one.row} of {one.partition} at {one.ended:.4f}"
+                found.append(f"T5 early: {what}, node {before.node_id} {before.row} at {before.began:.4f}")
     return found
-
-
-def _is_last(history: TableHistory, partition: str, tombstone: Row) -> bool:
-    """True if no later record of the key was committed, which would supersede the tombstone."""
-    return all(row.key != tombstone.key or at <= tombstone.offset for at, row in history.ledger[partition].items())
 
 
 def _acknowledged(ledger: Ledger, put: Put) -> list[str]:
@@ -170,8 +168,7 @@ def _skipped(history: TableHistory, keys: Mapping[bytes, list[Row]], reading: Re
                 continue
             partition = reading.partition
             is_here = step.node_id == node_id and history.is_one_log(partition, node_id, at, step.at)
-            is_before_all = at <= history.first_compacted(partition, row.offset)
-            if (is_here or is_before_all) and step.at - at < history.delete_retention_s:
+            if (is_here or not history.has_moves) and step.at - at < history.delete_retention_s:
                 text = f"without meeting it, and had read {before} at {at:.4f} at node {node_id}"
                 found.append(f"T4 tombstone: {where} {text}")
     return found

@@ -16,7 +16,7 @@ from engine.format.batch_header import with_records
 from engine.log.segment_swap import new_file_path
 from engine.partition.partition import Partition
 from engine.runtime.disk import Disk
-from replication.cores.partition_state import PartitionState
+from replication.cores.leader import Leader
 from tests.engine.compaction.planted import WithFirst, expired_at_once
 from tests.simulation.run import Options
 from tests.simulation.tables.run import run_tables, table_options
@@ -39,12 +39,17 @@ def _numbered_again(batch: Any, records: Any, codec: int, count: int, producer_i
     return with_records(batch, memoryview(again)[HEADER_BYTES:], Codec.NONE, count, producer_id)
 
 
-def _begun_early(self: Progress, end: int, now_ms: int, delete_retention_ms: int, *, expired_below: int) -> Progress:
+def _begun_early(self: Progress, compacted_by_all: int, now_ms: int, delete_retention_ms: int) -> Progress:
     """Date a round before its last swap, by half of the time that a tombstone stays."""
-    return _after_round(self, end, now_ms - delete_retention_ms // 2, delete_retention_ms, expired_below=expired_below)
+    return _with_all(self, compacted_by_all, now_ms - delete_retention_ms // 2, delete_retention_ms)
 
 
-_after_round = Progress.after_round
+_with_all = Progress.with_all
+
+
+def _own_end_only(self: Leader, end: int) -> None:
+    """Take the end of the leader's compacted part for that of all replicas."""
+    self.compacted_end = self.compacted_by_all = end
 
 
 def _removing_first(disk: Disk, directory: str, new: NewSegment, modified_ms: int) -> None:
@@ -60,8 +65,9 @@ _removing_first.__name__ = "_swap"  # the simulated thread knows a swap by this 
 
 PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "a tombstone goes at once": ((Progress, "tombstones_expired_below", expired_at_once), "T"),
-    "a tombstone's time begins before the last swap": ((Progress, "after_round", _begun_early), "T5"),
-    "tombstones go while a replica is away": ((PartitionState, "are_all_in_sync", True), "T"),
+    "a tombstone's time begins before the last swap": ((Progress, "with_all", _begun_early), "T5"),
+    "a tombstone does not wait for a replica that is away": ((Leader, "on_compacted", _own_end_only), "T2"),
+    "a tombstone does not wait for another replica's compaction": ((Leader, "on_compacted", _own_end_only), "T5"),
     "an older value stays in place of the newest": ((log_compaction, "new_latest_offsets", _first_of_keys), "T"),
     "uncommitted records are compacted": ((swapping, "_replaceable", _all_sealed), ""),
     "offsets are numbered again": ((batch_compaction, "with_records", _numbered_again), "T1 moved"),
@@ -74,7 +80,7 @@ _WITH_FAULTS: dict[str, tuple[tuple[str, ...], float, int, float]] = {
     "a tombstone goes at once": (("kill",), 4.0, 1500, 0.0),
     "a tombstone's time begins before the last swap": (("kill",), 4.0, 1500, 0.0),
     "uncommitted records are compacted": (("isolate", "kill", "expire_session"), 0.4, 2500, 0.0),
-    "tombstones go while a replica is away": (("kill", "cut_two_ways", "lose_power"), 0.6, 1500, 0.0),
+    "a tombstone does not wait for a replica that is away": (("kill", "cut_two_ways", "lose_power"), 0.6, 1500, 0.0),
     "the old segments go before the new one has its name": (("kill",), 2.0, 2500, 0.05),
 }
 

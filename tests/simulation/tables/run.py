@@ -46,7 +46,8 @@ def table_options(seed: int) -> Options:
 class TableRun(Run):
     def __init__(self, seed: int, options: Options, logged_events: int = LOGGED_EVENTS) -> None:
         assert options.table is not None
-        self.tables = TableHistory(options.table.delete_retention_ms / 1000)
+        has_moves = bool({"reassign", "drain"} & set(options.kinds))
+        self.tables = TableHistory(options.table.delete_retention_ms / 1000, has_moves)
         super().__init__(seed, options, logged_events)
         self.producers[:] = [
             SequencedKeyProducer(*self._client("p0"), partition=self.partitions[0], producer_id=7, every_s=0.08),
@@ -58,7 +59,6 @@ class TableRun(Run):
             self._reader(f"r{i}", self.partitions[i % len(self.partitions)], *speed) for i, speed in enumerate(READERS)
         ]
         for node in self.nodes.values():
-            node.compacted = self._compacted
             node.begins_again = self._begins_again
             node.swapped = self.tables.swapped
             node.crashes_in_swap = lambda node=node: self._crash_in_swap(node)
@@ -119,9 +119,6 @@ class TableRun(Run):
             data = hosted.log.read(offset, position)
             offset = headers_of(data)[-1].end
             self.tables.commit(partition, data, offset)
-
-    def _compacted(self, partition: str, node_id: int, cleaned_end: int) -> None:
-        self.tables.compacted.append((self.world.now, partition, node_id, cleaned_end))
 
     def _begins_again(self, node_id: int, partition: str) -> None:
         self.tables.begun_again.append((self.world.now, node_id, partition))

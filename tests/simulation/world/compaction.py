@@ -16,6 +16,7 @@ from engine.compaction.swapping import OwnPartition, SegmentSwapper
 from engine.errors import EngineError
 from engine.runtime.throttled_thread import ThrottledThread
 from engine.settings import TopicSettings
+from replication.cores.role import Leave
 from tests.simulation.world.tier import Rest
 
 if TYPE_CHECKING:
@@ -105,15 +106,17 @@ class SteppedThread(ThrottledThread):
 
 class SteppedSwapper(SegmentSwapper):
     def __init__(self, hosted: Hosted, disk: ThreadDisk) -> None:
-        super().__init__(disk, None, hosted.life.clock, self._are_in_sync)  # type: ignore[arg-type]
+        super().__init__(disk, None, hosted.life.clock, self._by_all)  # type: ignore[arg-type]
         self._life, self._hosted, self._thread_disk = hosted.life, hosted, disk
 
     async def replace(self, partition: Any, new: NewSegment) -> bool:
         return await self._replace(partition, new)
 
-    def _are_in_sync(self, _: object) -> bool:
-        known = self._hosted.known
-        return known is not None and known.state.are_all_in_sync
+    def _by_all(self, _: object) -> int:
+        log, leader = self._hosted.log, self._hosted.leader
+        if leader is not None:
+            log.compacted_by_all = max(log.compacted_by_all, leader.compacted_by_all)
+        return log.compacted_by_all
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any, **_: Any) -> Any:
         if self._life.world.random.random() < 0.3:
@@ -132,6 +135,14 @@ class AsPartition:
         self._hosted = hosted
         self.name = hosted.partition
         self.watermark = self  # without the byte position that a real one has
+
+    @property
+    def compacted_end(self) -> int:
+        return self._hosted.log.compacted_end
+
+    @compacted_end.setter
+    def compacted_end(self, end: int) -> None:
+        self._hosted.log.compacted_end = end
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hosted.log, name)
@@ -168,7 +179,7 @@ class Compaction:
         hosted, life = self._hosted, self._hosted.life
         pause_s = STEP_S if self._round is not None else self._options.check_s
         life.after(pause_s * (0.2 + life.world.random.random()), self._step)
-        if self._is_stepping or hosted.log.offline:
+        if self._is_stepping or hosted.log.offline or isinstance(hosted.role, Leave):
             return
         self._is_stepping = True
         try:
@@ -198,10 +209,8 @@ class Counted:
             if all(one.crc32c is not None for one in found.sealed):
                 break
             found, progress = await self._own.log_files()
-        away = progress.tombstones_expired_below(found.now_ms, self.settings.delete_retention_ms) > 0
-        self._hosted.life.world.counts["tombstones kept for a replica that is away"] += (
-            away and not found.are_replicas_in_sync
-        )
+        is_waiting = self._hosted.log.compacted_by_all < progress.cleaned_end
+        self._hosted.life.world.counts["tombstones kept for other replicas"] += is_waiting
         return found, progress
 
     async def replace(self, new: NewSegment) -> bool:
@@ -219,7 +228,6 @@ class Counted:
 
     async def end_round(self, end: int, expired_below: int, generation: tuple[int, int]) -> None:
         life = self._hosted.life
-        life.node.compacted(self.name, life.node_id, end)
         life.world.counts["rounds without expired tombstones"] += expired_below > 0
         life.log("%s: compacted below %d, tombstones below %d are gone", self.name, end, expired_below)
         await self._own.end_round(end, expired_below, generation)

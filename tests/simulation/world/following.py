@@ -42,6 +42,7 @@ class FollowerDriver:
             hosted.log.durable_end,
             hosted.high_watermark,
             log.epochs,
+            hosted.log.compacted_end,
         )
 
     def forget(self) -> None:
@@ -110,7 +111,8 @@ class FollowerDriver:
                 hosted.life.node.begins_again(hosted.life.node_id, hosted.partition)
                 hosted.log.restart(at, log_start, data)
                 hosted.high_watermark = at
-            case follower.Append(watermark, log_start):
+            case follower.Append(watermark, log_start, compacted_by_all):
+                hosted.log.compacted_by_all = max(hosted.log.compacted_by_all, compacted_by_all)
                 self._append(data, watermark, log_start)
             case follower.RefreshState() | follower.Backoff():
                 return BACKOFF_S

@@ -233,6 +233,7 @@ class Hosted:
 
     def tick(self) -> None:
         if self.leader is not None:
+            self.leader.on_compacted(self.log.compacted_end)
             self._do(self.leader.on_tick(self._now))
 
     def trim(self, share: float) -> None:

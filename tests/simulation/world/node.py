@@ -100,7 +100,6 @@ class Node:
         self._on_watermark = on_watermark
         self._on_truncate_below = on_truncate_below
         self.deleted = on_delete
-        self.compacted: Callable[[str, int, int], None] = lambda *_: None  # partition, node, cleaned end
         self.swapped: Callable[[Swapped], None] = lambda _: None
         self.begins_again: Callable[[int, str], None] = lambda *_: None  # an empty log: of one partition, or all
         self.crashes_in_swap: Callable[[], None] = lambda: None

@@ -72,6 +72,7 @@ class ReplicaLog:
         self._directory_unsynced = False
         self.high_watermark = self.log.local_log_start  # as the hosting node knows it
         self.segments_lock = asyncio.Lock()  # held by a compaction; truncations and trims come again later
+        self.compacted_end = self.compacted_by_all = 0
         self.cuts = 0  # truncations: each makes syncs void that began before it
 
     def __repr__(self) -> str:
@@ -151,6 +152,7 @@ class ReplicaLog:
     def truncate(self, to: int) -> None:
         kept = batch_start(self.log, to)
         if self.settings.is_compacted:
+            self.compacted_end = min(self.compacted_end, kept)
             lower_progress(self.log.disk, self.log.directory, kept)
         self._cut(lambda: truncate_to(self.log, to), recovery_point=min(kept, self.durable_end))
 
@@ -164,6 +166,7 @@ class ReplicaLog:
         def begun_anew() -> None:
             import_state(self.log.disk, self.log.directory, at, producer_state)
             if self.settings.is_compacted:
+                self.compacted_end = 0
                 lower_progress(self.log.disk, self.log.directory, 0)
             reset_to(self.log, at, start)
 
