@@ -16,9 +16,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,9 +25,11 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
+from engine.tiering.store.store import open_store
 from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import Layout
 from spark_ingest.output import names
+from spark_ingest.tables.stored_object import StoredObject
 from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
 
 _SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
@@ -53,12 +54,8 @@ class DeltaTables:
     lists_files = True
 
     def __init__(self, job: str, output_url: str) -> None:
-        parts = urlsplit(output_url)
-        if parts.scheme != "file":
-            hint = "write a local --output, or use [iceberg]"
-            raise IngestRefused("Delta tables in S3 are not tested, and so are refused", hint=hint)
-        self._url = output_url.rstrip("/")
-        self._root = Path(unquote(parts.path))
+        self._store = open_store(output_url)
+        self._url, self._options = _address_of(output_url)
         self._app = f"penstock/{job}"
         self._rewrite_app = f"{self._app}/rewrite"
 
@@ -128,7 +125,7 @@ class DeltaTables:
         names_of = list(files.partitions.names)
         actions: list[Any] = [self._add_action(prefix, one, names_of) for one in add]
         modified_ms = max((one.modification_time for one in actions), default=0)
-        columns = [pq.read_schema(self._root / prefix / one) for one in dict.fromkeys((*add[:1], *add[-1:]))]
+        columns = [pq.read_schema(self._file(prefix + one)) for one in dict.fromkeys((*add[:1], *add[-1:]))]
         properties = self._properties(files.last)
         if table is None:
             create_table_with_add_actions(
@@ -137,6 +134,7 @@ class DeltaTables:
                 actions,
                 "error",
                 names_of,
+                storage_options=self._options,
                 commit_properties=properties,
             )
             return
@@ -150,10 +148,17 @@ class DeltaTables:
         table.create_write_transaction(actions, "append", table.schema(), names_of, commit_properties=properties)
 
     def _add_action(self, prefix: str, path: str, names_of: Sequence[str]) -> AddAction:
-        whole = self._root / prefix / path
-        found, rows = whole.stat(), pq.read_metadata(whole).num_rows
-        stats = json.dumps({"numRecords": rows})
-        return AddAction(path, found.st_size, _partition(path, names_of), int(found.st_mtime * 1000), True, stats)
+        file = self._file(prefix + path)
+        stats = json.dumps({"numRecords": pq.read_metadata(file).num_rows})
+        info = file.info
+        return AddAction(path, info.size_bytes, _partition(path, names_of), info.modified_ms, True, stats)
+
+    def _file(self, key: str) -> StoredObject:
+        """Raises FileNotFoundError."""
+        info = self._store.head(key)
+        if info is None:
+            raise FileNotFoundError(f"{key} is missing")
+        return StoredObject(self._store, info)
 
     def _properties(self, last: tuple[int, int | None]) -> CommitProperties:
         commit, rewrite = last
@@ -171,7 +176,7 @@ class DeltaTables:
     def _load(self, topic: str) -> DeltaTable | None:
         """Returns the table, None without one. Raises NotPublished, IngestRefused for a table of another program."""
         try:
-            table = DeltaTable(self._address(topic))
+            table = DeltaTable(self._address(topic), storage_options=self._options)
             is_ours = table.transaction_version(self._app) is not None
         except TableNotFoundError:
             return None
@@ -184,6 +189,30 @@ class DeltaTables:
 
     def _address(self, topic: str) -> str:
         return f"{self._url}/{names.table_prefix(topic).rstrip('/')}"
+
+
+def _address_of(output_url: str) -> tuple[str, dict[str, str] | None]:
+    """Returns the URL of an output as deltalake takes it, and its options; credentials come from the environment.
+
+    A log in S3 is written with put-if-absent, which every output has. Raises IngestRefused.
+    """
+    parts = urlsplit(output_url)
+    if parts.scheme == "file":
+        return output_url.rstrip("/"), None
+    options = dict(parse_qsl(parts.query))
+    if unknown := sorted(options.keys() - {"endpoint", "region"}):
+        hint = "set the encryption of the bucket instead"
+        raise IngestRefused(f"Delta tables are not written with the store option {', '.join(unknown)}", hint=hint)
+    path = unquote(parts.path).rstrip("/")
+    if any(one in path for one in "?#%"):
+        raise IngestRefused(f"--output {output_url} has a character that Delta readers take for another")
+    found = {"AWS_CONDITIONAL_PUT": "etag"}
+    if "region" in options:
+        found["AWS_REGION"] = options["region"]
+    if "endpoint" in options:
+        found |= {"AWS_ENDPOINT_URL": options["endpoint"], "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false"}
+        found["AWS_ALLOW_HTTP"] = "true" if options["endpoint"].startswith("http://") else "false"
+    return f"{parts.scheme}://{parts.netloc}{path}", found
 
 
 def _listed(table: DeltaTable) -> dict[str, int]:

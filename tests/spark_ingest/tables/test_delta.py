@@ -178,8 +178,10 @@ def test_what_a_table_cannot_take_is_refused_with_the_reason(lake: Lake) -> None
     assert "no column with the name 'a b'" in str(give(lake).error)
     with pytest.raises(ValueError, match="a column is int64 in the table and string in the files"):
         delta._merged([pa.schema([("id", pa.int64())]), pa.schema([("id", pa.string())])])
-    with pytest.raises(IngestRefused, match="Delta tables in S3 are not tested"):
-        DeltaTables("default", "s3://bucket/lake")
+    with pytest.raises(IngestRefused, match="not written with the store option sse"):
+        DeltaTables("default", "s3://bucket/lake?sse=AES256")
+    with pytest.raises(IngestRefused, match="a character that Delta readers take for another"):
+        DeltaTables("default", "s3://bucket/a%23b")
 
 
 def test_a_table_of_another_job_is_refused(lake: Lake) -> None:
