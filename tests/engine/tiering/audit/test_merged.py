@@ -16,7 +16,7 @@ from engine.runtime.disk import RealDisk
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.audit.examination import disagreement
 from engine.tiering.audit.restore import restore_partition
-from engine.tiering.manifest.chain import commit, iter_entries, load_newest
+from engine.tiering.manifest.chain import commit, iter_entries
 from engine.tiering.manifest.manifest import Manifest, append, replace_runs, successor
 from engine.tiering.reading.repair import restore_segment
 from engine.tiering.shipping.merging import PartitionMerger
@@ -33,15 +33,9 @@ from tests.engine.tiering.audit.stored import (
     upload,
 )
 from tests.engine.tiering.making import local_log, segment_bytes
-from tests.engine.tiering.shipping_scene import merge_lane
+from tests.engine.tiering.shipping_scene import merge_lane, newest
 
 _IDS = count()
-
-
-def newest(store: MemoryStore) -> Manifest:
-    manifest = load_newest(store, PREFIX)
-    assert manifest is not None
-    return manifest
 
 
 def merge(store: MemoryStore, objects: int) -> Manifest:
