@@ -96,13 +96,11 @@ PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "a partition has two owners": ((membership, "reconcile", _taken_at_once), "G4"),
     "a position goes back at a failover": ((coordinator, "replay", _first_position), "G"),
     "a coordinator outlives its leadership": ((hosting.Coordinators, "_at", _kept), "G"),
-    "a former leader goes on answering": ((hosting.Coordinating, "is_leading", _goes_on), "G"),
     "records of a former leader are stored": ((hosting.Coordinating, "_write", _write_unfenced), "G"),
 }
 WITH_MOVING_LEADERS = frozenset(
     {
         "a coordinator outlives its leadership",
-        "a former leader goes on answering",
         "records of a former leader are stored",
     }
 )

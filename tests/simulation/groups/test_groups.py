@@ -19,7 +19,6 @@ FIRST_SEED = {
     "a partition has two owners": 0,
     "a position goes back at a failover": 1,
     "a coordinator outlives its leadership": 0,
-    "a former leader goes on answering": 0,
     "records of a former leader are stored": 0,
 }
 
