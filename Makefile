@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec help request-path setup run test test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
+.PHONY: compile-codec help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,11 +32,14 @@ run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
 	@$(BIN)/python -m penstock_codec
 	@exec $(BIN)/penstock serve $(ARGS)
 
-test: $(VENV)/.all ## Run all tests
+test: $(VENV)/.all ## Run all tests but the long ones
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
+test-long: $(VENV)/.all ## Run the tests that `make test` leaves out, for they are long
+	$(BIN)/pytest -m long -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+
 test-quick: $(VENV)/.all ## Run the tests that take no processes and no Java
-	$(BIN)/pytest -m "not slow and not spark and not e2e" $(ARGS)
+	$(BIN)/pytest -m "not slow and not spark and not e2e and not long" $(ARGS)
 
 check: lint types architecture docs ## Lint, types, architecture and documents
 
@@ -121,7 +124,7 @@ power-loss-long: $(VENV)/.all ## Power losses at every operation, and full table
 	PENSTOCK_TEST_POWER_LOSS_EVERY=1 $(BIN)/pytest tests/engine/crash --timeout 3600 $(ARGS)
 
 crash-long: $(VENV)/.all ## kill -9 under load, 100 times
-	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest tests/e2e -k kill --timeout 3600 $(ARGS)
+	PENSTOCK_TEST_KILLS=100 $(BIN)/pytest -m "" tests/e2e -k kill --timeout 3600 $(ARGS)
 
 sim: $(VENV)/.all ## Whole clusters in virtual time: SEED=7 replays one run, SEEDS=1000 runs many, from FROM on
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),0)) $(ARGS)
@@ -136,7 +139,7 @@ chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: 
 	@$(BIN)/python -m tests.chaos --runs $(or $(RUNS),1) --seconds-each $(or $(SECONDS_EACH),60) $(if $(FAULTS),--faults $(FAULTS)) $(ARGS)
 
 chaos-short: $(VENV)/.all ## Three of these faults, 20 s each, and clusters with planted bugs that must be caught; `make test` has a shorter form
-	PENSTOCK_TEST_CHAOS=1 $(BIN)/pytest tests/chaos/test_chaos.py $(ARGS)
+	PENSTOCK_TEST_CHAOS=1 $(BIN)/pytest -m "" tests/chaos/test_chaos.py $(ARGS)
 
 exactly-once-long: $(VENV)/.all ## Each recipe (at most, at least, exactly once) under KILLS (200) kills of workers, shards and the node; judged (ARGS=--cluster: three nodes)
 	@$(BIN)/python -m tests.exactly_once --kills $(or $(KILLS),200) $(ARGS)
@@ -164,7 +167,7 @@ upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag) under load, replac
 	@$(BIN)/python -m tests.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)
 
 faults-long: $(VENV)/.all ## A thousand stories of producers over bad links to a node that is killed
-	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)
+	PENSTOCK_TEST_FAULT_STORIES=1000 $(BIN)/pytest -m "" tests/faults/test_exactly_once.py -s --timeout 14400 $(ARGS)
 
 state-machine-long: $(VENV)/.all ## A partition, its producers and their twins, by a hundred times as many steps
 	PENSTOCK_TEST_EXAMPLES=4000 $(BIN)/pytest tests/engine/crash/test_state_machine.py tests/engine/crash/test_producers_twin.py -k 'twin_is or broken_partition' --timeout 7200 $(ARGS)
@@ -176,7 +179,7 @@ contract-long: $(VENV)/.all ## Schemathesis against a node of two shards, ten mi
 	PENSTOCK_FUZZING_S=600 $(BIN)/pytest tests/e2e/fuzzing $(ARGS)
 
 scale-long: $(VENV)/.all ## 10,000 segments, waiters, partitions, connections, topics and keys instead of 500
-	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/scale -s --timeout 3600 $(ARGS)
+	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest -m "" tests/scale -s --timeout 3600 $(ARGS)
 
 missing-files-long: $(VENV)/.all ## Remove, empty, swap and grow 10,000 files of data directories and stores instead of 500
 	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/missing_files --timeout 7200 $(ARGS)

@@ -48,6 +48,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(tmp_path):
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(RUN_S + 60)
 @pytest.mark.parametrize("mutant", PLANTED)
 def test_a_mutant_is_caught(mutant, tmp_path):

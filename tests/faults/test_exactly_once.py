@@ -66,6 +66,7 @@ async def _played(stories: list[Story], site: Site) -> list[Counter[Fault] | Bas
     return await asyncio.gather(*map(play_one, stories), return_exceptions=True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_example_can_be_built(language: str) -> None:

@@ -27,6 +27,7 @@ FEW = 16
 THREADS = 2 + 1  # the executor's and the writer
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_segments_are_made_read_shipped_scrubbed_and_deleted_under_a_low_limit(tmp_path):
     """The limit is hard: a node that kept segments open would fail at the 112th."""

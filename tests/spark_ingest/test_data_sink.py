@@ -53,6 +53,7 @@ def test_rows_become_records_and_a_write_that_is_repeated_adds_none(spark: Spark
         frame.write.format("penstock").options(**target).mode("overwrite").save()
 
 
+@pytest.mark.long
 def test_a_replayed_batch_adds_only_what_is_missing(spark: SparkSession, url: str, tmp_path: Path) -> None:
     """One task of a batch stores its rows, in several requests, and another one fails. Then the query starts again."""
     target = create(url, "copies")

@@ -194,6 +194,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
+@pytest.mark.long
 def test_from_s3_to_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -216,6 +217,7 @@ def wait_until(is_so: Callable[[], object], process: subprocess.Popen[str]) -> N
         time.sleep(0.005)
 
 
+@pytest.mark.long
 def test_kill_9_in_the_middle_neither_loses_nor_repeats_a_row(lake: Lake, tmp_path: Path) -> None:
     """Killed after its plan was made, then after some files were written; the JVM may keep working for a moment."""
     for partition in range(4):
@@ -252,6 +254,7 @@ def test_two_runs_at_once_make_one_table(lake: Lake) -> None:
     lake.assert_table_is_log()
 
 
+@pytest.mark.long
 def test_a_task_that_fails_is_one_line_and_commits_nothing(lake: Lake) -> None:
     lake.log.add(0, json_rows(5000))
     [key] = [one.key for one in lake.log.store.list("") if one.key.endswith(".log")]

@@ -101,6 +101,7 @@ def test_a_node_that_was_alone_begins_a_cluster_with_its_topics_and_others_copy_
     assert_refused(data_dir=one / "data", **embedded, says=["the coordination store has no cluster", "--coordination"])
 
 
+@pytest.mark.long
 def test_zookeeper_that_was_brought_back_from_an_old_backup(place: Place, tmp_path_factory) -> None:
     home = tmp_path_factory.mktemp("restored")
     with zookeeper_process(home) as own:

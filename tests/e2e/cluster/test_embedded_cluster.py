@@ -69,6 +69,7 @@ def test_topics_and_records_outlive_stops_kills_and_a_power_loss(tmp_path: Path)
     assert taken == sorted(set(taken))
 
 
+@pytest.mark.long
 def test_a_node_with_a_hung_shard_stops_on_a_signal_and_unlocks_its_directory(tmp_path: Path) -> None:
     with running_process(tmp_path, **EMBEDDED, shutdown_timeout_ms=0) as node:
         call(f"{node.url}/v1/topics/t", "PUT", {"partitions": 1})

@@ -97,6 +97,7 @@ async def test_a_name_is_served_on_each_of_its_addresses_and_renewed_there(tmp_p
             await listener.drain()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not is_installed(), reason=WHY_NOT)
 def test_a_cluster_on_ipv6_addresses_replicates_and_fails_over(tmp_path: Path) -> None:
     """ZooKeeper, the client port, the inter-node port and the leaders' URLs are all at ::1."""

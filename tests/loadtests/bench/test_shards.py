@@ -35,6 +35,7 @@ def test_a_process_and_its_threads_are_pinned_and_released() -> None:
     server.communicate(b"\n")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.e2e
 def test_shards_are_measured_beside_one_process(tmp_path: Path) -> None:
