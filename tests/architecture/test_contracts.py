@@ -188,7 +188,13 @@ def test_a_tree_without_wrong_imports_keeps_every_contract(empty_tree: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("contract", "importer", "imported"),
-    [(contract, *planted) for contract, pairs in PLANTED.items() for planted in pairs],
+    [
+        pytest.param(
+            contract, *planted, marks=[pytest.mark.long] if number else []
+        )  # the first of each contract is short
+        for contract, pairs in PLANTED.items()
+        for number, planted in enumerate(pairs)
+    ],
 )
 def test_a_planted_import_breaks_its_contract(empty_tree: Path, contract: str, importer: str, imported: str) -> None:
     plant(empty_tree, importer, imported)

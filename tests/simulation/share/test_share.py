@@ -19,7 +19,7 @@ FIRST_SEED = {
     "records are skipped": 0,
     "locks do not end": 1,
     "deliveries have no limit": 0,
-    "an extension is too short": 21,
+    "an extension is too short": 211,
     "a new coordinator does not read keys again": 3,
 }
 
