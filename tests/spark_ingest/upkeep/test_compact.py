@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,92 +19,28 @@ from node.commands.ingest import ingest
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CODECS, DAY, JSONL, PARQUET, Layout
 from spark_ingest.output import names
-from spark_ingest.output.retained import load_retained
-from spark_ingest.output.rewrites import Effect, Rewrites
+from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.verify import Findings, verify
-from spark_ingest.protocol.verify_deep import verify_deep
+from spark_ingest.protocol.verify import verify
 from spark_ingest.upkeep import rewrite
 from spark_ingest.upkeep.clean import clean
-from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.erase import erase
 from spark_ingest.upkeep.retain import retain
-from spark_ingest.upkeep.rewrite import Done
-from spark_ingest.upkeep.rewrite_rows import REPLACES
 from tests.spark_ingest.jobs import dead_letters, listed_files, read_rows, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
-
-EVERY = re.compile(".*")
-HOUR_MS = 3_600_000
-REWRITES = [
-    make("default") for make in (names.rewrite_plans_prefix, names.rewrite_commits_prefix, names.folded_rewrites_prefix)
-]
-_NONCES = count(1)
-
-
-def filled(runs: int = 4, partitions: int = 2) -> tuple[MemoryStore, MemoryStore]:
-    """Return a store and the output of runs that write two hours of two partitions, and a dead letter each."""
-    source, output = MemoryStore(), MemoryStore(START_MS)
-    log = TieredLog(source)
-    for at in range(runs):
-        for partition in range(partitions):
-            log.add(partition, [*json_rows(5, first=10 * at), row(b'{"id":7}', timestamp=START_MS + HOUR_MS)])
-        log.add(0, [row(b"no JSON", 1)])
-        output.now_ms += 1000
-        run_job(source, output, bad_percent_max=100)
-    return source, output
-
-
-def compacted(output: ObjectStore, grace_ms: int = 0, **wanted: Any) -> Done:
-    is_dry = wanted.pop("is_dry", False)
-    publish = wanted.pop("publish", None)
-    topics = wanted.pop("topics", EVERY)
-    return compact(
-        output,
-        "default",
-        Compaction(topics, **wanted),
-        grace_ms,
-        new_id=lambda: f"nonce-{next(_NONCES)}",
-        publish=publish,
-        is_dry=is_dry,
-    )
-
-
-def effect_of(output: ObjectStore) -> Effect:
-    return Rewrites(output, "default").effect()
-
-
-def checked(output: ObjectStore) -> Findings:
-    findings, commits = verify(output, "default")
-    assert findings.problems == []
-    assert list(verify_deep(output, commits, load_retained(output, "default").covers, effect_of(output))) == []
-    return findings
-
-
-def chain_files(output: ObjectStore, topic: str = "flights") -> list[str]:
-    """Return the table's files by the commits and rewrites, as a reader of the chain sees them."""
-    effect = effect_of(output)
-    named = [file for one in History(output, "default").commits() for result in one.results for file in result.files]
-    live = [file.key for file in (*named, *effect.files_of(topic)) if file.key not in effect.replaced]
-    return sorted(key for key in live if key.startswith(names.table_prefix(topic)))
-
-
-def rule_files(output: ObjectStore, topic: str = "flights") -> list[str]:
-    """Return the table's files by the listing and the footers of rewritten files alone."""
-    listed = listed_files(output, topic)
-    replaced = set()
-    for key in listed:
-        if names.rewrite_of(key) is not None:
-            footer = pq.read_metadata(pa.BufferReader(output.get(key))).metadata
-            directory = key.rpartition("/")[0]
-            replaced |= {f"{directory}/{name}" for name in json.loads(footer[REPLACES])}
-    return [key for key in listed if key not in replaced]
-
-
-def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return [(one["_partition"], one["_offset"]) for one in rows]
+from tests.spark_ingest.upkeep.compacting import (
+    EVERY,
+    HOUR_MS,
+    REWRITES,
+    chain_files,
+    checked,
+    compacted,
+    filled,
+    places,
+    rule_files,
+)
 
 
 def test_small_files_of_a_day_become_one() -> None:

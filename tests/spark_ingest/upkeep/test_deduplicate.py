@@ -7,7 +7,7 @@ import pytest
 from engine.testing.memory_store import MemoryStore
 from tests.spark_ingest.jobs import dead_letters, run_job, table_rows
 from tests.spark_ingest.tiered import TieredLog, row
-from tests.spark_ingest.upkeep.test_compact import checked, compacted
+from tests.spark_ingest.upkeep.compacting import checked, compacted
 
 
 def test_dead_letters_are_compacted_without_the_column() -> None:

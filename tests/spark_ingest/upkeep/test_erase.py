@@ -22,7 +22,7 @@ from spark_ingest.upkeep.erase import Erased, erase
 from tests.spark_ingest.jobs import dead_letters, listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
-from tests.spark_ingest.upkeep.test_compact import checked, compacted
+from tests.spark_ingest.upkeep.compacting import checked, compacted
 
 _NONCES = count(1)
 

@@ -19,7 +19,7 @@ from spark_ingest.upkeep.retain import retain
 from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
-from tests.spark_ingest.upkeep.test_compact import compacted
+from tests.spark_ingest.upkeep.compacting import compacted
 
 HOUR_MS = 3_600_000
 
