@@ -178,8 +178,10 @@ class MultiFetch:
             reads = await _all_of([self._read_at(owner, share) for owner in owners])
             return self._in_order(dict(zip(owners, reads, strict=True)))
         parts: dict[Owner | None, list[Part]] = {}
+        rotation = limits.rotation
+        limits = limits._replace(rotation=rotation // max(1, len(owners)))  # else an owner begins at every n-th only
         for step in range(len(owners)):  # one after the other: only then is the number of records left known
-            owner = owners[(limits.rotation + step) % len(owners)]
+            owner = owners[(rotation + step) % len(owners)]
             parts[owner] = await self._read_at(owner, limits)
             records_left = max(0, (limits.max_records or 0) - sum(part.record_count for part in parts[owner]))
             limits = limits._replace(max_records=records_left)

@@ -229,7 +229,7 @@ class _Poll:
         max_bytes = settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
         max_records = None if wish.max_records is UNSET else wish.max_records
         value = None if wish.value is UNSET else wish.value
-        rotation = next(self._context.fetch.rotation)
+        rotation = 0 if self._call.token is None else self._call.token.delivery  # a repeat begins where it began
         return Limits(min(max_bytes, settings.fetch_bytes_max), max_records, value, rotation, as_lines=False)
 
     async def _has_moved(self, grant: Grant, reading: Sequence[Position], parts: Sequence[Part]) -> bool:

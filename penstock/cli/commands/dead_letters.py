@@ -1,51 +1,132 @@
 """`penstock group replay-dead-letters`: produces dead letters of a share group back to where they came from.
 
 A share group of its own hands them out, so a command that is repeated goes on where the last one ended. Each produce
-has an idempotency key made of the dead letter's place, so a lost answer makes no second record.
+has an idempotency key made of the dead letter's place, so a lost answer makes no second record. A dead letter that the
+node rejects, for instance because its topic was deleted, waits for the next run and holds back no other.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
 
 from penstock.admin.single_request import SingleRequestClient
+from penstock.errors import ProblemError
 from penstock.transport.exchange import Json, Request
 
 PREFIX = "dead-letter-"  # of the headers that a dead letter has beside those of its record
 AT_ONCE = 100
+DELIVERIES_MAX = 1000  # the most that a group may have: a dead letter that fails more often would be dropped
 
 
-def replay(client: SingleRequestClient, group: str, topic: str) -> int:
-    """Replay the dead letters of a group. Returns how many. Raises ProblemError, ConnectionFailed."""
-    replaying = f"{group}.replay-dead-letters"
-    count = 0
-    while True:
-        wish = {"topics": [topic], "max_records": AT_ONCE, "value": "base64"}
-        found = client.acquire_records(replaying, wish)
-        if found["lock"] is None:
-            return count
+class Replayed(NamedTuple):
+    """Holds how many dead letters were replayed, how many the node rejected, and why it rejected the first one."""
+
+    replayed: int
+    rejected: int
+    reason: str
+
+
+def replay(client: SingleRequestClient, group: str, topic: str) -> Replayed:
+    """Replay the dead letters of a group. Raises ProblemError and ConnectionFailed; the next run goes on."""
+    return _Run(client, group, topic).run()
+
+
+class _Run:
+    """One run. Rejected dead letters stay locked until its end, so that the node hands out the others."""
+
+    def __init__(self, client: SingleRequestClient, group: str, topic: str) -> None:
+        self._client, self._group = client, group
+        self._replaying = f"{group}.replay-dead-letters"
+        self._wish = {"topics": [topic], "max_records": AT_ONCE, "value": "base64"}
+        self._held: dict[str, list[Json]] = {}  # records by their lock
+        self._rejected: dict[tuple[int, int], str] = {}  # reasons by partition and offset
+        self._count = 0
+
+    def run(self) -> Replayed:
+        self._client.configure_group(self._replaying, {"kind": "share", "deliveries_max": DELIVERIES_MAX})
         try:
-            for record in found["records"]:
-                if record.get("headers", {}).get(PREFIX + "group") == group:
-                    _produce(client, record)
-                    count += 1
-        except BaseException:
-            client.acknowledge_records(replaying, {"lock": found["lock"], "outcome": "release", "delay_ms": 0})
-            raise
-        client.acknowledge_records(replaying, {"lock": found["lock"]})
+            while self._replay_next():
+                pass
+        finally:
+            for lock, records in self._held.items():
+                with suppress(ProblemError):  # a lock that is over has released them
+                    self._acknowledge(lock, records, "release")
+        return Replayed(self._count, len(self._rejected), next(iter(self._rejected.values()), ""))
+
+    def _replay_next(self) -> bool:
+        """Replay the next dead letters. Returns False if there are none that this run has not tried."""
+        found = self._client.acquire_records(self._replaying, self._wish)
+        lock, records = found["lock"], found["records"]
+        fresh = [one for one in records if _place(one) not in self._rejected]
+        done: list[Json] = []
+        try:
+            for record in fresh:
+                if self._is_accepted(record):
+                    done.append(record)
+        finally:
+            if len(done) < len(records):
+                self._held[lock] = [one for one in records if one not in done]
+            self._acknowledge(lock, done, "accept")
+        return bool(fresh)
+
+    def _is_accepted(self, record: Json) -> bool:
+        """Produce a record of the group, and return whether it is finished."""
+        if _origin(record, "group") != self._group:
+            return True
+        try:
+            self._produce(record)
+        except ProblemError as problem:
+            if problem.retryable:
+                raise
+            self._rejected[_place(record)] = problem.detail
+            return False
+        self._count += 1
+        return True
+
+    def _produce(self, record: Json) -> None:
+        topic, partition = _origin(record, "topic"), _origin(record, "partition")
+        copy: dict[str, Any] = {
+            name: record[name] for name in ("key", "key_base64", "value", "value_base64") if name in record
+        }
+        copy["headers"] = _headers_before(record)
+        path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/records"
+        key = f"replay:{record['topic']}:{record['partition']}:{record['offset']}:{record['timestamp']}"
+        sent = {"Content-Type": "application/json", "Idempotency-Key": key}
+        self._client.send(Request("POST", path, body=orjson.dumps({"records": [copy]}), headers=sent)).check()
+
+    def _acknowledge(self, lock: str, records: list[Json], outcome: str) -> None:
+        if records:
+            entries = [
+                {name: one[name] for name in ("topic", "partition", "offset", "last_offset") if name in one}
+                for one in records
+            ]
+            wish = {"lock": lock, "outcome": outcome, "records": entries}
+            self._client.acknowledge_records(self._replaying, wish | ({"delay_ms": 0} if outcome == "release" else {}))
 
 
-def _produce(client: SingleRequestClient, record: Json) -> None:
-    headers = record["headers"]
-    topic, partition = headers[PREFIX + "topic"], headers[PREFIX + "partition"]
-    copy: dict[str, Any] = {
-        name: record[name] for name in ("key", "key_base64", "value", "value_base64") if name in record
-    }
-    copy["headers"] = {name: value for name, value in headers.items() if not name.startswith(PREFIX)}
-    path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/records"
-    key = f"replay:{record['topic']}:{record['partition']}:{record['offset']}:{record['timestamp']}"
-    sent = {"Content-Type": "application/json", "Idempotency-Key": key}
-    client.send(Request("POST", path, body=orjson.dumps({"records": [copy]}), headers=sent)).check()
+def _values(record: Json, name: str) -> list[str]:
+    """Return the values of a header. A dead letter that has been one before has several."""
+    value = record.get("headers", {}).get(name, [])
+    return value if isinstance(value, list) else [value]
+
+
+def _origin(record: Json, name: str) -> str:
+    return (_values(record, PREFIX + name) or [""])[-1]
+
+
+def _headers_before(record: Json) -> dict[str, list[str]]:
+    """Return the headers that the record had before it became a dead letter."""
+    depth = len(_values(record, PREFIX + "group"))
+    headers = {name: _values(record, name) for name in record["headers"]}
+    for name, values in headers.items():
+        if name.startswith(PREFIX) and len(values) == depth:
+            values.pop()
+    return {name: values for name, values in headers.items() if values}
+
+
+def _place(record: Json) -> tuple[int, int]:
+    return record["partition"], record["offset"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
+import orjson
 import pytest
 
 from penstock import Client, ClientOptions
@@ -148,7 +149,9 @@ def test_the_sync_queue_rejects_what_its_deserializer_refuses(node_url: str) -> 
 
 
 async def test_dead_letters_are_replayed_once(client: Client, node_url: str, topic: str) -> None:
+    """One that the node rejects, here because its topic is gone, waits however often the command runs."""
     await client.create_topic(topic + ".dead")
+    await client.post_records(topic + ".dead", _dead_letter(topic, topic + ".gone"), ndjson="records")
     await client.configure_group(topic, {"kind": "share", "dead_letter_topic": topic + ".dead"})
     async with client.queue(topic, topics=topic) as queue:
         for record in await queue.take(2):
@@ -156,8 +159,22 @@ async def test_dead_letters_are_replayed_once(client: Client, node_url: str, top
         while (await client.describe_group(topic))["partitions"][0]["dead_letters"] < 2:
             await asyncio.sleep(0.05)
         once = SingleRequestClient(node_url)
-        counts = [await asyncio.to_thread(replay, once, topic, topic + ".dead") for _ in range(2)]
-        assert counts == [2, 0]
+        found = [await asyncio.to_thread(replay, once, topic, topic + ".dead") for _ in range(7)]
+        assert [(one.replayed, one.rejected) for one in found] == [(2, 1), *[(0, 1)] * 6]
+        assert "no topic" in found[-1].reason
+        await client.create_topic(topic + ".gone")
+        assert await asyncio.to_thread(replay, once, topic, topic + ".dead") == (1, 0, "")
+        [back] = [record async for record in client.consume(topic + ".gone", follow=False)]
+        assert (back.value, dict(back.headers)) == (
+            b"7",
+            {"dead-letter-group": b"earlier", "dead-letter-topic": b"first", "dead-letter-partition": b"0"},
+        )
         records = await queue.take(100)
     assert [record.json() for record in records] == [2, 3, 4, 5, 0, 1]
     assert (records[-1].key, records[-1].headers) == (b"k1", [("a", b"b")])
+
+
+def _dead_letter(group: str, topic: str) -> bytes:
+    """Return a dead letter of a topic of dead letters, as a line of NDJSON: it has been one before."""
+    headers = {"dead-letter-group": ["earlier", group], "dead-letter-topic": ["first", topic]}
+    return orjson.dumps({"value": 7, "headers": {**headers, "dead-letter-partition": ["0", "0"]}})

@@ -35,6 +35,24 @@ async def test_a_token_commits_its_delivery_and_a_repeat_gives_the_same_records(
     assert await group.offsets() == {(topic.name, 0): 2, (topic.name, 1): 2}
 
 
+async def test_a_repeat_of_a_poll_with_a_limit_gives_the_same_records_and_no_partition_waits(group, new_topic):
+    topic = await new_topic(4)
+    for partition in range(4):
+        await topic.post_lines(*(str(10 * partition + number) for number in range(4)), partition=partition)
+    token: str | None = None
+    seen: list[list[int]] = []
+    for _ in range(8):
+        limited = {"topics": [topic.name], "token": token, "max_records": 2}
+        given = [await group.polled("a", **limited) for _ in range(3)]
+        assert [values(one) for one in given] == [values(given[0])] * 3
+        seen.append(values(given[0]))
+        token = given[-1]["token"]
+    assert sorted(value for some in seen for value in some) == [
+        10 * partition + number for partition in range(4) for number in range(4)
+    ]
+    assert {values[0] // 10 for values in seen[:5]} == {0, 1, 2, 3}, seen
+
+
 async def test_partitions_move_between_polls_and_every_record_is_delivered_once(group, new_topic):
     topic = await new_topic(4)
     for partition in range(4):
