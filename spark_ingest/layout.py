@@ -55,7 +55,7 @@ class Layout(NamedTuple):
     """`codec` is a key of CODECS. `directories` is a pattern; without one that of the period counts.
 
     `positions` are the offsets of a directory with the period POSITIONS. `partitioner` is an entry point that gives
-    the values of `fields`, `options` the JSON of its options.
+    the values of `fields`, `options` the JSON of its options. `file_bytes` is the size that files aim at; 0 for none.
     """
 
     format: str = PARQUET
@@ -70,6 +70,7 @@ class Layout(NamedTuple):
     values_max: int = VALUES_MAX
     on_values: str = FAIL_ON_MORE
     delimiter: str = ""
+    file_bytes: int = 0
 
     @property
     def extension(self) -> str:

@@ -6,7 +6,8 @@ whatever options it is given. The limit for dead letters is not part of it: it m
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 import msgspec
@@ -132,6 +133,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     `step` is empty for a run. A move has no tasks: positions go past the ranges in `passed`, or back to the start of
     those in `reopened`. `repeated` are ingested ranges that come again, `recovered` lost ranges that come after all.
+    `arrow` is the release of PyArrow whose bytes decide where files end; empty without a target for their size.
     """
 
     job: str
@@ -154,6 +156,7 @@ class Plan(msgspec.Struct, frozen=True):
     reopened: dict[str, list[Range]] = {}
     repeated: dict[str, list[Range]] = {}
     recovered: dict[str, list[Range]] = {}
+    arrow: str = ""
     generation: int = GENERATION
     format: int = FORMAT
 
@@ -180,6 +183,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     dead_letter_topic_id: str = ""
     counts_columns: bool = True
     bounds_records: bool = True
+    arrow: str = ""
 
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
@@ -194,7 +198,12 @@ def _spec(plan: Plan, task: Task) -> TaskSpec:
     rows_id, dead_letters_id = (topic_id if plan.generation >= first else "" for first in (2, 3))
     recipe, schema = plan.recipe_of(task.topic), plan.schemas[task.topic]
     bounds = plan.generation >= 5, plan.generation >= 6
-    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, *bounds)
+    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, *bounds, plan.arrow)
+
+
+def arrow_of(recipes: Iterable[Recipe]) -> str:
+    """Returns the release of PyArrow that a plan is for; empty if its files end independently of it."""
+    return version("pyarrow") if any(one.layout.file_bytes for one in recipes) else ""
 
 
 def starts_of(plan: Plan) -> Positions:

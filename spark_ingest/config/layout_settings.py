@@ -34,6 +34,7 @@ from spark_ingest.payload.member_path import path_of
 POSITIONS_DEFAULT = 1_000_000
 _DELIMITERS = frozenset('"\r\n')
 _FIELDS_MAX = 3  # each multiplies the number of files
+FILE_BYTES_MAX = 256 << 20  # a task holds 1.4 times as much, and stays below 1 GB
 
 
 def _zone(value: str) -> str | None:
@@ -82,6 +83,9 @@ _SETTINGS = (
             + ". The first is the default."),
     Setting("output_delimiter", TEXT, "\t", "Separates the fields of files with `format` = `delimited`.",
             check=_delimiter),
+    Setting("file_bytes", WHOLE, None, "The size of data files to aim at, where a directory gets that much from a run: "
+            "a task then takes as much of the log as a file needs. Without it `task_bytes` bounds files. For Parquet "
+            "only; open files are in memory.", minimum=1 << 20, maximum=FILE_BYTES_MAX),
     Setting("partition", TEXT, HOUR, "The period of a directory, by the time of the event; or `positions`: a range of "
             "offsets; or `none`. A longer period has fewer, larger files.", choices=PERIODS),
     Setting("partition_zone", TEXT, UTC_ZONE, "The time zone of the periods of directories.", check=_zone),
@@ -123,6 +127,7 @@ def layout_of(settings: Mapping[str, Any]) -> Layout:
         settings["partition_values_max"],
         settings["partition_on_more"],
         settings["output_delimiter"] if form == DELIMITED else "",
+        settings["file_bytes"] or 0,
     )
 
 
@@ -135,6 +140,8 @@ def layout_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list
     period, codecs = settings["partition"], CODECS[settings["format"]]
     if (settings["codec"] or next(iter(codecs))) not in codecs:
         wrong.append(("codec", f"is {settings['codec']!r}; write one of: {', '.join(codecs)}"))
+    if "file_bytes" in own and settings["format"] != PARQUET:
+        wrong.append(("file_bytes", f"has no effect on format {settings['format']}; remove it"))
     path = settings["partition_path"]
     if path is not None and period in TIME_PERIODS and (problem := pattern_problem(path, period)):
         wrong.append(("partition_path", problem))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from engine.tiering.store.store import ObjectExists, ObjectStore
+from engine.tiering.store.store import ObjectExists, ObjectStore, read_in_pieces
 from spark_ingest.decode.blocks import TIMESTAMP, DeadLetter, record_timestamp
 from spark_ingest.decode.record_columns import HEADERS
 from spark_ingest.errors import OutputConflict
@@ -25,6 +25,7 @@ ROW_GROUP_ROWS = 1 << 20
 _ZSTD_LEVEL = 1  # higher levels cost more time than the bytes are worth (docs/ingest.md, figures)
 _DICTIONARY_ROWS_MIN = 1000  # in a smaller file dictionaries cost a third of the time and make it larger
 _SAMPLE_ROWS = 4096
+_PIECES_FROM_BYTES = 32 << 20  # a larger file that exists is compared in pieces
 _NEVER_REPEATING = frozenset({"_offset", "_timestamp", "_key", "_headers", "_event_time", "_extra", "_value"})
 
 DEAD_LETTER_SCHEMA = pa.schema(
@@ -91,6 +92,8 @@ def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:
     try:
         output.put(key, data, if_absent=True)
     except ObjectExists as error:
+        if len(data) > _PIECES_FROM_BYTES and is_same(output, key, data):
+            return data
         found = output.get(key)
         if found != data and not _has_same_rows(found, data):
             raise OutputConflict(
@@ -99,6 +102,19 @@ def store_once(output: ObjectStore, key: str, data: bytes) -> bytes:
             ) from error
         return found
     return data
+
+
+def is_same(output: ObjectStore, key: str, data: bytes) -> bool:
+    """Returns whether an object has these bytes; reads it in pieces, because it may be as large as a file can be."""
+    info = output.head(key)
+    if info is None or info.size_bytes != len(data):
+        return False
+    start = 0
+    for piece in read_in_pieces(output, key, len(data)):
+        if piece != data[start : start + len(piece)]:
+            return False
+        start += len(piece)
+    return start == len(data)
 
 
 def dead_letter_table(order: TaskSpec, letters: Sequence[DeadLetter]) -> pa.Table:

@@ -11,7 +11,18 @@ from dataclasses import dataclass, replace
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.output.owners import claim_table
-from spark_ingest.plan import BACKFILL, MOVE, REPLAY, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
+from spark_ingest.plan import (
+    BACKFILL,
+    MOVE,
+    REPLAY,
+    Plan,
+    Positions,
+    Recipe,
+    TableSchema,
+    Task,
+    TopicPosition,
+    arrow_of,
+)
 from spark_ingest.positions.ingested import Ingested, TopicId, ingested_by
 from spark_ingest.positions.steps import check_pending
 from spark_ingest.protocol.commit import Commit
@@ -132,6 +143,7 @@ def _plan(
         schemas=schemas,
         tasks=tasks,
         recipes={topic: one for topic, one in recipes.items() if one != Recipe()},
+        arrow=arrow_of(recipes.values()),
         step=step,
         repeated=covered if step == REPLAY else {},
         recovered={topic: some for topic, some in recovered.items() if some and step == BACKFILL},

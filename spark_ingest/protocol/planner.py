@@ -22,7 +22,7 @@ from spark_ingest.choices import Choices, TopicChoice
 from spark_ingest.decode.declared_columns import Declared, with_declared
 from spark_ingest.decode.json_types import Members, evolve, merge_members
 from spark_ingest.errors import IngestRefused, LostRecords
-from spark_ingest.plan import RAW, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition
+from spark_ingest.plan import RAW, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition, arrow_of
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics
 from spark_ingest.protocol.sample import sampled_members
@@ -47,6 +47,8 @@ EARLIEST, LATEST, AGED = "earliest", "latest", "aged"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
 TASK_BYTES = 128 << 20  # of log; a task holds its rows in memory and writes one file for each hour
 TASK_BYTES_LEAST = 64 << 20  # below this a second task saves a second and doubles the number of files
+LOG_BYTES_OF_FILE_BYTE = 8  # JSON without compression, as Parquet; a task of more files has more than one
+FILE_RECORDS_MAX = 1 << 32
 _RANGES_SHOWN = 5  # in an error; `status` names all
 PLAN_BYTES_MAX = 16 << 30  # of log in one commit: about an hour on two cores, repeated after a kill
 
@@ -145,7 +147,7 @@ def next_plan(
     discovered = partitions_of(source, cluster, topics, known(cluster), partial(_is_committed, head))
     changes, failures = _all_changes(source, cluster, head, selection, discovered.topics, now_ms)
     reading = {topic: one.reading for topic, one in changes.items() if one.reading}
-    groups = _groups(changes, selection, parallelism)
+    groups = _groups(changes, selection, parallelism, partial(_log_bytes_of_file, head, selection, recipe))
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max, selection.plan_records_max))]
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
     schemas: dict[str, TableSchema] = {}
@@ -166,6 +168,7 @@ def next_plan(
     kept = [task for task in tasks if task.topic in changes]
     tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
     todos = [todo for one in changes.values() for todo in one.todos]
+    recipes = _recipes(selection, recipe, by_topic.keys() & changes)
     plan = Plan(
         job=job,
         number=head.number + 1 if head else 1,
@@ -181,7 +184,8 @@ def next_plan(
         deleted=tuple(lost for one in changes.values() for lost in one.deleted),
         unseen=_unseen(todos, head, selection),
         is_partial=len(taken) < len(groups) or any(one.is_cut for one in changes.values()),
-        recipes=_recipes(selection, recipe, by_topic.keys() & changes),
+        recipes=recipes,
+        arrow=arrow_of((recipe, *recipes.values())),
     )
     return Planned(plan, failures, cluster, reading, discovered.known)
 
@@ -300,14 +304,35 @@ def _todo(partition: TieredPartition, head: Commit | None, selection: Selection)
 
 
 def _groups(
-    changes: Mapping[str, _Changes], selection: Selection, parallelism: int
+    changes: Mapping[str, _Changes], selection: Selection, parallelism: int, file_log_bytes: Callable[[str], int]
 ) -> list[tuple[str, tuple[Slice, ...]]]:
-    """Groups the slices of each topic into tasks."""
-    total = sum(piece.weight_bytes for one in changes.values() for piece in one.slices)
+    """Groups the slices of each topic into tasks: equal ones, or of `file_log_bytes`, which is 0 without a target.
+
+    A task with a target writes its rows in parts, so the number of its records is not bounded.
+    """
+    totals = {topic: sum(piece.weight_bytes for piece in one.slices) for topic, one in changes.items()}
+    wanted = {topic: min(file_log_bytes(topic), selection.plan_bytes_max) for topic in changes}
+    total = sum(size_bytes for topic, size_bytes in totals.items() if not wanted[topic])
     task_bytes = min(selection.task_bytes, selection.plan_bytes_max)
-    target = target_group_bytes(total, task_bytes, TASK_BYTES_LEAST, parallelism)
-    records_max = min(RECORDS_MAX, selection.plan_records_max or RECORDS_MAX)
-    return [(topic, group) for topic, one in changes.items() for group in cut_across(one.slices, target, records_max)]
+    shared = target_group_bytes(total, task_bytes, TASK_BYTES_LEAST, parallelism)
+    records_max = selection.plan_records_max or FILE_RECORDS_MAX
+    groups: list[tuple[str, tuple[Slice, ...]]] = []
+    for topic, one in changes.items():
+        target, most = shared, min(RECORDS_MAX, records_max)
+        if wanted[topic]:
+            target, most = -(-totals[topic] // max(1, round(totals[topic] / wanted[topic]))) or 1, records_max
+        groups += [(topic, group) for group in cut_across(one.slices, target, most)]
+    return groups
+
+
+def _log_bytes_of_file(head: Commit | None, selection: Selection, recipe: Recipe, topic: str) -> int:
+    """Returns how much of the log a file of the topic's size takes, by the newest commit; 0 without a size."""
+    file_bytes = selection.choice_of(topic, recipe).recipe.layout.file_bytes
+    results = [one for one in head.results if one.topic == topic] if head and file_bytes else []
+    written = sum(file.size_bytes for one in results for file in one.files)
+    if written * 8 < file_bytes or not written:  # too little for an estimate
+        return file_bytes * LOG_BYTES_OF_FILE_BYTE
+    return file_bytes * sum(one.read_bytes for one in results) // written
 
 
 def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:

@@ -3,7 +3,8 @@
 The result depends only on the task's spec and on immutable objects of the store. Every attempt writes the same files
 under the same names, so retries, speculative execution and zombie tasks are harmless.
 
-Memory: one chunk (chunks.py), and a copy of it while it is sorted by directory.
+Memory: one chunk (chunks.py), and a copy of it while it is sorted by directory. Each chunk has its own files, unless
+the table has a target for the size of files: then files grow from chunk to chunk (rolling_files.py).
 """
 
 from __future__ import annotations
@@ -24,26 +25,31 @@ from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schema
 from spark_ingest.decode.json_types import merge_members
 from spark_ingest.decode.time_counts import counts_of
-from spark_ingest.errors import LostRecords
+from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.output import names
 from spark_ingest.output.file_formats import file_bytes
+from spark_ingest.output.rolling_files import EndedFile, RollingFiles, chunk_bytes_for
 from spark_ingest.output.splitting import split_rows
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import dead_letter_table, repeating_leaves, sha256, store_once
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.chunks import Chunk, chunks
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, TaskResult, TimeCounts, add_misfits, add_times
-from spark_ingest.source.slices import Range
+from spark_ingest.source.slices import Range, between
 
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
+_LETTERS_BYTES = 16 << 20  # of dead letters that are held for one file
 
 
 class _File(NamedTuple):
+    """`encode` returns the bytes. `first` and `last` are pairs of partition and offset."""
+
     key: str
-    rows: pa.Table
-    layout: Layout = DEFAULT
-    repeating: Sequence[str] | None = None
+    encode: Callable[[], bytes]
+    rows: int
+    first: tuple[int, int]
+    last: tuple[int, int]
 
 
 def run_task(
@@ -58,13 +64,24 @@ def run_task(
     Raises Corrupt, LostRecords, NoEventTime, OutputConflict.
     """
     started = clock()
-    coming = chunks(order, source)
+    target = order.recipe.layout.file_bytes
+    coming = chunks(order, source, chunk_bytes_for(target)) if target else chunks(order, source)
+    files = _RollingOutput(order) if target else _ChunkOutput(order)
     parts = []
     while (chunk := _next_chunk(order, coming)) is not None:
-        parts.append(_write_chunk(order, chunk, output, puts_at_once))
+        table = pa.Table.from_batches(chunk.rows, schema=table_schema(order))
+        chunk.rows = []
+        ended = files.add(table, chunk)
+        parts.append(_result(order, chunk, table, *(_store_all(output, some, puts_at_once) for some in ended)))
+    rest = [_store_all(output, some, puts_at_once) for some in files.finish()]
     whole = reduce(_merge, parts)
-    absent = order.task.record_range - whole.rows - whole.bad
-    return msgspec.structs.replace(whole, absent=absent, seconds=round(clock() - started, 3))
+    return msgspec.structs.replace(
+        whole,
+        files=(*whole.files, *rest[0]),
+        dead_letters=(*whole.dead_letters, *rest[1]),
+        absent=order.task.record_range - whole.rows - whole.bad,
+        seconds=round(clock() - started, 3),
+    )
 
 
 def _next_chunk(order: TaskSpec, coming: Iterator[Chunk]) -> Chunk | None:
@@ -76,10 +93,64 @@ def _next_chunk(order: TaskSpec, coming: Iterator[Chunk]) -> Chunk | None:
         raise LostRecords(f"{order.task.topic}: {error.detail}; the plan needs it", hint=hint) from error
 
 
-def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_once: int) -> TaskResult:
-    """Stores the files of one chunk."""
-    table = pa.Table.from_batches(chunk.rows, schema=table_schema(order))
-    name = names.data_file_name(order.task.topic, chunk.ranges, order.number)
+class _ChunkOutput:
+    """Makes the files of each chunk: data files and dead letters."""
+
+    def __init__(self, order: TaskSpec) -> None:
+        self._order = order
+
+    def add(self, table: pa.Table, chunk: Chunk) -> tuple[list[_File], list[_File]]:
+        name = names.data_file_name(self._order.task.topic, chunk.ranges, self._order.number)
+        return _data_files(self._order, table, chunk.ranges), _dead_letter_files(self._order, chunk.dead, name)
+
+    def finish(self) -> tuple[list[_File], list[_File]]:
+        return [], []
+
+
+class _RollingOutput:
+    """Makes files of the target size, and gathers dead letters. Raises IngestRefused with another PyArrow."""
+
+    def __init__(self, order: TaskSpec) -> None:
+        if order.arrow != pa.__version__:
+            text = f"{order.task.topic}: the plan was made for files of PyArrow {order.arrow}, this is {pa.__version__}"
+            raise IngestRefused(text, hint="finish it with that release, or abandon the plan")
+        self._order = order
+        self._files = RollingFiles(order)
+        self._letters: list[DeadLetter] = []
+        first = order.task.ranges[0]
+        self._begin = self._end = (first.partition, first.start)
+
+    def add(self, table: pa.Table, chunk: Chunk) -> tuple[list[_File], list[_File]]:
+        ended = self._files.add(table, chunk.ranges, chunk.read_bytes)
+        self._letters += chunk.dead
+        self._end = (chunk.ranges[-1].partition, chunk.ranges[-1].end)
+        held = sum(512 + len(one.value or b"") for one in self._letters)
+        return [_grown(one) for one in ended], self._dead_letters() if held >= _LETTERS_BYTES else []
+
+    def finish(self) -> tuple[list[_File], list[_File]]:
+        return [_grown(one) for one in self._files.finish()], self._dead_letters()
+
+    def _dead_letters(self) -> list[_File]:
+        if not self._letters:
+            return []
+        ranges = between(self._order.task.ranges, self._begin, self._end)
+        letters, self._letters, self._begin = self._letters, [], self._end
+        name = names.data_file_name(self._order.task.topic, ranges, self._order.number)
+        return _dead_letter_files(self._order, letters, name)
+
+
+def _grown(ended: EndedFile) -> _File:
+    return _File(ended.key, ended.file.finish, ended.file.rows, ended.first, ended.last)
+
+
+def _result(
+    order: TaskSpec,
+    chunk: Chunk,
+    table: pa.Table,
+    files: Sequence[StoredFile],
+    dead_letters: Sequence[StoredFile],
+) -> TaskResult:
+    """Returns the result of a chunk."""
     return TaskResult(
         task=order.task.task,
         topic=order.task.topic,
@@ -90,8 +161,8 @@ def _write_chunk(order: TaskSpec, chunk: Chunk, output: ObjectStore, puts_at_onc
         fallbacks=chunk.fallbacks,
         reasons=_counted(chunk.dead),
         seen=chunk.seen,
-        files=tuple(_store_all(output, _data_files(order, table, chunk.ranges), puts_at_once)),
-        dead_letters=tuple(_store_all(output, _dead_letter_files(order, chunk.dead, name), puts_at_once)),
+        files=tuple(files),
+        dead_letters=tuple(dead_letters),
         read_bytes=chunk.read_bytes,
         seconds=0.0,
         misfits={name: _misfits(table, name, count) for name, count in chunk.misfits.items()},
@@ -127,7 +198,12 @@ def _data_files(order: TaskSpec, table: pa.Table, ranges: Sequence[Range]) -> li
     layout = order.recipe.layout
     name = names.data_file_name(order.task.topic, ranges, order.number, layout.extension)
     prefix, repeating = names.table_prefix(order.task.topic), repeating_leaves(table)
-    return [_File(prefix + directory + name, rows, layout, repeating) for directory, rows in split_rows(table, layout)]
+    return [_whole(prefix + directory + name, rows, layout, repeating) for directory, rows in split_rows(table, layout)]
+
+
+def _whole(key: str, rows: pa.Table, layout: Layout = DEFAULT, repeating: Sequence[str] | None = None) -> _File:
+    first, last = ((rows["_partition"][at].as_py(), rows["_offset"][at].as_py()) for at in (0, -1))
+    return _File(key, lambda: file_bytes(rows, layout, repeating), rows.num_rows, first, last)
 
 
 def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -> list[_File]:
@@ -135,7 +211,7 @@ def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -
     for letter in sorted(dead, key=lambda one: (one.partition, one.offset)):
         by_day.setdefault(names.day_directory(record_timestamp(letter.timestamp)), []).append(letter)
     prefix = names.dead_letters_prefix(order.task.topic)
-    return [_File(prefix + day + name, dead_letter_table(order, letters)) for day, letters in sorted(by_day.items())]
+    return [_whole(prefix + day + name, dead_letter_table(order, letters)) for day, letters in sorted(by_day.items())]
 
 
 def _store_all(output: ObjectStore, files: Sequence[_File], puts_at_once: int) -> list[StoredFile]:
@@ -150,9 +226,8 @@ def _store_all(output: ObjectStore, files: Sequence[_File], puts_at_once: int) -
 
 
 def _store(output: ObjectStore, file: _File) -> StoredFile:
-    data = store_once(output, file.key, file_bytes(file.rows, file.layout, file.repeating))
-    places = [(file.rows["_partition"][at].as_py(), file.rows["_offset"][at].as_py()) for at in (0, -1)]
-    return StoredFile(file.key, file.rows.num_rows, len(data), sha256(data), *places)
+    data = store_once(output, file.key, file.encode())
+    return StoredFile(file.key, file.rows, len(data), sha256(data), file.first, file.last)
 
 
 def _counted(dead: Sequence[DeadLetter]) -> dict[str, int]:

@@ -25,14 +25,14 @@ from spark_ingest.decode.standard_columns import EXTRA
 from spark_ingest.decode.unified_columns import Unfit, unified, unified_schema
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
+from spark_ingest.output.growing_file import GrowingFile
 from spark_ingest.output.rewrites import Group, RewritePlan, Rewritten
 from spark_ingest.output.stored_file import StoredFile
-from spark_ingest.output.table_files import ROW_GROUP_ROWS, sha256, store_once, write_options
+from spark_ingest.output.table_files import sha256, store_once, write_options
 from spark_ingest.source.slices import Range
 from spark_ingest.upkeep.lift import lifted
 
 REPLACES = b"penstock.replaces"
-ROW_GROUP_BYTES = 64 << 20  # of Arrow: a row group is in memory twice
 HELD_BYTES = 128 << 20
 _ORDER = ("_event_time", "_partition", "_offset")  # the row that stays of equal ones has the greatest
 
@@ -185,18 +185,17 @@ def _newest_rows(inputs: _Inputs, schema: pa.Schema, column: str) -> np.ndarray:
 
 
 class _Writer:
-    """A Parquet file in memory, row group by row group."""
+    """A Parquet file in memory, and the bounds of its rows."""
 
     def __init__(self, group: Group, schema: pa.Schema, codec: str) -> None:
-        self._sink = pa.BufferOutputStream()
         options = write_options(schema, sum(one.rows for one in group.inputs), codec)
-        self._writer = pq.ParquetWriter(self._sink, schema, **options)
         replaced = [one.key.rpartition("/")[2] for one in group.inputs]
-        self._writer.add_key_value_metadata({REPLACES: json.dumps(replaced).encode()})
-        self._held: list[pa.Table] = []
-        self._held_bytes = self._held_rows = 0
-        self.rows = 0
+        self._file = GrowingFile(schema, lambda _: options, {REPLACES: json.dumps(replaced).encode()})
         self.first = self.last = (0, 0)
+
+    @property
+    def rows(self) -> int:
+        return self._file.rows
 
     def add(self, table: pa.Table) -> None:
         if not table.num_rows:
@@ -204,23 +203,10 @@ class _Writer:
         places = _bounds(table)
         self.first = min(self.first, places[0]) if self.rows else places[0]
         self.last = max(self.last, places[1]) if self.rows else places[1]
-        self.rows += table.num_rows
-        self._held.append(table)
-        self._held_bytes += table.nbytes
-        self._held_rows += table.num_rows
-        if self._held_bytes >= ROW_GROUP_BYTES or self._held_rows >= ROW_GROUP_ROWS:
-            self._write()
+        self._file.add(table)
 
     def finish(self) -> bytes:
-        self._write()
-        self._writer.close()
-        data: bytes = self._sink.getvalue().to_pybytes()
-        return data
-
-    def _write(self) -> None:
-        if self._held:
-            self._writer.write_table(pa.concat_tables(self._held), row_group_size=ROW_GROUP_ROWS)
-            self._held, self._held_bytes, self._held_rows = [], 0, 0
+        return self._file.finish()
 
 
 def _bounds(table: pa.Table) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -16,6 +16,10 @@ from engine.testing.memory_store import MemoryStore
 from spark_ingest.decode import value_costs
 from spark_ingest.decode.json_types import fixed_bytes
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
+from spark_ingest.errors import IngestRefused
+from spark_ingest.layout import Layout
+from spark_ingest.output import rolling_files
+from spark_ingest.output.rolling_files import RollingFiles, is_full
 from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Recipe, Task, TaskSpec
 from spark_ingest.protocol import chunks as harvest
@@ -196,7 +200,7 @@ def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(log)[1].objects == whole[1].objects
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 2500, 4000, 1 << 20])
+@pytest.mark.parametrize("chunk_bytes", [1, 4000])
 def test_a_task_that_outgrows_memory_is_written_in_chunks(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
     """Each chunk is a run of its own. Together they hold the rows of one run, and name the same range."""
     log = log_of(*json_rows(45), row(b"bad"), *json_rows(15, first=46))
@@ -208,8 +212,54 @@ def test_a_task_that_outgrows_memory_is_written_in_chunks(monkeypatch: pytest.Mo
     assert (parts.rows, parts.bad, parts.absent, parts.reasons) == (whole.rows, whole.bad, whole.absent, whole.reasons)
     bounds = [(file.first, file.last) for file in parts.files]
     assert bounds == sorted(bounds)
-    assert len(parts.files) == {1: 10, 2500: 5, 4000: 3, 1 << 20: 1}[chunk_bytes]
+    assert len(parts.files) == {1: 10, 4000: 3}[chunk_bytes]
     assert len({file.key for file in parts.files}) == len(parts.files)
+
+
+def test_files_grow_from_chunk_to_chunk_to_their_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten chunks make a few files of about the target, which hold the rows of one run in their order."""
+    log = log_of(*json_rows(45), row(b"bad"), *json_rows(15, first=46))
+    log.add(3, json_rows(30))
+    whole, one_file = run(log)
+    monkeypatch.setattr(task_module, "chunk_bytes_for", lambda _: 1)
+    monkeypatch.setattr(rolling_files, "_GROUP_BYTES_LEAST", 1)
+    grown = msgspec.structs.replace(order_for(log, Recipe(layout=Layout(file_bytes=4000))), arrow=pa.__version__)
+    output = MemoryStore()
+    several = run_task(grown, log.store, output, clock=lambda: 0.0)
+    assert table_rows(output) == table_rows(one_file)
+    assert (several.rows, several.bad, several.reasons) == (whole.rows, whole.bad, whole.reasons)
+    assert [(file.first, file.rows) for file in several.dead_letters] == [((0, 45), 1)]
+    bounds = [place for file in several.files for place in (file.first, file.last)]
+    assert bounds == sorted(set(bounds))
+    assert 1 < len(several.files) < 5
+    again = run_task(grown, log.store, output, clock=lambda: 0.0)  # a retry finds its own files
+    assert again == several
+    with pytest.raises(IngestRefused, match="the plan was made for files of PyArrow 1"):
+        run_task(msgspec.structs.replace(grown, arrow="1.0"), log.store, MemoryStore())
+
+
+def test_open_files_end_when_they_take_too_much_memory() -> None:
+    """The largest one ends, although it has not reached its target; every row is in one file."""
+    log = TieredLog(MemoryStore())
+    rows = [row(b'{"id":%d}' % at, at, timestamp=START_MS + at % 5 * 3_600_000) for at in range(200)]
+    log.add(0, rows)
+    order = order_for(log, Recipe(layout=Layout(file_bytes=1 << 30)), [["id", "bigint"]])
+    files, ended = RollingFiles(order, open_bytes=8_000), []
+    for chunk in harvest.chunks(order, log.store, 1):
+        table = pa.Table.from_batches(chunk.rows)
+        ended += files.add(table, chunk.ranges, chunk.read_bytes)
+    early = len(ended)
+    ended += files.finish()
+    assert early > 0
+    assert sum(one.file.rows for one in ended) == 200
+    assert len({one.key for one in ended}) == len(ended)
+
+
+@pytest.mark.parametrize(
+    ("size", "rest", "expected"), [(90, 30, False), (145, 0, False), (70, 90, False), (78, 80, True), (97, 1000, True)]
+)
+def test_a_file_ends_when_it_has_its_share_of_several(size: float, rest: float, expected: bool) -> None:
+    assert is_full(size, 8, rest, 100) is expected
 
 
 def test_columns_that_are_mostly_null_count_where_chunks_and_blocks_end() -> None:
