@@ -95,6 +95,16 @@ class ClusterSettings:
             "A leader answers a follower without new records after this long. At most half of replica_lag_time_max_ms."
         ),
     )
+    replica_cache_bytes_max: int = setting(
+        64 * MIB,
+        minimum=0,
+        maximum=16 * GIB,
+        why=(
+            "Memory for batches that a leader has written and its followers in sync have not acknowledged; they are "
+            "answered from it without a read. The shards share it. Enough for the records of a tenth of a second; 0: "
+            "followers are answered from the page cache."
+        ),
+    )
     replica_catchup_bytes_per_second: int = setting(
         0,
         minimum=0,

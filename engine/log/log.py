@@ -18,6 +18,7 @@ from engine.errors import UnexpectedOffset
 from engine.format import batch as record_batch
 from engine.format.batch import Buffer, Header
 from engine.format.index import SegmentIndex
+from engine.log.batch_cache import BatchCache
 from engine.log.damaged_ranges import check_undamaged, end_before, start_after
 from engine.log.epochs import EpochStart
 from engine.log.segment import Segment
@@ -111,6 +112,7 @@ class Log:
         self.leader_epoch = leader_epoch  # the greatest ever used; stamped into planned batches
         self.epochs = list(epochs)  # of the stored records, and of a leader that has started
         self._recent: dict[int, BytePosition] = {}  # where the last writes began, by offset
+        self.batch_cache: BatchCache | None = None  # of a leader whose followers fetch
 
     def __repr__(self) -> str:
         return f"Log({self.directory}, {self.log_start}..{self.log_end}, {len(self.segments)} segments)"
@@ -252,6 +254,8 @@ class Log:
             if len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
             self.active.appended(step.headers, step.buffers, step.now_ms)
+            if self.batch_cache is not None:
+                self.batch_cache.put(step.headers, step.buffers, is_segment_start=step.position == 0)
 
     def copy(self) -> Log:
         """Copy the log, to be truncated in a thread while this one is read. Shares the segments."""
@@ -270,8 +274,10 @@ class Log:
         self.shortened()
 
     def shortened(self) -> None:
-        """Forget the positions of recent writes, after a truncation or a compaction."""
+        """Forget recent writes, after a truncation or a compaction."""
         self._recent.clear()
+        if self.batch_cache is not None:
+            self.batch_cache.clear()
 
     def bytes_from(self, offset: int) -> int:
         """Estimate the local bytes at or above an offset. Reads nothing: in a segment whose index is not loaded, all

@@ -194,5 +194,9 @@ def _limits(settings: NodeSettings) -> ReplicaLimits:
     )
     session_timeout_s = inf if settings.is_embedded else settings.session_timeout_ms / 1000  # no other node can lead
     return ReplicaLimits(
-        settings.replica_lag_time_max_ms / 1000, settings.replica_catchup_bytes_per_second, fetches, session_timeout_s
+        settings.replica_lag_time_max_ms / 1000,
+        settings.replica_catchup_bytes_per_second,
+        fetches,
+        session_timeout_s,
+        settings.replica_cache_bytes_max // max(1, settings.shards),
     )

@@ -153,14 +153,14 @@ class FetchServer:
                     as_partition_response(
                         key,
                         verdict,
-                        len(found.data),
+                        found.size_bytes,
                         found.log_end,
                         found.is_segment_start,
                         end=found.end,
                     )
                 )
-                answer.batches.append(found.data)
-                answer.size_bytes += len(found.data)
+                answer.batches += found.pieces
+                answer.size_bytes += found.size_bytes
                 answer.is_cut |= found.end.offset < found.log_end
                 answer.ended.append((key, verdict))
                 return
@@ -203,7 +203,7 @@ class FetchServer:
             return None
         self._failing.pop(key, None)
         if found is not None and is_catching_up:
-            self._token_bucket.take(len(found.data))
+            self._token_bucket.take(found.size_bytes)
         return found
 
     def _finish(self, session: FetchSession, answer: _Answer) -> _Answer:

@@ -1,14 +1,17 @@
 """Answers the followers of a replica: the leader core's verdicts, and their batches.
 
 Connects the fetch server, which knows sessions but no roles, to the replica, which knows its role but no wire format.
+New batches are in a cache, from the first fetch to the end of the leadership; the file has the others.
 Invariant: batches read while leadership ended, or while the log was truncated, are not returned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.format.batch import Buffer
+from engine.log.batch_cache import BatchCaches, CachedBatches
 from engine.log.epochs import epoch_before
 from engine.runtime.disk import WouldBlock
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FetchError, FollowerFetch
@@ -19,7 +22,8 @@ from replication.replica.replica import Replica
 class FetchData(NamedTuple):
     """Holds batches for a follower, their end, the leader's log end, and whether they begin a segment of the leader."""
 
-    data: Buffer
+    pieces: Sequence[Buffer]
+    size_bytes: int
     log_end: int
     is_segment_start: bool
     end: BatchesEnd
@@ -28,8 +32,9 @@ class FetchData(NamedTuple):
 class LeaderFetch:
     """The fetch server's interface to one replica. A replica that is about to lead answers UNKNOWN_LEADER_EPOCH."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, caches: BatchCaches) -> None:
         self._replica = replica
+        self._caches = caches
 
     def on_fetch(self, fetch: FollowerFetch) -> FetchAnswer:
         """Handle a fetch, which acknowledges the follower's log."""
@@ -63,16 +68,38 @@ class LeaderFetch:
 
     async def read_for(self, fetch: FollowerFetch, max_bytes: int) -> FetchData | None:
         """Read batches for a follower; None if there are none, as after the end of a leadership. Raises EngineError."""
-        replica = self._replica
-        core, partition = replica.core, replica.partition
-        try:
-            chunk = replica.shard.reader.read_uncommitted_nowait(partition, fetch.wanted, max_bytes)
-        except WouldBlock:
-            chunk = await replica.shard.reader.read_uncommitted(partition, fetch.wanted, max_bytes)
-        if chunk is None or core is None or replica.core is not core:
+        replica, offset = self._replica, fetch.wanted
+        core, log = replica.core, replica.partition.log
+        if core is None:
             return None
-        end = BatchesEnd(chunk.next_offset, epoch_before(partition.log.epochs, chunk.next_offset))
-        return FetchData(chunk.data, core.log_end, partition.log.has_segment_at(fetch.wanted), end)
+        found = self._cached(offset, max_bytes) or await self._stored(offset, max_bytes)
+        if found is None or replica.core is not core:
+            return None
+        end = BatchesEnd(found.next_offset, epoch_before(log.epochs, found.next_offset))
+        return FetchData(found.pieces, found.size_bytes, core.log_end, log.has_segment_at(offset), end)
+
+    def end_cache(self) -> None:
+        """End the cache with the leadership, or with another change of role."""
+        log = self._replica.partition.log
+        if log.batch_cache is not None:
+            log.batch_cache.clear()
+            log.batch_cache = None
+
+    def _cached(self, offset: int, max_bytes: int) -> CachedBatches | None:
+        log = self._replica.partition.log
+        if log.batch_cache is None:
+            log.batch_cache = self._caches.new()
+        if offset < log.local_log_start or log.segment_of(offset).damage:
+            return None
+        return log.batch_cache.read(offset, max_bytes, log.log_end)
+
+    async def _stored(self, offset: int, max_bytes: int) -> CachedBatches | None:
+        reader, partition = self._replica.shard.reader, self._replica.partition
+        try:
+            chunk = reader.read_uncommitted_nowait(partition, offset, max_bytes)
+        except WouldBlock:
+            chunk = await reader.read_uncommitted(partition, offset, max_bytes)
+        return chunk and CachedBatches([chunk.data], len(chunk.data), chunk.next_offset)
 
     def _without_leading(self, fetch: FollowerFetch) -> FetchError:
         """Answer without a leadership. A follower that learns of a leadership before its leader does, waits."""

@@ -16,6 +16,7 @@ from math import inf
 
 from engine.directory.placement import shard_of
 from engine.errors import EngineError, StorageFailed
+from engine.log.batch_cache import BatchCaches
 from engine.partition.partition import Partition
 from engine.partition.spool import Spool
 from engine.runtime.tasks import BackgroundTasks, keep_running
@@ -49,6 +50,7 @@ class ReplicaLimits:
     catchup_bytes_per_second: int = 0
     fetches: FetchLimits = field(default_factory=FetchLimits)
     session_timeout_s: float = inf  # of a coordination store in the node itself, which fails with it
+    cache_bytes_max: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class ReplicaHost:
         self._fetchers: dict[_LeaderAddress, Fetcher] = {}
         self._proposals: list[tuple[Replica, Leader, Propose]] = []
         self._background = BackgroundTasks()
+        self.caches = BatchCaches(limits.cache_bytes_max)
         self.server = FetchServer(self._serving, limits.catchup_bytes_per_second)
         self.now = self._loop.time
         self._ticker = keep_running(self._tick_forever, "ticking leaders")
@@ -131,7 +134,8 @@ class ReplicaHost:
         key = f"{topic.record.topic_id}/{partition.number}"
         replica = Replica(partition, shard, key, self)
         following = FollowerDriver(replica, self._background)
-        self._hosted[key] = _Hosted(replica, following, LeaderFetch(replica), topic.record.topic_id, partition.number)
+        serving = LeaderFetch(replica, self.caches)
+        self._hosted[key] = _Hosted(replica, following, serving, topic.record.topic_id, partition.number)
         self.by_partition[partition] = replica
         partition.is_replicated = True
         if partition.offline is not None:
@@ -151,6 +155,8 @@ class ReplicaHost:
         replica = self.by_partition.get(partition)
         if replica is not None:
             replica.positions_moved(self.now())
+            if (cache := partition.log.batch_cache) is not None:
+                cache.drop_below(partition.high_watermark)
             self.moved(replica)
 
     def partition_went_offline(self, partition: Partition) -> None:
@@ -237,6 +243,7 @@ class ReplicaHost:
     def on_role_changed(self, replica: Replica) -> None:
         hosted = self._hosted.get(replica.key)
         if hosted is not None:
+            hosted.serving.end_cache()
             self._unfollow(hosted)
             self._follow_leader(hosted)
 

@@ -56,7 +56,7 @@ class Played:
         if self.damaged_end is not None:
             raise damaged(fetch.log_end, self.damaged_end, "are damaged")
         size = min(self.log_end - fetch.log_end, max_bytes)
-        return FetchData(b"r" * size, self.log_end, False, BatchesEnd(fetch.log_end + size, 1))
+        return FetchData([b"r" * size], size, self.log_end, False, BatchesEnd(fetch.log_end + size, 1))
 
 
 class Follower:
