@@ -64,17 +64,20 @@ class GrowingFile:
         if not self._held:
             return
         table = pa.concat_tables(self._held)
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._sink, self._schema, **self._options(table))
-            self._writer.add_key_value_metadata(self._metadata)
+        writer = self._opened(table)
         self._held = []
-        self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
         self.grouped_bytes += self.held_bytes
         self._held_rows = self.held_bytes = 0
 
     def finish(self) -> bytes:
-        """Returns the file, which has at least one row."""
+        """Returns the file."""
         self.end_group()
-        assert self._writer is not None
-        self._writer.close()
+        self._opened(self._schema.empty_table()).close()
         return self._sink.getvalue()
+
+    def _opened(self, table: pa.Table) -> pq.ParquetWriter:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._sink, self._schema, **self._options(table))
+            self._writer.add_key_value_metadata(self._metadata)
+        return self._writer

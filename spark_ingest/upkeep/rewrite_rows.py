@@ -1,7 +1,7 @@
 """Makes the file of one group of a rewrite: the rows of its inputs, less those that the rewrite drops.
 
 The result depends only on the plan and on the inputs, whose SHA-256 the plan has: every attempt makes the same file.
-The footer of the file names the inputs (`penstock.replaces`), for readers that know only a listing.
+A rewrite that drops no rows copies large row groups that stay as they are (rewritten_file.py).
 
 Memory: one row group of an input, one of the new file, and the bytes of both files. With `distinct`, also that column
 and the order of all inputs.
@@ -10,7 +10,6 @@ and the order of all inputs.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -25,14 +24,13 @@ from spark_ingest.decode.standard_columns import EXTRA
 from spark_ingest.decode.unified_columns import Unfit, unified, unified_schema
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
-from spark_ingest.output.growing_file import GrowingFile
 from spark_ingest.output.rewrites import Group, RewritePlan, Rewritten
 from spark_ingest.output.stored_file import StoredFile
-from spark_ingest.output.table_files import sha256, store_once, write_options
+from spark_ingest.output.table_files import sha256, store_once
 from spark_ingest.source.slices import Range
 from spark_ingest.upkeep.lift import lifted
+from spark_ingest.upkeep.rewritten_file import OpenedFile, RewrittenFile, codec_of
 
-REPLACES = b"penstock.replaces"
 HELD_BYTES = 128 << 20
 _ORDER = ("_event_time", "_partition", "_offset")  # the row that stays of equal ones has the greatest
 
@@ -45,9 +43,14 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
         schema = unified_schema([inputs.schema(one) for one in group.inputs], plan.members.get(group.topic, []))
         has_distinct = {plan.distinct, *_ORDER} <= set(schema.names)  # dead letters and other tables do not
         kept = _newest_rows(inputs, schema, plan.distinct) if has_distinct else None
-        made = _Writer(group, schema, inputs.codec())
+        made = RewrittenFile(group, schema, inputs.codec())
+        drops = kept is not None or bool(plan.key_sha256) or bool(plan.replay)
         start = 0
-        for table in inputs.tables():
+        for file, opened, row_group in inputs.row_groups():
+            if not drops and (copied := made.copyable(opened, row_group, lifts=plan.lifts)) is not None:
+                made.copy(copied, file)
+                continue
+            table = opened.parquet.read_row_group(row_group)
             rows = unified(table, schema)
             if plan.lifts and EXTRA.name in schema.names:
                 rows, counts = lifted(rows, plan.members.get(group.topic, []))
@@ -107,7 +110,7 @@ def is_replayed(rows: pa.Table, replay: int, ranges: Sequence[Range]) -> pa.Arra
     return pa.array(found & (commits < replay))
 
 
-def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: _Writer, moved: dict[str, int]) -> Rewritten:
+def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: RewrittenFile, moved: dict[str, int]) -> Rewritten:
     group = plan.groups[at]
     dropped = sum(one.rows for one in group.inputs) - made.rows
     if not made.rows:
@@ -125,26 +128,28 @@ class _Inputs:
     def __init__(self, output: ObjectStore, group: Group) -> None:
         self._output = output
         self._group = group
-        self._held: dict[str, pq.ParquetFile] = {}
+        self._held: dict[str, OpenedFile] = {}
         self._held_bytes = 0
 
     def schema(self, file: StoredFile) -> pa.Schema:
-        return self._open(file).schema_arrow
+        return self._open(file).parquet.schema_arrow
 
     def codec(self) -> str:
         """Returns the codec of the newest file, because the topic's setting may have changed."""
         newest = max(self._group.inputs, key=lambda one: (names.plan_number_of(one.key) or 0, one.key))
-        found = str(self._open(newest).metadata.row_group(0).column(0).compression).lower()
-        return "none" if found == "uncompressed" else found
+        return codec_of(self._open(newest).parquet.metadata.row_group(0).column(0))
 
-    def tables(self) -> Iterator[pa.Table]:
-        """Yields the row groups of all files, in the order of the plan."""
+    def row_groups(self) -> Iterator[tuple[StoredFile, OpenedFile, int]]:
+        """Yields the row groups of all files by their numbers, in the order of the plan."""
         for one in self._group.inputs:
             opened = self._open(one)
-            for at in range(opened.num_row_groups):
-                yield opened.read_row_group(at)
+            for at in range(opened.parquet.num_row_groups):
+                yield one, opened, at
 
-    def _open(self, file: StoredFile) -> pq.ParquetFile:
+    def tables(self) -> Iterator[pa.Table]:
+        return (opened.parquet.read_row_group(at) for _, opened, at in self.row_groups())
+
+    def _open(self, file: StoredFile) -> OpenedFile:
         """Raises HistoryDamaged if the file is missing or is not the committed one."""
         if file.key in self._held:
             return self._held[file.key]
@@ -155,8 +160,8 @@ class _Inputs:
             raise HistoryDamaged(f"{file.key} is missing", hint=hint) from error
         if sha256(data) != file.sha256:
             raise HistoryDamaged(f"{file.key} differs from the committed file", hint=hint)
-        opened = pq.ParquetFile(pa.BufferReader(data))
-        if opened.metadata.num_rows != file.rows:
+        opened = OpenedFile(data)
+        if opened.parquet.metadata.num_rows != file.rows:
             raise HistoryDamaged(f"{file.key} has not {file.rows} rows", hint=hint)
         if self._held_bytes + len(data) <= HELD_BYTES:
             self._held[file.key] = opened
@@ -182,36 +187,3 @@ def _newest_rows(inputs: _Inputs, schema: pa.Schema, column: str) -> np.ndarray:
     newest[codes[order][codes[order] >= 0]] = order[codes[order] >= 0]
     kept[newest[newest >= 0]] = True
     return kept
-
-
-class _Writer:
-    """A Parquet file in memory, and the bounds of its rows."""
-
-    def __init__(self, group: Group, schema: pa.Schema, codec: str) -> None:
-        options = write_options(schema, sum(one.rows for one in group.inputs), codec)
-        replaced = [one.key.rpartition("/")[2] for one in group.inputs]
-        self._file = GrowingFile(schema, lambda _: options, {REPLACES: json.dumps(replaced).encode()})
-        self.first = self.last = (0, 0)
-
-    @property
-    def rows(self) -> int:
-        return self._file.rows
-
-    def add(self, table: pa.Table) -> None:
-        if not table.num_rows:
-            return
-        places = _bounds(table)
-        self.first = min(self.first, places[0]) if self.rows else places[0]
-        self.last = max(self.last, places[1]) if self.rows else places[1]
-        self._file.add(table)
-
-    def finish(self) -> bytes:
-        return self._file.finish()
-
-
-def _bounds(table: pa.Table) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Returns the least and the greatest pair of partition and offset."""
-    partitions = np.asarray(table["_partition"]).astype(np.int64)
-    offsets = np.asarray(table["_offset"])
-    low, high = int(partitions.min()), int(partitions.max())
-    return (low, int(offsets[partitions == low].min())), (high, int(offsets[partitions == high].max()))

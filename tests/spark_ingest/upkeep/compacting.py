@@ -20,7 +20,7 @@ from spark_ingest.protocol.verify import Findings, verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.rewrite import Done
-from spark_ingest.upkeep.rewrite_rows import REPLACES
+from spark_ingest.upkeep.rewritten_file import REPLACES
 from tests.spark_ingest.jobs import listed_files, run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
