@@ -84,7 +84,7 @@ class ClusterSettings:
         maximum=256 * MIB,
         why=(
             "The most bytes in one answer to a follower, of all partitions together; one batch is always sent. A "
-            "follower that catches up has up to three answers in memory."
+            "follower that catches up has up to three answers in memory; a process keeps up to 32 MiB for later ones."
         ),
     )
     replica_fetch_wait_max_ms: int = setting(

@@ -1,5 +1,8 @@
 """Buffers of large reads that are used again: a new one is cleared first, which takes half as long as the read.
 
+`ReadBuffers` gives buffers of the length that is asked for, `ReceiveBuffers` views of longer ones: answers of other
+nodes have any length up to some megabytes.
+
 A buffer is free when only the list refers to it. CPython counts the references of each object exactly, those of views
 included, and an answer's last one goes when the socket has taken its last byte. Nothing has to be given back.
 Invariant: a buffer that anything else can still read is never handed out.
@@ -13,6 +16,7 @@ SIZE_BYTES_MIN = 128 * 1024  # a smaller one is cleared in microseconds
 SIZE_BYTES_MAX = 2 * 1024 * 1024
 KEPT_BYTES_MAX = 8 * 1024 * 1024  # of all together: the answers of several clients at once
 _STEP_BYTES = 128 * 1024
+_RECEIVE_STEP_BYTES = 1024 * 1024
 _REFERENCES = 3  # to a free buffer in a variable: with the list's and that of the call that counts
 _EMPTY_BYTES = bytearray().__sizeof__() + 1
 
@@ -55,6 +59,36 @@ class ReadBuffers:
                 return
             del self._kept[free]
         self._kept.append(new)
+
+
+class ReceiveBuffers:
+    """Buffers that are longer than the bodies in them. Used from one event loop."""
+
+    def __init__(self, kept_bytes_max: int) -> None:
+        self._kept_bytes_max = kept_bytes_max
+        self._kept: list[bytearray] = []
+
+    def __repr__(self) -> str:
+        return f"ReceiveBuffers({len(self._kept)} of {self.kept_bytes} bytes)"
+
+    @property
+    def kept_bytes(self) -> int:
+        return sum(map(len, self._kept))
+
+    def take(self, length: int) -> memoryview:
+        """Returns a view of this length, with any bytes in it."""
+        if length < SIZE_BYTES_MIN:
+            return memoryview(bytearray(length))
+        for buffer in self._kept:
+            if sys.getrefcount(buffer) == _REFERENCES and length <= len(buffer):
+                return memoryview(buffer)[:length]
+        buffer = bytearray(-(-length // _RECEIVE_STEP_BYTES) * _RECEIVE_STEP_BYTES)
+        free = [at for at in range(len(self._kept)) if sys.getrefcount(self._kept[at]) < _REFERENCES]
+        while free and self.kept_bytes + len(buffer) > self._kept_bytes_max:
+            del self._kept[free.pop()]
+        if self.kept_bytes + len(buffer) <= self._kept_bytes_max:
+            self._kept.append(buffer)
+        return memoryview(buffer)[:length]
 
 
 def _room(buffer: bytearray) -> int:

@@ -1,8 +1,8 @@
 """A connection for replica fetches: HTTP/1.1, one request at a time, the answer's body received in place.
 
 As small as possible: replica fetches are most of the traffic between nodes, and an HTTP client copies each byte three
-times between the socket and the body; this copies it once. Not a general client: no chunks, no redirects, no
-compression, and a head that is longer than our nodes write is an error.
+times between the socket and the body; this copies it once, into memory that earlier answers have left. Not a general
+client: no chunks, no redirects, no compression, and a head that is longer than our nodes write is an error.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import NamedTuple
+
+from engine.runtime.read_buffers import ReceiveBuffers
 
 HEAD_BYTES_MAX = 64 * 1024  # the part of the body that is received with the head is copied
 BODY_BYTES_MAX = 1 << 30  # a fetch asks for a few MB; one batch may be larger
@@ -19,18 +21,19 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 class FetchAnswerBody(NamedTuple):
     status: int
-    body: bytearray
+    body: memoryview
 
 
 class ReplicaConnection(asyncio.BufferedProtocol):
     """`send` returns a future: done with the answer, or with the OSError that ended the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffers: ReceiveBuffers) -> None:
+        self._buffers = buffers
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[FetchAnswerBody] | None = None
         self._head = bytearray(HEAD_BYTES_MAX)
         self._status = 0
-        self._body: bytearray | None = None  # None until the whole head is received
+        self._body: memoryview | None = None  # None until the whole head is received
         self._received = 0  # of the head, then of the body
         self.received_bytes = 0  # of all answers together
 
@@ -54,8 +57,8 @@ class ReplicaConnection(asyncio.BufferedProtocol):
         self._transport = transport  # type: ignore[assignment] # uvloop's transports do not inherit from it
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        place = self._head if self._body is None else self._body
-        return memoryview(place)[self._received :]
+        place = memoryview(self._head) if self._body is None else self._body
+        return place[self._received :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._received += nbytes
@@ -84,13 +87,13 @@ class ReplicaConnection(asyncio.BufferedProtocol):
         if status is None or length is None or int(length[1]) > BODY_BYTES_MAX:
             raise ValueError(repr(bytes(self._head[: min(end, 200)])))
         begun = self._head[end + 4 : self._received]
-        self._status, self._body = int(status[1]), bytearray(int(length[1]))
+        self._status, self._body = int(status[1]), self._buffers.take(int(length[1]))
         if len(begun) > len(self._body):
             raise ValueError("it goes on behind its end")
         self._body[: len(begun)] = begun
         self._received = len(begun)
 
-    def _finish(self, body: bytearray) -> None:
+    def _finish(self, body: memoryview) -> None:
         waiting, self._waiting = self._waiting, None
         self._body, self._received = None, 0
         if waiting is None:

@@ -10,11 +10,13 @@ import asyncio
 from urllib.parse import urlsplit
 
 from engine.format.batch import Buffer
+from engine.runtime.read_buffers import ReceiveBuffers
 from gateway.links.internal_link import FETCH_PATH, Credentials
 from gateway.links.replica_connection import FetchAnswerBody, ReplicaConnection
 from replication.replica.fetcher import Exchange, PeerUnreachable
 
 CONNECT_S = 3.0
+KEPT_BYTES_MAX = 32 * 1024 * 1024  # of answers: three of a leader, while the one before is written
 ANSWER_S = 5.0  # beyond the requested wait: a stopped node or a cut network sends no answer
 
 
@@ -25,6 +27,7 @@ class ReplicaExchanges:
         self._silence_s = ANSWER_S + wait_ms / 1000
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in credentials.headers().items())
         self._open: set[ReplicaConnection] = set()
+        self._buffers = ReceiveBuffers(KEPT_BYTES_MAX)
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -69,7 +72,7 @@ class ReplicaExchanges:
             raise ConnectionResetError("this node is stopping")
         async with asyncio.timeout(CONNECT_S):
             loop = asyncio.get_running_loop()
-            _, connection = await loop.create_connection(ReplicaConnection, *address)
+            _, connection = await loop.create_connection(lambda: ReplicaConnection(self._buffers), *address)
         self._open.add(connection)
         return connection
 

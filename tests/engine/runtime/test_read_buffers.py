@@ -2,7 +2,7 @@
 
 import threading
 
-from engine.runtime.read_buffers import KEPT_BYTES_MAX, SIZE_BYTES_MAX, SIZE_BYTES_MIN, ReadBuffers
+from engine.runtime.read_buffers import KEPT_BYTES_MAX, SIZE_BYTES_MAX, SIZE_BYTES_MIN, ReadBuffers, ReceiveBuffers
 
 SIZE = 1 << 20
 
@@ -43,6 +43,25 @@ def test_small_and_very_large_reads_have_buffers_of_their_own():
     for length in (0, 1, SIZE_BYTES_MIN - 1, SIZE_BYTES_MAX + 1):
         assert len(buffers.take(length)) == length
     assert buffers.kept_bytes == 0
+
+
+def test_a_body_takes_memory_that_no_other_refers_to():
+    buffers = ReceiveBuffers(4 * SIZE)
+    taken = [buffers.take(length) for length in (SIZE, 5, SIZE + 1, 2 * SIZE)]
+    assert [len(view) for view in taken] == [SIZE, 5, SIZE + 1, 2 * SIZE]
+    assert len({id(view.obj) for view in taken}) == 4
+    assert buffers.kept_bytes == 3 * SIZE, "a third large one has no room"
+    number, part = id(taken[2].obj), taken[2][:1]
+    del taken[2]
+    other = buffers.take(SIZE + 1)
+    assert id(other.obj) != number, "a part of it is left"
+    del part, other
+    for length in (SIZE - 1, SIZE + 1):
+        again = buffers.take(length)
+        assert (len(again), id(again.obj)) == (length, number)
+        del again
+    taken.clear()
+    assert len(buffers.take(4 * SIZE)) == buffers.kept_bytes, "in place of the shorter ones"
 
 
 def test_threads_never_share_a_buffer():

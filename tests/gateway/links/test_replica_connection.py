@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from aiohttp import web
 
+from engine.runtime.read_buffers import ReceiveBuffers
 from gateway.links import replica_connection
 from gateway.links.replica_connection import ReplicaConnection
 
@@ -27,7 +28,8 @@ def request_for(number: int) -> bytes:
 
 
 async def connected(port: int) -> ReplicaConnection:
-    _, connection = await asyncio.get_running_loop().create_connection(ReplicaConnection, "127.0.0.1", port)
+    loop, buffers = asyncio.get_running_loop(), ReceiveBuffers(1 << 20)
+    _, connection = await loop.create_connection(lambda: ReplicaConnection(buffers), "127.0.0.1", port)
     return connection
 
 
