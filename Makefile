@@ -132,7 +132,7 @@ sim: $(VENV)/.all ## Whole clusters in virtual time: SEED=7 replays one run, SEE
 sim-long: $(VENV)/.all ## The same for MINUTES (60), one new seed after another
 	@$(BIN)/python -m tests.simulation --minutes $(or $(MINUTES),60) --from $(or $(FROM),100000) $(ARGS)
 
-seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator instead of 200, by the workers of the tests
+seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator instead of 100, by the workers of the tests
 	PENSTOCK_TEST_SIM_SEEDS=20000 $(BIN)/pytest tests/simulation/test_seeds.py -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
 chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: RUNS (1) of SECONDS_EACH (60); FAULTS=kill,pause
@@ -178,10 +178,10 @@ fuzz-long: $(VENV)/.all ## Fuzz every decoder with a hundred times as many examp
 contract-long: $(VENV)/.all ## Schemathesis against a node of two shards, ten minutes
 	PENSTOCK_FUZZING_S=600 $(BIN)/pytest tests/e2e/fuzzing $(ARGS)
 
-scale-long: $(VENV)/.all ## 10,000 segments, waiters, partitions, connections, topics and keys instead of 500
+scale-long: $(VENV)/.all ## 10,000 segments, waiters, partitions, connections, topics and keys instead of 250
 	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest -m "" tests/scale -s --timeout 3600 $(ARGS)
 
-missing-files-long: $(VENV)/.all ## Remove, empty, swap and grow 10,000 files of data directories and stores instead of 500
+missing-files-long: $(VENV)/.all ## Remove, empty, swap and grow 10,000 files of data directories and stores instead of 250
 	PENSTOCK_TEST_SCALE=10000 $(BIN)/pytest tests/missing_files --timeout 7200 $(ARGS)
 
 skew-long: $(VENV)/.all ## 10,000 runs with nodes whose clocks differ instead of 100

@@ -9,8 +9,9 @@ import ast
 import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 CODE = (
@@ -26,20 +27,34 @@ CODE = (
 )
 
 
+class Names(NamedTuple):
+    """The names of one module: of its imports, its text constants, and everything that it defines or uses."""
+
+    imports: set[str]
+    strings: set[str]
+    identifiers: set[str]
+    has_head: bool  # a docstring, or nothing at all
+
+
+class Uses(NamedTuple):
+    """What one module uses of its imports and of the builtins, what it calls of those, and the methods it calls."""
+
+    foreign: set[str]
+    called: set[str]
+    methods: set[str]
+
+
 @dataclass(frozen=True)
 class Module:
+    """A file, read once in a process. Its answers are kept; its tree is not, since the trees of all files take a GB."""
+
     name: str
     path: Path
     text: str
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
-
-    @cached_property
-    def nodes(self) -> list[ast.AST]:
-        """Every node of the tree, which each question below walks over."""
-        return [*ast.walk(self.tree)]
 
     @property
     def line_count(self) -> int:
@@ -51,48 +66,62 @@ class Module:
 
     def imports(self) -> set[str]:
         """Return imported names: `from a import b` gives both `a` and `a.b`, since b may be a module."""
-        found: set[str] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{self.path}: imports are absolute here"
-                assert node.module is not None
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        return found
+        return self._names.imports
 
     def strings(self) -> set[str]:
         """Return every text constant: a command's table and lazy imports name modules this way."""
-        constants = (node.value for node in self.nodes if isinstance(node, ast.Constant))
-        return {value for value in constants if isinstance(value, str)}
+        return self._names.strings
+
+    def identifiers(self) -> set[str]:
+        """Return the names of functions, classes, arguments, variables and attributes, defined and used."""
+        return self._names.identifiers
 
     def foreign_names(self) -> set[str]:
         """Return dotted names of what this module uses from its imports and from the builtins: `os.open`, `open`."""
-        return {name for node in self.nodes if (name := _resolved(node, self._homes)) is not None}
+        return self._uses.foreign
 
     def called_names(self) -> set[str]:
         """Return the dotted names of what this module calls."""
-        calls = (node.func for node in self.nodes if isinstance(node, ast.Call))
-        return {name for function in calls if (name := _resolved(function, self._homes)) is not None}
+        return self._uses.called
 
     def called_methods(self) -> set[str]:
         """Return names of called methods, on any object."""
-        calls = (node.func for node in self.nodes if isinstance(node, ast.Call))
-        return {function.attr for function in calls if isinstance(function, ast.Attribute)}
+        return self._uses.methods
+
+    def has_head(self) -> bool:
+        """Return whether the file begins with a docstring, or is empty."""
+        return self._names.has_head
 
     @cached_property
-    def _homes(self) -> dict[str, str]:
-        """Return the dotted name of each imported name: `from os import open as o` makes `o` mean `os.open`."""
-        homes = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    top = alias.name.split(".")[0]
-                    homes[alias.asname or top] = alias.name if alias.asname else top
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    homes[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-        return homes
+    def _names(self) -> Names:
+        tree = self.tree
+        found = Names(set(), set(), set(), not tree.body or ast.get_docstring(tree) is not None)
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                    found.identifiers.add(name)
+                case ast.Constant(value=str(text)):
+                    found.strings.add(text)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    found.identifiers.add(name)
+                case ast.Import(names=names):
+                    found.imports.update(alias.name for alias in names)
+                case ast.ImportFrom(module=module, names=names, level=level):
+                    assert level == 0, f"{self.path}: imports are absolute here"
+                    assert module is not None
+                    found.imports.update([module, *(f"{module}.{alias.name}" for alias in names)])
+        return found
+
+    @cached_property
+    def _uses(self) -> Uses:
+        nodes = [*ast.walk(self.tree)]
+        homes = _homes(nodes)
+        calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+        return Uses(
+            foreign={name for node in nodes if (name := _resolved(node, homes)) is not None},
+            called={name for function in calls if (name := _resolved(function, homes)) is not None},
+            methods={function.attr for function in calls if isinstance(function, ast.Attribute)},
+        )
 
 
 def modules_of(root: Path, packages: tuple[str, ...]) -> list[Module]:
@@ -116,7 +145,26 @@ def _modules_below(root: Path, directory: Path) -> Iterator[Module]:
     for path in sorted(directory.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        yield Module(name, path, path.read_text())
+        yield _module(name, path)
+
+
+@cache
+def _module(name: str, path: Path) -> Module:
+    return Module(name, path, path.read_text())
+
+
+def _homes(nodes: list[ast.AST]) -> dict[str, str]:
+    """Return the dotted name of each imported name: `from os import open as o` makes `o` mean `os.open`."""
+    homes = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.split(".")[0]
+                homes[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                homes[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return homes
 
 
 def _resolved(node: ast.AST, homes: dict[str, str]) -> str | None:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
+
 # Commands, and the code that starts nodes for tests, may open any file.
 COMMANDS = ("penstock.cli", "penstock.testing", "node.commands")
 SERVING = ("engine", "replication", "gateway", "node", "openapi", "penstock", "spark_ingest")

@@ -11,7 +11,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 
+import pytest
+
 from tests.architecture.sources import CODE, ROOT, modules_of, third_party
+
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
 CLIENT = tomllib.loads((ROOT / "penstock" / "pyproject.toml").read_text())["project"]
 CODEC = tomllib.loads((ROOT / "penstock_codec" / "pyproject.toml").read_text())["project"]
@@ -61,6 +65,7 @@ BELONGS_TO = {
     "multidict": "aiohttp",
     "yarl": "aiohttp",
     "gevent": "locust",
+    "grimp": "import-linter",
     "pytest_asyncio": "pytest-aiohttp",
     "h2": "httpx",
     "hpack": "httpx",

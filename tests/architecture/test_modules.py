@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
 import warnings
@@ -13,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
+
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
 LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is usual here
 
@@ -100,7 +101,7 @@ def too_full(modules: Iterable[Module]) -> list[str]:
 
 
 def without_head(modules: Iterable[Module]) -> list[str]:
-    return [module.name for module in modules if module.tree.body and ast.get_docstring(module.tree) is None]
+    return [module.name for module in modules if not module.has_head()]
 
 
 def _packages_of(name: str, known: Iterable[str]) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
+
+import pytest
 
 from tests.architecture.sources import CODE, ROOT, modules_of
 from tests.docs.prose import field_word
+
+pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
 
 TERM = re.compile(r"^### .+ \(`(?P<name>\w+)`\)$", re.MULTILINE)
 HEADING = re.compile(r"^### .*$", re.MULTILINE)
@@ -15,16 +18,7 @@ HEADING = re.compile(r"^### .*$", re.MULTILINE)
 def names_of_code() -> set[str]:
     """Return every identifier and every module's name."""
     modules = modules_of(ROOT, CODE)
-    found = {module.path.stem for module in modules}
-    for module in modules:
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.arg):
-                found.add(node.arg)
-            elif isinstance(node, ast.Name | ast.Attribute):
-                found.add(node.id if isinstance(node, ast.Name) else node.attr)
-    return found
+    return {module.path.stem for module in modules}.union(*(module.identifiers() for module in modules))
 
 
 def test_each_term_of_the_glossary_is_a_name_of_the_code() -> None:

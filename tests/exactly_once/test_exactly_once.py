@@ -37,7 +37,9 @@ def test_the_summary_names_what_breaks_the_promise():
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("recipe", sorted(RECIPES))
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(one, marks=[] if one == "exactly_once" else [pytest.mark.long]) for one in sorted(RECIPES)]
+)
 def test_a_recipe_keeps_its_promise_under_kills(recipe: str, tmp_path: Path) -> None:
     kills = len(KINDS) if recipe == "exactly_once" else 1
     report = run(tmp_path, recipe, kills, seed=1)

@@ -28,6 +28,7 @@ FIRST_SEED = int(os.environ.get("PENSTOCK_TEST_FAULT_SEED", "0"))
 STORIES_OF_A_SITE = 50  # then a new directory and the other form of node
 AT_ONCE = 20  # they mostly wait, for a restart of the node or for a pause
 IS_LONG = "PENSTOCK_TEST_FAULT_STORIES" in os.environ
+COMPILED = {"go", "java", "rust"}  # their compilers take half a minute
 
 
 async def test_producers_of_every_kind_store_everything_once_whatever_their_links_and_kills_do(tmp_path: Path) -> None:
@@ -75,8 +76,15 @@ def test_an_example_can_be_built(language: str) -> None:
 
 
 @pytest.mark.slow
-async def test_the_examples_store_their_lines_once_over_bad_links_and_through_a_kill(tmp_path: Path) -> None:
-    there = [language for language in LANGUAGES if is_there(language)]
+@pytest.mark.parametrize(
+    "languages",
+    [LANGUAGES.keys() - COMPILED, pytest.param(COMPILED, marks=pytest.mark.long)],
+    ids=["interpreted", "compiled"],
+)
+async def test_the_examples_store_their_lines_once_over_bad_links_and_through_a_kill(
+    languages: set[str], tmp_path: Path
+) -> None:
+    there = [language for language in sorted(languages) if is_there(language)]
     story = Story(1, tuple(there), 2, lines=40, rules=Rules(EVERY_FAULT | {Fault.NONE: 30}), kill_after_s=0.3)
     async with running_site(tmp_path) as site:
         await play(story, site, "t")

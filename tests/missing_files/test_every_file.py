@@ -27,7 +27,6 @@ from tests.scale.count import SCALE
 
 SEED = 11
 PAIR_EVERY = 20  # faults
-FAULTS_TRIED = SCALE // 2 if SCALE <= 500 else SCALE
 PARTS = range(3)  # for as many workers
 RESTORED_EVERY = 3  # of the starts that did not serve every record
 
@@ -126,7 +125,7 @@ async def test_nothing_acknowledged_is_lost_silently_and_nothing_foreign_is_remo
     trees = {stop: tree_of(path) for stop, path in template.directories.items()}
     files = {stop: sorted(tree, key=without_ids) for stop, tree in trees.items()}
     root, found = tmp_path / "case", []
-    for start in islice(starts(SEED, FAULTS_TRIED, files), part, None, len(PARTS)):
+    for start in islice(starts(SEED, SCALE, files), part, None, len(PARTS)):
         async with asyncio.timeout(60):
             wrong = await tried(start, root, template, trees)
         found += [f"{start}\n    {one}" for one in wrong]

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import os
 
-SCALE = int(os.environ.get("PENSTOCK_TEST_SCALE", "500"))
+SCALE = int(os.environ.get("PENSTOCK_TEST_SCALE", "250"))

@@ -14,6 +14,7 @@ from tests.upgrade.rolling import replace_in_turn, running_nodes
 CALM_S = 1.0
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 @pytest.mark.skipif(not is_installed(), reason=WHY_NOT)
 async def test_nodes_replaced_in_turn_lose_nothing_and_answer_nobody_with_an_error(tmp_path):

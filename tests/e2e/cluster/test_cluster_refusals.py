@@ -73,6 +73,7 @@ def test_another_cluster_a_node_id_that_is_taken_and_the_directory_of_another_cl
     assert snapshot(strange) == before
 
 
+@pytest.mark.long
 def test_a_node_that_was_alone_begins_a_cluster_with_its_topics_and_others_copy_them(place: Place) -> None:
     one, two = place.directory / "one", place.directory / "two"
     with running_process(one) as node:

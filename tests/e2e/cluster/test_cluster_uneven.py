@@ -40,6 +40,7 @@ def all_in_sync(url: str, topic: str) -> bool:
     return all(sorted(row["in_sync"]) == EVERYONE for row in described(url, topic))
 
 
+@pytest.mark.long
 async def test_a_shard_that_is_killed_comes_back_and_what_it_held_is_in_sync_again(uneven: Cluster) -> None:
     partitions = 6
     await asyncio.to_thread(uneven.create, "parts", partitions)

@@ -41,6 +41,7 @@ def row(url: str, key: str) -> object:
         return orjson.loads(error.read())["code"]
 
 
+@pytest.mark.long
 def test_a_replica_that_was_away_sees_the_tombstones_when_it_returns(tmp_path: Path) -> None:
     with running_cluster(tmp_path, **{"compaction-check-ms": 50}) as cluster:
         cluster.create("t", **CONFIG)

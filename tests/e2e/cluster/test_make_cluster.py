@@ -40,6 +40,7 @@ def made_cluster(temporary: Path) -> Iterator[list[str]]:
             process.wait(STOP_S)
 
 
+@pytest.mark.long
 def test_what_it_says_to_try_works_and_nothing_stays(tmp_path: Path) -> None:
     with made_cluster(tmp_path) as (create, produce, describe, status, kill, again):
         until(lambda: "Created" in shell(create))

@@ -56,6 +56,7 @@ class Observed(NamedTuple):
         return int(self.row["size_bytes"]) - self.remaining_bytes
 
 
+@pytest.mark.long
 async def test_a_reassignment_under_load_is_throttled_reported_cancelled_and_completed(cluster: Cluster) -> None:
     await asyncio.to_thread(prepare, cluster)
     leader, other = cluster.nodes[1], cluster.nodes[3]

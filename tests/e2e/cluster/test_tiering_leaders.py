@@ -85,6 +85,7 @@ def tiered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiered]:
             yield Tiered(cluster, open_store(url))
 
 
+@pytest.mark.long
 async def test_new_leaders_ship_on_where_the_old_one_stopped_and_a_new_replica_begins_from_the_store(
     tiered: Tiered,
 ) -> None:

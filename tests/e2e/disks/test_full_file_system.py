@@ -141,7 +141,11 @@ async def test_a_node_that_was_killed_starts_on_a_full_disk_and_serves_what_it_h
 
 @pytest.mark.parametrize(
     ("forms", "end"),
-    [({}, "stopped"), ({"shards": 2}, "killed"), ({"coordination": "embedded"}, "stopped")],
+    [
+        ({}, "stopped"),
+        ({"shards": 2}, "killed"),
+        pytest.param({"coordination": "embedded"}, "stopped", marks=pytest.mark.long),
+    ],
     ids=["one process", "two shards", "embedded"],
 )
 async def test_a_start_that_needs_room_on_a_full_disk_is_refused_in_one_line(small, tmp_path, forms, end):

@@ -20,7 +20,7 @@ from tests.e2e.fuzzing.ending_contract import ending_contract
 from tests.e2e.fuzzing.hooks import PRODUCER_ID, TOPIC, TOPIC_PARTITIONS
 from tests.e2e.node_process import ROOT, NodeProcess, running_process
 
-SECONDS = int(os.environ.get("PENSTOCK_FUZZING_S", "15"))
+SECONDS = int(os.environ.get("PENSTOCK_FUZZING_S", "8"))
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]

@@ -43,7 +43,7 @@ async def produce_and_consume(url: str, topic: str) -> None:
             assert record.value == b"by the client"
 
 
-@pytest.mark.parametrize("form", ["alone", "embedded", "sharded"])
+@pytest.mark.parametrize("form", ["alone", pytest.param("embedded", marks=pytest.mark.long), "sharded"])
 def test_a_node_on_an_ipv6_address_serves_client_and_command(tmp_path: Path, form: str) -> None:
     settings = {"alone": {}, "embedded": {"coordination": "embedded"}, "sharded": {"shards": 2}}[form]
     with running_process(tmp_path, host="[::1]", **settings) as node:

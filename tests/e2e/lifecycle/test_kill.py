@@ -17,7 +17,7 @@ from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
 
-KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", "6"))
+KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", "2"))
 PARTITIONS = 3
 CLIENTS = 12
 

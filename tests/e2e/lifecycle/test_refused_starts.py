@@ -40,26 +40,18 @@ def test_a_port_that_is_taken(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_a_port_that_another_node_has(tmp_path):
+def test_what_another_node_has(tmp_path):
     """The processes of one node share the listening port; a process of another node must not join them."""
-    with running_process(tmp_path / "first") as node:
-        assert_refused(port=node.port, data_dir=tmp_path / "second", says=["in use"])
-        assert node.stop() == 0
-
-
-@pytest.mark.parametrize("shards", [0, 1])
-def test_a_data_directory_in_use(tmp_path, shards):
-    with running_process(tmp_path) as node:
-        assert_refused(
-            port=0, shards=shards, data_dir=tmp_path / "data", says=[str(tmp_path / "data"), "in use", "--data-dir"]
-        )
-        assert node.stop() == 0
-
-
-def test_a_data_directory_of_another_cluster_or_node_or_version(tmp_path):
-    with running_process(tmp_path, cluster_id="blue") as node:
-        assert node.stop() == 0
     data = tmp_path / "data"
+    with running_process(tmp_path, cluster_id="blue") as node:
+        assert_refused(port=node.port, data_dir=tmp_path / "second", says=["in use"])
+        for shards in (0, 1):
+            assert_refused(port=0, shards=shards, data_dir=data, says=[str(data), "in use", "--data-dir"])
+        assert node.stop() == 0
+    assert not (data / "running").exists()
+    for shards in (0, 1):
+        assert_refused(port=0, shards=shards, data_dir=data, store="file:///proc/penstock", says=["/proc/penstock"])
+        assert not (data / "running").exists(), "it does not count as a run that was killed"
     before = snapshot(data)
     assert_refused(port=0, data_dir=data, cluster_id="green", says=["cluster blue", "not green", "--cluster-id"])
     assert_refused(port=0, data_dir=data, node_id=2, says=["node 1", "not 2", "--node-id 1"])
@@ -69,16 +61,6 @@ def test_a_data_directory_of_another_cluster_or_node_or_version(tmp_path):
     assert_refused(port=0, data_dir=data, says=["format 99", "newer version"])
     (data / "meta").write_text("{")
     assert_refused(port=0, data_dir=data, says=["meta is damaged"])
-
-
-@pytest.mark.parametrize("shards", [0, 1])
-def test_a_refused_start_does_not_count_as_a_run_that_was_killed(tmp_path, shards):
-    with running_process(tmp_path, shards=shards) as node:
-        assert node.stop() == 0
-    data = tmp_path / "data"
-    assert not (data / "running").exists()
-    assert_refused(port=0, shards=shards, data_dir=data, store="file:///proc/penstock", says=["/proc/penstock"])
-    assert not (data / "running").exists()
 
 
 def test_a_data_directory_that_holds_something_else(tmp_path):

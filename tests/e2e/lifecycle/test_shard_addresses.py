@@ -33,15 +33,16 @@ PARTITIONS = 4
 QUICK = ClientOptions(backoff_ms=20, linger_ms=0, fetch_wait_ms=50)
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeProcess]:
-    with running_process(tmp_path, shards=2) as process:
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """The last of its tests stops it."""
+    with running_process(tmp_path_factory.mktemp("shards"), shards=2) as process:
         yield process
 
 
-def owners(node: NodeProcess) -> list[str]:
-    """Make the topic `t`; return the address of the shard of each partition."""
-    described = call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
+def owners(node: NodeProcess, topic: str = "t") -> list[str]:
+    """Make the topic; return the address of the shard of each partition."""
+    described = call(f"{node.url}/v1/topics/{topic}", "PUT", {"partitions": PARTITIONS})
     return [row["leader_url"] for row in described["partitions"]]
 
 
@@ -62,31 +63,31 @@ def send(url: str, method: str = "GET", body: bytes | None = None, token: str = 
 
 
 def test_the_wrong_shard_answers_and_names_the_right_one(node: NodeProcess) -> None:
-    urls = owners(node)
+    urls = owners(node, "named")
     assert len(set(urls)) == 2
     for number, owner in enumerate(urls):
         (other,) = set(urls) - {owner}
-        path = f"/v1/topics/t/partitions/{number}/records"
+        path = f"/v1/topics/named/partitions/{number}/records"
         for method, query, body in (("POST", "", b"1\n"), ("GET", "?offset=0", None)):
             status, headers, _ = send(f"{other}{path}{query}", method, body)
             assert (status, headers["Penstock-Leader"]) == (200, owner)
             status, headers, _ = send(f"{owner}{path}{query}", method, body)
             assert (status, headers["Penstock-Leader"]) == (200, None)
-        status, headers, _ = send(f"{other}/v1/topics/t/records?partition={number}", "POST", b"1\n")
+        status, headers, _ = send(f"{other}/v1/topics/named/records?partition={number}", "POST", b"1\n")
         assert (status, headers["Penstock-Leader"]) == (200, owner)
 
 
 async def test_producers_and_consumers_go_straight_after_their_first_request(node: NodeProcess) -> None:
-    await asyncio.to_thread(owners, node)
+    await asyncio.to_thread(owners, node, "straight")
     async with Client(node.url, options=QUICK) as client:
         for _ in range(3):  # connections of the shared port come to either shard
             for number in range(PARTITIONS):
-                await client.post_records("t", b"1\n", partition=number)
+                await client.post_records("straight", b"1\n", partition=number)
         before = await asyncio.to_thread(metric, node, "penstock_forwarded_requests_total")
         for _ in range(20):
             for number in range(PARTITIONS):
-                await client.post_records("t", b"1\n", partition=number)
-        consumer = client.consume("t", follow=False)
+                await client.post_records("straight", b"1\n", partition=number)
+        consumer = client.consume("straight", follow=False)
         async with asyncio.timeout(60), consumer:
             assert len([record async for record in consumer]) == 23 * PARTITIONS
         # a partition whose requests have met their own shard each time is not known yet, and the consumer asks for ends
@@ -94,23 +95,23 @@ async def test_producers_and_consumers_go_straight_after_their_first_request(nod
 
 
 async def test_a_client_goes_on_while_the_shard_that_it_goes_straight_to_is_restarted(node: NodeProcess) -> None:
-    urls = await asyncio.to_thread(owners, node)
+    urls = await asyncio.to_thread(owners, node, "restarted")
     async with Client(node.url, options=QUICK) as client, client.producer() as producer:
         for _ in range(3):
             for number in range(PARTITIONS):
-                await producer.send("t", number, partition=number)
+                await producer.send("restarted", number, partition=number)
             await producer.flush()
         os.kill(children(node.pid)["node.processes.shard_process"], signal.SIGKILL)
         for _ in range(3):
             for number in range(PARTITIONS):
-                await producer.send("t", number, partition=number)
+                await producer.send("restarted", number, partition=number)
             await producer.flush()
 
         def is_straight() -> bool:
             return all(send(f"{url}/readyz")[0] == 200 for url in set(urls))
 
         await asyncio.to_thread(until, is_straight)
-        consumer = client.consume("t", follow=False)
+        consumer = client.consume("restarted", follow=False)
         async with asyncio.timeout(60), consumer:
             values = [record.value async for record in consumer]
     assert sorted(values) == sorted(b"%d" % number for number in range(PARTITIONS) for _ in range(6))

@@ -58,10 +58,11 @@ def is_alive(pid: int) -> bool:
 
 
 class Ledger:
-    """The acknowledged records, to be checked later."""
+    """The acknowledged records of a topic, to be checked later."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, topic: str = "t") -> None:
         self.url = url
+        self.topic = topic
         self.acknowledged: dict[tuple[int, int], int] = {}
         self.refused = 0
         self._next = 0
@@ -72,7 +73,7 @@ class Ledger:
             partition = self._next % PARTITIONS
             try:
                 answer = call(
-                    f"{self.url}/v1/topics/t/partitions/{partition}/records",
+                    f"{self.url}/v1/topics/{self.topic}/partitions/{partition}/records",
                     "POST",
                     {"records": [{"value": self._next}]},
                 )
@@ -91,7 +92,7 @@ class Ledger:
         for partition in range(PARTITIONS):
             offset = 0
             while True:
-                chunk = call(f"{url}/v1/topics/t/partitions/{partition}/records?offset={offset}")
+                chunk = call(f"{url}/v1/topics/{self.topic}/partitions/{partition}/records?offset={offset}")
                 if not chunk["records"]:
                     break
                 found |= {(partition, record["offset"]): record["value"] for record in chunk["records"]}
@@ -99,17 +100,23 @@ class Ledger:
         return {where: value for where, value in self.acknowledged.items() if found.get(where) != value}
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeProcess]:
-    with running_process(tmp_path, shards=2) as process:
-        call(f"{process.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_process(tmp_path_factory.mktemp("shards"), shards=2) as process:
         yield process
 
 
-def test_every_port_serves_every_partition_and_describe_names_the_owners_own(node: NodeProcess) -> None:
-    ledger = Ledger(node.url)
+@pytest.fixture
+def topic(node: NodeProcess) -> str:
+    name = f"t{len(call(f'{node.url}/v1/topics')['topics'])}"
+    call(f"{node.url}/v1/topics/{name}", "PUT", {"partitions": PARTITIONS})
+    return name
+
+
+def test_every_port_serves_every_partition_and_describe_names_the_owners_own(node: NodeProcess, topic: str) -> None:
+    ledger = Ledger(node.url, topic)
     ledger.produce(3 * PARTITIONS)
-    described = call(f"{node.url}/v1/topics/t")["partitions"]
+    described = call(f"{node.url}/v1/topics/{topic}")["partitions"]
     urls = {partition["leader_url"] for partition in described}
     assert len(urls) == 2
     assert node.url not in urls
@@ -118,8 +125,8 @@ def test_every_port_serves_every_partition_and_describe_names_the_owners_own(nod
         assert ledger.missing(url) == {}
 
 
-def test_topics_are_the_same_in_every_shard(node: NodeProcess) -> None:
-    urls = [partition["leader_url"] for partition in call(f"{node.url}/v1/topics/t")["partitions"]]
+def test_topics_are_the_same_in_every_shard(node: NodeProcess, topic: str) -> None:
+    urls = [partition["leader_url"] for partition in call(f"{node.url}/v1/topics/{topic}")["partitions"]]
     call(f"{urls[0]}/v1/topics/u", "PUT", {"partitions": 2})
     call(f"{urls[1]}/v1/topics/u", "PATCH", {"config": {"flush_ms": 7}})
     for url in urls:
@@ -131,19 +138,19 @@ def test_topics_are_the_same_in_every_shard(node: NodeProcess) -> None:
         assert refused.value.code == 404
 
 
-def test_the_worker_ships_what_the_shards_seal(node: NodeProcess) -> None:
-    Ledger(node.url).produce(2 * PARTITIONS)
-    sealed = {row["partition"]: row["sealed_end"] for row in call(f"{node.url}/v1/topics/t/roll", "POST")["partitions"]}
-    assert sealed == dict.fromkeys(range(PARTITIONS), 2)
+def test_the_worker_ships_what_the_shards_seal(node: NodeProcess, topic: str) -> None:
+    Ledger(node.url, topic).produce(2 * PARTITIONS)
+    rolled = call(f"{node.url}/v1/topics/{topic}/roll", "POST")["partitions"]
+    assert {row["partition"]: row["sealed_end"] for row in rolled} == dict.fromkeys(range(PARTITIONS), 2)
 
     def is_tiered() -> bool:
-        return all(row["tiered_end"] == 2 for row in call(f"{node.url}/v1/topics/t/tier")["partitions"])
+        return all(row["tiered_end"] == 2 for row in call(f"{node.url}/v1/topics/{topic}/tier")["partitions"])
 
     until(is_tiered)
 
 
-def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProcess) -> None:
-    ledger = Ledger(node.url)
+def test_a_killed_shard_comes_back_with_all_that_was_acknowledged(node: NodeProcess, topic: str) -> None:
+    ledger = Ledger(node.url, topic)
     ledger.produce(4 * PARTITIONS)
     shard = children(node.pid)["node.processes.shard_process"]
     os.kill(shard, signal.SIGKILL)
@@ -165,14 +172,14 @@ def test_a_shard_that_hangs_is_started_again_with_all_that_was_acknowledged(tmp_
         assert ledger.missing(node.url) == {}
 
 
-def test_a_killed_worker_comes_back_and_ships_on(node: NodeProcess) -> None:
+def test_a_killed_worker_comes_back_and_ships_on(node: NodeProcess, topic: str) -> None:
     os.kill(children(node.pid)["node.processes.worker_process"], signal.SIGKILL)
-    Ledger(node.url).produce(PARTITIONS)
-    call(f"{node.url}/v1/topics/t/roll", "POST")
+    Ledger(node.url, topic).produce(PARTITIONS)
+    call(f"{node.url}/v1/topics/{topic}/roll", "POST")
 
     def is_tiered() -> bool:
         try:
-            return all(row["tiered_end"] == 1 for row in call(f"{node.url}/v1/topics/t/tier")["partitions"])
+            return all(row["tiered_end"] == 1 for row in call(f"{node.url}/v1/topics/{topic}/tier")["partitions"])
         except urllib.error.HTTPError:
             return False  # 503 while the worker is not running
 
@@ -197,12 +204,16 @@ def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_e
         assert ledger.missing(process.url) == {}
         ledger.url = process.url
         ledger.produce(PARTITIONS)
+        pids = list(children(process.pid).values())
         assert process.stop() == 0
+        assert not any(map(is_alive, pids)), "a stop leaves no process"
+        assert not (tmp_path / "data" / "running").exists(), "a stop is clean"
     with running_process(tmp_path) as process:
         assert ledger.missing(process.url) == {}
         assert process.stop() == 0
 
 
+@pytest.mark.long
 def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_path: Path) -> None:
     """An orphan would hold the data directory permanently, and no node could start."""
     with running_process(tmp_path, shards=2) as process:
@@ -216,35 +227,25 @@ def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_pat
         until(lambda: not any(map(is_alive, {late, *before})))
 
 
-def test_a_stop_is_clean_and_leaves_no_process(node: NodeProcess, tmp_path: Path) -> None:
-    Ledger(node.url).produce(PARTITIONS)
-    pids = list(children(node.pid).values())
-    assert node.stop() == 0
-    assert not any(map(is_alive, pids))
-    assert not (tmp_path / "data" / "running").exists()
-
-
-async def test_a_stream_that_is_resumed_while_a_shard_restarts_is_not_refused(tmp_path: Path) -> None:
+async def test_a_stream_that_is_resumed_while_a_shard_restarts_is_not_refused(node: NodeProcess, topic: str) -> None:
     """A browser's EventSource that receives 503 never reconnects."""
-    with running_process(tmp_path, shards=2) as node:
-        call(f"{node.url}/v1/topics/t", "PUT", {"partitions": PARTITIONS})
-        os.kill(children(node.pid)["node.processes.shard_process"], signal.SIGKILL)
-        async with AsyncExitStack() as stack:
-            streams: list[EventSource] = []
-            while len(streams) < 5:
-                source = event_source(node.port, "/v1/topics/t/records", {"Last-Event-ID": "0-0-0-0-0"})
-                # accepted by the process that died; EventSource retries after such an error
-                with suppress(httpx.TransportError):
-                    streams.append(await stack.enter_async_context(source))
-            assert [stream.status for stream in streams] == [200] * 5
-            ledger = Ledger(node.url)
-            while len({partition for partition, _ in ledger.acknowledged}) < PARTITIONS:
-                await asyncio.to_thread(ledger.produce, PARTITIONS)
-            for stream in streams:
-                seen: dict[tuple[int, int], Any] = {}
-                while not ledger.acknowledged.keys() <= seen.keys():
-                    event = await stream.next()
-                    assert event is not None
-                    assert (event.json["partition"], event.json["offset"]) not in seen
-                    seen[event.json["partition"], event.json["offset"]] = event.json["value"]
-                assert ledger.acknowledged.items() <= seen.items()
+    os.kill(children(node.pid)["node.processes.shard_process"], signal.SIGKILL)
+    async with AsyncExitStack() as stack:
+        streams: list[EventSource] = []
+        while len(streams) < 5:
+            source = event_source(node.port, f"/v1/topics/{topic}/records", {"Last-Event-ID": "0-0-0-0-0"})
+            # accepted by the process that died; EventSource retries after such an error
+            with suppress(httpx.TransportError):
+                streams.append(await stack.enter_async_context(source))
+        assert [stream.status for stream in streams] == [200] * 5
+        ledger = Ledger(node.url, topic)
+        while len({partition for partition, _ in ledger.acknowledged}) < PARTITIONS:
+            await asyncio.to_thread(ledger.produce, PARTITIONS)
+        for stream in streams:
+            seen: dict[tuple[int, int], Any] = {}
+            while not ledger.acknowledged.keys() <= seen.keys():
+                event = await stream.next()
+                assert event is not None
+                assert (event.json["partition"], event.json["offset"]) not in seen
+                seen[event.json["partition"], event.json["offset"]] = event.json["value"]
+            assert ledger.acknowledged.items() <= seen.items()

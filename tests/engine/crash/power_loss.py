@@ -17,7 +17,7 @@ from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.teller import Teller
 
 # Operations between two losses in the largest tests, and a divisor of random stories; `make power-loss-long` sets 1.
-EVERY = int(os.environ.get("PENSTOCK_TEST_POWER_LOSS_EVERY", "5"))
+EVERY = int(os.environ.get("PENSTOCK_TEST_POWER_LOSS_EVERY", "10"))
 
 Steps = Callable[[Teller], Awaitable[None]]
 

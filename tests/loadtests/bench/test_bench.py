@@ -24,7 +24,7 @@ def rows_of(document):
     return {row["key"]: row for row in document["rows"]}
 
 
-@pytest.mark.parametrize("generator", [[], ["--no-h2load"]])
+@pytest.mark.parametrize("generator", [[], pytest.param(["--no-h2load"], marks=pytest.mark.long)])
 def test_a_produce_case_is_measured_beside_the_bare_function(tmp_path, generator):
     text, document = bench(tmp_path, "--only", "single", "--rounds", "1", "--round-s", "0.05", *generator)
     rows = rows_of(document)

@@ -97,6 +97,7 @@ def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: si
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.spark

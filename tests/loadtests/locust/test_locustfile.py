@@ -18,6 +18,7 @@ PRODUCES = ("produce application/json acks=1", "produce application/x-ndjson ack
 READS = ("long poll application/json", "long poll application/x-ndjson", "from producer to long poll")
 
 
+@pytest.mark.long
 def test_producers_and_checking_consumers_meet_no_fault(tmp_path):
     with penstock(tmp_path) as node:
         for run_s in RUNS_S:
