@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
+.PHONY: compile-codec compile-tests help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
 
 test: $(VENV)/.all ## Run all tests but the long ones
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+compile-tests: $(VENV)/.all # once, and what they import; each worker of a first run would do it by itself
+	$(BIN)/pytest --collect-only -qq
 
 test-long: $(VENV)/.all ## Run the tests that `make test` leaves out, for they are long
 	$(BIN)/pytest -m long -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)

@@ -11,7 +11,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
 
 # Test machines are shared and small: the duration of an example shows nothing about the code.
-settings.register_profile("penstock", deadline=None, max_examples=100, print_blob=True)
+settings.register_profile("penstock", deadline=None, max_examples=50, print_blob=True)
 settings.load_profile("penstock")
 
 # A shell starts a background job with SIGINT ignored, and the processes that tests interrupt would inherit that.

@@ -61,6 +61,7 @@ def test_what_may_be_changed_is_what_a_client_has() -> None:
     assert get_type_hints(ChangedOptions) == get_type_hints(ClientOptions)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_right_calls_pass_and_wrong_calls_are_found(tmp_path: Path) -> None:

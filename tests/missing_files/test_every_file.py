@@ -2,8 +2,9 @@
 files beside it.
 
 After each fault, and after pairs of them, a node starts and is asked for every acknowledged record (judge.py). Records
-that were not served must be served after the file is restored. There are 250 faults by default, 10,000 with `make
-missing-files-long`. A failure prints the seed and the number of the start; `starts(seed, count)` reproduces it.
+that were not served must be served after the file is restored. `make test` has a third of 250 faults, `make test-long`
+the rest, `make missing-files-long` 10,000. A failure prints the seed and the number of the start; `starts(seed, count)`
+reproduces it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.scale.count import SCALE
 SEED = 11
 PAIR_EVERY = 20  # faults
 PARTS = range(3)  # for as many workers
+IS_LONG = [[pytest.mark.long] if part and SCALE <= 500 else [] for part in PARTS]  # the rest: `make test-long`
 RESTORED_EVERY = 3  # of the starts that did not serve every record
 
 
@@ -119,7 +121,9 @@ def _put_back(data: Path, intact: dict[str, bytes]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.xdist_group(f"files {part}")) for part in PARTS])
+@pytest.mark.parametrize(
+    "part", [pytest.param(one, marks=[pytest.mark.xdist_group(f"files {one}"), *IS_LONG[one]]) for one in PARTS]
+)
 async def test_nothing_acknowledged_is_lost_silently_and_nothing_foreign_is_removed(tmp_path, part):
     template = await make_template(tmp_path)
     trees = {stop: tree_of(path) for stop, path in template.directories.items()}

@@ -23,7 +23,7 @@ from tests.scale.calls import counted_calls
 from tests.scale.count import SCALE
 from tests.scale.counting_disk import CountingDisk
 
-FEW = 50
+FEW = 25
 MANY = max(SCALE, 10 * FEW)
 ROLLS = 20
 SHIPPED_S = 60

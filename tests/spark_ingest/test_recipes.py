@@ -39,6 +39,7 @@ def values(client: Client, topic: str) -> list[dict[str, Any]]:
         return [{**one.json(), "key": (one.key or b"").decode()} for one in consumer]
 
 
+@pytest.mark.long
 def test_the_recipes_give_what_they_say(spark: SparkSession, tmp_path: Path) -> None:
     store = open_store((tmp_path / "store").as_uri())
     TieredLog(store, topic="orders").add(0, [order(*one) for one in ORDERS])

@@ -140,6 +140,7 @@ def owner_of(url: str, name: str) -> int:
     return int(rows[crc32(f"push:{name}".encode()) % len(rows)]["leader"])
 
 
+@pytest.mark.long
 def test_a_node_that_was_away_while_a_topic_was_made_again_follows_the_new_one_only(uneven: Cluster) -> None:
     here, away = uneven.nodes[1], uneven.nodes[3]
     uneven.create("again", 3)

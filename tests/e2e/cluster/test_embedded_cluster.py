@@ -123,6 +123,7 @@ def test_what_needs_another_node_is_refused_and_the_form_of_the_node_stays(tmp_p
         assert node.stop() == 0
 
 
+@pytest.mark.long
 def test_a_node_that_was_alone_brings_its_topics_along(tmp_path: Path) -> None:
     sent = list(range(3))
     with running_process(tmp_path, shards=2) as node:

@@ -63,6 +63,7 @@ def lines(node: NodeProcess) -> list[str]:
     return [str(line.get("message") or line.get("event")) for line in parsed if line["level"].lower() == "error"]
 
 
+@pytest.mark.long
 def test_a_missing_directory_takes_only_its_partitions(tmp_path):
     with running(tmp_path, SHARDS) as node:
         create(node)

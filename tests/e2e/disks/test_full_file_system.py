@@ -142,7 +142,7 @@ async def test_a_node_that_was_killed_starts_on_a_full_disk_and_serves_what_it_h
 @pytest.mark.parametrize(
     ("forms", "end"),
     [
-        ({}, "stopped"),
+        pytest.param({}, "stopped", marks=pytest.mark.long),
         ({"shards": 2}, "killed"),
         pytest.param({"coordination": "embedded"}, "stopped", marks=pytest.mark.long),
     ],

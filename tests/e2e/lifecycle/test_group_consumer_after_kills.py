@@ -56,6 +56,7 @@ def wait_for(worker: subprocess.Popen[bytes], output: Path, count: int) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.long
 def test_kills_of_a_consumer_and_of_its_node_lose_no_record(tmp_path: Path, port: int) -> None:
     output = tmp_path / "seen.txt"
     output.touch()

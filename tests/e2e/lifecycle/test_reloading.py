@@ -221,6 +221,7 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
         assert node.stop() == 0
 
 
+@pytest.mark.long
 def test_a_shard_that_cannot_come_back_is_tried_again_until_it_can(tmp_path):
     """The certificate is unreadable when the shard restarts; the supervisor must keep retrying."""
     pair = make_certificate(tmp_path / "c", "first")

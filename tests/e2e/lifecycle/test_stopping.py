@@ -21,7 +21,7 @@ NEVER_MS = 600_000  # a shutdown timeout that no stop here uses up
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@pytest.mark.parametrize("shards", [0, 2], ids=["one process", "two shards"])
+@pytest.mark.parametrize("shards", [pytest.param(0, marks=pytest.mark.long), 2], ids=["one process", "two shards"])
 async def test_a_stop_under_load_loses_nothing_and_the_next_start_scans_nothing(tmp_path, shards):
     with running_process(tmp_path, shards=shards, shutdown_timeout_ms=NEVER_MS) as node:
         await create(node.url, "t", 4)

@@ -9,6 +9,7 @@ import pytest
 from tests.engine.crash import stories
 from tests.engine.crash.power_loss import (
     EVERY,
+    SPARSE,
     check_next_life,
     check_states,
     crash_points,
@@ -60,7 +61,7 @@ async def test_more_random_stories(seed):
 @every_story
 async def test_what_recovery_found_is_durable_and_found_again(lives):
     """Recovery serves what it finds at once, so a second power loss must not remove any of it."""
-    async for n, disk, teller in crash_points(lives, seed=5, every=13):
+    async for n, disk, teller in crash_points(lives, seed=5, every=13 * SPARSE):
         for state in disk.crash_states(3, Random(n)):
             survivor = teller.fork()
             with telling(f"operation {n}: {state!r}"):
@@ -72,7 +73,7 @@ async def test_what_recovery_found_is_durable_and_found_again(lives):
 
 @every_story
 async def test_the_power_may_go_again_during_recovery(lives):
-    async for n, disk, teller in crash_points(lives, seed=7, every=31):
+    async for n, disk, teller in crash_points(lives, seed=7, every=31 * SPARSE):
         for state in disk.crash_states(2, Random(n)):
             counted = state.snapshot()
             await teller.open(counted)
@@ -86,7 +87,7 @@ async def test_the_power_may_go_again_during_recovery(lives):
 
 @every_story
 async def test_what_is_appended_after_recovery_survives_the_next_power_loss(lives):
-    async for n, disk, teller in crash_points(lives, seed=11, every=37):
+    async for n, disk, teller in crash_points(lives, seed=11, every=37 * SPARSE):
         for state in disk.crash_states(2, Random(n)):
             survivor = teller.fork()
             await survivor.check(state, go_on=True)

@@ -23,7 +23,7 @@ from tests.gateway.server.served import served
 from tests.scale.count import SCALE
 from tests.tokens import add_token
 
-REQUESTS = min(SCALE, 2000)
+REQUESTS = min(2 * SCALE, 2000)
 PRODUCER_ID = 0  # the first that a node gives
 SEED = 22
 SHORT, LONG = "topic-1", "topic-2"

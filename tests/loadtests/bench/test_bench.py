@@ -45,6 +45,7 @@ def test_fetches_are_looked_into_and_counted(tmp_path):
     assert document["mismatches"] == []
 
 
+@pytest.mark.long
 def test_deliveries_are_timed_by_a_generator_that_shows_what_it_can(tmp_path):
     text, document = bench(tmp_path, "--only", "delivery", "--round-s", "0.3")
     rows = rows_of(document)

@@ -8,6 +8,7 @@ from loadtests.generators.generators import Generators
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 
+@pytest.mark.long
 def test_a_killed_node_is_timed_and_holds_everything(tmp_path):
     generators = Generators(use_h2load=False)
     try:

@@ -36,9 +36,10 @@ FIRST_SEED = {
     "local delete before manifest": 13,
     "watermark ignores the minimum": 45,
 }
+RARE = dict.fromkeys(["power loss forgotten", "what is on its way counts"], pytest.mark.long)  # few seeds find it
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=RARE.get(one, ())) for one in MUTANTS])
 def test_a_planted_bug_is_found(name):
     first = FIRST_SEED[name]
     found = found_by_seed(name, range(first, first + TRIES))
