@@ -5,8 +5,9 @@ there are none, and the only schema of `schemas` counts. `schemas` has the JSON 
 another name; each has its fingerprint, too. Other ids are looked up at `registry_url`.
 
 Limits: a container unpacks to CONTAINER_BYTES_MAX. A schema in a container whose arrays have items without bytes is
-rejected, because a few bytes may then announce any number of items. The compiled reader of fastavro has no limit of
-depth and overflows the stack; a schema with a type within itself is read by its plain Python reader, which has one.
+rejected, because a few bytes may then announce any number of items. A value that may take much memory, or whose schema
+has a type within itself, is read by fastavro's plain Python reader, which has limits (avro_bounds.py); the compiled one
+has none and overflows the stack.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
-from fastavro import _read_py, parse_schema, schemaless_reader
+from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
 
+from spark_ingest.payload.avro_bounds import Shape, read_bounded
 from spark_ingest.payload.registry import REFERENCES_MAX, RegisteredSchema, Registry
 from spark_ingest.payload.undecodable import Undecodable
 
@@ -47,10 +49,10 @@ _BAD_DATUM = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowErr
 
 
 class Schema(NamedTuple):
-    """A schema as fastavro parses it, and what reads it."""
+    """A schema as fastavro parses it, and its bounds."""
 
     tree: Any
-    read: Callable[..., Any]
+    shape: Shape
 
 
 def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], Any]:
@@ -154,66 +156,12 @@ def _parsed(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool 
     """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
     try:
         tree = parse_schema(msgspec.json.decode(text), named_schemas={} if named is None else named)
-        shape = _Shape(tree)
+        shape = Shape(tree)
     except _BAD_SCHEMA as error:
         raise ValueError(f"not an Avro schema: {error}") from error
     if shape.has_empty_items and not is_trusted:
         raise ValueError("an array has items without bytes")
-    return Schema(tree, schemaless_reader if not shape.is_recursive else _read_py.schemaless_reader)
-
-
-class _Shape:
-    """Finds types within themselves, and arrays whose items may have no bytes."""
-
-    def __init__(self, tree: Any) -> None:
-        self._named = tree.get("__named_schemas", {}) if isinstance(tree, dict) else {}
-        self._open: set[str] = set()
-        self._done: set[str] = set()
-        self.is_recursive = self.has_empty_items = False
-        self._visit(tree)
-
-    def _visit(self, kind: Any) -> None:
-        match kind:
-            case str():
-                self._visit_name(kind)
-            case list():
-                for one in kind:
-                    self._visit(one)
-            case {"type": "record" | "error", "name": name}:
-                self._visit_name(name, kind)
-            case {"type": "array", "items": items}:
-                self.has_empty_items |= self._may_be_empty(items, frozenset())
-                self._visit(items)
-            case {"type": "map", "values": values}:
-                self._visit(values)
-            case {"type": inner} if not isinstance(inner, str):
-                self._visit(inner)
-
-    def _visit_name(self, name: str, record: Any = None) -> None:
-        self.is_recursive |= name in self._open
-        record = record or self._named.get(name)
-        if name in self._open or name in self._done or not isinstance(record, dict) or "fields" not in record:
-            return
-        self._open.add(name)
-        for one in record["fields"]:
-            self._visit(one["type"])
-        self._open.discard(name)
-        self._done.add(name)
-
-    def _may_be_empty(self, kind: Any, within: frozenset[str]) -> bool:
-        match kind:
-            case "null" | {"type": "null"}:
-                return True
-            case str():
-                known = kind in self._named and kind not in within
-                return known and self._may_be_empty(self._named[kind], within | {kind})
-            case {"type": "fixed", "size": size}:
-                return bool(size == 0)
-            case {"type": "record" | "error", "name": name, "fields": fields}:
-                return all(self._may_be_empty(one["type"], within | {name}) for one in fields)
-            case {"type": inner} if not isinstance(inner, str):
-                return self._may_be_empty(inner, within)
-        return False
+    return Schema(tree, shape)
 
 
 def _unpacked(data: bytes, codec: bytes) -> bytes:
@@ -241,11 +189,14 @@ def _unpacked(data: bytes, codec: bytes) -> bytes:
 
 
 def _read(data: bytes, schema: Schema) -> Any:
-    stream = BytesIO(data)
     try:
-        found = schema.read(stream, schema.tree, None)
+        if schema.shape.is_small(len(data)):
+            stream = BytesIO(data)
+            found, end = schemaless_reader(stream, schema.tree, None), stream.tell()
+        else:
+            found, end = read_bounded(data, schema.tree)
     except _BAD_DATUM as error:
         raise Undecodable("not_avro", f"{type(error).__name__}: {error}") from error
-    if stream.tell() != len(data):
-        raise Undecodable("not_avro", f"{len(data) - stream.tell()} bytes follow the record")
+    if end != len(data):
+        raise Undecodable("not_avro", f"{len(data) - end} bytes follow the record")
     return found

@@ -17,6 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from spark_ingest.payload.protobuf_bounds import MessageBounds
 from spark_ingest.payload.undecodable import Undecodable
 
 INDEXES_MAX = 100  # of nested messages, in the header of a registry
@@ -29,11 +30,13 @@ def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], dict[str, object
     """Raises ValueError if the descriptor set is damaged or does not have the message."""
     kind = _message_class(b64decode(options["descriptor_set"]), options["message"])
     is_framed = options.get("framing") == "registry"
-    convert = _Converters().of(kind.DESCRIPTOR)
+    convert, bounds = _Converters().of(kind.DESCRIPTOR), MessageBounds(kind.DESCRIPTOR)
 
     def decode(value: bytes) -> dict[str, object]:
+        data = _unframed(value) if is_framed else value
+        bounds.check(data)
         try:
-            message = kind.FromString(_unframed(value) if is_framed else value)
+            message = kind.FromString(data)
         except DecodeError as error:
             raise Undecodable("not_protobuf", str(error)) from error
         members: dict[str, object] = convert(message)

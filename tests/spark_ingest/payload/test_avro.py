@@ -15,7 +15,7 @@ from tests.spark_ingest.payload.test_text import converter, one
 
 fastavro = pytest.importorskip("fastavro")
 
-from spark_ingest.payload import avro  # noqa: E402
+from spark_ingest.payload import avro, avro_bounds  # noqa: E402
 from spark_ingest.payload.registry import Reference, RegisteredSchema, RegistryUnavailable  # noqa: E402
 
 SCHEMA = {
@@ -50,6 +50,30 @@ def container(records: list[Any], schema: Any = SCHEMA, codec: str = "null") -> 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_a_container_of_one_record_has_its_own_schema(codec: str) -> None:
     assert one(converter("avro"), container([ORDER], codec=codec)) == ROW
+
+
+def test_a_value_that_takes_much_memory_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes announce any number of items, or a byte is a record of many fields; a schema repeats its types."""
+    monkeypatch.setattr(avro_bounds, "VALUE_BYTES_MAX", 1 << 16)
+    fields = [{"name": f"m{at}", "type": "null"} for at in range(50)]
+    wide = {"type": "record", "name": "wide", "fields": [*fields, {"name": "x", "type": "int"}]}
+
+    def decoded(items: Any, data: bytes) -> object:
+        text = json.dumps({"type": "record", "name": "row", "fields": [{"name": "a", "type": items}]})
+        return one(converter("avro", schemas={"file": text}, framing="bare"), data)
+
+    assert decoded({"type": "array", "items": "null"}, b"\x80\x80\x80\x80\x10\x00") == "too_large"
+    assert decoded({"type": "array", "items": wide}, b"\x80\x10" + bytes(1024) + b"\x00") == "too_large"
+    assert decoded({"type": "array", "items": wide}, b"\x02\x04\x00") == {"a": [{**dict.fromkeys(
+        [f"m{at}" for at in range(50)]), "x": 2}]}  # fmt: skip
+    nested: dict[str, Any] = {"type": "record", "name": "n0", "fields": fields}
+    for depth in range(1, 5):
+        others = [{"name": f"f{at}", "type": f"n{depth - 1}"} for at in range(1, 10)]
+        nested = {"type": "record", "name": f"n{depth}", "fields": [{"name": "f0", "type": nested}, *others]}
+    assert decoded(nested, b"") == "too_large"
+    tree = {"type": "record", "name": "tree", "fields": [{"name": "next", "type": ["null", "tree"]}]}
+    assert decoded(tree, b"\xff" * 1000) == "not_avro"
+    assert decoded(tree, b"\x02" * 5000 + b"\x00") in ("nested_too_deeply", "too_large")
 
 
 def test_decimals_stay_exact() -> None:

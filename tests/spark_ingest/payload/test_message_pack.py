@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from spark_ingest.payload import message_pack
 from tests.spark_ingest.payload.test_text import converter, one
 
 
@@ -23,6 +24,15 @@ def test_members_keep_what_they_are() -> None:
         "e": {"type": 7, "data": "eg=="},
         "big": 2**64 - 1,
     }
+
+
+def test_containers_beyond_the_memory_of_a_value_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte may be an empty map. Text and bytes do not count more than they have."""
+    monkeypatch.setattr(message_pack, "VALUE_BYTES_MAX", 1 << 16)
+    many = msgspec.msgpack.encode({"a": [{}] * 1000, "t": "x"})
+    assert one(converter("msgpack"), many) == "too_large"
+    plain = {"a": "\x80" * 5000, "b": [1, 2.5, None, True], "c": {"d": [-1, 2**40]}}
+    assert one(converter("msgpack"), msgspec.msgpack.encode(plain)) == plain
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spark_ingest.errors import IngestRefused
+from spark_ingest.payload import protobuf_bounds
 from tests.spark_ingest.payload.test_text import converter, one
 
 pytest.importorskip("google.protobuf")
@@ -84,6 +85,14 @@ def test_the_header_of_a_registry_is_removed(header: bytes) -> None:
 @pytest.mark.parametrize("value", [b"", b"\0\0\0", b"\0\0\0\0\x07\xff\xff\xff\xff\x7f", b"\x01\0\0\0\x07\0"])
 def test_a_value_without_such_a_header_has_no_row(value: bytes) -> None:
     assert one(converter("protobuf", framing="registry", **OPTIONS), value) == "not_protobuf"
+
+
+def test_messages_beyond_the_memory_of_a_value_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two bytes may be a message within the message. Long texts do not count more than they have."""
+    monkeypatch.setattr(protobuf_bounds, "VALUE_BYTES_MAX", 1 << 16)
+    assert one(converter("protobuf", **OPTIONS), b"\x2a\x00" * 300) == "too_large"
+    note = order_class()(id=1, note="x" * 2000).SerializeToString()
+    assert one(converter("protobuf", **OPTIONS), note)["note"] == "x" * 2000
 
 
 def test_damaged_and_deeply_nested_bytes_have_no_row() -> None:
