@@ -83,6 +83,15 @@ class ServerSettings:
         maximum=DAY_MS,
         why="How often the shipper looks for sealed segments, besides at a roll; up to 12 times less often when idle.",
     )
+    accepted_counts_ms: int = setting(
+        MINUTE_MS,
+        minimum=0,
+        maximum=60 * MINUTE_MS,
+        why=(
+            "How often the counts of accepted records go to the store, by topic and ten minutes. Ingestion compares "
+            "them with what it has read; a kill loses the counts since the last time. 0: never."
+        ),
+    )
     tier_cache_bytes_max: int = setting(
         GIB,
         minimum=64 * MIB,

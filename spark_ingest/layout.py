@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 PARQUET, ORC, JSONL, CSV, DELIMITED, AVRO = "parquet", "orc", "jsonl", "csv", "delimited", "avro"
+LINES = "text"
 HOUR, DAY, WEEK, MONTH, YEAR, NONE, POSITIONS = "hour", "day", "week", "month", "year", "none", "positions"
 MINUTES = {f"{one}min": one for one in (5, 10, 15, 20, 30)}  # divisors of an hour
 PERIODS = (*MINUTES, HOUR, DAY, WEEK, MONTH, YEAR, NONE, POSITIONS)
@@ -34,9 +35,11 @@ CODECS = {
     JSONL: {"zstd": "zstd", "gzip": "gzip", "none": "none"},
     CSV: {"zstd": "zstd", "gzip": "gzip", "none": "none"},
     DELIMITED: {"zstd": "zstd", "gzip": "gzip", "none": "none"},
+    LINES: {"zstd": "zstd", "gzip": "gzip", "none": "none"},
     AVRO: {"deflate": "deflate", "snappy": "snappy", "bzip2": "bzip2", "none": "null"},
 }
-STREAMS = (JSONL, CSV, DELIMITED)
+STREAMS = (JSONL, CSV, DELIMITED, LINES)
+LINE_COLUMN = "value"  # Spark's name for the column of a text file
 STREAM_CODECS = {"zstd": ".zst", "gzip": ".gz"}  # of lines: the file's name has them
 FAIL_ON_MORE, OTHER = "fail", "other"
 ON_VALUES = (FAIL_ON_MORE, OTHER)
@@ -55,7 +58,8 @@ class Layout(NamedTuple):
     """`codec` is a key of CODECS. `directories` is a pattern; without one that of the period counts.
 
     `positions` are the offsets of a directory with the period POSITIONS. `partitioner` is an entry point that gives
-    the values of `fields`, `options` the JSON of its options. `file_bytes` is the size that files aim at; 0 for none.
+    the values of `fields`, `options` the JSON of its options. `column` is that of the lines of LINES. `file_bytes` is
+    the size that files aim at; 0 for none.
     """
 
     format: str = PARQUET
@@ -71,6 +75,7 @@ class Layout(NamedTuple):
     on_values: str = FAIL_ON_MORE
     delimiter: str = ""
     file_bytes: int = 0
+    column: str = ""
 
     @property
     def extension(self) -> str:
@@ -91,6 +96,7 @@ class Layout(NamedTuple):
         parts += [f"and {one.name}" + (f" ({one.member})" if one.member else "") for one in self.fields]
         parts += [f"of {self.partitioner} {self.options}".rstrip()] if self.partitioner else []
         parts += [f"with {self.delimiter!r}"] if self.delimiter else []
+        parts += [f"of the column {self.column}"] if self.column else []
         return " ".join(parts)
 
     @property

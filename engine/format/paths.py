@@ -57,6 +57,7 @@ EMBEDDED_STORE = "store"
 
 GROUPS_TOPIC = "__groups"  # the state of consumer groups
 INTERNAL_TOPICS = frozenset({GROUPS_TOPIC})  # made and written by nodes only
+_ACCEPTED = re.compile(r"(\d{10})-[0-9a-f]+\.json")
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
@@ -216,6 +217,22 @@ def store_registration_key(cluster_id: str, job: str, job_id: str) -> str:
 def is_store_registration(name: str) -> bool:
     """True if an object of this name, without its prefix, can be a registration."""
     return bool(_REGISTRATION.fullmatch(name))
+
+
+def store_accepted_prefix(cluster_id: str) -> str:
+    """Return the prefix of the counts of accepted records. No topic's name begins with `__`."""
+    return f"{cluster_id}/__accepted/"
+
+
+def store_accepted_key(cluster_id: str, hour: int, process: str) -> str:
+    """Return the key of what a process has counted within an hour since 1970. `process` is hexadecimal."""
+    return f"{store_accepted_prefix(cluster_id)}{hour:010d}-{process}.json"
+
+
+def accepted_hour_of(name: str) -> int | None:
+    """Return the hour of an object of counts, from its name without the prefix; None for another object."""
+    match = _ACCEPTED.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def store_segment_key(prefix: str, base_offset: int, leader_epoch: int, uuid_hex: str, suffix: str = LOG) -> str:

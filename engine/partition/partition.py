@@ -27,6 +27,7 @@ from engine.errors import (
 from engine.format.batch_header import PRODUCER_ID_AT
 from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
+from engine.partition.accepted import AcceptedRecords
 from engine.partition.follower_append import FollowerAppendQueue, PlannedAppends
 from engine.partition.high_watermark import HighWatermark
 from engine.partition.last_write import LastWrite
@@ -107,6 +108,7 @@ class Partition:
         self.segments_lock = asyncio.Lock()  # held while segments leave the log, are truncated or are replaced
         self.is_replicated = False  # others may have replicas, whose ends are between any two batches
         self.last_write = LastWrite()
+        self.accepted = AcceptedRecords()
         self.opened_at = log.log_end  # records appended since: log_end less this
         self.bytes_in = 0
         self.batches_in = 0
@@ -304,6 +306,7 @@ class Partition:
         """Apply a truncation or a reset of the log, done while no group was in progress. Acknowledges nothing."""
         self.watermark.acks.fail_present(AckTruncated(f"{self.name}: the end of the log was cut off"))
         self.snapshots.invalidate()
+        self.accepted.cut(self.log_end)
         self.cuts += 1
         self.opened_at += self.log_end - old_end
         self.durable_end = min(self.durable_end, self.log_end)
@@ -337,6 +340,7 @@ class Partition:
         headers = [header for write in writes for header in write.headers]
         self.bytes_in += sum([len(buffer) for write in writes for buffer in write.buffers])
         self.batches_in += len(headers)
+        self.accepted.appended(headers, self.watermark.position)
         if (is_judged := self.validator.is_judged) or rolled_at:
             self.validator.written(self.settings, rolled_at)
         if is_judged:

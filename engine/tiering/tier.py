@@ -105,6 +105,7 @@ class Tier:
         """Yield name, text and value of each number for /metrics."""
         yield from self.spool.gauges()
         yield from self._remote_logs.gauges()
+        yield from self._shipping.gauges()
 
     def tiered_end(self, partition: Partition) -> int:
         """Return the end up to which this disk may delete segments: a committed manifest names everything below."""

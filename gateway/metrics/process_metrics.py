@@ -5,7 +5,7 @@ Their samples have the label shard="worker" and shard="supervisor".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 
 from engine.runtime.tasks import failures
@@ -21,11 +21,14 @@ def background_numbers() -> Numbers:
     return Numbers("penstock_background_failures_total", text, "task", failures)
 
 
-async def process_metrics(_: None, __: bytes) -> tuple[str, bytes]:
-    return numbers_text([background_numbers()]), b""
+def process_handlers(gauges: Callable[[], Iterable[tuple[str, str, float]]] = tuple) -> dict[str, Handler]:
+    """Returns the handler of a scrape. `gauges` yields name, text and value of each further number of the process."""
 
+    async def process_metrics(_: None, __: bytes) -> tuple[str, bytes]:
+        further = [Numbers(name, text, None, {"": value}) for name, text, value in gauges()]
+        return numbers_text([background_numbers(), *further]), b""
 
-PROCESS_METRICS: dict[str, Handler] = {"process_metrics": handler(NoneType, process_metrics)}
+    return {"process_metrics": handler(NoneType, process_metrics)}
 
 
 async def text_of_process(caller: LinkClient, timeout_s: float) -> str:

@@ -108,6 +108,12 @@ ingest.add_command(publish)
 @job_option
 @click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics to show.")
 @click.option("--cluster", help="The cluster's id, if the store has several.")
+@click.option(
+    "--audit",
+    "is_audited",
+    is_flag=True,
+    help="Also compare the records of each topic with those that the nodes accepted, by ten minutes.",
+)
 @tables_option("Also show the tables of this file, and the commits that they do not have yet.")
 @json_option
 def status(
@@ -116,6 +122,7 @@ def status(
     job_name: str,
     topics: re.Pattern[str],
     cluster: str | None,
+    is_audited: bool,
     tables_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -130,9 +137,10 @@ def status(
     def is_wanted(topic: str) -> bool:
         return bool(topics.fullmatch(topic))
 
-    document = status_of(
-        open_source_store(store), open_output_store(output, is_written=False), job_name, is_wanted, cluster
-    )
+    source, opened = open_source_store(store), open_output_store(output, is_written=False)
+    document = status_of(source, opened, job_name, is_wanted, cluster)
+    if is_audited:
+        document["completeness"] = _completeness(source, opened, job_name)
     document["tables"] = JobTables(tables_file, output, job_name).status()
     print_json(document) if as_json else _print_status(document)
     if document["lost"]:
@@ -182,7 +190,9 @@ def verify(
     opened = open_output_store(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
     audits = _audits(open_source_store(store), commits) if store and is_audited else {}
+    complete = _completeness(open_source_store(store), opened, job_name) if store and is_audited else {}
     findings.problems += [one for topic in audits.values() for one in topic["differences"]]
+    findings.problems += [one for topic, counts in complete.items() for one in _missing(topic, counts)]
     if deep:
         retained, effect = load_retained(opened, job_name), Rewrites(opened, job_name).effect()
         findings.problems += verify_deep(opened, commits, retained.covers, effect)
@@ -212,6 +222,7 @@ def verify(
         "unseen": rows_of(findings.unseen),
         "tables": tables,
         "audit": audits,
+        "completeness": complete,
     }
     print_json(document) if as_json else _print_findings(document)
     if findings.problems:
@@ -295,6 +306,9 @@ def _print_status(document: dict[str, Any]) -> None:
         print_note(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
     if document["incomplete_replay"] is not None:
         print_note("A replay is not complete: penstock ingest replay --resume drops the earlier rows.")
+    _print_completeness(document)
+    for line in [line for topic, one in document.get("completeness", {}).items() for line in _missing(topic, one)]:
+        click.echo(f"missing: {line}")
     _print_tables(document)
     click.echo()
     print_table(
@@ -321,6 +335,26 @@ def _audits(source: ObjectStore, commits: list[Commit]) -> dict[str, dict[str, A
     from spark_ingest.inspection.audit import audit
 
     return {topic: one.document() for topic, one in audit(source, commits).items()}
+
+
+def _completeness(source: ObjectStore, output: ObjectStore, job: str) -> dict[str, dict[str, Any]]:
+    from spark_ingest.inspection.completeness import job_completeness
+
+    return {topic: one.document() for topic, one in job_completeness(source, output, job).items()}
+
+
+def _missing(topic: str, counts: dict[str, Any]) -> list[str]:
+    return [
+        f"{topic} {one['from']}: the nodes accepted {one['accepted']:,} records, {one['ingested']:,} are ingested"
+        for one in counts["periods"]
+    ]
+
+
+def _print_completeness(document: dict[str, Any]) -> None:
+    for topic, one in document.get("completeness", {}).items():
+        text = f"{format_count(one['accepted'], 'record')} accepted, {one['ingested']:,} of them ingested"
+        text += f", {one['pending']:,} to come" if one["pending"] else ""
+        click.echo(f"audit: {topic}: {text}, {one['missing']:,} missing")
 
 
 def _print_audit(document: dict[str, Any]) -> None:
@@ -351,6 +385,7 @@ def _print_findings(document: dict[str, Any]) -> None:
     _print_held(document)
     _print_tables(document)
     _print_audit(document)
+    _print_completeness(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:
         click.echo(f"problem: {problem}")
     if len(document["problems"]) > _PROBLEMS_SHOWN:

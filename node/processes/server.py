@@ -23,6 +23,7 @@ from engine.runtime.disk import RealDisk
 from engine.runtime.pooled_disk import PooledDisk
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping
 from engine.tiering.tier import Tier
@@ -145,10 +146,13 @@ async def running_node(settings: NodeSettings, peers: Peers | None = None) -> As
         scrubber.start()
         compactor = make_compactor(settings, disk, lambda: compacted_partitions_of(shard))
         compactor.start()
+        counting = AcceptedCounting(store, store_executor, clock, shard, directory.identity.cluster_id, new_id())
+        counting.start(settings.accepted_counts_ms)
         try:
             yield node
         finally:
             await node.drain()
+            await counting.stop()
             await compactor.stop()
             await scrubber.stop()
             await tier.stop()

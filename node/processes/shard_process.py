@@ -27,6 +27,7 @@ from engine.runtime.tasks import start_task
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
+from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
 from gateway.admin.operation_calls import Operation
 from gateway.links.link import Busy, Handler, LinkClient, LinkLost, handler, listen
@@ -140,6 +141,8 @@ async def run(task: ShardTask) -> None:
             await cluster.open(for_peers)
         links.connect()
         worker.connect()
+        counting = AcceptedCounting(store, store_executor, clock, shard, task.identity.cluster_id, new_id())
+        counting.start(settings.accepted_counts_ms)
         freeze_objects()
         await listener.open()
         await first_of(stop.wait(), supervisor_lost.wait(), links.wait_connected())
@@ -149,6 +152,7 @@ async def run(task: ShardTask) -> None:
         if cluster is not None:
             await listener.announce_shutdown()
         await listener.drain()
+        await counting.stop()
         if cluster is not None:
             await cluster.close()
         server.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import NoneType
 
 from gateway.links.link import Link, handler
-from gateway.metrics.process_metrics import PROCESS_METRICS
+from gateway.metrics.process_metrics import process_handlers
 from node.cluster.standalone_topics import Membership
 from node.messages import RecordFields
 from node.process_calls import AlterTopic, CreateTopic, DirectoryFailed, Ready
@@ -41,7 +41,7 @@ class SupervisorConnection:
                 "take_producer_ids": handler(NoneType, self._take_producer_ids),
                 "end_of_producer_ids": handler(NoneType, self._end_of_producer_ids),
                 "directory_failed": handler(DirectoryFailed, self._directory_failed),
-                **PROCESS_METRICS,
+                **process_handlers(),
                 **supervisor.member.handlers(),
             }
         )

@@ -27,7 +27,7 @@ from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping, TierStatistics
 from engine.tiering.store.store import open_store
 from gateway.links.link import Handler, LinkClient, handler, listen
-from gateway.metrics.process_metrics import PROCESS_METRICS
+from gateway.metrics.process_metrics import process_handlers
 from node.messages import (
     CHANGE_S,
     RecordFields,
@@ -141,7 +141,7 @@ def _handlers(shipping: Shipping, shards: list[LinkClient], served: dict[str, To
     return {
         **{name: handler(RecordFields, function) for name, function in topics.items()},
         **HEARTBEAT,
-        **PROCESS_METRICS,
+        **process_handlers(shipping.gauges),
         "wake": handler(PartitionNumber, wake),
         "statistics": handler(PartitionNumber, statistics),
     }

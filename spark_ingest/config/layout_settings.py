@@ -10,12 +10,14 @@ import msgspec
 
 from spark_ingest.config.setting import TABLE, TEXT, WHOLE, Setting
 from spark_ingest.decode.json_types import RESERVED, is_decodable
+from spark_ingest.decode.standard_columns import VALUE
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import (
     CODECS,
     DELIMITED,
     FAIL_ON_MORE,
     HOUR,
+    LINES,
     ON_VALUES,
     PARQUET,
     PATTERNS,
@@ -30,6 +32,7 @@ from spark_ingest.layout import (
 from spark_ingest.output.directories import pattern_problem
 from spark_ingest.payload.installed import PARTITIONERS
 from spark_ingest.payload.member_path import path_of
+from spark_ingest.plan import RAW
 
 POSITIONS_DEFAULT = 1_000_000
 _DELIMITERS = frozenset('"\r\n')
@@ -69,6 +72,10 @@ def _name_problem(name: str) -> str | None:
     return f"{name!r} is taken; write another name" if name.lower() in RESERVED else None
 
 
+def _text_column(value: str) -> str | None:
+    return None if is_decodable(value) else f"is {value!r}; write a name without quotes and backslashes"
+
+
 def _delimiter(value: str) -> str | None:
     if len(value) != 1 or not value.isascii() or value in _DELIMITERS:
         return f"is {value!r}; write one ASCII character that is neither a quote nor the end of a line"
@@ -83,6 +90,8 @@ _SETTINGS = (
             + ". The first is the default."),
     Setting("output_delimiter", TEXT, "\t", "Separates the fields of files with `format` = `delimited`.",
             check=_delimiter),
+    Setting("text_column", TEXT, None, "The column whose values are the lines of files with `format` = `text`; with "
+            "`payload` = `raw` it is `_value` by default.", check=_text_column),
     Setting("file_bytes", WHOLE, None, "The size of data files to aim at, where a directory gets that much from a run: "
             "a task then takes as much of the log as a file needs. Without it `task_bytes` bounds files. For Parquet "
             "only; open files are in memory.", minimum=1 << 20, maximum=FILE_BYTES_MAX),
@@ -128,6 +137,7 @@ def layout_of(settings: Mapping[str, Any]) -> Layout:
         settings["partition_on_more"],
         settings["output_delimiter"] if form == DELIMITED else "",
         settings["file_bytes"] or 0,
+        (settings["text_column"] or VALUE.name) if form == LINES else "",
     )
 
 
@@ -140,6 +150,10 @@ def layout_problems(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list
     period, codecs = settings["partition"], CODECS[settings["format"]]
     if (settings["codec"] or next(iter(codecs))) not in codecs:
         wrong.append(("codec", f"is {settings['codec']!r}; write one of: {', '.join(codecs)}"))
+    if settings["format"] == LINES and settings["text_column"] is None and settings["payload"] != RAW:
+        wrong.append(("format", "is 'text' without text_column; write the column whose values are the lines"))
+    if "text_column" in own and settings["format"] != LINES:
+        wrong.append(("text_column", f"has no effect on format {settings['format']}; remove it"))
     if "file_bytes" in own and settings["format"] != PARQUET:
         wrong.append(("file_bytes", f"has no effect on format {settings['format']}; remove it"))
     path = settings["partition_path"]

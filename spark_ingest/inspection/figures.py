@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.tiering.store.store import ObjectStore
+from spark_ingest.inspection.completeness import TopicCompleteness
 from spark_ingest.output import names
 from spark_ingest.protocol.commit import Commit, not_recovered
 from spark_ingest.protocol.history import History
@@ -56,6 +57,7 @@ class Figures:
     events: Counter[int] = field(default_factory=Counter)
     rows_of_commits: list[tuple[int, int, int]] = field(default_factory=list)  # number, time, rows
     lag: dict[str, Any] | None = None
+    complete: dict[str, TopicCompleteness] = field(default_factory=dict)
 
     def of(self, topic: str) -> TopicFigures:
         return self.topics.setdefault(topic, TopicFigures())
@@ -72,6 +74,10 @@ def figures_of(output: ObjectStore, job: str, newest: int | None, lag: dict[str,
     found = Figures(job, output.url, chosen[0].number, head.number, head.committed_ms, len(chosen), lag=lag)
     for commit in chosen:
         _add(found, commit)
+    effect = history.effect()
+    for topic, lifted in effect.lifted.items():
+        remain = found.of(topic).misfits - Counter(lifted)  # rewrites do not name the commit of the values
+        found.of(topic).misfits = remain
     for lost in not_recovered(chosen):
         found.of(lost.topic).counts["lost"] += lost.records or 0
     for topic, one in (lag or {"topics": {}})["topics"].items():
@@ -79,7 +85,7 @@ def figures_of(output: ObjectStore, job: str, newest: int | None, lag: dict[str,
     for topic, held in head.held.items():
         found.of(topic).held = held.detail
     numbers = {commit.number for commit in chosen}
-    for file in live_files(output, history, history.effect()).files:
+    for file in live_files(output, history, effect).files:
         topic = names.topic_of(file.key)
         if file.key.startswith(names.table_prefix(topic)) and names.plan_number_of(file.key) in numbers:
             found.of(topic).files.append(file.size_bytes)

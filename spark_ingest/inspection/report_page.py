@@ -68,6 +68,9 @@ def _facts(figures: Figures) -> str:
     ]
     if figures.lag is not None:
         facts.append(("not ingested yet", f"{total['not ingested yet']:,}", False))
+    if figures.complete:
+        missing = sum(one.missing for one in figures.complete.values())
+        facts.append(("missing of accepted", f"{missing:,}", missing > 0))
     if held:
         facts.append(("topics held back", f"{held:,}", True))
     cells = (
@@ -79,6 +82,9 @@ def _facts(figures: Figures) -> str:
 def _sections(figures: Figures) -> Iterator[tuple[str, str, str]]:
     yield "Freshness", "The age of records when a commit ingested them, by their own timestamp.", _freshness(figures)
     yield "Completeness", "The offsets of each topic, by what became of them.", _completeness(figures)
+    if figures.complete:
+        text = "Records that nodes accepted, and how many of them are ingested, to come, or missing."
+        yield "Accepted and ingested", text, _accepted(figures)
     minutes, events = grouped(figures.events, _BARS_MAX)
     labels = [_label(at, minutes) for at, _ in events]
     plot = bars([count for _, count in events], labels, _count) if events else _none("No commit has counts by time.")
@@ -107,6 +113,22 @@ def _freshness(figures: Figures) -> str:
 def _completeness(figures: Figures) -> str:
     rows = [(topic, [one.counts[name] for name in PARTS]) for topic, one in _largest(figures)]
     return (shares(rows, PARTS) if rows else _none("No topic.")) + _more(figures)
+
+
+def _accepted(figures: Figures) -> str:
+    ordered = sorted(figures.complete.items(), key=lambda item: (-item[1].missing, -item[1].accepted, item[0]))
+    rows = [
+        ((escape(topic),), [f"{count:,}" for count in (one.accepted, one.ingested, one.pending, one.missing)])
+        for topic, one in ordered[:_TOPICS_MAX]
+    ]
+    more = _none(f"and {len(ordered) - _TOPICS_MAX:,} further topics") if len(ordered) > _TOPICS_MAX else ""
+    periods = [
+        ((escape(topic), "" if at is None else _time(at)), (f"{accepted:,}", f"{ingested:,}"))
+        for topic, one in ordered
+        for at, accepted, ingested in one.periods
+    ][:_COLUMNS_MAX]
+    found = _table(("topic",), ("accepted", "ingested", "to come", "missing"), rows) + more
+    return found + (_table(("topic", "ten minutes from"), ("accepted", "ingested"), periods) if periods else "")
 
 
 def _commits(figures: Figures) -> str:

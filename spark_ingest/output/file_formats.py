@@ -2,13 +2,16 @@
 
 `parquet`, `orc` and `avro` have the columns as they are. `jsonl` has an object a line, `csv` a line with a header, and
 `delimited` the same with another separator: bytes are base64 text, times ISO 8601; in `csv` and `delimited` arrays and
-structs are JSON text, and null is an empty field, "" empty text.
+structs are JSON text, and null is an empty field, "" empty text. `text` has the values of one column, each a line:
+bytes as they are, other values as in `csv`, null as an empty line, and a space for the end of a line within a value. It
+has no places.
 
 The same rows give the same bytes within a release of the libraries: no format has a time or a random number.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -24,7 +27,7 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 
 from spark_ingest.errors import IngestRefused
-from spark_ingest.layout import AVRO, CODECS, JSONL, ORC, PARQUET, STREAM_CODECS, Layout
+from spark_ingest.layout import AVRO, CODECS, JSONL, LINES, ORC, PARQUET, STREAM_CODECS, Layout
 from spark_ingest.output.table_files import parquet_bytes
 
 BATCH_ROWS = 10_000  # of Python objects in memory at once
@@ -39,6 +42,7 @@ PLACES = pa.schema(
 )
 _BLOCK_BYTES_MAX = 2**31 - 1  # of Arrow's reader of CSV
 _OF_AVRO = (ValueError, EOFError, IndexError, TypeError, ArithmeticError)  # by fastavro, for damaged files
+_END_OF_LINE = re.compile(rb"\r\n|[\r\n]")
 _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -58,7 +62,9 @@ def file_bytes(table: pa.Table, layout: Layout, repeating: Sequence[str] | None 
     if layout.format == AVRO:
         container: bytes = _avro().avro_bytes(table, CODECS[AVRO][layout.codec])
         return container
-    write = _write_lines if layout.format == JSONL else partial(_write_csv, delimiter=layout.delimiter or ",")
+    write: Callable[[pa.Table, pa.NativeFile], None] = partial(_write_csv, delimiter=layout.delimiter or ",")
+    if layout.format in (JSONL, LINES):
+        write = _write_lines if layout.format == JSONL else partial(_write_text, name=layout.column)
     if layout.codec in STREAM_CODECS:
         with closing(pa.CompressedOutputStream(sink, layout.codec)) as stream:
             write(table, stream)
@@ -88,6 +94,30 @@ def _write_csv(table: pa.Table, sink: pa.NativeFile, delimiter: str) -> None:
     with pa.csv.CSVWriter(sink, schema, write_options=pa.csv.WriteOptions(delimiter=delimiter)) as writer:
         for batch in table.to_batches(BATCH_ROWS):
             writer.write_batch(pa.record_batch([_csv_column(one) for one in batch.columns], schema=schema))
+
+
+def _write_text(table: pa.Table, sink: pa.NativeFile, name: str) -> None:
+    """Raises IngestRefused without the column."""
+    if name not in table.schema.names:
+        hint = "abandon the plan; then write the name of a column as text_column, or declare it in columns"
+        raise IngestRefused(f"the table has no column {name} for the lines of its files", hint=hint)
+    for batch in table.select([name]).to_batches(BATCH_ROWS):
+        column = batch.column(0)
+        texts = column if pa.types.is_binary(column.type) else _csv_column(column).cast(pa.string()).cast(pa.binary())
+        lines = [_END_OF_LINE.sub(b" ", one or b"") for one in texts.to_pylist()]
+        sink.write(b"".join([line + b"\n" for line in lines]))
+
+
+def count_lines(data: bytes, layout: Layout) -> int:
+    """Returns the number of lines of a `text` file. Raises Unreadable."""
+    stream = pa.BufferReader(data)
+    try:
+        if layout.codec in STREAM_CODECS:
+            stream = pa.CompressedInputStream(stream, layout.codec)
+        lines: bytes = stream.read()
+    except (pa.ArrowException, OSError) as error:
+        raise Unreadable(str(error)) from error
+    return lines.count(b"\n")
 
 
 def _csv_type(kind: pa.DataType) -> pa.DataType:

@@ -1,9 +1,9 @@
 """Collects the rows of a task in files of about a target size: one open file for each directory of the table.
 
 A file ends at the end of a chunk: when it has its share of the bytes that its directory is expected to get, or when the
-open files take too much memory; then the largest one ends. The others end with the task. Nothing of this depends on the
-machine: sizes are those of the encoded bytes, which are the same for the same rows and release of PyArrow. The plan has
-that release, and no other one executes it (plan.py).
+open files take too much memory; then the largest one ends. The others end with the task. The machine does not matter:
+sizes are those of the encoded bytes, which are the same for the same rows and release of PyArrow. The plan has that
+release, and no other one executes it (plan.py).
 
 Memory: OPEN_BYTES, and the chunk that is added.
 """
@@ -73,7 +73,7 @@ class RollingFiles:
         self._read_bytes = self._chunks = 0
 
     def add(self, table: pa.Table, ranges: Sequence[Range], read_bytes: int) -> list[EndedFile]:
-        """Adds the rows of a chunk, of which `read_bytes` were read; returns the files that end with it."""
+        """Adds the rows of a chunk, for which `read_bytes` were read; returns the files that end with it."""
         self._read_bytes += read_bytes
         self._chunks += 1
         ended = []

@@ -9,7 +9,7 @@ import msgspec
 
 from spark_ingest.decode.json_types import spark_ddl
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
-from spark_ingest.layout import DEFAULT, Layout
+from spark_ingest.layout import DEFAULT, LINE_COLUMN, LINES, Layout
 from spark_ingest.plan import RAW, TableSchema
 
 
@@ -27,6 +27,9 @@ def schema_document(topic: str, payload: str, schema: TableSchema, layout: Layou
 
 def table_ddl(payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> str:
     """Returns the DDL of all columns; the partition columns are last."""
+    leading = [one.ddl for one in LEADING]
     own = [VALUE.ddl] if payload == RAW else [spark_ddl(schema.members), EXTRA.ddl]
+    if layout.format == LINES:
+        leading, own = [], [f"`{LINE_COLUMN}` STRING"]
     partitions = [f"`{name}` {kind}" for name, kind in layout.partition_columns.items()]
-    return ", ".join([*(one.ddl for one in LEADING), *filter(None, own), *partitions])
+    return ", ".join([*leading, *filter(None, own), *partitions])

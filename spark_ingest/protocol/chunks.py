@@ -21,7 +21,7 @@ from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.blocks import BlockMaker, DeadLetter
 from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.decode.record_columns import columns_of
-from spark_ingest.decode.time_counts import counts_of
+from spark_ingest.decode.time_counts import PERIOD_MS, counts_of
 from spark_ingest.decode.value_costs import ValueCosts
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, add_counts
@@ -48,6 +48,7 @@ class Chunk:
     filtered: int = 0
     read_bytes: int = 0
     times: dict[int, int] = field(default_factory=dict)
+    batches: Counter[int] = field(default_factory=Counter)
 
 
 def chunks(order: TaskSpec, source: ObjectStore, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
@@ -101,7 +102,9 @@ class _ChunkBuilder:
             count = letter.last_offset - letter.offset + 1
             times = counts_of(pa.array([letter.timestamp] * count, pa.int64()))
             self._chunk.times = add_counts(self._chunk.times, times)
+            self._chunk.batches[scanned.header.max_timestamp // PERIOD_MS] += count
         if scanned.record_count:
+            self._chunk.batches[scanned.header.max_timestamp // PERIOD_MS] += scanned.record_count
             self._block.append(scanned)
         self._block_records += scanned.record_count
         self._block_bytes += size_bytes

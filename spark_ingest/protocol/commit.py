@@ -176,7 +176,7 @@ def _audit(results: Sequence[TaskResult]) -> dict[str, TimeCounts]:
     """Returns the sums of topics; without topics that a worker of an earlier release did not count."""
     found: dict[str, TimeCounts | None] = {}
     for one in results:
-        found[one.topic] = add_times(found.get(one.topic, TimeCounts()), one.times)
+        found[one.topic] = add_times(found.get(one.topic, TimeCounts(batches={})), one.times)
     return {topic: one for topic, one in found.items() if one is not None}
 
 

@@ -27,10 +27,15 @@ class Misfits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TimeCounts(msgspec.Struct, frozen=True):
-    """Counts by ten minutes since 1970 (decode/time_counts.py): records that were read, and rows by event time."""
+    """Counts by ten minutes since 1970 (decode/time_counts.py): records that were read, and rows by event time.
+
+    `batches` are the records again, each under the greatest timestamp of its batch, as nodes count what they accept;
+    None in commits of earlier releases.
+    """
 
     records: dict[int, int] = {}
     events: dict[int, int] = {}
+    batches: dict[int, int] | None = None
 
 
 class TaskResult(msgspec.Struct, frozen=True):
@@ -74,7 +79,8 @@ def add_times(one: TimeCounts | None, other: TimeCounts | None) -> TimeCounts | 
     """Returns the sums; None if either was not counted."""
     if one is None or other is None:
         return None
-    return TimeCounts(add_counts(one.records, other.records), add_counts(one.events, other.events))
+    batches = None if one.batches is None or other.batches is None else add_counts(one.batches, other.batches)
+    return TimeCounts(add_counts(one.records, other.records), add_counts(one.events, other.events), batches)
 
 
 def add_misfits(one: Mapping[str, Misfits], other: Mapping[str, Misfits]) -> dict[str, Misfits]:

@@ -35,7 +35,15 @@ from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import dead_letter_table, repeating_leaves, sha256, store_once
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.chunks import Chunk, chunks
-from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, Misfits, TaskResult, TimeCounts, add_misfits, add_times
+from spark_ingest.protocol.results import (
+    SEEN_MEMBERS_MAX,
+    Misfits,
+    TaskResult,
+    TimeCounts,
+    add_counts,
+    add_misfits,
+    add_times,
+)
 from spark_ingest.source.slices import Range, between
 
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
@@ -167,7 +175,11 @@ def _result(
         seconds=0.0,
         misfits={name: _misfits(table, name, count) for name, count in chunk.misfits.items()},
         filtered=chunk.filtered,
-        times=TimeCounts(chunk.times, counts_of(table["_event_time"].cast(pa.int64()), 1000)),
+        times=TimeCounts(
+            chunk.times,
+            counts_of(table["_event_time"].cast(pa.int64()), 1000),
+            add_counts(chunk.batches, {}),
+        ),
     )
 
 

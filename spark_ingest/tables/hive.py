@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from spark_ingest.decode.json_types import Type, columns
 from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
 from spark_ingest.errors import IngestRefused
-from spark_ingest.layout import AVRO, CSV, DELIMITED, JSONL, NONE, ORC, PARQUET, Layout
+from spark_ingest.layout import AVRO, CSV, DELIMITED, JSONL, LINE_COLUMN, LINES, NONE, ORC, PARQUET, Layout
 from spark_ingest.output import names
 from spark_ingest.plan import RAW, TableSchema
 
@@ -42,6 +42,7 @@ STORAGE = {
     JSONL: ("org.apache.hive.hcatalog.data.JsonSerDe", *_LINES),
     CSV: (f"{_SERDE}.OpenCSVSerde", *_LINES),
     DELIMITED: (f"{_SERDE}.OpenCSVSerde", *_LINES),
+    LINES: (f"{_SERDE}.lazy.LazySimpleSerDe", *_LINES),
 }
 _HEADERS = "map<string,binary>"
 _TYPES_OF_LINES = {"binary": "string", "timestamp": "string", _HEADERS: "array<array<string>>"}
@@ -80,6 +81,8 @@ def hive_table(topic: str, payload: str, schema: TableSchema, layout: Layout, na
     own: list[tuple[str, str | None]] = [(VALUE.name, "binary")]
     if payload != RAW:
         own = [(member, _type_of(kind)) for member, kind in columns(schema.members)] + [(EXTRA.name, "string")]
+    if layout.format == LINES:
+        standard, own = [], [(LINE_COLUMN, "string")]
     found: list[tuple[str, str]] = []
     left_out = []
     for column, kind in [*standard, *own]:

@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "migrate-from-camus-and-secor.md").read_text()
 LISTED = Path(__file__).with_name("camus_and_secor.txt").read_text()
 VALUES = {
     *("a|b", "skip", "dead-letter", "regex", "filter", "/meta/ts", "meta.ts", "_partition", "_offset"),
-    *("hour", "day", "csv", "jsonl", "orc", "avro", "hourly/%Y/%m/%d/%H"),
+    *("hour", "day", "csv", "text", "jsonl", "orc", "avro", "hourly/%Y/%m/%d/%H"),
 }
 
 

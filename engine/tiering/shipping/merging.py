@@ -48,9 +48,17 @@ class MergeLane:
         self.rules = rules
         self.thread = thread
         self.busy = threading.Lock()
+        self.merges = self.sources = self.merged_bytes = 0
 
     def __repr__(self) -> str:
         return f"MergeLane({self.rules}, {self.thread})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yield name, text and value of each number for /metrics."""
+        yield "penstock_tier_merges_total", "Merges of small objects of the store that a manifest has", self.merges
+        text = "Small objects of the store that merges have replaced"
+        yield "penstock_tier_merged_objects_total", text, self.sources
+        yield "penstock_tier_merged_bytes_total", "Bytes that merges have read and written again", self.merged_bytes
 
     def partition(self, store: ObjectStore, prefix: str, clock: Clock, new_id: Callable[[], str]) -> PartitionMerger:
         return PartitionMerger(store, prefix, self, clock, new_id)
@@ -149,6 +157,9 @@ class PartitionMerger:
             self._avoid(sources, str(error))
             return None
         entry = upload_merged(self._store, self._prefix, data, scan, leader_epoch, self._new_id)
+        self._lane.merges += 1
+        self._lane.sources += len(sources)
+        self._lane.merged_bytes += len(data)
         extra = {"prefix": self._prefix, "objects": len(sources), "bytes": len(data), "object": entry.key}
         log.info("small objects of the store were merged", extra=extra)
         return replace(entry, arrived_ms=last.arrived_ms, stored_ms=stored_ms)

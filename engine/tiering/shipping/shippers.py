@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -130,6 +130,11 @@ class Shipping:
         self._descriptions.pop(topic.topic_id, None)
         work = partial(self._remove_objects, topic, tasks, logs)
         self._removing.keep(work, "removing objects of a deleted topic", of=f"{topic.name}/{topic.topic_id}")
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yield name, text and value of each number of merges for /metrics."""
+        if self._with.merging is not None:
+            yield from self._with.merging.gauges()
 
     async def stop(self) -> None:
         """Stop; the next start resumes interrupted work."""

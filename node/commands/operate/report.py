@@ -27,6 +27,7 @@ def report(output: str, job_name: str, store: str | None, commits: int | None, f
     \f
     Raises Failure.
     """
+    from spark_ingest.inspection.completeness import job_completeness
     from spark_ingest.inspection.figures import figures_of
     from spark_ingest.inspection.report_page import report_page
     from spark_ingest.output.stores import open_output_store, open_source_store
@@ -40,6 +41,8 @@ def report(output: str, job_name: str, store: str | None, commits: int | None, f
     todo = lag(open_source_store(store), opened, job_name, head.positions.__contains__, None) if store else None
     figures = figures_of(opened, job_name, commits, todo)
     assert figures is not None
+    if store:
+        figures.complete = job_completeness(open_source_store(store), opened, job_name)
     try:
         file.write_text(report_page(figures), encoding="utf-8")
     except OSError as error:

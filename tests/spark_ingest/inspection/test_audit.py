@@ -10,14 +10,17 @@ import pytest
 from click.testing import CliRunner
 
 from engine.format.batch import encode
+from engine.format.paths import store_accepted_key
 from engine.testing.memory_store import MemoryStore
+from engine.tiering.manifest.accepted_object import CountedTopic, encode_accepted
 from engine.tiering.store.store import open_store
 from node.commands.ingest import ingest
 from spark_ingest.inspection.audit import audit
+from spark_ingest.inspection.completeness import completeness
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.results import ALL_TIMES, PERIODS_MAX, add_counts
+from spark_ingest.protocol.results import ALL_TIMES, PERIODS_MAX, TimeCounts, add_counts
 from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row, undecodable_batch
 
@@ -84,6 +87,30 @@ def test_what_retention_removed_is_not_compared(source: MemoryStore) -> None:
     TieredLog(source).raise_log_start(0, 3)
     [found] = audit(source, commits_of(output)).values()
     assert (found.not_compared, found.differences) == ([1], [])
+
+
+def test_what_nodes_accepted_and_the_table_lacks_is_missing_once_its_period_is_settled(source: MemoryStore) -> None:
+    """Each batch counts under its greatest timestamp on both sides. A later or unread period is to come."""
+    output = MemoryStore()
+    run_job(source, output, bad_percent_max=100)
+    [commit] = commits_of(output)
+    counted = commit.audit["flights"].batches
+    assert counted is not None
+    assert sum(counted.values()) == 37
+    topic = CountedTopic("flights", commit.positions["flights"].topic_id)
+    late = commit.committed_ms // 600_000
+    accepted = counted | {PERIOD + 2: counted[PERIOD + 2] + 4, late: 3}
+    for hour, counts in ((PERIOD // 6, {PERIOD + 2: 2}), (PERIOD // 6 + 1, accepted)):
+        source.put(store_accepted_key(commit.cluster, hour, "ab"), encode_accepted({topic: counts}))
+    source.put(store_accepted_key(commit.cluster, 9, "ab"), b"{")
+    [found] = completeness(source, [commit], {}).values()
+    assert (found.accepted, found.ingested, found.missing, found.pending) == (46, 37, 6, 3)
+    at_ms = (PERIOD + 2) * 600_000
+    assert found.periods == [(at_ms, counted[PERIOD + 2] + 6, counted[PERIOD + 2])]
+    [found] = completeness(source, [commit], {"flights": at_ms}).values()
+    assert (found.missing, found.pending) == (0, 9)
+    older = msgspec.structs.replace(commit, audit={"flights": TimeCounts(counted, counted)})
+    assert completeness(source, [older], {}) == {}
 
 
 def test_too_many_periods_become_one_number() -> None:

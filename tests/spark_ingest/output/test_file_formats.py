@@ -29,6 +29,7 @@ from spark_ingest.layout import (
     DELIMITED,
     HOUR,
     JSONL,
+    LINES,
     MINUTES,
     ORC,
     PARQUET,
@@ -38,10 +39,11 @@ from spark_ingest.layout import (
     Layout,
     layout_of_key,
 )
-from spark_ingest.output.file_formats import Unreadable, file_bytes, read_places
+from spark_ingest.output.file_formats import Unreadable, count_lines, file_bytes, read_places
 from spark_ingest.output.names import plan_number_of
 from spark_ingest.output.owners import layouts_of
-from spark_ingest.plan import Recipe, decode_plan, encode
+from spark_ingest.output.schema_object import table_ddl
+from spark_ingest.plan import Recipe, TableSchema, decode_plan, encode
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from tests.spark_ingest.jobs import dead_letters, listed_files, run_job
@@ -49,7 +51,10 @@ from tests.spark_ingest.tiered import START_MS, TieredLog, row
 
 FORMATS = [(form, codec, "|" if form == DELIMITED else "") for form in CODECS for codec in CODECS[form]]
 LAYOUTS = [
-    *(Layout(form, codec, HOUR, delimiter=delimiter) for form, codec, delimiter in FORMATS),
+    *(
+        Layout(form, codec, HOUR, delimiter=delimiter, column="name" if form == LINES else "")
+        for form, codec, delimiter in FORMATS
+    ),
     *(Layout(period=period) for period in PERIODS if period not in (HOUR, POSITIONS)),
     Layout(ORC, period=POSITIONS, positions=2),
     Layout(AVRO, "none", DAY, "Asia/Kathmandu", "daily/%Y/%m/%d", fields=(Field("by_name", "name"),)),
@@ -92,6 +97,9 @@ def test_files_of_each_layout_are_sound_and_follow_from_the_rows(layout: Layout)
     assert layouts_of(output)("flights").fixed == layout.fixed
     findings, commits = verify(output, "default")
     assert (findings.problems, list(verify_deep(output, commits)), len(dead_letters(output))) == ([], [], 1)
+    if layout.format == LINES:
+        assert sum(count_lines(output.get(key), layout) for key in files) == findings.rows
+        return
     places = [place for key in files for place in read_places(output.get(key), layout).to_pylist()]
     assert sorted((one["_partition"], one["_offset"]) for one in places) == [(0, 0), (0, 1), (0, 2), (0, 4)]
 
@@ -145,6 +153,17 @@ def test_large_rows_are_read_back(form: str, size: int) -> None:
     log.add(0, [row(b'{"id":1,"text":"%s"}' % (b'\\n,\\"' * (size // 5)), 1), row(b'{"id":2}', 2)])
     output = run(Layout(form, "zstd", DAY), log)
     assert list(verify_deep(output, verify(output, "default")[1])) == []
+
+
+def test_text_has_a_line_for_each_row_and_one_column() -> None:
+    table = pa.table({"a": [b"\xff", b"x\r\ny\nz", None], "b": [1.5, None, 3.0], "c": [{"d": 1}, None, {"d": 2}]})
+    for name, lines in (("a", b"\xff\nx y z\n\n"), ("b", b"1.5\n\n3\n"), ("c", b'{"d":1}\n\n{"d":2}\n')):
+        assert file_bytes(table, Layout(LINES, "none", column=name)) == lines
+    assert (
+        table_ddl("raw", TableSchema("", []), Layout(LINES, column="_value")) == "`value` STRING, `dt` DATE, `hr` INT"
+    )
+    with pytest.raises(IngestRefused, match="no column missing"):
+        file_bytes(table, Layout(LINES, "none", column="missing"))
 
 
 def test_another_separator_is_between_the_fields() -> None:

@@ -1,0 +1,57 @@
+"""The counts of accepted records in the store: what one process of a node has accepted within one hour of its clock.
+
+One object for each process and hour, replaced each minute while it grows. Counts are by topic and ten minutes since
+1970 (engine/partition/accepted.py), so ingestion compares them with what it has read, and asks no node. They are
+outside of every topic's prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import orjson
+
+from engine.errors import Corrupt
+from engine.tiering.manifest.json_reading import read_object
+
+FORMAT = 1
+ALL_PERIODS = -2  # instead of a period: records of more than PERIODS_MAX
+PERIODS_MAX = 1000  # of one topic in an object: it stays small when a client replays a year
+HOUR_MS = 3_600_000
+
+
+class CountedTopic(NamedTuple):
+    topic: str
+    topic_id: str
+
+
+Accepted = Mapping[CountedTopic, Mapping[int, int]]
+
+
+def bounded_counts(counts: Mapping[int, int]) -> dict[int, int]:
+    """Return the counts, in one number if there are too many."""
+    if len(counts) <= PERIODS_MAX and ALL_PERIODS not in counts:
+        return dict(counts)
+    return {ALL_PERIODS: sum(counts.values())}
+
+
+def encode_accepted(accepted: Accepted) -> bytes:
+    topics = [
+        {"topic": one.topic, "topic_id": one.topic_id, "counts": [[at, counts[at]] for at in sorted(counts)]}
+        for one, counts in sorted(accepted.items())
+    ]
+    return orjson.dumps({"format": FORMAT, "topics": topics})
+
+
+def decode_accepted(data: bytes, key: str) -> dict[CountedTopic, dict[int, int]]:
+    """Decode an object of counts. Raises Corrupt, UnsupportedFormat."""
+    found = read_object(data, key, FORMAT)
+    try:
+        topics = {
+            CountedTopic(str(one["topic"]), str(one["topic_id"])): {int(at): int(count) for at, count in one["counts"]}
+            for one in found["topics"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"{key}: topics is not a list of topics with counts") from error
+    return topics

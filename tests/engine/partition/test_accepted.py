@@ -1,0 +1,43 @@
+"""The counts of accepted records: committed batches only, by the ten minutes of their greatest timestamps."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.format.batch import Header, Row, encode, read_header
+from engine.format.batch_header import CONTROL
+from engine.partition import accepted
+from engine.partition.accepted import PERIOD_MS, AcceptedRecords
+
+
+def batch(base_offset: int, *periods: int) -> Header:
+    """Return the header of a batch with a record in each of these periods."""
+    rows = [Row(PERIOD_MS * period, None, b"1", []) for period in periods]
+    return read_header(encode(rows))._replace(base_offset=base_offset)
+
+
+def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp() -> None:
+    counts = AcceptedRecords()
+    counts.appended([batch(0, 7, 8), batch(2, 8)], high_watermark=0)
+    assert counts.take(1) == {}
+    assert counts.take(2) == {8: 2}
+    counts.appended([batch(3, 9)], high_watermark=3)
+    assert counts.take(4) == {8: 1, 9: 1}
+    assert counts.take(4) == {}
+
+
+def test_a_batch_that_is_cut_off_and_one_of_the_log_itself_do_not_count() -> None:
+    counts = AcceptedRecords()
+    control = batch(2, 5)
+    counts.appended([batch(0, 5), batch(1, 5), control._replace(attributes=control.attributes | CONTROL)], 0)
+    counts.cut(1)
+    assert counts.take(10) == {5: 1}
+
+
+def test_batches_that_wait_for_long_share_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader without its replicas may append for minutes, and the counts stay small."""
+    monkeypatch.setattr(accepted, "PENDING_MAX", 2)
+    counts = AcceptedRecords()
+    counts.appended([batch(at, 5) for at in range(100)], 0)
+    assert "1 batches pending" in repr(counts)
+    assert counts.take(100) == {5: 100}
