@@ -26,6 +26,7 @@ from node.commands.ingest_jobs import jobs, unregister
 from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
 from node.commands.operate.again import backfill, replay
+from node.commands.operate.audits import audits_of, completeness_of, missing_of, print_audit, print_completeness
 from node.commands.operate.offsets import offsets
 from node.commands.operate.print_records import print_records
 from node.commands.operate.report import report
@@ -35,8 +36,7 @@ from penstock.cli.output import Column, format_bytes, format_count, print_facts,
 from spark_ingest.options import Pattern, StoreUrl, job_option, json_option, output_option, store_option, tables_option
 
 if TYPE_CHECKING:
-    from engine.tiering.store.store import ObjectStore
-    from spark_ingest.protocol.commit import Commit
+    pass
 
 # Commands whose modules are imported when they are called, with the first sentence of their help.
 RUN_SUMMARY = "Write new records of the store into Parquet tables, exactly once."
@@ -140,7 +140,7 @@ def status(
     source, opened = open_source_store(store), open_output_store(output, is_written=False)
     document = status_of(source, opened, job_name, is_wanted, cluster)
     if is_audited:
-        document["completeness"] = _completeness(source, opened, job_name)
+        document["completeness"] = completeness_of(source, opened, job_name)
     document["tables"] = JobTables(tables_file, output, job_name).status()
     print_json(document) if as_json else _print_status(document)
     if document["lost"]:
@@ -189,10 +189,10 @@ def verify(
         raise Failure("--audit needs --store, whose log it reads", ExitCode.USAGE)
     opened = open_output_store(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
-    audits = _audits(open_source_store(store), commits) if store and is_audited else {}
-    complete = _completeness(open_source_store(store), opened, job_name) if store and is_audited else {}
+    audits = audits_of(open_source_store(store), commits) if store and is_audited else {}
+    complete = completeness_of(open_source_store(store), opened, job_name) if store and is_audited else {}
     findings.problems += [one for topic in audits.values() for one in topic["differences"]]
-    findings.problems += [one for topic, counts in complete.items() for one in _missing(topic, counts)]
+    findings.problems += [one for topic, counts in complete.items() for one in missing_of(topic, counts)]
     if deep:
         retained, effect = load_retained(opened, job_name), Rewrites(opened, job_name).effect()
         findings.problems += verify_deep(opened, commits, retained.covers, effect)
@@ -306,8 +306,8 @@ def _print_status(document: dict[str, Any]) -> None:
         print_note(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
     if document["incomplete_replay"] is not None:
         print_note("A replay is not complete: penstock ingest replay --resume drops the earlier rows.")
-    _print_completeness(document)
-    for line in [line for topic, one in document.get("completeness", {}).items() for line in _missing(topic, one)]:
+    print_completeness(document)
+    for line in [line for topic, one in document.get("completeness", {}).items() for line in missing_of(topic, one)]:
         click.echo(f"missing: {line}")
     _print_tables(document)
     click.echo()
@@ -331,40 +331,6 @@ def _print_status(document: dict[str, Any]) -> None:
     )
 
 
-def _audits(source: ObjectStore, commits: list[Commit]) -> dict[str, dict[str, Any]]:
-    from spark_ingest.inspection.audit import audit
-
-    return {topic: one.document() for topic, one in audit(source, commits).items()}
-
-
-def _completeness(source: ObjectStore, output: ObjectStore, job: str) -> dict[str, dict[str, Any]]:
-    from spark_ingest.inspection.completeness import job_completeness
-
-    return {topic: one.document() for topic, one in job_completeness(source, output, job).items()}
-
-
-def _missing(topic: str, counts: dict[str, Any]) -> list[str]:
-    return [
-        f"{topic} {one['from']}: the nodes accepted {one['accepted']:,} records, {one['ingested']:,} are ingested"
-        for one in counts["periods"]
-    ]
-
-
-def _print_completeness(document: dict[str, Any]) -> None:
-    for topic, one in document.get("completeness", {}).items():
-        text = f"{format_count(one['accepted'], 'record')} accepted, {one['ingested']:,} of them ingested"
-        text += f", {one['pending']:,} to come" if one["pending"] else ""
-        click.echo(f"audit: {topic}: {text}, {one['missing']:,} missing")
-
-
-def _print_audit(document: dict[str, Any]) -> None:
-    for topic, one in document["audit"].items():
-        text = f"{format_count(one['records'], 'record')} counted, {one['log_records']:,} in the log"
-        if one["not_compared"]:
-            text += f"; {format_count(len(one['not_compared']), 'commit')} cannot be compared"
-        click.echo(f"audit: {topic}: {format_count(one['commits'], 'commit')}, {text}")
-
-
 def _print_findings(document: dict[str, Any]) -> None:
     how = "read again" if document["is_deep"] else "listed"
     click.echo(
@@ -384,8 +350,8 @@ def _print_findings(document: dict[str, Any]) -> None:
         click.echo(f"{leftovers} not committed yet, held back, retired or replaced")
     _print_held(document)
     _print_tables(document)
-    _print_audit(document)
-    _print_completeness(document)
+    print_audit(document)
+    print_completeness(document)
     for problem in document["problems"][:_PROBLEMS_SHOWN]:
         click.echo(f"problem: {problem}")
     if len(document["problems"]) > _PROBLEMS_SHOWN:

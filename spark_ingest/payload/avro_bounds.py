@@ -153,8 +153,11 @@ class _CountingDecoder(BinaryDecoder):  # type: ignore[misc]
         return float(super().read_double())
 
     def read_bytes(self) -> bytes:
-        found: bytes = super().read_bytes()
-        self._take(_TEXT_FACTOR * len(found))
+        size = self.read_long()
+        found: bytes = self.fo.read(max(size, 0))
+        if len(found) != size:
+            raise EOFError(f"{size} bytes are announced, there are {len(found)}")
+        self._take(_TEXT_FACTOR * size)
         return found
 
     def read_fixed(self, size: int) -> bytes:
