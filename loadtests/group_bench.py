@@ -142,6 +142,8 @@ async def open_polls(node: Node, options: argparse.Namespace) -> str:
         await admin.call("PUT", "/v1/topics/t", {"partitions": options.partitions})
         before_mb = node.rss_mb
 
+        answers: dict[int, int] = {}  # of each group
+
         async def poll(number: int) -> None:
             body: dict[str, object] = {"topics": ["t"], "wait_ms": 30_000}
             await asyncio.sleep(number / POLLS_A_SECOND)
@@ -149,13 +151,21 @@ async def open_polls(node: Node, options: argparse.Namespace) -> str:
                 while True:
                     found = await connection.json("POST", f"/v1/groups/g{number}/members/m/poll", body)
                     body["token"] = found["token"]
+                    answers[number] = answers.get(number, 0) + 1
 
         async with running(*map(poll, range(count))):
-            await asyncio.sleep(count / POLLS_A_SECOND + 35)
+            while len(answers) < count:  # each has waited once
+                await asyncio.sleep(1)
+            await asyncio.sleep(5)
+            before, began = sum(answers.values()), time.monotonic()
             cost = await idle_cost(node, 60)
+            rate = (sum(answers.values()) - before) / (time.monotonic() - began)
             async with connections(node, 1) as [admin]:
                 groups = len((await admin.json("GET", "/v1/groups"))["groups"])
-    return f"{groups} groups with a poll each of {options.partitions} partitions: {cost} ({before_mb:.0f} MB before)"
+    return (
+        f"{groups} groups with a poll each of {options.partitions} partitions, {rate:.0f} polls/s: {cost} "
+        f"({before_mb:.0f} MB before)"
+    )
 
 
 @case

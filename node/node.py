@@ -285,7 +285,7 @@ class Node:
             self.router,
             budgets,
             fetch,
-            Coordinators(self.router, budgets, self.topics, settings),
+            Coordinators(self.router, budgets, self.topics, settings, self.groups),
             self.lifecycle,
             self.clock,
             lambda: f"{random.getrandbits(128):032x}",

@@ -27,7 +27,10 @@ class Grants:
     async def grant(self, call: PollCall, starts: Sequence[Position] = ()) -> Grant:
         """Commits the delivery of the call's token, and returns what the member may read."""
         call = structs.replace(call, starts=tuple(starts)) if starts else call
-        grant = await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True)
+        return await self.checked(await self._context.coordinators.call(POLL, Grant, call.group, call, creates=True))
+
+    async def checked(self, grant: Grant) -> Grant:
+        """Returns a grant of topics that the client may read and that this process knows. Raises Problem."""
         for topic in {one.topic for one in grant.assignment}:
             check_readable(self._request, topic)
             if self._context.topics.get(topic) is None:  # the coordinator learnt of it sooner

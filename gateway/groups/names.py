@@ -19,6 +19,7 @@ from gateway.http.problems import Problem
 from gateway.routing.leader_headers import read_rack
 
 TOPICS_MAX = 1000
+NAME_CHARS_MAX = 200  # of a group and of a member
 PUSH_PREFIX = "push:"  # of the groups of subscriptions; no client can name such a group
 
 Timeout = Annotated[int, Meta(ge=1000, le=3_600_000)]
@@ -35,8 +36,8 @@ class Subscribing(Struct, forbid_unknown_fields=True):
     topics_exclude: Annotated[str, Meta(max_length=CHARACTERS_MAX)] = ""
 
 
-_GROUP = re.compile(r"[A-Za-z0-9._-]{1,200}")
-_MEMBER = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+_GROUP = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+_MEMBER = re.compile(rf"[A-Za-z0-9._:-]{{1,{NAME_CHARS_MAX}}}")
 
 
 def group_name(request: Request) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -125,16 +125,17 @@ class _Poll:
         self._budget = context.budgets.begin(wish.wait_ms)
         self._grants = Grants(request, context, call.group)
         self._moved: dict[Slot, int] = {}
-        self._paused = {Slot(one.topic, one.partition) for one in wish.paused}
+        self._paused = _paused(wish)
 
-    async def answer(self) -> HttpResponse:
-        """Returns the answer. Raises Problem, EngineError."""
+    async def answer(self, granted: Grant | None = None) -> HttpResponse:
+        """Returns the answer. `granted`: the grant of the call, if it has been made. Raises Problem, EngineError."""
         while True:
-            first = grant = await self._grants.grant(self._call)
+            first = grant = await self._grants.checked(granted) if granted else await self._grants.grant(self._call)
+            granted = None
             storing = start_task(self._grants.stored(first)) if first.sequence else None
             try:
                 grant = await self._grants.with_starts(self._call, grant)
-                reading = self._not_paused(grant.assignment)
+                reading = not_paused(self._wish, grant.assignment)
                 wanted = self._wanted(reading)
                 parts = await self._read(wanted, grant)
                 if parts is None:
@@ -163,10 +164,6 @@ class _Poll:
         the member may have been removed meanwhile.
         """
         return structs.replace(self._call, topics=None, pattern=None, delivery=grant.delivery)
-
-    def _not_paused(self, assignment: Sequence[Position]) -> Sequence[Position]:
-        paused = self._paused
-        return [one for one in assignment if one.slot not in paused] if paused else assignment
 
     def _wanted(self, reading: Sequence[Position]) -> list[Wanted]:
         if self._moved:
@@ -281,26 +278,19 @@ class _Poll:
             problem.members = {**problem.members, "partitions": documents}
             raise problem
         bodies = [part.body for part in parts if part.problem is None and part.record_count]
-        head = {
-            "group": self._call.group,
-            "member_id": self._call.member_id,
-            "member_epoch": grant.member_epoch,
-            "assigned": len(grant.assignment),
-            "topic_ids": {one.topic: one.topic_id for one in grant.assignment},
-            "token": encode_token(self._token(grant, reading, wanted, parts)),
-        }
+        head = _head(self._call, grant, self._delivered(grant, reading, wanted, parts))
         bodies += map(orjson.dumps, documents)
-        texts = [orjson.dumps(head)[:-1], b',"partitions":[']
+        texts = [head[:-1], b',"partitions":[']
         for number, one in enumerate(bodies):
             texts += (b",", one) if number else (one,)
         body, *more = _large_apart([*texts, b"]}"])
         headers = {"Content-Type": "application/json"}
         return HttpResponse(body, headers, 207 if failed else 200, more=more)
 
-    def _token(
+    def _delivered(
         self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
-    ) -> Token:
-        """Returns the token of this delivery: the positions that it moves; all of them if tokens do not commit."""
+    ) -> list[Position]:
+        """Returns the positions that this delivery moves; all of them if tokens do not commit."""
         delivered = []
         if not grant.auto_commit:
             delivered += [one for one in grant.assignment if one.slot in self._paused]
@@ -308,7 +298,52 @@ class _Poll:
             end = part.next_offset if part.problem is None else read.offset
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))
-        return Token(self._call.member_id, grant.member_epoch, grant.resets, tuple(delivered), grant.delivery)
+        return delivered
+
+
+def going_on(wish: PollRequest, call: PollCall, grant: Grant) -> Callable[[Request], Awaitable[HttpResponse]]:
+    """Returns what goes on with a poll that has waited without a task (gateway/server/delayed_poll.py)."""
+
+    async def answer(request: Request) -> HttpResponse:
+        return await packed(request, await _Poll(request, request.app[GROUPS], wish, call).answer(grant))
+
+    return answer
+
+
+def empty_answer(call: PollCall, grant: Grant, wish: PollRequest) -> bytes:
+    """Returns the answer of a poll whose partitions had no records until its time was over."""
+    delivered: Sequence[Position] = ()
+    if not grant.auto_commit:
+        paused = _paused(wish)
+        kept = [one for one in grant.assignment if one.slot in paused]
+        delivered = [*kept, *not_paused(wish, grant.assignment)]
+    return _head(call, grant, delivered)[:-1] + b',"partitions":[]}'
+
+
+def not_paused(wish: PollRequest, assignment: Sequence[Position]) -> Sequence[Position]:
+    """Returns the partitions of an assignment that the poll does not name as paused."""
+    if not wish.paused:
+        return assignment
+    paused = _paused(wish)
+    return [one for one in assignment if one.slot not in paused]
+
+
+def _paused(wish: PollRequest) -> set[Slot]:
+    return {Slot(one.topic, one.partition) for one in wish.paused}
+
+
+def _head(call: PollCall, grant: Grant, delivered: Sequence[Position]) -> bytes:
+    """Returns the document of an answer without its partitions. Its token is of this delivery."""
+    token = Token(call.member_id, grant.member_epoch, grant.resets, tuple(delivered), grant.delivery)
+    head = {
+        "group": call.group,
+        "member_id": call.member_id,
+        "member_epoch": grant.member_epoch,
+        "assigned": len(grant.assignment),
+        "topic_ids": {one.topic: one.topic_id for one in grant.assignment},
+        "token": encode_token(token),
+    }
+    return orjson.dumps(head)
 
 
 def _large_apart(texts: Sequence[bytes]) -> list[bytes]:

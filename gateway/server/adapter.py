@@ -26,12 +26,14 @@ from gateway.access.hosts import is_host
 from gateway.connections.response_buffers import CONNECTION, ResponseBuffers
 from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.fetch.context import FETCH
+from gateway.groups.context import GROUPS
 from gateway.http.context import HTTP
 from gateway.http.messages import HttpResponse, NextPiece, StreamedResponse
 from gateway.http.problems import Problem
 from gateway.produce.context import PRODUCE
 from gateway.server.body import Body, BodyLimits
 from gateway.server.delayed_fetch import DelayedFetches
+from gateway.server.delayed_poll import DelayedPolls
 from gateway.server.middleware import MIDDLEWARE
 from gateway.server.plain_produce import PlainProduces
 from gateway.server.route_cache import RouteCache
@@ -42,6 +44,7 @@ from gateway.wire.messages import Header, RequestHead
 
 log = logging.getLogger("penstock.gateway")
 
+GROUPS_PATH = "/v1/groups/"
 NO_ROOM_PAUSE_S = 0.5  # before another look at the room of all answers, which other clients free
 WATCH_AFTER_S = 0.05  # most bodies have arrived by then, and need no watch
 
@@ -159,10 +162,13 @@ def _take_of(app: web.Application, short_path: ShortPath) -> Take:
     """Returns the function that takes requests without a task."""
     produces = PlainProduces(short_path, app[MIDDLEWARE], app[PRODUCE])
     fetches = DelayedFetches(short_path, app[MIDDLEWARE], app[FETCH], app[HTTP].compress_bytes_min)
+    polls = DelayedPolls(short_path, app[MIDDLEWARE], app[GROUPS], app[HTTP])
 
     def take(connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> Delayed | None:
         if head.method == "GET":
             return fetches.take(connection, stream_id, head)
+        if head.path.startswith(GROUPS_PATH):
+            return polls.take(connection, stream_id, head, body)
         return produces.take(connection, stream_id, head, body)
 
     return take

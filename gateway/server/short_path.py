@@ -27,6 +27,8 @@ from gateway.fetch import fetch
 from gateway.fetch import request as fetch_request
 from gateway.fetch.request import JSON, NDJSON, FetchRequest
 from gateway.groups import poll
+from gateway.groups.names import NAME_CHARS_MAX
+from gateway.http.json_body import MEDIA_TYPES
 from gateway.http.messages import BodyReader, HttpRequest, HttpResponse, RequestHeaders
 from gateway.http.negotiation import SSE
 from gateway.http.problems import Problem
@@ -51,6 +53,7 @@ _TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/(
 _POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
 _OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
 _FORMS = (JSON, NDJSON, MEDIA_TYPE)
+_NOT_WAITING = ("Content-Encoding", "Penstock-Rack", FORWARD)  # a poll with one of them has a task
 _TOPIC = "/v1/topics/{topic}/records"
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}/records"
 _POLL = "/v1/groups/{group}/members/{member}/poll"
@@ -65,7 +68,8 @@ class KnownHead(NamedTuple):
     """The values that follow from the head of a request. `typed` may have placeholders; `headers` has none.
 
     `plain` is the produce that needs no task unless its body does. `place` is the partition of a fetch that needs none
-    (delayed_fetch.py). `began`: when the request came, by `time.perf_counter`, if it has waited.
+    (delayed_fetch.py), `member` has the group and the member of a poll that may wait without one (delayed_poll.py).
+    `began`: when the request came, by `time.perf_counter`, if it has waited.
     """
 
     route: str
@@ -78,6 +82,7 @@ class KnownHead(NamedTuple):
     fetched: FetchRequest | None = None
     plain: ProduceRequest | None = None
     place: tuple[str, int] | None = None
+    member: tuple[str, str] | None = None
     began: float = 0.0
 
 
@@ -181,6 +186,15 @@ class ShortPath:
         """Returns a known fetch with other values, which came at a time of `time.perf_counter`."""
         return known._replace(handler=self._fetching(wanted), fetched=wanted, began=began)
 
+    def polling_on(self, known: KnownHead, poll: Handler, began: float) -> KnownHead:
+        """Returns the head of a known poll that goes on as `poll`, and came at a time of `time.perf_counter`."""
+
+        async def go_on(request: HttpRequest) -> HttpResponse:
+            await self._middleware.admit(request, known.operation)
+            return await poll(request)
+
+        return known._replace(handler=go_on, began=began)
+
     def request(self, known: KnownHead, head: RequestHead, body: BodyReader, connection: Carrier) -> HttpRequest:
         """Returns a request with this head, as handlers take it."""
         return HttpRequest(
@@ -228,8 +242,13 @@ class ShortPath:
         target = _POLL_TARGET.fullmatch(head.path) if head.method == "POST" and not head.query else None
         if target is None or (found := self._headers_of(head)) is None:
             return None
-        match_info = dict(zip(("group", "member"), target.groups(), strict=True))
-        return KnownHead(_POLL, "group_poll", match_info, found.headers, found.typed, self._polling)
+        group, member_id = target.groups()
+        headers, typed = found.headers, found.typed
+        known = KnownHead(_POLL, "group_poll", {"group": group, "member": member_id}, headers, typed, self._polling)
+        is_plain = not any(name in headers for name in _NOT_WAITING) and typed.content_type in MEDIA_TYPES
+        if is_plain and max(len(group), len(member_id)) <= NAME_CHARS_MAX:
+            return known._replace(member=(group, member_id))
+        return known
 
     async def _polling(self, request: HttpRequest) -> HttpResponse:
         await self._middleware.admit(request, "group_poll")

@@ -339,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
             self._core.consumed(exchange.stream_id, exchange.unread_bytes)
         if not self.is_http2 or (self._output is not None and self._output.is_paused):
             self._go_on()
-        self._server.ended()
+        self._server.ended(self)
 
     def _go_on(self) -> None:
         """Goes on to the next request, unless the client does not read its answers."""
@@ -386,6 +386,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush_soon(self) -> None:
         assert self._output is not None
+        self._server.watched.add(self)
         self._output.flush_soon()
 
     def _cancel(self, exchange: Exchange) -> None:

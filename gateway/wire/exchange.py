@@ -52,13 +52,14 @@ class Host(Protocol):
     limits: WireLimits
     date: Header
     receive_room: memoryview
+    watched: set[Any]
     rejection: Rejection
     take: Take | None
 
     def opened(self, connection: Any) -> None: ...
     def closed(self, connection: Any) -> None: ...
     def began(self) -> None: ...
-    def ended(self) -> None: ...
+    def ended(self, connection: Any) -> None: ...
 
 
 class Delayed(Protocol):
@@ -235,7 +236,7 @@ class DelayedRequests:
         """Gives a request without a body to a task, which answers it by its head."""
         del self.by_stream[stream_id]
         self._connection.start(Exchange(self._connection, stream_id, head, True))
-        self._host.ended()  # the task is counted by itself
+        self._host.ended(self._connection)  # the task is counted by itself
 
     def drop(self, stream_id: int) -> None:
         """Ends a request without an answer. No-op if it has ended."""
@@ -252,4 +253,4 @@ class DelayedRequests:
     def _end(self, stream_id: int) -> None:
         self.core.release(stream_id)
         self._connection.delayed_ended()
-        self._host.ended()
+        self._host.ended(self._connection)

@@ -76,7 +76,10 @@ class ConnectionState(Protocol):
 
 
 class Verdict(enum.Enum):
+    """PASS: the connection need not be looked at before an answer is given, or its request ends."""
+
     KEEP = enum.auto()
+    PASS = enum.auto()
     PING = enum.auto()
     IDLE = enum.auto()
     DEAD = enum.auto()
@@ -84,14 +87,17 @@ class Verdict(enum.Enum):
 
 
 def verdict_on(connection: ConnectionState, now: float, times: Times) -> Verdict:
-    """Returns the verdict on a connection. All of them are looked at each second: thousands wait for records."""
+    """Returns the verdict on a connection, which is looked at each second until its verdict is PASS."""
     if unsent_bytes := connection.unsent_bytes:
         if connection.progress.is_stalled(connection.taken_bytes, unsent_bytes, now, times):
             return Verdict.STALLED
     else:
         connection.progress.end()
-        if not connection.has_requests and _is_idle(connection, now, times):
-            return Verdict.IDLE
+        if not connection.has_requests:
+            if _is_idle(connection, now, times):
+                return Verdict.IDLE
+        elif not connection.is_http2:
+            return Verdict.PASS
     return _check_heartbeat(connection, now, times) if connection.is_http2 else Verdict.KEEP
 
 

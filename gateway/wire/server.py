@@ -55,6 +55,7 @@ class HttpServer:
         self.rejection = rejection
         self.take = take
         self.connections: set[Connection] = set()
+        self.watched: set[Connection] = set()  # the others wait for an answer over HTTP/1.1, and have no output
         self.under_way = 0
         self.date = ("Date", "")
         self.receive_room = memoryview(bytearray(RECEIVE_BYTES))  # of all connections: one is read at a time
@@ -91,15 +92,18 @@ class HttpServer:
             self.loop.call_later(RENEWAL_GRACE_S, connection.leave)
 
     async def watch(self) -> None:
-        """Check connections until cancelled."""
+        """Check connections until cancelled. A connection that waits for an answer is not looked at before it."""
         shortest_s = min(self._times.silent_s, self._times.idle_s, self._times.stall_s)
         round_s = min(shortest_s / ROUNDS, ROUND_S_MAX)
         while True:
             await asyncio.sleep(round_s)
             self._update_date()
             now = self.loop.time()
-            for number, connection in enumerate(list(self.connections), 1):
-                if (verdict := verdict_on(connection, now, self._times)) is not Verdict.KEEP:
+            for number, connection in enumerate(list(self.watched), 1):
+                verdict = Verdict.PASS if connection.is_closed else verdict_on(connection, now, self._times)
+                if verdict is Verdict.PASS:
+                    self.watched.discard(connection)
+                elif verdict is not Verdict.KEEP:
                     self._end_or_ping(connection, verdict, now)
                 if number % LOOKS_AT_ONCE == 0:
                     await asyncio.sleep(0)
@@ -161,19 +165,22 @@ class HttpServer:
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
+        self.watched.add(connection)
         if self._is_leaving:
             connection.announce_leave()
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.watched.discard(connection)
         if not self._is_accepting:
             self._accept_more()
 
     def began(self) -> None:
         self.under_way += 1
 
-    def ended(self) -> None:
+    def ended(self, connection: Connection) -> None:
         self.under_way -= 1
+        self.watched.add(connection)
         self._ended_at = self.loop.time()
         if self.under_way == 0:
             self._is_idle.set()

@@ -61,6 +61,7 @@ class Coordinator(GroupTable):
         super().__init__(limits)
         self._idle_look_ms = 0
         self._patterns = Patterns()
+        self._sizes: dict[str, TopicSize | None] = {}  # of all topics of groups with members, as of the last sweep
 
     def __repr__(self) -> str:
         return (
@@ -278,10 +279,13 @@ class Coordinator(GroupTable):
             self._patterns.keep([one.pattern for one in members if one.pattern is not None])
         if self._patterns.is_used:
             self._patterns.begin_look(source.names())
-        for group, gone in membership.expired(self.groups.values(), now):
+        if looks_for_idle or any(source.find(topic) != size for topic, size in self._sizes.items()):
+            self._sizes = {}
+        is_thorough = not self._sizes or self._patterns.is_used  # else it passes over groups that are as they were
+        groups = [one for one in self.groups.values() if is_thorough or one.look_ms <= now.steady_ms]
+        for group, gone in membership.expired(groups, now):
             membership.remove(self.note_change(group), gone, now, source)
-        sizes: dict[str, TopicSize | None] = {}  # each topic is looked up once, however many groups read it
-        for group in list(self.groups.values()):
+        for group in groups:
             if group.settings.kind == SHARE:
                 sharing.sweep(self, group, now)
             if not group.members:
@@ -290,8 +294,8 @@ class Coordinator(GroupTable):
             elif self._patterns.is_used and self._follow(group, now, source):
                 rebalance(self.note_change(group), now, source)
             elif (
-                not group.sizes.items() <= sizes.items()
-                and (topic := membership.resized(group, sizes, source)) is not None
+                not group.sizes.items() <= self._sizes.items()
+                and (topic := membership.resized(group, self._sizes, source)) is not None
             ):
                 group.history.note("topics_changed", now, detail=topic)
                 rebalance(self.note_change(group), now, source)

@@ -59,6 +59,7 @@ class GroupTable:
 
     def note_change(self, group: Group) -> Group:
         self._touched[group.name] = group
+        group.look_ms = 0
         return group
 
     def take_rows(self) -> list[Row]:

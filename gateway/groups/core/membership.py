@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from gateway.groups.core.assignors import ASSIGN, Nearby
 from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
-from gateway.groups.model.settings import RACK_AWARE, CoordinatorLimits
+from gateway.groups.model.settings import RACK_AWARE, SHARE, CoordinatorLimits
 from gateway.groups.model.state import Group, KnownTopic, Member
 from gateway.groups.model.values import Client, Now, Slot, TopicPattern, TopicSize, TopicSource
+
+LOOK_MS_MAX = 3_600_000  # until a sweep looks at a group again: the longest session
 
 
 class Wanted(NamedTuple):
@@ -252,16 +254,25 @@ def note_begun(group: Group, member: Member, epoch: int, now: Now) -> None:
 
 
 def expired(groups: Iterable[Group], now: Now) -> list[tuple[Group, list[str]]]:
-    """Returns the members whose session is over, or that keep revoked partitions for too long, and notes why."""
+    """Returns the members whose session is over, or that keep revoked partitions for too long, and notes why.
+
+    Notes until when none of a group's can be. A session goes on at the end of an open poll, for its whole time.
+    """
     found: list[tuple[Group, list[str]]] = []
+    far_ms = now.steady_ms + LOOK_MS_MAX
     for group in groups:
+        look_ms = far_ms
         for member in group.members.values():
-            is_silent = member.session_ends_ms <= now.steady_ms and not member.waiting
-            if is_silent or (member.rebalance_ends_ms is not None and member.rebalance_ends_ms <= now.steady_ms):
+            rebalance_ms = far_ms if member.rebalance_ends_ms is None else member.rebalance_ends_ms
+            session_ms = now.steady_ms + member.session_timeout_ms if member.waiting else member.session_ends_ms
+            look_ms = min(look_ms, rebalance_ms, session_ms)
+            is_silent = session_ms <= now.steady_ms and not member.waiting
+            if is_silent or rebalance_ms <= now.steady_ms:
                 group.history.note("session_expired" if is_silent else "rebalance_timed_out", now, member.member_id)
                 if not found or found[-1][0] is not group:
                     found.append((group, []))
                 found[-1][1].append(member.member_id)
+        group.look_ms = 0 if group.settings.kind == SHARE else look_ms
     return found
 
 

@@ -54,9 +54,7 @@ def group_calls(host: GroupHost) -> list[Answering]:
         return function
 
     async def poll(partition: Partition, call: PollCall) -> tuple[Grant, bytes]:
-        hosted = await host.at(partition)
-        grant, sequence = hosted.decide(lambda core, now, source: core.poll(call, now, source))
-        return msgspec.structs.replace(grant, hosting=hosted.hosting, sequence=sequence), b""
+        return (await host.at(partition)).grant(call), b""
 
     async def acquire(partition: Partition, call: AcquireCall) -> tuple[Acquired, bytes]:
         """Does not wait for the disk: locks are not durable."""

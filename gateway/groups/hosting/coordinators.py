@@ -14,6 +14,8 @@ import msgspec
 from engine.errors import EngineError
 from engine.format.paths import GROUPS_TOPIC
 from gateway.groups.hosting.calls import CHANGED, LIST, STORED, ChangedCall
+from gateway.groups.hosting.host import GroupHost
+from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.model.errors import CoordinatorMoved, UnknownGroup
 from gateway.groups.model.values import GroupRow
 from gateway.routing.leader_failover import is_transient
@@ -37,11 +39,22 @@ def has_moved(error: EngineError) -> bool:
 class Coordinators:
     """The coordinators of all groups, wherever they run."""
 
-    def __init__(self, router: Router, budgets: RetryBudgets, topics: Topics, settings: NodeSettings) -> None:
+    def __init__(
+        self, router: Router, budgets: RetryBudgets, topics: Topics, settings: NodeSettings, host: GroupHost
+    ) -> None:
         self._router = router
+        self._host = host
         self._budgets = budgets
         self._topics = topics
         self._settings = settings
+
+    def present(self, group: str) -> Hosted | None:
+        """Returns the coordinator of a group if it runs in this process, and the node is standalone."""
+        topic = self._topics.get(GROUPS_TOPIC)
+        if topic is None or self._router.peers.view is not None:
+            return None
+        partition = topic.partitions.get(crc32(group.encode()) % topic.record.partitions)
+        return None if partition is None else self._host.present(partition)
 
     async def call(
         self, call: PartitionCall[A, R], kind: type[R] | None, group: str, arguments: A, *, creates: bool = False

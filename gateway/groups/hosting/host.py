@@ -116,10 +116,15 @@ class GroupHost:
             loading.add_done_callback(lambda _: self._loading.pop(partition.number))
         return await asyncio.shield(loading)
 
+    def present(self, partition: Partition) -> Hosted | None:
+        """Returns the coordinator of a partition if it runs."""
+        hosted = self._hosted.get(partition.number)
+        return None if hosted is None or self._is_over(hosted, partition) else hosted
+
     def at_once(self, partition: Partition, hosting: int) -> Hosted:
         """Returns the coordinator that made a decision before. Raises CoordinatorMoved if it was replaced."""
-        hosted = self._hosted.get(partition.number)
-        if hosted is None or hosted.hosting != hosting or self._is_over(hosted, partition):
+        hosted = self.present(partition)
+        if hosted is None or hosted.hosting != hosting:
             raise CoordinatorMoved("the coordinator of the group was replaced during the call")
         return hosted
 

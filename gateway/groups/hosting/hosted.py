@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
+
+from msgspec import structs
 
 from engine.errors import AckTimeout, EngineError
 from engine.format import batch as record_batch
@@ -24,7 +26,7 @@ from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.errors import CoordinatorMoved
-from gateway.groups.model.values import Now, Row, TopicSource
+from gateway.groups.model.values import Grant, Now, PollCall, Row, TopicSource
 from gateway.links.link import Busy
 from replication.replica.acks import Acks, retrieve_exception
 from replication.replica.replicas import AnyReplica
@@ -34,6 +36,14 @@ BATCH_BYTES = 4 * 1024 * 1024  # a batch is closed above it; one call adds 30 MB
 
 T = TypeVar("T")
 Member = tuple[str, str]  # group and member id
+
+
+class Watch(Protocol):
+    """An open poll of a member: a future, or a value that acts in the same call."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: bool, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
 
 
 class _Decision(NamedTuple):
@@ -72,7 +82,7 @@ class Hosted:
         self._sequence = self._stored = 0
         self._storing: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._watching: defaultdict[Member, set[asyncio.Future[bool]]] = defaultdict(set)
+        self._watching: defaultdict[Member, set[Watch]] = defaultdict(set)
 
     def __repr__(self) -> str:
         return f"Hosted({self.partition.name}, {self.coordinator}, stored={self._stored} of {self._sequence})"
@@ -96,6 +106,11 @@ class Hosted:
                 self._append(rows)
         return answer, 0 if self._stored == self._sequence else self._sequence
 
+    def grant(self, call: PollCall) -> Grant:
+        """Makes the call of a poll. Raises as `decide` does."""
+        grant, sequence = self.decide(lambda core, now, source: core.poll(call, now, source))
+        return structs.replace(grant, hosting=self.hosting, sequence=sequence)
+
     async def stored(self, sequence: int) -> None:
         """Waits until the records up to `sequence` are committed. Raises the error of their append."""
         if self.error is not None:
@@ -118,21 +133,30 @@ class Hosted:
         except TimeoutError:
             return False
         finally:
-            self.coordinator.wait(group, member_id, self.now(), -1)
-            if watching := self._watching.get((group, member_id)):
-                watching.discard(future)
-                if not watching:
-                    del self._watching[group, member_id]
+            self.unwatch(group, member_id, future)
+
+    def watch(self, group: str, member_id: str, watch: Watch) -> None:
+        """Ends a watch once the assignment of a member is not that of now. Keeps its session, until `unwatch`."""
+        self.coordinator.wait(group, member_id, self.now(), 1)
+        self._watching[group, member_id].add(watch)
+
+    def unwatch(self, group: str, member_id: str, watch: Watch) -> None:
+        self.coordinator.wait(group, member_id, self.now(), -1)
+        if watching := self._watching.get((group, member_id)):
+            watching.discard(watch)
+            if not watching:
+                del self._watching[group, member_id]
 
     def close(self, error: EngineError) -> None:
         """Ends all waits: this coordinator was replaced, or its records could not be stored."""
         self.error = error
-        waits: list[asyncio.Future[None] | asyncio.Future[bool]] = [future for _, future in self._storing]
-        waits += [future for watching in self._watching.values() for future in watching]
-        for future in waits:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # its waiter may have left
+        waits: list[asyncio.Future[None] | Watch] = [future for _, future in self._storing]
+        waits += [watch for watching in self._watching.values() for watch in watching]
+        for wait in waits:
+            if not wait.done():
+                wait.set_exception(error)
+                if isinstance(wait, asyncio.Future):
+                    wait.exception()  # its waiter may have left
         self._storing.clear()
         self._watching.clear()
 
@@ -202,7 +226,7 @@ class Hosted:
 
     def _wake(self) -> None:
         for member in self.coordinator.woken:
-            for future in self._watching.get(member, ()):
-                if not future.done():
-                    future.set_result(True)
+            for watch in tuple(self._watching.get(member, ())):
+                if not watch.done():
+                    watch.set_result(True)
         self.coordinator.woken.clear()

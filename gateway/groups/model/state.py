@@ -105,6 +105,7 @@ class Group:
     is_changed: bool = False
     is_definition_changed: bool = False
     history: History = field(default_factory=History)
+    look_ms: int = 0  # a sweep may pass over the group before; 0: it has changed, or is a share group
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
     share: ShareState | None = None  # of a share group, from its first call on

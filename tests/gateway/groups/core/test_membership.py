@@ -104,6 +104,16 @@ def test_a_session_ends_without_calls_and_its_partitions_go_to_the_others():
     assert stage.owned("b") == {0, 1}
 
 
+def test_a_sweep_does_not_pass_over_a_session_that_became_shorter():
+    stage = Stage(t=1)
+    stage.poll("a")
+    stage.sweep()
+    assert stage.core.groups[GROUP].look_ms > stage.now_ms + 6_000
+    stage.call(Coordinator.heartbeat, HeartbeatCall(GROUP, "a", 0, ("t",), None, 5_000))
+    stage.sweep(6_000)
+    assert stage.core.groups[GROUP].members == {}
+
+
 def test_an_open_poll_keeps_a_session():
     stage = Stage(t=2)
     stage.poll("a")

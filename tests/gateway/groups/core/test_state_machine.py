@@ -101,6 +101,12 @@ class Groups(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((1_000, 20_000, 50_000, 70_000)))
     def sweep(self, ms: int) -> None:
         self.stage.sweep(ms)
+        self._check_swept()
+
+    @rule(member=members, change=st.sampled_from((1, -1)))
+    def wait(self, member: str, change: int) -> None:
+        """Begin an open poll or end one. Its member stays as long as it waits, and a session after it."""
+        self.stage.core.wait(GROUP, member, self.stage.now, change)
 
     @rule()
     def fail_over(self) -> None:
@@ -128,6 +134,7 @@ class Groups(RuleBasedStateMachine):
         if size.partitions < 7:
             self.stage.topics["t"] = TopicSize(size.topic_id, size.partitions + 1)
             self.stage.sweep()
+            self._check_swept()
 
     @invariant()
     def a_partition_has_one_owner(self) -> None:
@@ -172,6 +179,15 @@ class Groups(RuleBasedStateMachine):
 
     def _group(self):
         return self.stage.core.groups.get(GROUP) if self._is_begun() else None
+
+    def _check_swept(self) -> None:
+        """A sweep passes over groups, but over none that is due."""
+        group, now_ms = self.stage.core.groups.get(GROUP), self.stage.now_ms
+        for member in () if group is None else group.members.values():
+            assert member.waiting or member.session_ends_ms > now_ms, "a member stays after its session"
+            assert member.rebalance_ends_ms is None or member.rebalance_ends_ms > now_ms, "a member keeps partitions"
+        if group is not None and group.members:
+            assert group.sizes == dict(self.stage.topics), "a topic's growth was passed over"
 
     def _present(self, token: Token) -> None:
         for slot, start, end in self.spans[id(token)]:

@@ -1,0 +1,305 @@
+"""Delayed polls: polls of groups that wait without a task, while their partitions have no records.
+
+A delayed poll is one value among the waiters of its partitions, of its member, of the drain and of the deadlines. At
+its deadline it answers by plain calls. Anything else that ends the wait (records, another assignment, a drain, an
+error) is for a task, which goes on with the same grant and the time that is left. It takes the stages of
+gateway/groups/poll.py and decides nothing that they do not decide.
+Invariants: a poll that is not taken has changed nothing but what its repeat changes again, as every call of a group; a
+poll ends once, by an answer, a task or its client; nothing is raised into the call that ends its wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import structs
+
+from engine.errors import EngineError
+from engine.format.paths import INTERNAL_TOPICS
+from engine.partition.high_watermark import PositionWaiters
+from engine.runtime.loop_waits import Bucket, loop_waits
+from gateway.access.access import ANONYMOUS, caller_of
+from gateway.access.tokens_file import Right
+from gateway.connections.response_buffers import COUNTED_BYTES
+from gateway.groups import poll
+from gateway.groups.context import GroupContext
+from gateway.groups.hosting.hosted import Hosted
+from gateway.groups.model.token import decode_token
+from gateway.groups.model.values import Grant, PollCall, Position
+from gateway.groups.poll import PollRequest
+from gateway.http.context import HttpContext
+from gateway.http.lifecycle import DRAINING
+from gateway.http.messages import HttpRequest, HttpResponse
+from gateway.http.problems import Problem
+from gateway.http.request_body import COUNTED_BY_CONNECTION_BYTES
+from gateway.server.middleware import Middleware
+from gateway.server.plain_produce import FORMS, JSON_TYPE
+from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
+from gateway.wire.connection import Connection
+from gateway.wire.messages import RequestHead
+
+log = logging.getLogger("penstock.gateway")
+
+_decode = msgspec.json.Decoder(PollRequest).decode
+
+
+class DelayedPolls:
+    """Takes the polls of one application that need no task while they wait."""
+
+    def __init__(self, short_path: ShortPath, middleware: Middleware, context: GroupContext, http: HttpContext) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.short_path = short_path
+        self.middleware = middleware
+        self.context = context
+        self.bodies = http.bodies
+        self.metrics = context.fetch.metrics
+        self.deadlines = loop_waits(self.loop).deadlines
+        self.small_bytes_max = min(COUNTED_BYTES, http.compress_bytes_min)  # others are counted or compressed
+        self._body_bytes_max = min(COUNTED_BY_CONNECTION_BYTES - 1, http.request_body_bytes_max)
+
+    def __repr__(self) -> str:
+        return f"DelayedPolls({self.context.coordinators})"
+
+    def take(self, connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> DelayedPoll | None:
+        """Takes a poll that may wait. Returns None for one that needs a task."""
+        known = head.memo
+        if known is None:
+            known = head.memo = self.short_path.find(head)
+        if type(known) is not KnownHead or known.member is None or len(body) > self._body_bytes_max:
+            return None
+        began, context = time.perf_counter(), self.context
+        group, member_id = known.member
+        hosted = context.coordinators.present(group)
+        if hosted is None or context.lifecycle.is_draining or not context.fetch.long_polls.has_room:
+            return None
+        request = None
+        if self.middleware.access.tokens is not None:
+            request = self.short_path.request(known, head, NO_BODY, connection)
+        try:
+            if request is not None:
+                self.middleware.check_rights(request, known.operation)
+            wish = _decode(body)
+            if not _may_wait(wish) or not body.isascii():
+                return None
+            call = self._call(request, group, member_id, wish)
+            if call is None or not self.bodies.hold_small(len(body)):
+                return None
+            grant = hosted.grant(call)
+        except (Problem, EngineError, msgspec.MsgspecError, RecursionError):  # the task meets it too
+            return None
+        one = DelayedPoll(self, connection, stream_id, head, known, wish, call, grant, hosted, request)
+        one.begin(began, len(body))
+        return one
+
+    def _call(self, request: HttpRequest | None, group: str, member_id: str, wish: PollRequest) -> PollCall | None:
+        """Returns the call of a poll with a token; None if its topics need a look. Raises InvalidToken."""
+        topics = None
+        if wish.topics is not msgspec.UNSET:
+            topics = tuple(wish.topics) if len(wish.topics) == 1 else tuple(sorted(set(wish.topics)))
+            if not self.may_read(request, topics):
+                return None
+        assert wish.token is not None
+        token = decode_token(wish.token)
+        return PollCall(group, member_id, topics, token, (), wish.session_timeout_ms, wish.rebalance_timeout_ms)
+
+    def may_read(self, request: HttpRequest | None, topics: Iterable[str]) -> bool:
+        """Returns whether these topics are here, and the client may read them."""
+        caller = ANONYMOUS if request is None else caller_of(request)
+        for topic in topics:
+            if self.context.topics.get(topic) is None or topic in INTERNAL_TOPICS:
+                return False
+            if not caller.allows(Right.READ, topic):
+                return False
+        return True
+
+    def waits(self, reading: Sequence[Position]) -> list[PositionWaiters] | None:
+        """Returns the lists of waiters of partitions that are readable and have no records at these positions.
+
+        None if one of them is otherwise, or belongs to another process.
+        """
+        found: list[PositionWaiters] = []
+        name, topic = "", None
+        for one in reading:
+            if one.topic != name:
+                name, topic = one.topic, self.context.topics.get(one.topic)
+            if topic is None or topic.record.topic_id != one.topic_id:
+                return None
+            partition = topic.partitions.get(one.partition)
+            if partition is None or partition.offline is not None:
+                return None
+            if not one.offset == partition.watermark.position >= partition.log.log_start:
+                return None
+            found.append(partition.watermark.polls)
+        return found
+
+
+class DelayedPoll:
+    """One poll: waits for records, another assignment, its deadline, the drain, or for its client to leave."""
+
+    __slots__ = ("_began", "_body_bytes", "_bucket", "_call", "_connection", "_deadline", "_grant", "_head", "_hosted",
+                 "_is_over", "_known", "_polls", "_reading", "_request", "_stream_id", "_waits", "_wish")  # fmt: skip
+
+    def __init__(
+        self,
+        polls: DelayedPolls,
+        connection: Connection,
+        stream_id: int,
+        head: RequestHead,
+        known: KnownHead,
+        wish: PollRequest,
+        call: PollCall,
+        grant: Grant,
+        hosted: Hosted,
+        request: HttpRequest | None,
+    ) -> None:
+        self._polls = polls
+        self._connection = connection
+        self._stream_id = stream_id
+        self._head = head
+        self._known = known
+        self._wish = wish
+        self._call = call
+        self._grant = grant
+        self._hosted = hosted
+        self._request = request
+        self._reading = poll.not_paused(wish, grant.assignment)
+        self._waits: list[PositionWaiters] = []
+        self._bucket: Bucket | None = None
+        self._is_over = False
+        self._began = self._deadline = 0.0
+        self._body_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"DelayedPoll({self._call.group}, {self._call.member_id}, is_over={self._is_over})"
+
+    def begin(self, began: float, body_bytes: int) -> None:
+        """Begins the wait. A poll that need not wait, or cannot wait here, gets its task in the next turn."""
+        polls, grant = self._polls, self._grant
+        self._began, self._body_bytes = began, body_bytes
+        polls.metrics.requests_in_flight.value += 1
+        self._deadline = polls.loop.time() + self._wish.wait_ms / 1000
+        waits = None
+        if not grant.sequence and polls.may_read(self._request, {one.topic for one in grant.assignment}):
+            waits = polls.waits(self._reading)
+        try:
+            if waits is not None:
+                polls.context.fetch.long_polls.begin(self._weight)
+        except Problem:
+            waits = None
+        if waits is None:
+            polls.loop.call_soon(self._go_on)
+            return
+        self._waits = waits
+        self._hosted.watch(self._call.group, self._call.member_id, self)
+        self._bucket = polls.deadlines.put(self._deadline, self, DelayedPoll._expire)
+        polls.context.lifecycle.draining.add(DRAINING, self)
+        for one, wait in zip(self._reading, waits, strict=True):
+            wait.add(one.offset + 1, self)
+
+    # As a wait for high watermarks, for the member's version and for the drain
+
+    def done(self) -> bool:
+        return self._is_over
+
+    def set_result(self, result: object, /) -> None:
+        self._end_wait(is_due=False)
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Leaves the error to a task, which meets it too."""
+        self._end_wait(is_due=False)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._polls.loop
+
+    # As a request of the connection
+
+    def cancel(self) -> None:
+        """Ends the wait: the client has left."""
+        self._end()
+        middleware = self._polls.middleware
+        seconds, request_id = time.perf_counter() - self._began, middleware.request_id(self._known.headers)
+        middleware.log.disconnected(self._for_log(), self._known.operation, seconds, request_id)
+
+    # Within
+
+    @property
+    def _weight(self) -> int:
+        return max(1, len(self._grant.assignment))
+
+    def _expire(self) -> None:
+        if not self._is_over:
+            self._end_wait(is_due=True)
+
+    def _go_on(self) -> None:
+        if not self._is_over:
+            self._end_wait(is_due=False)
+
+    def _end_wait(self, *, is_due: bool) -> None:
+        """Raises nothing: the caller is an append, or the call of another member."""
+        try:
+            self._end()
+            if not is_due or not self._give():
+                self._run()
+        except Exception:
+            log.exception("a delayed poll failed")
+            self._connection.abort()
+
+    def _end(self) -> None:
+        polls = self._polls
+        self._is_over = True
+        polls.metrics.requests_in_flight.value -= 1
+        polls.bodies.release_small(self._body_bytes)
+        if self._bucket is None:
+            return
+        self._bucket.pop(self, None)
+        for one, wait in zip(self._reading, self._waits, strict=True):
+            wait.give_up(one.offset + 1, self)
+        polls.context.lifecycle.draining.give_up(DRAINING, self)
+        polls.context.fetch.long_polls.end(self._weight)
+        self._hosted.unwatch(self._call.group, self._call.member_id, self)
+
+    def _run(self) -> None:
+        """Starts a task, which goes on with the grant and the time that is left."""
+        wait_ms = max(0, round((self._deadline - self._polls.loop.time()) * 1000))
+        handler = poll.going_on(structs.replace(self._wish, wait_ms=wait_ms), self._call, self._grant)
+        head = self._head.varied(self._head.query, (), self._head.content_length)
+        head.memo = self._polls.short_path.polling_on(self._known, handler, self._began)
+        self._connection.delayed.run(self._stream_id, head)
+
+    def _give(self) -> bool:
+        """Answers that there is nothing to read. Returns False if the answer is a large one."""
+        body = poll.empty_answer(self._call, self._grant, self._wish)
+        polls, operation = self._polls, self._known.operation
+        if len(body) >= polls.small_bytes_max:
+            return False
+        polls.short_path.answered += 1
+        polls.short_path.without_task += 1
+        request_id = polls.middleware.request_id(self._known.headers)
+        seconds = time.perf_counter() - self._began
+        answers = polls.metrics.answers[operation, 200]
+        answers.count += 1
+        answers.observe(seconds)
+        if seconds >= polls.middleware.log.least_s:
+            response = HttpResponse(body, dict((JSON_TYPE,)))
+            polls.middleware.log.answered(self._for_log(), operation, response, seconds, request_id)
+        self._connection.delayed.complete_as(self._stream_id, FORMS[200], request_id.encode(), body)
+        return True
+
+    def _for_log(self) -> HttpRequest:
+        return self._request or self._polls.short_path.request(self._known, self._head, NO_BODY, self._connection)
+
+
+def _may_wait(wish: PollRequest) -> bool:
+    """Returns whether a poll is of a member with a token, and waits for any record."""
+    return (
+        bool(wish.token)
+        and wish.wait_ms > 0
+        and wish.min_bytes == 1
+        and not wish.filter
+        and wish.topics_pattern is msgspec.UNSET
+        and not wish.topics_exclude
+    )
