@@ -25,6 +25,8 @@ def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replica
     partitions = list(shard.partitions())
     lags = [lag for one in partitions for lag in replicas.by_partition[one].lag.values()]
     yield from _leader_families(peers.view, node_id, peers.index, peers.count, len(partitions), lags)
+    text = "Bytes of new batches kept in memory because followers in sync lack them (replica_cache_bytes_max)"
+    yield _number("penstock_replica_cache_bytes", text, replicas.cached_bytes)
 
 
 def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:

@@ -125,6 +125,10 @@ class ReplicaHost:
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
         await self._background.ended()
 
+    @property
+    def cached_bytes(self) -> int:
+        return self.caches.size_bytes
+
     def replicas(self) -> Iterable[Replica]:
         return (one.replica for one in self._hosted.values())
 

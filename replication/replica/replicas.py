@@ -21,6 +21,10 @@ class Replicas(Protocol):
     def by_partition(self) -> Mapping[Partition, AnyReplica]:
         """The replicas of the open partitions."""
 
+    @property
+    def cached_bytes(self) -> int:
+        """The memory of batches that followers in sync still lack."""
+
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None: ...
     def closed(self, partitions: Iterable[Partition]) -> None: ...
     def positions_moved(self, partition: Partition) -> None: ...

@@ -170,6 +170,7 @@ class StandaloneReplicas:
         self._node_id = node_id
         self._spool = spool or Spool()
         self.by_partition: dict[Partition, StandaloneReplica] = {}
+        self.cached_bytes = 0  # no followers
 
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         partition.begin_standalone()
