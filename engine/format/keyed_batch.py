@@ -96,8 +96,8 @@ def stored_rows(entries: Sequence[RequestEntry]) -> StoredHeader:
     pack, pack_sequence, pieces = _ROW.pack, _SEQUENCE_ROW.pack, list[bytes]()
     for entry, first, count in entries:
         if type(entry) is KeyEntry:
-            time_ms = entry.time_ms.to_bytes(6, "big")
-            pieces.append(pack(entry.key_hash, entry.request_hash, entry.partitions, time_ms, first, count))
+            key_hash, request_hash, partitions, time_ms = entry
+            pieces.append(pack(key_hash, request_hash, partitions, time_ms.to_bytes(6, "big"), first, count))
         else:
             assert type(entry) is SequenceEntry, "a request with source positions has a batch of its own"
             pieces.append(pack_sequence(*entry, SEQUENCE_MARK, first, count))

@@ -39,7 +39,7 @@ from engine.producers.appends import NO_CONDITIONS, Append, AppendConditions, Ap
 from engine.producers.fencing import Fencing
 from engine.producers.key_window import KeyRecord, StoredKey
 from engine.producers.partition_keys import PartitionKeys
-from engine.producers.sequences import First, Producer, Producers
+from engine.producers.sequences import First, Producers, StagedRequest
 from engine.producers.snapshots import State
 from engine.producers.sources import Sources
 from engine.settings import TopicSettings
@@ -71,7 +71,7 @@ class AppendValidator:
         self.has_state = False  # the log may hold state, or has since the start
         self._name = name
         self.is_judged = False  # the plan in progress was admitted here
-        self._staged: list[tuple[int, int, Producer]] = []  # base offset, producer id and state of planned batches
+        self._staged: list[StagedRequest] = []
         self._states: list[State] = []
 
     def __repr__(self) -> str:
@@ -304,12 +304,10 @@ class AppendValidator:
 
     def _commit(self, settings: TopicSettings, below: int | None) -> None:
         """Apply the plan's changes below an offset, or all of them."""
-        count = 0
-        for base_offset, producer_id, producer in self._staged:
-            if below is not None and base_offset >= below:
-                break
-            self.producers.commit(producer_id, producer, settings.producers_max)
-            count += 1
+        count = len(self._staged)
+        if below is not None:
+            count = next((at for at, one in enumerate(self._staged) if one[0] >= below), count)
+        self.producers.commit_all(self._staged[:count], settings.producers_max)
         del self._staged[:count]
 
     def _count(self, verdict: First | EngineError) -> None:

@@ -144,16 +144,19 @@ class KeyWindow:
 
     def add(
         self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None, window_ms: int, keys_max: int
-    ) -> None:
-        """Remember keys whose records are in the log, in its order. `since_ms`: as in KeyRecord."""
-        pack, begin = _STORED.pack, 0
+    ) -> bytearray:
+        """Remember keys whose records are in the log, in its order. Returns their rows. `since_ms`: as in KeyRecord."""
+        pack, begin, rows = _STORED.pack, 0, bytearray()
         while begin < len(stored):
             into = self._slice_for(now_ms, stored[begin][1], window_ms, keys_max)
             before = len(into.keys)
             end = begin + max(1, _slice_keys_max(keys_max) - before)
             after_first_ms = _AGE_UNKNOWN if since_ms is None else max(_AGE_UNKNOWN, since_ms - into.first_ms)
             for (key_hash, request_hash, partitions, time_ms), base_offset, count in stored[begin:end]:
-                into.keys[key_hash] = pack(request_hash, base_offset, count, partitions, time_ms, after_first_ms)
+                packed = pack(request_hash, base_offset, count, partitions, time_ms, after_first_ms)
+                into.keys[key_hash] = packed
+                rows += key_hash
+                rows += packed[:_STORED_ROW_BYTES]
             begin = end
             if now_ms > into.last_ms:
                 into.last_ms = now_ms
@@ -163,6 +166,7 @@ class KeyWindow:
                 self.drop_oldest(now_ms)
             if self._budget.keys > self._budget.keys_max:
                 self._budget.evict(now_ms)
+        return rows
 
     def expire(self, now_ms: int, window_ms: int) -> None:
         """Drop slices in which every key is older than the window; with many keys the next call continues."""

@@ -29,9 +29,6 @@ class FoundKey(NamedTuple):
     kept_ms: int
 
 
-_Staged = tuple[KeyEntry, int, int, int]  # the base offset and the record count of its batch, and the time
-
-
 class PartitionKeys:
     """The keys of one partition."""
 
@@ -39,7 +36,8 @@ class PartitionKeys:
         self.window = KeyWindow() if window is None else window
         self._window_ms = TopicSettings().idempotency_window_ms
         self._keys_max = TopicSettings().idempotency_keys_max
-        self._staged: dict[bytes, _Staged] = {}  # by the plan in progress
+        self._staged: dict[bytes, StoredKey] = {}  # by the plan in progress
+        self._staged_ms = 0  # the time of that plan
         self._judged: list[KeyEntry] = []  # for the plan in progress
         self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or in progress, and how often
         self._rows = bytearray()  # of the keys since the last saved state
@@ -62,8 +60,9 @@ class PartitionKeys:
         """Note that appends with these keys are queued."""
         expected = self._expected
         for entry in entries:
-            first, times = expected.get(entry.key_hash, (entry, 0))
-            expected[entry.key_hash] = (first, times + 1)
+            key_hash = entry[0]
+            first, times = expected.get(key_hash, (entry, 0))
+            expected[key_hash] = (first, times + 1)
 
     def knows(self, key_hash: bytes) -> bool:
         """True if a key is stored or pending."""
@@ -93,20 +92,25 @@ class PartitionKeys:
 
     def stage(self, entry: KeyEntry, base_offset: int, record_count: int, now_ms: int) -> None:
         """Note an append of the plan."""
-        self._staged[entry.key_hash] = (entry, base_offset, record_count, now_ms)
+        self._staged[entry.key_hash] = (entry, base_offset, record_count)
+        self._staged_ms = now_ms
 
     def stage_all(self, requests: Sequence[RequestEntry], base_offset: int, now_ms: int) -> bool:
         """Note all keys of a batch of several requests at this offset. False, with nothing noted, if one is not new."""
-        keys: list[tuple[KeyEntry, int, int]] = []
+        keys: list[KeyEntry] = []
+        staged: dict[bytes, StoredKey] = {}
         for entry, first, count in requests:
             if type(entry) is KeyEntry:
-                keys.append((entry, first, count))
-        hashes = {entry.key_hash for entry, _, _ in keys}
-        if len(hashes) < len(keys) or not self._staged.keys().isdisjoint(hashes) or self.window.has_any(hashes):
+                keys.append(entry)
+                staged[entry[0]] = (entry, base_offset + first, count)
+        if not keys:
+            return True
+        hashes = staged.keys()
+        if len(staged) < len(keys) or not self._staged.keys().isdisjoint(hashes) or self.window.has_any(hashes):
             return False
-        for entry, first, count in keys:
-            self._judged.append(entry)
-            self._staged[entry.key_hash] = (entry, base_offset + first, count, now_ms)
+        self._judged += keys
+        self._staged.update(staged)
+        self._staged_ms = now_ms
         return True
 
     def kept_ms(self, now_ms: int) -> int:
@@ -118,10 +122,9 @@ class PartitionKeys:
         if not self._judged:
             return
         self.use(settings)
-        due: list[StoredKey] = [one[:3] for one in self._staged.values() if below is None or one[1] < below]
+        due = [one for one in self._staged.values() if below is None or one[1] < below]
         if due:
-            now_ms = next(iter(self._staged.values()))[3]  # of one plan
-            self.replay(due, now_ms, now_ms)
+            self.replay(due, self._staged_ms, self._staged_ms)
         if below is None:
             self.discard_staged()
             return
@@ -130,14 +133,11 @@ class PartitionKeys:
 
     def replay(self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None = None) -> None:
         """Apply keys of the log, in its order, appended at `since_ms` or later."""
-        pack = ROW.pack
-        for (key_hash, request_hash, partitions, time_ms), base_offset, record_count in stored:
-            self._rows += pack(key_hash, request_hash, base_offset, record_count, partitions, time_ms)
+        self._rows += self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max)
         if now_ms > self._rows_last_ms:
             self._rows_last_ms = now_ms
         if len(self._rows) > 2 * self._keys_max * ROW.size:  # more than are remembered
             del self._rows[: -self._keys_max * ROW.size]
-        self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max)
 
     def to_save(self, offset: int) -> tuple[bytearray, tuple[int, ...]]:
         """Return the keys of a state at this offset: the rows since the last one, and the states with the others."""
@@ -190,9 +190,10 @@ class PartitionKeys:
         """Drop the notes at the end of a plan."""
         expected = self._expected
         for entry in self._judged:
-            first, times = expected.pop(entry.key_hash, (entry, 1))
+            key_hash = entry[0]
+            first, times = expected.pop(key_hash) if key_hash in expected else (entry, 1)
             if times > 1:
-                expected[entry.key_hash] = (first, times - 1)
+                expected[key_hash] = (first, times - 1)
         self._judged.clear()
         self._staged.clear()
 
@@ -204,8 +205,9 @@ class PartitionKeys:
             self._files.popleft()
 
     def _staged_record(self, key_hash: bytes) -> KeyRecord:
-        entry, base_offset, record_count, now_ms = self._staged[key_hash]
-        return KeyRecord(entry.request_hash, base_offset, record_count, entry.partitions, entry.time_ms, now_ms)
+        entry, base_offset, record_count = self._staged[key_hash]
+        _, request_hash, partitions, time_ms = entry
+        return KeyRecord(request_hash, base_offset, record_count, partitions, time_ms, self._staged_ms)
 
     def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:
         return self.window.kept_ms(since_ms, now_ms, self._window_ms)

@@ -30,6 +30,7 @@ EXPIRED_AT_ONCE = 2000  # dropping them takes half a millisecond
 SEQUENCE_MAX = 2**31 - 1
 _SEQUENCES = SEQUENCE_MAX + 1
 _FIELDS = 4  # of a batch in Producer.batches: first sequence, last sequence, base offset, latest timestamp
+_KEPT = -(WINDOW_BATCHES - 1) * _FIELDS  # those that stay before a further batch
 _HEAD = struct.Struct(">qhqIB")
 _BATCH = struct.Struct(">iiqq")
 
@@ -84,12 +85,16 @@ class Producer:
 
     def with_batch(self, fields: _Fields, record_count: int, used_ms: int) -> Producer:
         """Return its state after one more batch of its epoch."""
-        batches = self.batches[-(WINDOW_BATCHES - 1) * _FIELDS :]
+        batches = self.batches[_KEPT:]
         batches.extend(fields)
-        return Producer(self.epoch, min(2**30, self.record_count + record_count), used_ms, batches)
+        after = Producer.__new__(Producer)  # for each request of a producer: no frame of `__init__`
+        after.epoch, after.used_ms, after.batches = self.epoch, used_ms, batches
+        after.record_count = min(2**30, self.record_count + record_count)
+        after.next_sequence = (fields[1] + 1) % _SEQUENCES
+        return after
 
 
-StagedRequest = tuple[int, int, Producer]
+StagedRequest = tuple[int, int, Producer]  # base offset, producer id, and its state from there on
 
 
 class Producers:
@@ -157,11 +162,17 @@ class Producers:
             self._staged[producer_id] = after
 
     def commit(self, producer_id: int, producer: Producer, producers_max: int) -> None:
-        """Apply a noted batch: this is its producer from now on, as the latest one used."""
-        self._known[producer_id] = producer
-        self._known.move_to_end(producer_id)
-        while len(self._known) > producers_max:
-            self._known.popitem(last=False)
+        """Apply a noted batch."""
+        self.commit_all([(0, producer_id, producer)], producers_max)
+
+    def commit_all(self, staged: Iterable[StagedRequest], producers_max: int) -> None:
+        """Apply noted batches, in their order: these are their producers from now on, as the latest ones used."""
+        known = self._known
+        for _, producer_id, producer in staged:
+            known[producer_id] = producer
+            known.move_to_end(producer_id)
+        while len(known) > producers_max:
+            known.popitem(last=False)
 
     def discard_staged(self) -> None:
         """Drop the notes at the end of a plan: those of written batches are applied before."""

@@ -31,6 +31,8 @@ from replication.replica.standalone import AppendOutcome
 BATCH_BYTES_MAX = 64 * 1024  # of a shared batch: a reader of one record reads all of it
 REQUEST_BYTES_MAX = 4 * 1024  # of the body of a request that shares: the batches of larger ones are worth their cost
 
+_new = tuple.__new__  # of a value without a frame for it
+
 Sent = Awaitable[Appended | None]
 Receiver = Callable[[Appended | BaseException | None], None]  # of the outcome of a request that has no task
 
@@ -67,9 +69,9 @@ class TurnBatch:
             entry: KeyEntry | SequenceEntry | None) -> None:  # fmt: skip
         """Adds the records of a request."""
         first, count = len(self.rows), len(rows)
-        self.shares.append(Share(first, count, sent, entry))
+        self.shares.append(_new(Share, (first, count, sent, entry)))
         if entry is not None:
-            self.entries.append(RequestEntry(entry, first, count))
+            self.entries.append(_new(RequestEntry, (entry, first, count)))
         self.rows += rows
 
     @property
@@ -109,10 +111,11 @@ class TurnBatch:
     def settle(self, appended: Appended | None) -> None:
         """Gives each request its positions; None with acks=0."""
         is_own = len(self.shares) == 1 and bool(self.entries)  # it may be a repeat
+        base_offset, key_kept_ms = (0, None) if appended is None else (appended.base_offset, appended.key_kept_ms)
         for first, count, sent, _ in self.shares:
             outcome = appended
             if appended is not None and not is_own:
-                outcome = Appended(appended.base_offset + first, count, key_kept_ms=appended.key_kept_ms)
+                outcome = _new(Appended, (base_offset + first, count, None, False, key_kept_ms, None))
             if not isinstance(sent, asyncio.Future):
                 sent(outcome)
             elif not sent.done():
@@ -220,7 +223,8 @@ class Accumulator:
         entry: KeyEntry | SequenceEntry | None = key
         if shared.sequenced is not None:
             is_stamped = turn.settings.timestamp_type == "append"
-            entry = SequenceEntry(*shared.sequenced, now_ms if is_stamped else max([row[0] for row in shared.rows]))
+            latest_ms = now_ms if is_stamped else max([row[0] for row in shared.rows])
+            entry = _new(SequenceEntry, (*shared.sequenced, latest_ms))
         batch.add(shared.rows, sent, entry)
         batch.size_bytes += shared.size_bytes
         turn.size_bytes += shared.size_bytes

@@ -33,10 +33,12 @@ OFFSET_MAX = 2**63 - 1
 PRODUCER_EPOCH_MAX = 2**15 - 1
 UNSTORED = ("acks", "timeout_ms")  # names of the query that do not change what is stored
 
+KEY_BYTES_MAX = 255
 _DIGITS_MAX = 19  # of 2^63 - 1
-_KEY = re.compile(r"[!-~]{1,255}")
+_KEY = re.compile(rf"[!-~]{{1,{KEY_BYTES_MAX}}}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,255}")
 _RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
+_new = tuple.__new__  # of a value without a frame for it
 
 
 class IdempotencyKey(NamedTuple):
@@ -128,22 +130,16 @@ def parse_key(texts: Sequence[str]) -> bytes:
     return texts[0].encode()
 
 
-def own_values(
-    key: IdempotencyKey | None, sequenced: ProducerSequence | None, own: Sequence[tuple[str, str]]
-) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
-    """Returns key and sequence of a request that differs by its `own` headers from one that has these.
+def own_key(key: IdempotencyKey, text: str) -> IdempotencyKey | None:
+    """Returns the key of a request like one with another key. `text` is visible ASCII. None if it is too long."""
+    return _new(IdempotencyKey, (text.encode(), key.decides)) if len(text) <= KEY_BYTES_MAX else None
 
-    None if there are others. Raises Problem invalid_header.
-    """
-    for name, value in own:
-        lower = name.lower()
-        if lower == "idempotency-key" and key is not None:
-            key = IdempotencyKey(parse_key((value,)), key.decides)
-        elif lower == "producer-seq" and sequenced is not None:
-            sequenced = ProducerSequence(sequenced[0], sequenced[1], parse_sequence((value,)))
-        else:
-            return None
-    return key, sequenced
+
+def own_sequence(sequenced: ProducerSequence, text: str) -> ProducerSequence | None:
+    """Returns the sequence of a request like one with another sequence; None if `text`, visible ASCII, is not one."""
+    if len(text) > _DIGITS_MAX or not text.isdigit() or (number := int(text)) > SEQUENCE_MAX:
+        return None
+    return _new(ProducerSequence, (sequenced[0], sequenced[1], number))
 
 
 def _check_one_partition(header: str, partition: int | None) -> None:

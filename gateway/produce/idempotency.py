@@ -36,6 +36,7 @@ from gateway.routing.peers import Owner
 WINDOW_HEADER = "Penstock-Idempotency-Window"
 FIND_S = 30.0
 JOINED_BYTES_MAX = 4096  # of a body that is copied, so that one call hashes it
+_new = tuple.__new__  # of a value without a frame for it
 
 
 class KeyedRequest(NamedTuple):
@@ -57,7 +58,7 @@ def keyed_request(key: IdempotencyKey, body: bytes) -> KeyedRequest:
         hashed = xxh3_128(key.decides)
         hashed.update(body)
         request_hash = hashed.digest()
-    return KeyedRequest(blake2b(key.key, digest_size=HASH_BYTES).digest(), request_hash)
+    return _new(KeyedRequest, (blake2b(key.key, digest_size=HASH_BYTES).digest(), request_hash))
 
 
 def hold_new(context: ProduceContext, topic: Topic, entry: KeyEntry) -> bool:
@@ -151,6 +152,14 @@ def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s
         if isinstance(one, Appended) and one.key_kept_ms is not None and one.key_kept_ms < kept_ms:
             kept_ms = one.key_kept_ms
     return {WINDOW_HEADER: str(int(max(0.0, kept_ms / 1000 - spent_s)))}
+
+
+def window_s(topic: Topic, appended: Appended | None, spent_s: float) -> int:
+    """Returns the seconds that `window_headers` has for a request of one part."""
+    kept_ms = topic.settings.idempotency_window_ms
+    if appended is not None and appended.key_kept_ms is not None and appended.key_kept_ms < kept_ms:
+        kept_ms = appended.key_kept_ms
+    return int(max(0.0, kept_ms / 1000 - spent_s))
 
 
 def find_in_partitions(

@@ -8,16 +8,10 @@ docs/produce.md states the remaining gap.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from engine.errors import KeyReused
 
-
-@dataclass(slots=True)
-class _Held:
-    request_hash: bytes
-    partitions: int
-    holders: int = 0
+_Held = tuple[bytes, int, int]  # the hash of the request, the partition count, and how many hold the key
 
 
 class KeysInFlight:
@@ -44,24 +38,22 @@ class KeysInFlight:
         Raises KeyReused, and holds nothing then.
         """
         which = (topic_id, key_hash)
-        held = self._held.get(which)
-        if held is None:
-            held = self._held[which] = _Held(request_hash, partitions)
-        elif held.request_hash != request_hash:
+        of_key, at_first, holders = self._held.get(which) or (request_hash, partitions, 0)
+        if of_key != request_hash:
             raise KeyReused("the Idempotency-Key belongs to another request, which is under way")
-        held.holders += 1
-        return held.partitions
+        self._held[which] = (of_key, at_first, holders + 1)
+        return at_first
 
     def hold_new(self, topic_id: str, key_hash: bytes, request_hash: bytes, partitions: int) -> bool:
         """Holds a key until `release` if no request holds it. Returns False, and holds nothing, if one does."""
         which = (topic_id, key_hash)
         if which in self._held:
             return False
-        self._held[which] = _Held(request_hash, partitions, 1)
+        self._held[which] = (request_hash, partitions, 1)
         return True
 
     def release(self, topic_id: str, key_hash: bytes) -> None:
-        held = self._held[topic_id, key_hash]
-        held.holders -= 1
-        if held.holders == 0:
-            del self._held[topic_id, key_hash]
+        which = (topic_id, key_hash)
+        request_hash, partitions, holders = self._held.pop(which)
+        if holders > 1:
+            self._held[which] = (request_hash, partitions, holders - 1)

@@ -37,7 +37,7 @@ from gateway.http.problems import Problem
 from gateway.server.middleware import Middleware
 from gateway.server.short_path import NO_BODY, KnownHead, ShortPath, offset_of
 from gateway.wire.connection import Connection
-from gateway.wire.messages import RequestHead
+from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
 
 log = logging.getLogger("penstock.gateway")
 
@@ -82,9 +82,10 @@ class DelayedFetches:
 
     def _known(self, head: RequestHead) -> tuple[KnownHead | None, int | None]:
         """Returns the values of a head, and its offset."""
-        known, like = head.memo, head.like
-        if known is None and like is not None and not head.own and type(like.memo) is KnownHead:
-            return like.memo, offset_of(head.query)
+        known = head.memo
+        like = head.like.memo if known is None and type(head) is VariedHead and not (head.values and head.own) else None
+        if type(like) is KnownHead:
+            return like, offset_of(head.query)
         if known is None:
             known = head.memo = self.short_path.find(head)
         if type(known) is not KnownHead or known.fetched is None:
@@ -280,7 +281,7 @@ class DelayedFetch:
             return
         wait_ms = max(0, round((self._deadline - self._fetches.loop.time()) * 1000))
         wanted = structs.replace(wanted, offset=self._offset, wait_ms=wait_ms)
-        head = self._head.varied(self._head.query, (), self._head.content_length)
+        head = VariedHead(self._head, self._head.query, NOTHING_VARIES, (), self._head.content_length)
         head.memo = self._fetches.short_path.fetching(self._known, wanted, self._began)
         self._connection.delayed.run(self._stream_id, head)
 

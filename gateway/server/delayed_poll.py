@@ -40,7 +40,7 @@ from gateway.server.middleware import Middleware
 from gateway.server.plain_produce import FORMS, JSON_TYPE
 from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
 from gateway.wire.connection import Connection
-from gateway.wire.messages import RequestHead
+from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
 
 log = logging.getLogger("penstock.gateway")
 
@@ -266,7 +266,7 @@ class DelayedPoll:
         """Starts a task, which goes on with the grant and the time that is left."""
         wait_ms = max(0, round((self._deadline - self._polls.loop.time()) * 1000))
         handler = poll.going_on(structs.replace(self._wish, wait_ms=wait_ms), self._call, self._grant)
-        head = self._head.varied(self._head.query, (), self._head.content_length)
+        head = VariedHead(self._head, self._head.query, NOTHING_VARIES, (), self._head.content_length)
         head.memo = self._polls.short_path.polling_on(self._known, handler, self._began)
         self._connection.delayed.run(self._stream_id, head)
 

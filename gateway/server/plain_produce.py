@@ -35,14 +35,14 @@ from gateway.produce.batching import (
     row_bytes,
 )
 from gateway.produce.context import ProduceContext
-from gateway.produce.headers import IdempotencyKey, own_values
-from gateway.produce.idempotency import WINDOW_HEADER, hold_new, keyed_request, window_headers, with_window
+from gateway.produce.headers import IdempotencyKey, own_key, own_sequence
+from gateway.produce.idempotency import WINDOW_HEADER, hold_new, keyed_request, window_s, with_window
 from gateway.produce.produce import ProduceRequest, destination
 from gateway.routing.leader_headers import leader_headers
 from gateway.server.middleware import Middleware
 from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
 from gateway.wire.connection import Connection
-from gateway.wire.messages import AnswerForm, RequestHead
+from gateway.wire.messages import AnswerForm, RequestHead, VariedHead
 from replication.replica.acks import Acks
 
 JSON_TYPE = ("Content-Type", "application/json")
@@ -79,8 +79,7 @@ class PlainProduces:
         """Places the records of a whole request. Returns None, with nothing done, for a request that needs a task."""
         known, own = head.memo, None
         if known is None and head.method == "POST":
-            if head.like is not None and type(head.like.memo) is KnownHead:
-                known = head.like.memo
+            if type(head) is VariedHead and type(known := head.like.memo) is KnownHead:
                 own = None if known.plain is None else _own(known.plain, head)
             if own is None:
                 known = head.memo = self.short_path.find(head)
@@ -136,7 +135,7 @@ class PlainProduces:
             return None
         if sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id):
             return None
-        entry = None if key is None else KeyEntry(*keyed_request(key, body), topic.record.partitions, now_ms)
+        entry = None if key is None else _new(KeyEntry, (*keyed_request(key, body), topic.record.partitions, now_ms))
         assert wanted.decode is not None
         try:
             found = self._rows(wanted, wanted.decode(body), topic, len(body), now_ms, entry)
@@ -259,20 +258,18 @@ class DelayedProduce:
         self._end(began)
         topic, partition, count, now_ms, entry = self.placed
         context, status = self._produces.context, 200 if appended is not None else 202
-        own: dict[str, str] = {}
+        window = None if entry is None else window_s(topic, appended, began - self._began)
+        own: dict[str, str] = {}  # of an answer that is not of a form
         try:
-            if entry is not None:
-                own = window_headers([topic], [appended], began - self._began)
             if appended is not None and appended.is_duplicate:
                 part = Part(topic.record.name, partition, count, topic)
                 response = answer([part], [appended], self._acks, now_ms, topic)
-                body, own = bytes(response.body), response.headers | own
+                body, own = bytes(response.body), dict(response.headers)
             else:
                 offset = None if appended is None else appended.base_offset
                 body = plain_answer(topic, partition, offset, count, self._acks, now_ms)
-            leader: dict[str, str] = {}
             if context.peers.has_others:
-                leader = leader_headers(context.peers, topic.record.topic_id, (partition,))
+                own |= leader_headers(context.peers, topic.record.topic_id, (partition,))
         except Exception as error:
             self._fail(error)
             return
@@ -285,10 +282,11 @@ class DelayedProduce:
             response = HttpResponse(body, {}, status)
             request, operation, seconds = self._request(), self._known.operation, ended - self._began
             self._produces.middleware.log.answered(request, operation, response, seconds, self.request_id)
-        if leader or len(own) > 1:
-            self._complete(status, dict((JSON_TYPE,)) | own | leader | {REQUEST_ID: self.request_id}, body)
+        if own:
+            keyed = {} if window is None else {WINDOW_HEADER: str(window)}
+            self._complete(status, dict((JSON_TYPE,)) | keyed | own | {REQUEST_ID: self.request_id}, body)
         else:
-            form = FORMS[status] if entry is None else _keyed_form(status, own[WINDOW_HEADER])
+            form = FORMS[status] if window is None else _keyed_form(status, window)
             self._connection.delayed.complete_as(self.stream_id, form, self.request_id.encode(), body)
 
     def cancel(self) -> None:
@@ -326,17 +324,22 @@ class DelayedProduce:
         return self.request
 
 
-def _own(wanted: ProduceRequest, head: RequestHead) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
+def _own(wanted: ProduceRequest, head: VariedHead) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
     """Returns the key and the sequence of a head that is like that of a known request; None for the short path."""
-    try:
-        return own_values(wanted.idempotency_key, wanted.sequenced, head.own)
-    except Problem:
+    varying, values, key, sequenced = head.varying, head.values, wanted.idempotency_key, wanted.sequenced
+    if varying.request_id >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
         return None
+    if varying.key >= 0 and (key is None or (key := own_key(key, values[varying.key])) is None):
+        return None
+    at = varying.sequence
+    if at >= 0 and (sequenced is None or (sequenced := own_sequence(sequenced, values[at])) is None):
+        return None
+    return key, sequenced
 
 
 @lru_cache(maxsize=64)  # nearly all answers have the same window
-def _keyed_form(status: int, window_s: str) -> AnswerForm:
-    return AnswerForm(status, (JSON_TYPE, (WINDOW_HEADER, window_s)), REQUEST_ID, (SERVER,))
+def _keyed_form(status: int, kept_s: int) -> AnswerForm:
+    return AnswerForm(status, (JSON_TYPE, (WINDOW_HEADER, str(kept_s))), REQUEST_ID, (SERVER,))
 
 
 FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID, (SERVER,)) for status in (200, 202)}

@@ -37,7 +37,7 @@ from gateway.produce.produce import ProduceRequest
 from gateway.routing.leader_headers import FORWARD
 from gateway.server.middleware import MIDDLEWARE, Response
 from gateway.wire.exchange import Carrier, Exchange
-from gateway.wire.messages import Header, RequestHead
+from gateway.wire.messages import Header, RequestHead, VariedHead
 
 KEPT_MAX = 1024  # sets of headers, and heads; about 1 kB each. Beyond it all are forgotten
 CHARS_MAX = 1024  # of the headers, and of path and query, of what is kept: clients must not fill the memory
@@ -114,7 +114,7 @@ class ShortPath:
 
     def find(self, head: RequestHead) -> KnownHead | None:
         """Returns None for a request of the long path."""
-        if head.like is not None and type(known := head.like.memo) is KnownHead:
+        if type(head) is VariedHead and type(known := head.like.memo) is KnownHead:
             return self._like(known, head)
         method = head.method
         if not self._is_open or method not in ("POST", "GET"):
@@ -146,7 +146,7 @@ class ShortPath:
             self._produces[key] = known
         return known if own is None else self._with_own(known, headers, own)
 
-    def _like(self, known: KnownHead, head: RequestHead) -> KnownHead | None:
+    def _like(self, known: KnownHead, head: VariedHead) -> KnownHead | None:
         """Returns what follows from a head that differs from a known one by its own values."""
         if known.fetched is not None:
             known = self._with_offset(known, known.fetched, head.query)

@@ -1,10 +1,11 @@
 """Heads of requests: made from the fields of HTTP/2 (RFC 9113 8.2 and 8.3), or known from before. Pure.
 
-Clients of HTTP/1.1 repeat their heads, and llhttp need not see one twice. A head is known if it is one of the last of
-its connection byte for byte, except for the values of headers that differ by request, and for the offset of a fetch.
-These values must be visible ASCII without white space, which llhttp does not change. All else is for llhttp.
-Invariants: a known head came in one piece with its body, and keeps its connection; it has the fields that llhttp makes
-of its bytes.
+Clients repeat their heads, except for the values of headers that differ by request, and for the offset of a fetch. A
+head of HTTP/1.1 is known if it is otherwise one of the last of its connection byte for byte: llhttp need not see it. A
+head of HTTP/2 is known if its other fields are those of an earlier one, which was checked. The values must be visible
+ASCII without white space, which llhttp does not change and no check refuses. All else is for llhttp and `head_of`.
+Invariants: a known head of HTTP/1.1 came in one piece with its body, and keeps its connection; a known head has the
+fields that llhttp or `head_of` makes.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import penstock_codec
 from gateway.wire.frames import COMPRESSION_ERROR, PROTOCOL_ERROR, ConnectionFault, StreamFault
 from gateway.wire.hpack import BrokenBlock, Decoder
-from gateway.wire.messages import Header, RequestHead, size_of, split_target
+from gateway.wire.messages import Header, RequestHead, VariedHead, Varying, size_of, split_target
 
 PSEUDO_MAX = 4
 KNOWN_MAX = 64  # blocks of a connection
 KNOWN_BYTES_MAX = 512
 KNOWN_FIELDS_MAX = 64  # a field takes one byte of a block and some hundred of what is derived from it
+SIMILAR_MAX = 4  # heads of a connection of HTTP/2 that others may be like, of up to so many bytes
+SIMILAR_BYTES_MAX = 4096
 HTTP1_KNOWN_MAX = 4  # heads of a connection of HTTP/1.1, of up to so many bytes
 HTTP1_KNOWN_BYTES_MAX = 1024
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
@@ -28,18 +32,30 @@ _OF_CONNECTIONS = frozenset({"connection", "keep-alive", "proxy-connection", "tr
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH = re.compile(r"[!-~]+")
-_LENGTH = b"content-length"
-_VARYING = frozenset({_LENGTH, b"idempotency-key", b"producer-seq", b"x-request-id"})
-_IS_VALUE = re.compile(rb"[!-~]+").fullmatch
-_IS_LENGTH = re.compile(rb"[0-9]{1,15}").fullmatch
+_LENGTH_NAME = "content-length"
+_VARYING = ("idempotency-key", "producer-seq", "x-request-id", _LENGTH_NAME)  # in the order of Varying
+_VARIES = frozenset(_VARYING)
+_TEXT, _LENGTH, _OFFSET = range(3)  # the kinds of gaps
+_GAPS = (re.compile(rb"[!-~]+"), re.compile(rb"[0-9]{1,15}"), re.compile(rb"[0-9]{1,18}"))
+_IS_VALUE = _GAPS[_TEXT].fullmatch
+_IS_TEXT = re.compile(r"[!-~]+").fullmatch
+_IS_LENGTH = re.compile(r"[0-9]{1,15}").fullmatch
 _OFFSET_BYTES = re.compile(rb"[?&]offset=([0-9]{1,18})(?=[& ])")
 _OFFSET_TEXT = re.compile(r"(?:^|&)offset=([0-9]{1,18})(?=&|$)")
-_DIGITS = re.compile(rb"[0-9]{1,18}")
 _BAD_VALUE = re.compile(r"[\0\r\n]|^[ \t]|[ \t]$")
 
 
 class Malformed(ValueError):
     """The fields are not those of a request; its stream is reset."""
+
+
+class _Similar(NamedTuple):
+    """A head of HTTP/2 that others may be like: the places of the values that vary among the fields."""
+
+    head: RequestHead
+    varying: Varying
+    places: tuple[int, ...]
+    fixed_bytes: int  # of the head, without the values
 
 
 class HeadReader:
@@ -48,9 +64,10 @@ class HeadReader:
     def __init__(self, header_bytes_max: int, headers_max: int) -> None:
         self._decoder = Decoder(header_bytes_max, headers_max + PSEUDO_MAX)
         self._known: dict[bytes, RequestHead] = {}  # valid until the decoder's table changes
+        self._similar: dict[tuple[Header | str, ...], _Similar] = {}  # by the fields, without the values that vary
 
     def __repr__(self) -> str:
-        return f"HeadReader(known={len(self._known)}, {self._decoder})"
+        return f"HeadReader(known={len(self._known)}, similar={len(self._similar)}, {self._decoder})"
 
     def read(self, stream_id: int, block: bytes) -> RequestHead | None:
         """Returns the head that a block makes; None if it is too large. Raises StreamFault, ConnectionFault."""
@@ -60,15 +77,33 @@ class HeadReader:
         fields = self.fields(block)
         if self._decoder.is_too_large:
             return None
-        try:
-            head = head_of(fields)
-        except Malformed:
-            raise StreamFault(stream_id, PROTOCOL_ERROR) from None
+        fixed = tuple([field[0] if field[0] in _VARIES else field for field in fields])
+        similar = self._similar.get(fixed)
+        head = None if similar is None else _varied(similar, fields)
+        if head is None:
+            try:
+                head = head_of(fields)
+            except Malformed:
+                raise StreamFault(stream_id, PROTOCOL_ERROR) from None
+            if similar is None and len(fields) <= KNOWN_FIELDS_MAX and head.size_bytes <= SIMILAR_BYTES_MAX:
+                self._add_similar(fixed, head, fields)
         if not self._decoder.has_changed and len(block) <= KNOWN_BYTES_MAX and len(fields) <= KNOWN_FIELDS_MAX:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             self._known[block] = head
         return head
+
+    def _add_similar(self, fixed: tuple[Header | str, ...], head: RequestHead, fields: Sequence[Header]) -> None:
+        """Keeps a head that others may be like, if it has each value that varies once."""
+        places = {name: place for place, name in enumerate(fixed) if type(name) is str}
+        if not places or len(places) < sum(type(name) is str for name in fixed):
+            return
+        if len(self._similar) >= SIMILAR_MAX:
+            self._similar.clear()
+        pseudo = len(fields) - len(head.headers)
+        varying = _varying({name: place - pseudo for name, place in places.items()})
+        value_bytes = sum(len(fields[place][1]) for place in places.values())
+        self._similar[fixed] = _Similar(head, varying, tuple(places.values()), head.size_bytes - value_bytes)
 
     def fields(self, block: bytes) -> list[Header]:
         """Returns the fields of a block, such as trailers. Raises ConnectionFault."""
@@ -108,6 +143,24 @@ def head_of(fields: Sequence[Header]) -> RequestHead:
     return RequestHead("2", method, path, query, pseudo.get(":authority", ""), tuple(headers), size_bytes)
 
 
+def _varied(similar: _Similar, fields: Sequence[Header]) -> VariedHead | None:
+    """Returns the head of these fields; None if a value is not plain, so that `head_of` has to judge it."""
+    head, varying, places, size_bytes = similar
+    values = tuple([fields[place][1] for place in places])
+    length = head.content_length
+    for number, value in enumerate(values):
+        if number == varying.length:
+            if not _IS_LENGTH(value):
+                return None
+            length = int(value)
+        elif not _IS_TEXT(value):
+            return None
+        size_bytes += len(value)
+    varied = VariedHead(head, head.query, varying, values, length)
+    varied.size_bytes = size_bytes
+    return varied
+
+
 def check_headers(headers: Sequence[Header]) -> None:
     """Checks the headers behind the pseudo-headers, or trailers. Raises Malformed."""
     for name, value in headers:
@@ -117,22 +170,16 @@ def check_headers(headers: Sequence[Header]) -> None:
             raise Malformed(f"the header {name} has a value that no header can have")
 
 
-class _Gap(NamedTuple):
-    """The value of a header that differs by request: the number of the header, and the bytes up to the next gap."""
-
-    place: int
-    is_length: bool
-    rest: bytes
-
-
 class _Shape(NamedTuple):
-    """A head with gaps. `query` is what stands around the offset of its query, and `after_offset` the bytes behind."""
+    """A head with gaps. `pieces` begin with a byte for the kind of each gap, and are the bytes around them.
 
-    start: bytes
-    gaps: tuple[_Gap, ...]
+    `query` is what stands around the offset of its query, which is then in the first gap.
+    """
+
+    pieces: tuple[bytes, ...]
     head: RequestHead
+    varying: Varying
     query: tuple[str, str] | None = None
-    after_offset: bytes = b""
 
 
 class KnownHeads:
@@ -153,9 +200,12 @@ class KnownHeads:
         """Returns the head of a request; None for llhttp."""
         head = self._heads.get(data[:head_bytes])
         if head is None and head_bytes <= self._bytes_max:
+            native = penstock_codec.native
+            match = match_plainly if native is None else native.match_head
             for shape in self._shapes:
-                if data.startswith(shape.start) and (head := _filled(shape, data, head_bytes)) is not None:
-                    return head
+                values = match(data, head_bytes, shape.pieces)
+                if values is not None:
+                    return _filled(shape, values)
         return head
 
     def add(self, data: bytes, head: RequestHead) -> None:
@@ -172,36 +222,41 @@ class KnownHeads:
 
 
 def _shape(data: bytes, head: RequestHead) -> _Shape | None:
-    """Returns the head with gaps; None if it has none, or one twice, or is without some of the lines."""
+    """Returns the head with gaps; None if it has none, one twice, or is without some of the lines."""
     if data.count(b"\r\n") != len(head.headers) + 2:
         return None
     at = data.index(b"\r\n") + 2
     begin, names = 0, set()
-    places: list[tuple[int, bool]] = []
+    places: dict[str, int] = {}
     pieces: list[bytes] = []
     for place in range(len(head.headers)):
         end = data.index(b"\r\n", at)
         name, _, value = data[at:end].partition(b": ")
-        lower = name.lower()
+        lower = name.decode("latin-1").lower()
         if lower in names:
             return None
-        if lower in _VARYING:
+        if lower in _VARIES:
             names.add(lower)
-        if lower in _VARYING and _IS_VALUE(value):
+        if lower in _VARIES and _IS_VALUE(value):
             pieces.append(data[begin : end - len(value)])
-            places.append((place, lower == _LENGTH))
+            places[lower] = place
             begin = end
         at = end + 2
     pieces.append(data[begin:])
     offset = _offset_of(pieces[0], head.query)
-    if offset is None and not places:
-        return None
-    start, *rest = pieces
-    gaps = tuple(_Gap(*place, piece) for place, piece in zip(places, rest, strict=True))
+    kinds = bytes([_LENGTH if name == _LENGTH_NAME else _TEXT for name in places])
+    varying = _varying(places)
     if offset is None:
-        return _Shape(start, gaps, head)
+        return _Shape((kinds, *pieces), head, varying) if places else None
     query, (begin, end) = offset
-    return _Shape(start[:begin], gaps, head, query, start[end:])
+    start, *rest = pieces
+    return _Shape((bytes([_OFFSET]) + kinds, start[:begin], start[end:], *rest), head, varying, query)
+
+
+def _varying(places: dict[str, int]) -> Varying:
+    """Returns the headers that vary, by the places of their names."""
+    order = {name: number for number, name in enumerate(places)}
+    return Varying(tuple(places.values()), *[order.get(name, -1) for name in _VARYING])
 
 
 def _offset_of(start: bytes, query: str) -> tuple[tuple[str, str], tuple[int, int]] | None:
@@ -214,24 +269,26 @@ def _offset_of(start: bytes, query: str) -> tuple[tuple[str, str], tuple[int, in
     return (query[:begin], query[end:]), in_bytes[0]
 
 
-def _filled(shape: _Shape, data: bytes, head_bytes: int) -> RequestHead | None:
-    """Returns the head of the shape with the values of these bytes; None if they have another shape."""
-    values: list[tuple[int, str]] = []
-    at, length, query = len(shape.start), shape.head.content_length, shape.head.query
-    if shape.query is not None:
-        digits = _DIGITS.match(data, at)
-        if digits is None or not data.startswith(shape.after_offset, digits.end()):
+def match_plainly(data: bytes, head_bytes: int, shape: tuple[bytes, ...]) -> tuple[str, ...] | None:
+    """Returns the texts in the gaps of a head; None if it has another shape. The twin of the compiled `match_head`."""
+    kinds, start, *rest = shape
+    if not data.startswith(start):
+        return None
+    at, values = len(start), []
+    for kind, piece in zip(kinds, rest, strict=True):
+        found = _GAPS[kind].match(data, at, head_bytes)
+        if found is None or not data.startswith(piece, found.end()):
             return None
-        query = digits.group().decode().join(shape.query)
-        at = digits.end() + len(shape.after_offset)
-    for place, is_length, rest in shape.gaps:
-        end = data.find(b"\r\n", at, head_bytes)
-        value = data[at:end]
-        if not data.startswith(rest, end) or not (_IS_LENGTH if is_length else _IS_VALUE)(value):
-            return None
-        text = value.decode()
-        if is_length:
-            length = int(text)
-        values.append((place, text))
-        at = end + len(rest)
-    return shape.head.varied(query, values, length) if at == head_bytes else None
+        values.append(found.group().decode())
+        at = found.end() + len(piece)
+    return tuple(values) if at == head_bytes else None
+
+
+def _filled(shape: _Shape, values: tuple[str, ...]) -> VariedHead:
+    """Returns the head of the shape with these values."""
+    _, head, varying, query = shape
+    text = head.query
+    if query is not None:
+        text, values = values[0].join(query), values[1:]
+    length = head.content_length if varying.length < 0 else int(values[varying.length])
+    return VariedHead(head, text, varying, values, length)

@@ -64,7 +64,10 @@ class Decoder:
         try:
             while position < len(block):
                 first = block[position]
-                if first & 0x80:
+                if _FIRST_FIELD <= first <= _LAST_FIELD:  # most fields are one byte of the static table
+                    field = STATIC[first - _FIRST_FIELD]
+                    position += 1
+                elif first & 0x80:
                     index, position = _integer(block, position, 0x7F)
                     field = self._field(index)
                 elif first & 0xE0 == 0x20:
@@ -103,7 +106,8 @@ class Decoder:
         self.has_changed = True
         self._table.appendleft(field)
         self._table_bytes += _table_bytes(field)
-        self._evict()
+        if self._table_bytes > self._table_bytes_max:
+            self._evict()
 
     def _resize(self, size_bytes: int) -> None:
         if size_bytes > TABLE_BYTES:
@@ -148,11 +152,10 @@ def encode_field(name: str, value: str) -> bytes:
 
 
 def _table_bytes(field: Header) -> int:
-    return (
-        len(field[0].encode("utf-8", "surrogateescape"))
-        + len(field[1].encode("utf-8", "surrogateescape"))
-        + FIELD_BYTES
-    )
+    name, value = field
+    if name.isascii() and value.isascii():
+        return len(name) + len(value) + FIELD_BYTES
+    return len(name.encode("utf-8", "surrogateescape")) + len(value.encode("utf-8", "surrogateescape")) + FIELD_BYTES
 
 
 def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
@@ -171,13 +174,15 @@ def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
 
 
 def _text(block: bytes, position: int) -> tuple[str, int]:
-    is_coded = block[position] & 0x80
-    length, start = _integer(block, position, 0x7F)
+    first = block[position]
+    length, start = first & 0x7F, position + 1
+    if length == 0x7F:
+        length, start = _integer(block, position, 0x7F)
     end = start + length
     if end > len(block):
         raise BrokenBlock("the block ends within a text")
     text = block[start:end]
-    return (decode(text) if is_coded else text).decode("utf-8", "surrogateescape"), end
+    return (decode(text) if first & 0x80 else text).decode("utf-8", "surrogateescape"), end
 
 
 def _encoded_integer(value: int, mask: int, flags: int) -> bytes:
@@ -206,5 +211,6 @@ def _name(name: str) -> bytes:
 
 _STATUSES = {int(value): bytes([0x80 | number]) for number, (name, value) in enumerate(STATIC, 1) if name == ":status"}
 _STATIC_NAMES = {name: number for number, (name, _) in reversed(list(enumerate(STATIC, 1)))}
+_FIRST_FIELD, _LAST_FIELD = 0x81, 0x80 + len(STATIC)  # fields of the static table as a byte each
 _SHORT = [bytes([length]) for length in range(127)]
 _names: dict[str, bytes] = {}

@@ -206,7 +206,7 @@ class Http1:
         head = RequestHead(version, parser.get_method().decode(), path, query, authority, tuple(self._headers))
         self._last_id += 1
         waits = head.expects_continue and version == "1.1"
-        is_chunked = bool(head.values("transfer-encoding"))
+        is_chunked = bool(head.values_of("transfer-encoding"))
         # RFC 9112 6.1: what stands between may have read a chunked body of HTTP/1.0 otherwise. It goes no further.
         keeps_alive = parser.should_keep_alive() and not self._has_close and not (is_chunked and version == "1.0")
         self._has_close = False

@@ -1,9 +1,12 @@
 """The Huffman code of HPACK (RFC 7541 5.2 and appendix B), decoded four bits at a time by a table.
 
-The code is canonical: the lengths of its words define it. Only decoding is here: this node sends plain text.
+The code is canonical: the lengths of its words define it. Only decoding is here: this node sends plain text. The
+compiled codec decodes what is a code, and leaves the rest to this file.
 """
 
 from __future__ import annotations
+
+import penstock_codec
 
 END_OF_STRING = 256
 # Bits of the word of each byte, and of END_OF_STRING.
@@ -44,6 +47,14 @@ class _State:
 
 def decode(code: bytes) -> bytes:
     """Returns the text of a code. Raises BrokenCode."""
+    native = penstock_codec.native
+    if native is not None and (text := native.huffman_decode(code)) is not None:
+        return text
+    return decode_plainly(code)
+
+
+def decode_plainly(code: bytes) -> bytes:
+    """Returns the text of a code, as the compiled `huffman_decode` does. Raises BrokenCode."""
     known = _memo.get(code)
     if known is not None:
         return known

@@ -1,7 +1,7 @@
 """The values that the protocol cores and their shells exchange: heads of requests, and events of a connection.
 
 Values only. A `RequestHead` may be shared by many requests (clients repeat theirs byte by byte), so no reader changes
-one; `memo` is for what its reader derives from it. Heads that differ by request in few values are `like` a shared one.
+one; `memo` is for what its reader derives from it. Heads that differ by request in few values are a `VariedHead` each.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ class RequestHead:
     """Method, target and headers of a request.
 
     `path` and `query` are as they were sent, percent signs and all. `authority` is that of the target, empty if the
-    target has none. `version` is "1.0", "1.1" or "2"; `size_bytes` is 0 before "2". `like`: a head that has other
-    values of the headers in `own`, another length, another `offset` in its query, and no other difference.
+    target has none. `version` is "1.0", "1.1" or "2"; `size_bytes` is 0 before "2".
     """
 
-    __slots__ = ("authority", "content_length", "expects_continue", "headers", "like", "memo", "method", "own", "path",
-                 "query", "size_bytes", "version")  # fmt: skip
+    __slots__ = ("_headers", "authority", "content_length", "expects_continue", "memo", "method", "path", "query",
+                 "size_bytes", "version")  # fmt: skip
 
     def __init__(
         self,
@@ -52,13 +51,11 @@ class RequestHead:
         self.path = path
         self.query = query
         self.authority = authority
-        self.headers = headers
+        self._headers: tuple[Header, ...] | None = headers
         self.size_bytes = size_bytes
         self.content_length: int | None = None
         self.expects_continue = False
         self.memo: Any = None
-        self.like: RequestHead | None = None
-        self.own: list[Header] = []
         for name, value in headers:
             lower = name.lower()
             if lower == "content-length":
@@ -69,25 +66,68 @@ class RequestHead:
     def __repr__(self) -> str:
         return f"RequestHead({self.version} {self.method} {self.path})"
 
-    def varied(self, query: str, values: Iterable[tuple[int, str]], content_length: int | None) -> RequestHead:
-        """Returns this head with other values, each by the number of its header, one of them perhaps the length."""
-        head = RequestHead.__new__(RequestHead)
-        headers = list(self.headers)
-        own = []
-        for place, value in values:
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return self._headers or ()
+
+    def values_of(self, name: str) -> list[str]:
+        """Returns all values of a header, by its name in lower case."""
+        return [value for one, value in self.headers if one.lower() == name]
+
+
+class Varying(NamedTuple):
+    """The headers whose values differ by request: their places in the head, and which of them are these; -1 is none."""
+
+    places: tuple[int, ...]
+    key: int = -1  # Idempotency-Key
+    sequence: int = -1  # Producer-Seq
+    request_id: int = -1  # X-Request-Id
+    length: int = -1  # Content-Length
+
+
+NOTHING_VARIES = Varying(())
+
+
+class VariedHead(RequestHead):
+    """A head that differs from `like` in nothing but its length, the `offset` of its query, and these `values`.
+
+    The values are visible ASCII without white space, in the order of `varying`. Headers are made when asked for, which
+    most are not. `own` has those that differ.
+    """
+
+    __slots__ = ("_own", "like", "values", "varying")
+
+    def __init__(
+        self, like: RequestHead, query: str, varying: Varying, values: tuple[str, ...], content_length: int | None
+    ) -> None:
+        self.like = like
+        self.method, self.version, self.path, self.query = like.method, like.version, like.path, query
+        self.authority, self.size_bytes, self.expects_continue = like.authority, like.size_bytes, like.expects_continue
+        self.content_length = content_length
+        self.memo = None
+        self.varying = varying
+        self.values = values
+        self._headers: tuple[Header, ...] | None = None
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return self._vary() if self._headers is None else self._headers
+
+    @property
+    def own(self) -> list[Header]:
+        if self._headers is None:
+            self._vary()
+        return self._own
+
+    def _vary(self) -> tuple[Header, ...]:
+        headers, self._own = list(self.like.headers), list[Header]()
+        for place, value in zip(self.varying.places, self.values, strict=True):
             name, before = headers[place]
             if value != before:
                 headers[place] = (name, value)
-                own.append(headers[place])
-        head.version, head.method, head.path, head.query = self.version, self.method, self.path, query
-        head.authority, head.size_bytes, head.expects_continue = self.authority, self.size_bytes, self.expects_continue
-        head.headers, head.content_length = tuple(headers), content_length
-        head.like, head.own, head.memo = self, own, None
-        return head
-
-    def values(self, name: str) -> list[str]:
-        """Returns all values of a header, by its name in lower case."""
-        return [value for one, value in self.headers if one.lower() == name]
+                self._own.append(headers[place])
+        self._headers = tuple(headers)
+        return self._headers
 
 
 class AnswerForm:

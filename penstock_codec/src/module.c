@@ -2,6 +2,7 @@
 #include "module.h"
 
 #include "crc.h"
+#include "huffman.h"
 
 static PyMethodDef methods[] = {
     {"find_lines", codec_find_lines, METH_VARARGS, codec_find_lines_doc},
@@ -23,13 +24,16 @@ static PyMethodDef methods[] = {
     {"latest_grow", codec_latest_grow, METH_VARARGS, codec_latest_grow_doc},
     {"record_at", codec_record_at, METH_VARARGS, codec_record_at_doc},
     {"latest_keep", codec_latest_keep, METH_VARARGS, codec_latest_keep_doc},
+    {"match_head", (PyCFunction)(void (*)(void))codec_match_head, METH_FASTCALL, codec_match_head_doc},
+    {"huffman_decode", codec_huffman_decode, METH_O, codec_huffman_decode_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static int prepare(PyObject *module)
 {
     crc_prepare();
-    return PyModule_AddIntConstant(module, "VERSION", 6); /* VERSION in penstock_codec/__init__.py */
+    huffman_prepare();
+    return PyModule_AddIntConstant(module, "VERSION", 7); /* VERSION in penstock_codec/__init__.py */
 }
 
 static PyModuleDef_Slot slots[] = {

@@ -72,5 +72,9 @@ extern const char codec_latest_keep_doc[];
 PyObject *codec_latest_keep(PyObject *module, PyObject *arguments);
 extern const char codec_encode_batches_doc[];
 PyObject *codec_encode_batches(PyObject *module, PyObject *batches);
+extern const char codec_match_head_doc[];
+PyObject *codec_match_head(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+extern const char codec_huffman_decode_doc[];
+PyObject *codec_huffman_decode(PyObject *module, PyObject *from);
 
 #endif

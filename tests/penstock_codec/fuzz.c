@@ -12,6 +12,8 @@
 #include "../../penstock_codec/src/crc.h"
 #include "../../penstock_codec/src/encode.h"
 #include "../../penstock_codec/src/encode_rows.h"
+#include "../../penstock_codec/src/head.h"
+#include "../../penstock_codec/src/huffman.h"
 #include "../../penstock_codec/src/latest.h"
 #include "../../penstock_codec/src/lines.h"
 #include "../../penstock_codec/src/members.h"
@@ -248,11 +250,58 @@ static void fuzz_records(const uint8_t *data, size_t size, uint8_t how)
     free(batch);
 }
 
+/* A head of pieces that are cut out of it, and the same head without its last byte, which is none. */
+static void fuzz_head(const uint8_t *data, size_t size, uint8_t how)
+{
+    struct head_shape shape = {.gaps = how % (HEAD_GAPS_MAX + 1)};
+    struct head_value values[HEAD_GAPS_MAX];
+    if (size < HEAD_GAPS_MAX) {
+        return;
+    }
+    const uint8_t *head = data + HEAD_GAPS_MAX;
+    size_t head_bytes = size - HEAD_GAPS_MAX, at = 0, fixed = 0;
+    for (size_t gap = 0; gap <= shape.gaps; gap++) {
+        size_t most = gap < shape.gaps ? data[gap] & 15 : head_bytes, left = head_bytes - at;
+        shape.pieces[gap] = (struct head_piece){head + at, most < left ? most : left};
+        at += shape.pieces[gap].size;
+        fixed += shape.pieces[gap].size;
+        if (gap < shape.gaps) {
+            size_t value = data[gap] >> 4;
+            shape.kinds[gap] = (enum head_gap)((how >> 4) + gap) % HEAD_GAP_END;
+            at += value < head_bytes - at ? value : head_bytes - at;
+        }
+    }
+    if (head_match(&shape, head, head_bytes, values)) {
+        for (size_t gap = 0; gap < shape.gaps; gap++) {
+            must(values[gap].size && values[gap].begin + values[gap].size <= head_bytes);
+            fixed += values[gap].size;
+        }
+        must(fixed == head_bytes);
+        must(!head_bytes || !head_match(&shape, head, head_bytes - 1, values) || shape.gaps);
+    }
+}
+
+/* A code without its last byte has no other text before its end. */
+static void fuzz_huffman(const uint8_t *code, size_t size)
+{
+    size_t text_size = 0, shorter_size = 0, room = huffman_text_max(size);
+    uint8_t *text = malloc(room), *shorter = malloc(room);
+    if (huffman_decode(code, size, text, &text_size)) {
+        must(text_size < room && text_size <= size * 8 / 5);
+        if (size && huffman_decode(code, size - 1, shorter, &shorter_size)) {
+            must(shorter_size <= text_size && !memcmp(text, shorter, shorter_size));
+        }
+    }
+    free(text);
+    free(shorter);
+}
+
 int LLVMFuzzerInitialize(int *count, char ***arguments)
 {
     (void)count;
     (void)arguments;
     crc_prepare();
+    huffman_prepare();
     return 0;
 }
 
@@ -266,7 +315,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t rest = size - 2;
     uint8_t *copy = malloc(rest ? rest : 1);
     memcpy(copy, data + 2, rest);
-    switch (data[0] % 8) {
+    switch (data[0] % 10) {
     case 0:
         fuzz_lines(copy, rest, data[1]);
         break;
@@ -287,6 +336,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 6:
         fuzz_members(copy, rest, data[1]);
+        break;
+    case 7:
+        fuzz_head(copy, rest, data[1]);
+        break;
+    case 8:
+        fuzz_huffman(copy, rest);
         break;
     default:
         render_all(copy, rest, data[1], &count);

@@ -29,7 +29,8 @@ def test_the_tables_are_those_of_the_standard():
 
 @given(st.binary(max_size=300))
 def test_a_text_survives_the_huffman_code(text):
-    assert huffman.decode(HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(text)) == text
+    code = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(text)
+    assert huffman.decode(code) == huffman.decode_plainly(code) == text
 
 
 @given(st.binary(max_size=60))
@@ -37,7 +38,10 @@ def test_bytes_that_are_no_huffman_code_are_an_error_and_nothing_else(code):
     try:
         text = huffman.decode(code)
     except huffman.BrokenCode:
+        with pytest.raises(huffman.BrokenCode):
+            huffman.decode_plainly(code)
         return
+    assert huffman.decode_plainly(code) == text
     assert HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(text) == code
 
 

@@ -1,0 +1,43 @@
+"""The values in the gaps of a known head: the compiled codec finds what its plain Python twin finds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock_codec
+from gateway.wire.heads import match_plainly
+from tests.codecs import needs_compiled
+
+pytestmark = needs_compiled
+
+PIECES = st.sampled_from([b"\r\nA: ", b"\r\nB: ", b" HTTP/1.1\r\n", b"&a=1", b"\r\n\r\n"]) | st.binary(max_size=3)
+VALUES = st.sampled_from([b"1", b"", b"k-1", b"0" * 15, b"0" * 16, b"9" * 18, b"9" * 19, b"a b", b"\x7f", b"\xc3\xa4"])
+GAPS = st.lists(
+    st.tuples(st.integers(0, 2), VALUES | st.from_regex(rb"[!-~]{1,9}", fullmatch=True), PIECES), max_size=8
+)
+
+
+@given(st.binary(max_size=4), GAPS, st.binary(max_size=3), st.integers(-2, 3))
+def test_both_find_the_same_values(
+    start: bytes, gaps: list[tuple[int, bytes, bytes]], behind: bytes, more: int
+) -> None:
+    shape = (bytes(kind for kind, _, _ in gaps), start, *[piece for _, _, piece in gaps])
+    head = start + b"".join(value + piece for _, value, piece in gaps)
+    assert penstock_codec.native is not None
+    for head_bytes in {len(head), max(0, len(head) + more)}:
+        found = penstock_codec.native.match_head(head + behind, head_bytes, shape)
+        assert found == (match_plainly(head + behind, head_bytes, shape) if head_bytes <= len(head + behind) else None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(b"ab", 2), (b"ab", -1, (b"", b"ab")), (b"ab", 2**70, (b"", b"ab")), ("ab", 2, (b"", b"ab")), (b"ab", 2, [b""]),
+     (b"ab", 2, ()), (b"ab", 2, (b"\0", b"ab")), (b"ab", 2, (b"\3", b"a", b"b")), (b"ab", 2, (b"", "ab")),
+     (b"ab", 2, (bytes(9), *[b""] * 10))],
+)  # fmt: skip
+def test_arguments_of_another_kind_are_an_error(arguments: tuple[object, ...]) -> None:
+    assert penstock_codec.native is not None
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        penstock_codec.native.match_head(*arguments)  # type: ignore[arg-type]
