@@ -214,7 +214,9 @@ async def test_the_short_client_says_the_same_as_the_async_one(client: Client, n
         assert (caught.value.status, caught.value.code) == (404, "unknown_topic")
 
 
-@pytest.mark.parametrize(("in_flight_max", "kills", "form"), [(5, 2, {}), (16, 1, {"shards": 2})])
+@pytest.mark.parametrize(
+    ("in_flight_max", "kills", "form"), [pytest.param(5, 2, {}, marks=pytest.mark.long), (16, 1, {"shards": 2})]
+)
 async def test_kills_of_a_node_neither_lose_nor_double_nor_turn_round_a_record(
     tmp_path: Path, in_flight_max: int, kills: int, form: dict[str, int]
 ) -> None:

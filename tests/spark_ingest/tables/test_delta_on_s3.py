@@ -23,7 +23,7 @@ from tests.spark_ingest.tiered import json_rows
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("serve", [servers.ministack, servers.moto])
+@pytest.mark.parametrize("serve", [servers.ministack, pytest.param(servers.moto, marks=pytest.mark.long)])
 def test_commits_and_rewrites_are_transactions_of_a_table_in_s3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Callable[[Path], AbstractContextManager[str]]
 ) -> None:
