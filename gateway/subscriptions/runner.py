@@ -107,6 +107,7 @@ class Runner:
         self.tasks = BackgroundTasks()
         self._lanes: dict[Slot, _Lane] = {}
         self.slots = asyncio.Semaphore(definition.delivery.concurrency_max)
+        self.moved = asyncio.Event()  # a window may have moved since the last commit
         self._next_send_s = 0.0
         self.tasks.start(self._commit_often(), "committing deliveries", of=group)
 
@@ -141,7 +142,9 @@ class Runner:
 
     async def _commit_often(self) -> None:
         while True:
+            await self.moved.wait()
             await asyncio.sleep(COMMIT_S)
+            self.moved.clear()
             moved = [lane for lane in self._lanes.values() if lane.window.committed > lane.committed]
             if not moved:
                 continue
@@ -152,6 +155,7 @@ class Runner:
                 self.hosted.decide(partial(_commit, CommitCall(self.group, None, 0, positions)))
             except (EngineError, Busy) as error:
                 self.last_error = str(error)
+                self.moved.set()
                 continue
             for lane, position in zip(moved, positions, strict=True):
                 lane.committed = position.offset
@@ -227,11 +231,13 @@ class _Lane:
         next_offset = int(headers["Penstock-Next-Offset"])
         items = await self._runner.means.offload.in_thread(lambda: _items(body, window.next_offset, next_offset))
         window.add(items, next_offset)
+        self._runner.moved.set()  # past records that no filter passed
         self._changed.set()
 
     async def _skip_deleted(self) -> None:
         found, _ = await self._runner.means.router.call(FIND_OFFSETS, *self.slot, None)
         self.window.add([], max(found["log_start"], self.window.next_offset))
+        self._runner.moved.set()
 
     async def _send(self, batch: Batch[Pushed]) -> None:
         """Makes one attempt, and notes its outcome."""
@@ -259,6 +265,7 @@ class _Lane:
         finally:
             runner.counts.in_flight -= 1
             runner.slots.release()
+            runner.moved.set()
             self._changed.set()
 
     async def _failed(self, batch: Batch[Pushed], outcome: Outcome) -> None:

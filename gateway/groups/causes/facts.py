@@ -62,7 +62,8 @@ def facts_of(activity: Activity, behind: Mapping[Slot, Behind]) -> Facts:
 
 def unreachable(facts: Facts) -> Iterator[Finding]:
     for one in facts.activity.view.offsets:
-        if one.offset is not None and Slot(one.topic, one.partition) not in facts.behind:
+        is_missing = one.topic in facts.activity.missing
+        if one.offset is not None and not is_missing and Slot(one.topic, one.partition) not in facts.behind:
             text = f"the leader of partition {one.partition} of topic {one.topic} does not answer: see penstock doctor"
             yield Finding("partition_unreachable", text, one.member_id or None, one.topic, one.partition)
 
