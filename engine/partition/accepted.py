@@ -14,39 +14,46 @@ from engine.format.batch_header import CONTROL, Header
 
 PERIOD_MS = 600_000
 PENDING_MAX = 10_000  # batches; then those of a period share an entry, and count together
+WRITTEN_MAX = 100  # groups, before their headers are looked at
 
 
 class AcceptedRecords:
-    """Invariant: pending entries are in the order of their ends."""
+    """`written` has the headers of groups that were not looked at yet: an append only adds to it.
 
-    __slots__ = ("_counts", "_pending")
+    Call `settle` when it has WRITTEN_MAX. Invariant: pending entries are in the order of their ends.
+    """
+
+    __slots__ = ("_counts", "_pending", "written")
 
     def __init__(self) -> None:
+        self.written: list[Iterable[Header]] = []
         self._pending: deque[tuple[int, int, int]] = deque()  # end offset, period, records
         self._counts: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"AcceptedRecords({len(self._pending)} batches pending, {sum(self._counts.values())} records counted)"
 
-    def appended(self, headers: Iterable[Header], high_watermark: int) -> None:
-        """Add batches that this leader has appended, and count those that are committed."""
+    def settle(self, high_watermark: int) -> None:
+        """Take the batches of `written`, and count those that are committed."""
         pending = self._pending
-        for base_offset, _, _, _, _, attributes, delta, _, timestamp, _, _, _, records in headers:
-            if not attributes & CONTROL:
-                pending.append((base_offset + delta + 1, timestamp // PERIOD_MS, records))
-        if pending and pending[0][0] <= high_watermark:
-            self._count(high_watermark)
+        for headers in self.written:
+            for base_offset, _, _, _, _, attributes, delta, _, timestamp, _, _, _, records in headers:
+                if not attributes & CONTROL:
+                    pending.append((base_offset + delta + 1, timestamp // PERIOD_MS, records))
+        self.written = []
+        self._count(high_watermark)
         if len(pending) > PENDING_MAX:
             self._share_entries()
 
     def cut(self, log_end: int) -> None:
         """Drop batches above the end of a truncated log."""
+        self.settle(0)
         while self._pending and self._pending[-1][0] > log_end:
             self._pending.pop()
 
     def take(self, high_watermark: int) -> dict[int, int]:
         """Return the counts by period since the last call."""
-        self._count(high_watermark)
+        self.settle(high_watermark)
         taken, self._counts = self._counts, {}
         return taken
 

@@ -27,7 +27,7 @@ from engine.errors import (
 from engine.format.batch_header import PRODUCER_ID_AT
 from engine.log.log import BytePosition, Log, Roll, Write
 from engine.log.segment import Segment
-from engine.partition.accepted import AcceptedRecords
+from engine.partition.accepted import WRITTEN_MAX, AcceptedRecords
 from engine.partition.follower_append import FollowerAppendQueue, PlannedAppends
 from engine.partition.high_watermark import HighWatermark
 from engine.partition.last_write import LastWrite
@@ -340,7 +340,9 @@ class Partition:
         headers = [header for write in writes for header in write.headers]
         self.bytes_in += sum([len(buffer) for write in writes for buffer in write.buffers])
         self.batches_in += len(headers)
-        self.accepted.appended(headers, self.watermark.position)
+        self.accepted.written.append(headers)
+        if len(self.accepted.written) >= WRITTEN_MAX:
+            self.accepted.settle(self.watermark.position)
         if (is_judged := self.validator.is_judged) or rolled_at:
             self.validator.written(self.settings, rolled_at)
         if is_judged:

@@ -306,8 +306,9 @@ def _print_status(document: dict[str, Any]) -> None:
         print_note(f"Plan {pending} is not committed: a run is under way, or the next one resumes it.")
     if document["incomplete_replay"] is not None:
         print_note("A replay is not complete: penstock ingest replay --resume drops the earlier rows.")
-    print_completeness(document)
-    for line in [line for topic, one in document.get("completeness", {}).items() for line in missing_of(topic, one)]:
+    complete = document.get("completeness", {})
+    print_completeness(complete)
+    for line in [line for topic, one in complete.items() for line in missing_of(topic, one)]:
         click.echo(f"missing: {line}")
     _print_tables(document)
     click.echo()
@@ -350,8 +351,8 @@ def _print_findings(document: dict[str, Any]) -> None:
         click.echo(f"{leftovers} not committed yet, held back, retired or replaced")
     _print_held(document)
     _print_tables(document)
-    print_audit(document)
-    print_completeness(document)
+    print_audit(document["audit"])
+    print_completeness(document.get("completeness", {}))
     for problem in document["problems"][:_PROBLEMS_SHOWN]:
         click.echo(f"problem: {problem}")
     if len(document["problems"]) > _PROBLEMS_SHOWN:

@@ -37,7 +37,7 @@ GROUPS = {
     "Processes and cluster": "shards node_id coordination rack session_timeout_ms process_heartbeat_timeout_ms "
     "leader_wait_ms leader_imbalance_check_ms leader_imbalance_percent",
     "Replication": "default_replication_factor replica_lag_time_max_ms replica_fetch_min_bytes replica_fetch_max_bytes "
-    "replica_fetch_wait_max_ms replica_catchup_bytes_per_second",
+    "replica_fetch_wait_max_ms replica_catchup_bytes_per_second replica_cache_bytes_max",
     "Topics": "auto_create_topics default_partitions topics_max topic_partitions_max partitions_max",
     "Consumer groups": "groups_max groups_partitions groups_replication_factor group_members_max",
     "Push": "push_targets push_http push_unconfirmed subscriptions_max",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TypedDict
 
 import pyarrow as pa
 
@@ -23,6 +23,17 @@ from spark_ingest.source.discovery import TieredPartition, discover, load_folded
 from spark_ingest.source.range_sets import common, offset_count, without
 from spark_ingest.source.scan import scan
 from spark_ingest.source.slices import Range, Slice
+
+
+class AuditDocument(TypedDict):
+    """The counts of a topic in `--json`."""
+
+    commits: int
+    records: int
+    log_records: int
+    rows: int
+    not_compared: list[int]
+    differences: list[str]
 
 
 @dataclass(slots=True)
@@ -39,9 +50,15 @@ class TopicAudit:
     not_compared: list[int] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
 
-    def document(self) -> dict[str, Any]:
-        names = ("commits", "records", "log_records", "rows", "not_compared", "differences")
-        return {name: getattr(self, name) for name in names}
+    def document(self) -> AuditDocument:
+        return {
+            "commits": self.commits,
+            "records": self.records,
+            "log_records": self.log_records,
+            "rows": self.rows,
+            "not_compared": self.not_compared,
+            "differences": self.differences,
+        }
 
 
 def audit(source: ObjectStore, commits: Sequence[Commit]) -> dict[str, TopicAudit]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TypedDict
 
 from engine.errors import Corrupt
 from engine.format.paths import accepted_hour_of, store_accepted_prefix
@@ -30,6 +30,19 @@ SETTLED_MS = 3 * HOUR_MS  # after the end of a period: its records are sealed, u
 PERIODS_SHOWN = 1000
 
 
+PeriodDocument = TypedDict("PeriodDocument", {"from": str | None, "accepted": int, "ingested": int})
+
+
+class CompletenessDocument(TypedDict):
+    """The counts of a topic in `--json`."""
+
+    accepted: int
+    ingested: int
+    missing: int
+    pending: int
+    periods: list[PeriodDocument]
+
+
 @dataclass(slots=True)
 class TopicCompleteness:
     """The comparison of a topic. `missing` counts records of settled periods, `pending` those of later ones.
@@ -44,13 +57,18 @@ class TopicCompleteness:
     pending: int = 0
     periods: list[tuple[int | None, int, int]] = field(default_factory=list)
 
-    def document(self) -> dict[str, Any]:
-        periods = [
+    def document(self) -> CompletenessDocument:
+        periods: list[PeriodDocument] = [
             {"from": None if at is None else _time(at), "accepted": accepted, "ingested": ingested}
             for at, accepted, ingested in self.periods[:PERIODS_SHOWN]
         ]
-        names = ("accepted", "ingested", "missing", "pending")
-        return {name: getattr(self, name) for name in names} | {"periods": periods}
+        return {
+            "accepted": self.accepted,
+            "ingested": self.ingested,
+            "missing": self.missing,
+            "pending": self.pending,
+            "periods": periods,
+        }
 
 
 def job_completeness(source: ObjectStore, output: ObjectStore, job: str) -> dict[str, TopicCompleteness]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,37 +11,39 @@ from penstock.cli.output import format_count
 
 if TYPE_CHECKING:
     from engine.tiering.store.store import ObjectStore
+    from spark_ingest.inspection.audit import AuditDocument
+    from spark_ingest.inspection.completeness import CompletenessDocument
     from spark_ingest.protocol.commit import Commit
 
 
-def audits_of(source: ObjectStore, commits: list[Commit]) -> dict[str, dict[str, Any]]:
+def audits_of(source: ObjectStore, commits: list[Commit]) -> dict[str, AuditDocument]:
     from spark_ingest.inspection.audit import audit
 
     return {topic: one.document() for topic, one in audit(source, commits).items()}
 
 
-def completeness_of(source: ObjectStore, output: ObjectStore, job: str) -> dict[str, dict[str, Any]]:
+def completeness_of(source: ObjectStore, output: ObjectStore, job: str) -> dict[str, CompletenessDocument]:
     from spark_ingest.inspection.completeness import job_completeness
 
     return {topic: one.document() for topic, one in job_completeness(source, output, job).items()}
 
 
-def missing_of(topic: str, counts: dict[str, Any]) -> list[str]:
+def missing_of(topic: str, counts: CompletenessDocument) -> list[str]:
     return [
         f"{topic} {one['from']}: the nodes accepted {one['accepted']:,} records, {one['ingested']:,} are ingested"
         for one in counts["periods"]
     ]
 
 
-def print_completeness(document: dict[str, Any]) -> None:
-    for topic, one in document.get("completeness", {}).items():
+def print_completeness(topics: Mapping[str, CompletenessDocument]) -> None:
+    for topic, one in topics.items():
         text = f"{format_count(one['accepted'], 'record')} accepted, {one['ingested']:,} of them ingested"
         text += f", {one['pending']:,} to come" if one["pending"] else ""
         click.echo(f"audit: {topic}: {text}, {one['missing']:,} missing")
 
 
-def print_audit(document: dict[str, Any]) -> None:
-    for topic, one in document["audit"].items():
+def print_audit(topics: Mapping[str, AuditDocument]) -> None:
+    for topic, one in topics.items():
         text = f"{format_count(one['records'], 'record')} counted, {one['log_records']:,} in the log"
         if one["not_compared"]:
             text += f"; {format_count(len(one['not_compared']), 'commit')} cannot be compared"

@@ -18,10 +18,12 @@ def batch(base_offset: int, *periods: int) -> Header:
 
 def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp() -> None:
     counts = AcceptedRecords()
-    counts.appended([batch(0, 7, 8), batch(2, 8)], high_watermark=0)
+    counts.written.append([batch(0, 7, 8), batch(2, 8)])
+    counts.settle(0)
     assert counts.take(1) == {}
     assert counts.take(2) == {8: 2}
-    counts.appended([batch(3, 9)], high_watermark=3)
+    counts.written.append([batch(3, 9)])
+    counts.settle(3)
     assert counts.take(4) == {8: 1, 9: 1}
     assert counts.take(4) == {}
 
@@ -29,7 +31,7 @@ def test_a_batch_counts_once_it_is_committed_under_its_greatest_timestamp() -> N
 def test_a_batch_that_is_cut_off_and_one_of_the_log_itself_do_not_count() -> None:
     counts = AcceptedRecords()
     control = batch(2, 5)
-    counts.appended([batch(0, 5), batch(1, 5), control._replace(attributes=control.attributes | CONTROL)], 0)
+    counts.written.append([batch(0, 5), batch(1, 5), control._replace(attributes=control.attributes | CONTROL)])
     counts.cut(1)
     assert counts.take(10) == {5: 1}
 
@@ -38,6 +40,7 @@ def test_batches_that_wait_for_long_share_entries(monkeypatch: pytest.MonkeyPatc
     """A leader without its replicas may append for minutes, and the counts stay small."""
     monkeypatch.setattr(accepted, "PENDING_MAX", 2)
     counts = AcceptedRecords()
-    counts.appended([batch(at, 5) for at in range(100)], 0)
+    counts.written.append([batch(at, 5) for at in range(100)])
+    counts.settle(0)
     assert "1 batches pending" in repr(counts)
     assert counts.take(100) == {5: 100}
