@@ -135,7 +135,7 @@ async def test_each_of_the_last_sixteen_batches_gets_its_first_position(tmp_path
 
 
 async def test_a_window_off_by_one_is_caught(tmp_path, monkeypatch):
-    monkeypatch.setattr(producers, "WINDOW_BATCHES", WINDOW - 1)
+    monkeypatch.setattr(producers, "_KEPT", producers._KEPT + producers._FIELDS)
     assert await statuses_of_repeats(tmp_path, WINDOW) == {200: WINDOW - 1, 409: 1}
 
 

@@ -34,7 +34,7 @@ def scope_of(path: str) -> str:
     parts = path.split("/")
     if parts[0] == "topics" and parts[-1] != "topic.json":
         return f"{parts[1]}/{parts[3]}"
-    return f"{parts[2]}/{parts[4]}" if parts[0] == "store" else ""
+    return f"{parts[2]}/{parts[4]}" if parts[0] == "store" and parts[2] != "__accepted" else ""
 
 
 @dataclass(frozen=True)

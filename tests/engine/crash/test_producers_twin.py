@@ -57,7 +57,7 @@ def nothing_is_walked(*walk):
 
 
 MUTANTS = {
-    "window off by one": (producers, "WINDOW_BATCHES", 15),
+    "window off by one": (producers, "_KEPT", producers._KEPT + producers._FIELDS),
     "snapshot of the last batch only": (snapshots, "encode_producers", last_batch_only),
     "dedup after write": (validator, "Producers", JudgesAfterTheWrite),
     "order not kept": (validator.AppendValidator, "admit", in_another_order),
