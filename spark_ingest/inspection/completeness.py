@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
-from engine.errors import Corrupt
 from engine.format.paths import accepted_hour_of, store_accepted_prefix
 from engine.tiering.manifest.accepted_object import ALL_PERIODS, HOUR_MS, CountedTopic, decode_accepted
-from engine.tiering.manifest.json_reading import UnsupportedFormat
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.time_counts import PERIOD_MS
 from spark_ingest.plan import REPLAY
@@ -40,6 +38,7 @@ class CompletenessDocument(TypedDict):
     ingested: int
     missing: int
     pending: int
+    unreadable_counts: int
     periods: list[PeriodDocument]
 
 
@@ -48,13 +47,14 @@ class TopicCompleteness:
     """The comparison of a topic. `missing` counts records of settled periods, `pending` those of later ones.
 
     `periods` has (start in ms, accepted, ingested) of settled periods with missing records; the start is None if they
-    are too many to compare one by one.
+    are too many to compare one by one. `unreadable` are objects of counts that cannot be read: `accepted` is too low.
     """
 
     accepted: int = 0
     ingested: int = 0
     missing: int = 0
     pending: int = 0
+    unreadable: int = 0
     periods: list[tuple[int | None, int, int]] = field(default_factory=list)
 
     def document(self) -> CompletenessDocument:
@@ -67,6 +67,7 @@ class TopicCompleteness:
             "ingested": self.ingested,
             "missing": self.missing,
             "pending": self.pending,
+            "unreadable_counts": self.unreadable,
             "periods": periods,
         }
 
@@ -90,7 +91,7 @@ def completeness(
     if not commits:
         return {}
     head = commits[-1]
-    hours = _accepted(source, head.cluster)
+    hours, unreadable = _accepted(source, head.cluster)
     found: dict[str, TopicCompleteness] = {}
     for topic, position in sorted(head.positions.items()):
         mine = [one for one in commits if _has(one, topic, position.topic_id)]
@@ -99,9 +100,10 @@ def completeness(
         for hour, counts in hours:
             if since_ms is None or hour * HOUR_MS > since_ms:
                 accepted.update(counts.get(CountedTopic(topic, position.topic_id), {}))
-        if accepted:
+        if accepted or unreadable:
             settled_ms = min(head.committed_ms - SETTLED_MS, oldest_ms.get(topic) or head.committed_ms)
             found[topic] = _compared(accepted, _ingested(topic, mine), 0 if topic in head.held else settled_ms)
+            found[topic].unreadable = unreadable
     return found
 
 
@@ -154,19 +156,20 @@ def _ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
     return total
 
 
-def _accepted(source: ObjectStore, cluster: str) -> list[tuple[int, dict[CountedTopic, dict[int, int]]]]:
-    """Returns the hour and the counts of each object. One that cannot be read counts nothing."""
+def _accepted(source: ObjectStore, cluster: str) -> tuple[list[tuple[int, dict[CountedTopic, dict[int, int]]]], int]:
+    """Returns the hour and the counts of each object, and how many objects cannot be read: those count nothing."""
     prefix = store_accepted_prefix(cluster)
     keys = [(hour, one.key) for one in source.list(prefix) if (hour := accepted_hour_of(one.key.removeprefix(prefix)))]
 
     def load(of: tuple[int, str]) -> dict[CountedTopic, dict[int, int]]:
         try:
             return decode_accepted(source.get(of[1]), of[1])
-        except (NoSuchObject, Corrupt, UnsupportedFormat):
+        except NoSuchObject:  # removed since it was listed, by its age
             return {}
 
     loaded = request_all(load, keys)
-    return [(hour, one) for (hour, _), one in zip(keys, loaded, strict=True) if isinstance(one, dict)]
+    counts = [(hour, one) for (hour, _), one in zip(keys, loaded, strict=True) if isinstance(one, dict)]
+    return counts, len(loaded) - len(counts)
 
 
 def _time(at_ms: int) -> str:

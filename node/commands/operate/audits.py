@@ -39,7 +39,10 @@ def print_completeness(topics: Mapping[str, CompletenessDocument]) -> None:
     for topic, one in topics.items():
         text = f"{format_count(one['accepted'], 'record')} accepted, {one['ingested']:,} of them ingested"
         text += f", {one['pending']:,} to come" if one["pending"] else ""
-        click.echo(f"audit: {topic}: {text}, {one['missing']:,} missing")
+        text += f", {one['missing']:,} missing"
+        if one["unreadable_counts"]:
+            text += f"; {format_count(one['unreadable_counts'], 'object')} of counts cannot be read"
+        click.echo(f"audit: {topic}: {text}")
 
 
 def print_audit(topics: Mapping[str, AuditDocument]) -> None:

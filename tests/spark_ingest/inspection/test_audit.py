@@ -105,12 +105,14 @@ def test_what_nodes_accepted_and_the_table_lacks_is_missing_once_its_period_is_s
     source.put(store_accepted_key(commit.cluster, 9, "ab"), b"{")
     [found] = completeness(source, [commit], {}).values()
     assert (found.accepted, found.ingested, found.missing, found.pending) == (46, 37, 6, 3)
+    assert found.unreadable == 1
     at_ms = (PERIOD + 2) * 600_000
     assert found.periods == [(at_ms, counted[PERIOD + 2] + 6, counted[PERIOD + 2])]
     [found] = completeness(source, [commit], {"flights": at_ms}).values()
     assert (found.missing, found.pending) == (0, 9)
     older = msgspec.structs.replace(commit, audit={"flights": TimeCounts(counted, counted)})
-    assert completeness(source, [older], {}) == {}
+    [found] = completeness(source, [older], {}).values()
+    assert (found.accepted, found.missing, found.unreadable) == (0, 0, 1)
 
 
 def test_too_many_periods_become_one_number() -> None:
