@@ -20,7 +20,7 @@ from loadtests.ingest_bench.conversions import Conversions
 from loadtests.ingest_bench.measured import become_subreaper
 from loadtests.ingest_bench.page import with_table
 from loadtests.ingest_bench.parts import PARTS, Bench
-from loadtests.ingest_bench.rows import bodies, hostile_names, huge_record
+from loadtests.ingest_bench.rows import bodies, flights, hostile_names, huge_record
 from loadtests.ingest_bench.tiered import Topic, fill
 
 HOURS = (2, 500)
@@ -67,6 +67,7 @@ def _topics(rows: int) -> list[Topic]:
         *[Topic(f"hours-{hours}", partial(bodies, rows, hours)) for hours in HOURS],
         Topic("few", partial(bodies, 100, 2)),
         Topic("wide", lambda: [one_record] * WIDE_PARTITIONS, WIDE_PARTITIONS),
+        Topic("flights", flights),
         Topic("names", hostile_names),
         Topic("huge", huge_record, config={"record_bytes_max": 62 << 20, "batch_bytes_max": 64 << 20}),
     ]

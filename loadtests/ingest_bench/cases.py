@@ -23,7 +23,8 @@ class Case:
     def word(self, figure: float) -> str:
         """Returns whether the target is met; empty without one."""
         if self.at_most is not None:
-            return "met" if figure <= self.at_most else f"not met, by {figure / self.at_most - 1:.0%}"
+            beyond = f"{figure / self.at_most - 1:.0%}" if self.at_most else f"{_number(figure)} {self.unit}"
+            return "met" if figure <= self.at_most else f"not met, by {beyond}"
         if self.at_least is not None:
             return "met" if figure >= self.at_least else f"not met, by {1 - figure / self.at_least:.0%}"
         return ""

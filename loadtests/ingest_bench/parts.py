@@ -1,4 +1,4 @@
-"""The parts beside the conversion of rows: small runs, upkeep, memory, typed reads; and the bench that they share."""
+"""The parts beside the conversion of rows, and their bench. Tools of the tests do what needs the engine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtests.demo.flights import EVENT_TIME
 from loadtests.ingest_bench.cases import Case, Figures
 from loadtests.ingest_bench.measured import CommandFailed, Measured, measure, penstock_command
 
 LOCAL_ENGINE = ("--engine", "local", "--workers", "1")
 SPARK_ENGINE = ("--engine", "spark", "--master", "local[1]")
 _TYPED_FACTOR, _TYPED_MORE_S = 1.2, 1.0
+_SEGMENTS = 100_000
+_FAR = re.compile(r"round (\d+): ([\d.]+) s, (\d+) requests")
 _TYPED = re.compile(r"round (\d+): (parquet|typed) ([\d.]+) s CPU")
 
 
@@ -89,6 +92,50 @@ def memory(bench: Bench) -> None:
         bench.figures.add(Case(f"largest process, {what}", "MB", at_most=1024), measured.rss_mb)
 
 
+def planning(bench: Bench) -> None:
+    """Plans many segments of 100 partitions."""
+    store = bench.directory / "many"
+    bench.run([sys.executable, "-m", "tests.spark_ingest.many_segments", str(store), str(_SEGMENTS)])
+    place = ("--store", str(store), "--output", str(bench.directory / "plans"), "--topics", "flights", "--json")
+    for _ in range(bench.rounds):
+        measured = bench.run(penstock_command("ingest", "plan", *place))
+        bench.figures.add(Case(f"plan of {_SEGMENTS:,} segments", at_most=5.0), measured.cpu_s)
+        bench.figures.add(Case("the same, largest process", "MB", at_most=1024), measured.rss_mb)
+    shutil.rmtree(store)
+
+
+def far(bench: Bench) -> None:
+    """Runs without new records on an S3 store whose answers take 20 ms more: seconds of the clock."""
+    tool = [sys.executable, "-m", "tests.spark_ingest.far_run", str(bench.store), "wide", str(bench.rounds)]
+    for number, clock_s, requests in _FAR.findall(bench.run(tool).printed):
+        if number == "0":
+            bench.figures.add(
+                Case("400 partitions for the first time, 20 ms a request", "s of the clock"), float(clock_s)
+            )
+        else:
+            case = Case("nothing new in 400 partitions, 20 ms a request", "s of the clock", at_most=3.0)
+            bench.figures.add(case, float(clock_s))
+            bench.figures.add(Case("the same", "requests"), float(requests))
+
+
+def days(bench: Bench) -> None:
+    """Measures the flights of `make demo` in files by day, which DuckDB counts. Raises CommandFailed."""
+    config = bench.directory / "days.toml"
+    job = {"store": bench.store, "output": bench.output, "topics": "flights"}
+    settings = "".join(f'{name} = "{value}"\n' for name, value in job.items())
+    config.write_text(f'[job]\n{settings}[topics.flights]\nevent_time = "{EVENT_TIME}"\npartition = "day"\n')
+    for _ in range(bench.rounds):
+        shutil.rmtree(bench.output, ignore_errors=True)
+        bench.run(penstock_command("ingest", "run", "--config", str(config), "--engine", "local"))
+        files = sum(1 for _ in bench.output.glob("tables/**/*.parquet"))
+        bench.figures.add(Case("flights of the demo by day", "files", at_most=400), files)
+        rows, clock_s = bench.peer("count", "flights", keep=True).printed.split()
+        with (bench.directory / "flights.ndjson").open("rb") as lines:
+            if int(rows) != sum(1 for _ in lines):
+                raise CommandFailed(f"the table has {rows} flights")
+        bench.figures.add(Case("the same, counted by DuckDB", "s of the clock", at_most=1.0), float(clock_s))
+
+
 def typed(bench: Bench) -> None:
     """Measures typed reads by Spark beside reads of Parquet with the same rows. The tool is of the tests."""
     if not bench.has_spark:
@@ -108,5 +155,8 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "small": small,
     "compaction": compaction,
     "memory": memory,
+    "planning": planning,
+    "far": far,
+    "days": days,
     "typed": typed,
 }

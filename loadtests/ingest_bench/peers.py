@@ -8,6 +8,7 @@ hash of the rows of the lines, and of those of the Parquet files of our table.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable
 
 from loadtests.ingest_bench.rows import DDL
@@ -102,6 +103,14 @@ def truth(lines: str, output: str) -> None:
     sys.stdout.write(f"{wanted[0]} {ours[0]} {'equal' if wanted == ours else 'DIFFERENT'}\n")
 
 
+def count(lines: str, output: str) -> None:
+    import duckdb as library
+
+    session, started = library.connect(), time.monotonic()
+    [found] = session.execute(f"SELECT count(*) FROM read_parquet('{output}/tables/**/*.parquet')").fetchall()
+    sys.stdout.write(f"{found[0]} {time.monotonic() - started:.3f}\n")
+
+
 def _quoted(names: Iterable[str]) -> list[str]:
     return [f'"{name}"' for name in names]
 
@@ -120,6 +129,7 @@ PEERS: dict[str, Callable[[str, str], None]] = {
     "spark-start": spark_start,
     "ingest-start": ingest_start,
     "truth": truth,
+    "count": count,
 }
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """The rows of the benchmark: JSON objects of about 242 bytes with a nested struct, whose event times rise evenly.
 
-The same arguments give the same bytes. Pure.
+The same arguments give the same bytes.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from random import Random
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -40,6 +43,17 @@ def hostile_names(names: int = 1_000_000) -> Iterator[bytes]:
         ).encode()
 
 
+def flights() -> Iterator[bytes]:
+    """Yields the flights of the demo as NDJSON.
+
+    Another process reads them: the memory of a measured process begins with that of its parent.
+    """
+    with subprocess.Popen([sys.executable, "-m", __name__], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while body := b"".join(islice(process.stdout, BODY_ROWS)):
+            yield body
+
+
 def huge_record() -> Iterator[bytes]:
     """Yields one row of 60 MiB."""
     yield b'{"id":1,"note":"%s"}\n' % (b"x" * HUGE_BYTES)
@@ -55,3 +69,9 @@ def _line(number: int, time: datetime, random: Random, text: str) -> str:
         f'"device":{{"os":"{_SYSTEMS[at % 4]}","version":"{at % 17}.{at % 23}","width":{640 + at % 7 * 160},'
         f'"ratio":{1 + at % 13 / 8}}},"note":"{text[begin : begin + 42 + at % 31]}"}}\n'
     )
+
+
+if __name__ == "__main__":
+    from loadtests.demo.flights import read_flights
+
+    sys.stdout.buffer.writelines(one + b"\n" for one in read_flights().lines)

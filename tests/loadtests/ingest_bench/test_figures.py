@@ -47,7 +47,9 @@ def test_a_table_has_the_median_and_says_whether_it_meets_the_target() -> None:
     for one in (3.0, 1.0, 2.0):
         figures.add(Case("slow", at_most=1.5), one)
         figures.add(Case("fast", "MB", at_least=2.0), 100 * one)
-    slow, fast = figures.table()[2:]
+        figures.add(Case("beyond", at_most=0.0), one)
+    slow, fast, beyond = sorted(figures.table()[2:], reverse=True)
+    assert beyond == "| beyond | 2.00 s | 1.00 to 3.00 | at most 0 | not met, by 2.00 s |"
     assert slow == "| slow | 2.00 s | 1.00 to 3.00 | at most 1.5 | not met, by 33% |"
     assert fast == "| fast | 200 MB | 100 to 300 | at least 2 | met |"
 
