@@ -151,8 +151,10 @@ class _Poll:
                     await self._grants.stored(grant)
                 return self._response(grant, reading, wanted, parts)
             except EngineError as error:
-                if not has_moved(error) and not is_transient(error):
+                if not _may_begin_again(error):
                     raise
+                if (refusal := _refusal(storing)) is not None:
+                    raise refusal from None
                 await self._budget.pause(error)
             finally:
                 if storing is not None:
@@ -326,6 +328,19 @@ def not_paused(wish: PollRequest, assignment: Sequence[Position]) -> Sequence[Po
         return assignment
     paused = _paused(wish)
     return [one for one in assignment if one.slot not in paused]
+
+
+def _may_begin_again(error: BaseException) -> bool:
+    """Returns whether a poll may find another coordinator, or a new leader, when it begins again."""
+    return isinstance(error, EngineError) and (has_moved(error) or is_transient(error))
+
+
+def _refusal(storing: asyncio.Task[None] | None) -> BaseException | None:
+    """Returns why a commit was refused while its poll waited: the wait only learns that the coordinator has ended."""
+    if storing is None or not storing.done() or storing.cancelled():
+        return None
+    error = storing.exception()
+    return None if error is None or _may_begin_again(error) else error
 
 
 def _paused(wish: PollRequest) -> set[Slot]:

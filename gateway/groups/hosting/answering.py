@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from engine.errors import StorageFull, TooManyOpenFiles
 from engine.partition.partition import Partition
 from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
@@ -32,6 +33,7 @@ from gateway.groups.hosting.calls import (
     StoredCall,
 )
 from gateway.groups.hosting.host import GroupHost
+from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.values import Grant, GroupRow, Now, PollCall, TopicSource
 from gateway.groups.share.values import AcquireCall, Acquired
 from gateway.routing.router import Answering
@@ -43,6 +45,18 @@ Decide = Callable[[Coordinator, A, Now, TopicSource], R]
 
 def group_calls(host: GroupHost) -> list[Answering]:
     """Returns the calls to coordinators of this process."""
+
+    def reading(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
+        """Returns a call that stores nothing, which is repeated if a change that it shows could not be stored."""
+        deciding_function = deciding(decide)
+
+        async def function(partition: Partition, call: A) -> tuple[R, bytes]:
+            try:
+                return await deciding_function(partition, call)
+            except (StorageFull, TooManyOpenFiles) as error:
+                raise CoordinatorMoved(f"a change of the group was not stored: {error}") from None
+
+        return function
 
     def deciding(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
         async def function(partition: Partition, call: A) -> tuple[R, bytes]:
@@ -63,7 +77,7 @@ def group_calls(host: GroupHost) -> list[Answering]:
         return msgspec.structs.replace(found, hosting=hosted.hosting), b""
 
     async def stored(partition: Partition, call: StoredCall) -> tuple[None, bytes]:
-        await host.at_once(partition, call.hosting).stored(call.sequence)
+        await host.decider(partition, call.hosting).stored(call.sequence)
         return None, b""
 
     async def changed(partition: Partition, call: ChangedCall) -> tuple[bool, bytes]:
@@ -82,11 +96,11 @@ def group_calls(host: GroupHost) -> list[Answering]:
         COMMIT.by(deciding(Coordinator.commit)),
         RESET.by(deciding(Coordinator.reset)),
         CONFIGURE.by(deciding(Coordinator.configure)),
-        DESCRIBE.by(deciding(Coordinator.describe)),
-        EXPLAIN.by(deciding(Coordinator.explain)),
+        DESCRIBE.by(reading(Coordinator.describe)),
+        EXPLAIN.by(reading(Coordinator.explain)),
         FORGET.by(deciding(Coordinator.forget)),
         DELETE.by(deciding(Coordinator.delete)),
-        SHARE_TOPICS.by(deciding(sharing.topics)),
+        SHARE_TOPICS.by(reading(sharing.topics)),
         ACQUIRE.by(acquire),
         SETTLE.by(deciding(sharing.settle)),
         SHORTEN.by(deciding(sharing.shorten)),

@@ -128,6 +128,16 @@ class GroupHost:
             raise CoordinatorMoved("the coordinator of the group was replaced during the call")
         return hosted
 
+    def decider(self, partition: Partition, hosting: int) -> Hosted:
+        """Returns the coordinator that made a decision, also one that has ended: it knows whether that is stored.
+
+        Raises CoordinatorMoved once the next one is there.
+        """
+        for hosted in (self._hosted.get(partition.number), self._dropped.get(partition.number)):
+            if hosted is not None and hosted.hosting == hosting:
+                return hosted
+        raise CoordinatorMoved("the coordinator of the group was replaced during the call")
+
     def stop(self) -> None:
         """Ends the sweep and all waits."""
         if self._sweeping is not None:

@@ -5,7 +5,8 @@ with acks=all. An answer waits until everything that it may show is stored. A ba
 in the log: its callers get an error, and it is waited for.
 Invariants: (1) the records of one call are in one batch, so that a crash leaves all of them or none; (2) after a failed
 append the core may be ahead of the log: this object is dropped, and the next call replays the log; (3) nothing is
-appended after this period of leadership, and the next coordinator replays the log after the batch under way.
+appended after this period of leadership, and the next coordinator replays the log after the batch under way; (4) a disk
+that refuses a batch has stored no part of it, nor of later calls: these get the disk's error, and no retry here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import structs
 
-from engine.errors import AckTimeout, EngineError
+from engine.errors import AckTimeout, EngineError, StorageFull, TooManyOpenFiles
 from engine.format import batch as record_batch
 from engine.partition.partition import Partition
 from engine.producers.appends import Appended
@@ -113,9 +114,9 @@ class Hosted:
 
     async def stored(self, sequence: int) -> None:
         """Waits until the records up to `sequence` are committed. Raises the error of their append."""
-        if self.error is not None:
-            raise self.error
         if sequence > self._stored:
+            if self.error is not None:
+                raise self.error
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._storing.append((sequence, future))
             await future
@@ -150,13 +151,12 @@ class Hosted:
     def close(self, error: EngineError) -> None:
         """Ends all waits: this coordinator was replaced, or its records could not be stored."""
         self.error = error
-        waits: list[asyncio.Future[None] | Watch] = [future for _, future in self._storing]
-        waits += [watch for watching in self._watching.values() for watch in watching]
-        for wait in waits:
-            if not wait.done():
-                wait.set_exception(error)
-                if isinstance(wait, asyncio.Future):
-                    wait.exception()  # its waiter may have left
+        for _, future in self._storing:
+            _end_wait(future, error)
+        moved = CoordinatorMoved("the group's coordinator has ended")  # an open poll has nothing to store: it goes on
+        for watching in self._watching.values():
+            for watch in watching:
+                _end_wait(watch, moved)
         self._storing.clear()
         self._watching.clear()
 
@@ -186,6 +186,8 @@ class Hosted:
                 await self._acknowledged(self._appending, sequence)
                 self._stored = sequence
                 self._end_waits(sequence, None)
+        except (StorageFull, TooManyOpenFiles) as error:
+            self.close(error)
         except EngineError as error:
             self.close(CoordinatorMoved(f"the records of groups were not stored: {error}"))
         except Exception as error:
@@ -216,13 +218,10 @@ class Hosted:
     def _end_waits(self, sequence: int, error: EngineError | None) -> None:
         while self._storing and self._storing[0][0] <= sequence:
             _, future = self._storing.popleft()
-            if future.done():
-                continue
-            if error is None:
+            if error is not None:
+                _end_wait(future, error)
+            elif not future.done():
                 future.set_result(None)
-            else:
-                future.set_exception(error)
-                future.exception()  # its waiter may have left
 
     def _wake(self) -> None:
         for member in self.coordinator.woken:
@@ -230,3 +229,10 @@ class Hosted:
                 if not watch.done():
                     watch.set_result(True)
         self.coordinator.woken.clear()
+
+
+def _end_wait(wait: asyncio.Future[None] | Watch, error: EngineError) -> None:
+    if not wait.done():
+        wait.set_exception(error)
+        if isinstance(wait, asyncio.Future):
+            wait.exception()  # its waiter may have left

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import AckTimeout
+from engine.errors import AckTimeout, StorageFull
 from engine.format import batch as record_batch
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.hosted import BATCH_BYTES, Hosted
@@ -70,6 +70,28 @@ async def test_a_late_acknowledgement_ends_the_waits_and_not_the_coordinator():
         log.acknowledgements.put_nowait(None)
     await asyncio.wait_for(hosted.stored(sequence), 60)
     assert len(log.batches) == 2
+
+
+async def test_a_full_disk_refuses_the_calls_that_wait_for_it_and_ends_open_polls_otherwise():
+    log = Log()
+    hosted = hosted_on(log)
+    stored = configure(hosted)
+    log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(stored), 60)
+    refused = [configure(hosted, "a"), configure(hosted, "b")]
+    waiting = [asyncio.ensure_future(hosted.stored(one)) for one in refused]
+    poll: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    hosted._watching[GROUP, "m"].add(poll)
+    await asyncio.sleep(0)
+    log.acknowledgements.put_nowait(StorageFull("no space is left"))
+    for one in waiting:
+        with pytest.raises(StorageFull):
+            await asyncio.wait_for(one, 60)
+    with pytest.raises(CoordinatorMoved):
+        await asyncio.wait_for(poll, 60)
+    with pytest.raises(StorageFull):
+        await hosted.stored(refused[0])
+    await hosted.stored(stored)  # of what is stored the error says nothing
 
 
 async def test_a_coordinator_appends_nothing_after_its_leadership():
