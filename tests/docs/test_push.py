@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -13,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.console import blocks, run_sessions
-from tests.e2e.node_process import ROOT, running_process
+from tests.docs.console import blocks, environment_of, run_sessions
+from tests.e2e.node_process import running_process
 
 PAGE = "push.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -40,18 +39,20 @@ def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path: Path) -> N
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, "WEBHOOK_SECRET": SECRET, "RECEIVER_PORT": str(port), "PYTHONPATH": str(ROOT)}
+    secrets = {"WEBHOOK_SECRET": SECRET, "RECEIVER_PORT": str(port)}
     output = tmp_path / "out"
     with (
         output.open("wb") as out,
         running_process(tmp_path / "node", push_targets="127.0.0.0/8", push_http=True) as node,
     ):
         command = [sys.executable, "receiver.py", str(port)]
+        environment = environment_of(node.url, **secrets)
         receiver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out)
         try:
             until(lambda: listens(port))
-            run_sessions(PAGE, tmp_path, environment | {"PENSTOCK_URL": node.url})
+            run_sessions(PAGE, tmp_path, environment)
             until(lambda: output.read_text().count("open") >= 1)
+            until(lambda: "ajar" in output.read_text())
             forged = urllib.request.Request(f"http://127.0.0.1:{port}/", b"{}", {
                 "webhook-id": "x", "webhook-timestamp": str(int(time.time())), "webhook-signature": "v1,x",
             })  # fmt: skip

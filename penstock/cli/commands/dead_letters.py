@@ -1,4 +1,4 @@
-"""`penstock group replay-dead-letters`: produces dead letters of a share group back to where they came from.
+"""`penstock group|subscription replay-dead-letters`: produces dead letters back to where they came from.
 
 A share group of its own hands them out, so a command that is repeated goes on where the last one ended. Each produce
 has an idempotency key made of the dead letter's place, so a lost answer makes no second record. A dead letter that the
@@ -11,15 +11,28 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import click
 import orjson
 
 from penstock.admin.single_request import SingleRequestClient
+from penstock.cli.failures import ExitCode, Failure
+from penstock.cli.output import print_json
 from penstock.errors import ProblemError
 from penstock.transport.exchange import Json, Request
 
 PREFIX = "dead-letter-"  # of the headers that a dead letter has beside those of its record
+GROUP, SUBSCRIPTION = "group", "subscription"
+REPLAYING = {GROUP: "replay-dead-letters", SUBSCRIPTION: "replay-push-dead-letters"}  # a group for each kind of maker
 AT_ONCE = 100
+WAIT_MS = 1000  # for locks of other runs, each time
 DELIVERIES_MAX = 1000  # the most that a group may have: a dead letter that fails more often would be dropped
+
+
+class Maker(NamedTuple):
+    """The group or the subscription that made the dead letters. `kind` is also the header that has its name."""
+
+    kind: str
+    name: str
 
 
 class Replayed(NamedTuple):
@@ -30,17 +43,30 @@ class Replayed(NamedTuple):
     reason: str
 
 
-def replay(client: SingleRequestClient, group: str, topic: str) -> Replayed:
-    """Replay the dead letters of a group. Raises ProblemError and ConnectionFailed; the next run goes on."""
-    return _Run(client, group, topic).run()
+def replay(client: SingleRequestClient, maker: Maker, topic: str | None, *, as_json: bool) -> None:
+    """Replay the dead letters of a topic, and print how many they were.
+
+    Raises Failure without a topic, and if the node rejected some; ProblemError and ConnectionFailed. The next run goes
+    on.
+    """
+    if topic is None:
+        raise Failure(f"{maker.kind} {maker.name} has no dead_letter_topic; give --topic")
+    found = _Run(client, maker, topic).run()
+    if as_json:
+        print_json({maker.kind: maker.name, "topic": topic, "replayed": found.replayed, "rejected": found.rejected})
+    else:
+        click.echo(f"Replayed {found.replayed} record{'' if found.replayed == 1 else 's'} from {topic}.")
+    if found.rejected:
+        text = f"the node rejected {found.rejected} of {topic}, which wait for the next run: {found.reason}"
+        raise Failure(text, ExitCode.REFUSED)
 
 
 class _Run:
     """One run. Rejected dead letters stay locked until its end, so that the node hands out the others."""
 
-    def __init__(self, client: SingleRequestClient, group: str, topic: str) -> None:
-        self._client, self._group = client, group
-        self._replaying = f"{group}.replay-dead-letters"
+    def __init__(self, client: SingleRequestClient, maker: Maker, topic: str) -> None:
+        self._client, self._maker = client, maker
+        self._replaying = f"{maker.name}.{REPLAYING[maker.kind]}"
         self._wish = {"topics": [topic], "max_records": AT_ONCE, "value": "base64"}
         self._held: dict[str, list[Json]] = {}  # records by their lock
         self._rejected: dict[tuple[int, int], str] = {}  # reasons by partition and offset
@@ -49,7 +75,7 @@ class _Run:
     def run(self) -> Replayed:
         self._client.configure_group(self._replaying, {"kind": "share", "deliveries_max": DELIVERIES_MAX})
         try:
-            while self._replay_next():
+            while self._replay_next(0) or self._are_others_held():
                 pass
         finally:
             for lock, records in self._held.items():
@@ -57,9 +83,17 @@ class _Run:
                     self._acknowledge(lock, records, "release")
         return Replayed(self._count, len(self._rejected), next(iter(self._rejected.values()), ""))
 
-    def _replay_next(self) -> bool:
+    def _are_others_held(self) -> bool:
+        """Replay what other runs hold, as one that was killed does until its locks end. Returns False if none does."""
+        in_flight = sum(one["in_flight"] for one in self._client.describe_group(self._replaying)["callers"])
+        if in_flight <= sum(_count(one) for records in self._held.values() for one in records):
+            return False
+        self._replay_next(WAIT_MS)
+        return True
+
+    def _replay_next(self, wait_ms: int) -> bool:
         """Replay the next dead letters. Returns False if there are none that this run has not tried."""
-        found = self._client.acquire_records(self._replaying, self._wish)
+        found = self._client.acquire_records(self._replaying, self._wish | {"wait_ms": wait_ms})
         lock, records = found["lock"], found["records"]
         fresh = [one for one in records if _place(one) not in self._rejected]
         done: list[Json] = []
@@ -74,8 +108,8 @@ class _Run:
         return bool(fresh)
 
     def _is_accepted(self, record: Json) -> bool:
-        """Produce a record of the group, and return whether it is finished."""
-        if _origin(record, "group") != self._group:
+        """Produce a record of the maker, and return whether it is finished."""
+        if _maker(record) != self._maker:
             return True
         try:
             self._produce(record)
@@ -118,15 +152,31 @@ def _origin(record: Json, name: str) -> str:
     return (_values(record, PREFIX + name) or [""])[-1]
 
 
+def _maker(record: Json) -> Maker | None:
+    """Return what made a record a dead letter. One that was one before has the header of its last maker last."""
+    kinds = [kind for name in record.get("headers", {}) if (kind := name.removeprefix(PREFIX)) in REPLAYING]
+    return Maker(kinds[-1], _origin(record, kinds[-1])) if kinds else None
+
+
 def _headers_before(record: Json) -> dict[str, list[str]]:
     """Return the headers that the record had before it became a dead letter."""
-    depth = len(_values(record, PREFIX + "group"))
+    maker = _maker(record)
+    assert maker is not None
+    depth = len(_values(record, PREFIX + maker.kind))
+    added = {PREFIX + name for name in ("topic", "partition", "offset", "reason", "attempts", maker.kind)}
     headers = {name: _values(record, name) for name in record["headers"]}
     for name, values in headers.items():
-        if name.startswith(PREFIX) and len(values) == depth:
+        if name in added or (name == PREFIX + "error" and maker.kind == GROUP and len(values) == depth):
             values.pop()
     return {name: values for name, values in headers.items() if values}
 
 
 def _place(record: Json) -> tuple[int, int]:
     return record["partition"], record["offset"]
+
+
+def _count(record: Json) -> int:
+    """Return how many records an entry has: those of a batch that cannot be decoded are one entry."""
+    first: int = record["offset"]
+    last: int = record.get("last_offset", first)
+    return last - first + 1

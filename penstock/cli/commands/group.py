@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import orjson
 
-from penstock.cli.commands.dead_letters import replay
+from penstock.cli.commands.dead_letters import GROUP, Maker, replay
 from penstock.cli.confirming import confirm, yes_option
-from penstock.cli.failures import ExitCode, Failure
+from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
@@ -173,20 +173,11 @@ def replay_dead_letters(name: str, topic: str | None, node: Node, as_json: bool)
     """Produce a share group's dead letters back to where they came from.
 
     \f
-    Raises Failure, also if the node rejected some: they wait for the next time.
+    Raises Failure without a dead-letter topic, and if the node rejected some: they wait for the next run.
     """
     client = node.once()
     topic = topic or client.describe_group(name)["config"]["dead_letter_topic"]
-    if topic is None:
-        raise Failure(f"group {name} has no dead_letter_topic; give --topic")
-    found = replay(client, name, topic)
-    if as_json:
-        print_json({"group": name, "topic": topic, "replayed": found.replayed, "rejected": found.rejected})
-    else:
-        click.echo(f"Replayed {found.replayed} record{'' if found.replayed == 1 else 's'} from {topic}.")
-    if found.rejected:
-        text = f"the node rejected {found.rejected} of {topic}, which wait for the next run: {found.reason}"
-        raise Failure(text, ExitCode.REFUSED)
+    replay(client, Maker(GROUP, name), topic, as_json=as_json)
 
 
 @group.command()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.commands import dead_letters
+from penstock.cli.commands.dead_letters import SUBSCRIPTION, Maker
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
@@ -133,6 +135,21 @@ def resume(name: str, node: Node, as_json: bool) -> None:
 def replay(name: str, position: str, node: Node, as_json: bool) -> None:
     """Deliver from another position: earliest, latest or a time."""
     _show(node.once().replay_subscription(name, _position(position)), as_json=as_json)
+
+
+@subscription.command("replay-dead-letters")
+@click.argument("name")
+@click.option("--topic", metavar="TOPIC", help="The dead-letter topic; by default that of the subscription.")
+@node_options
+def replay_dead_letters(name: str, topic: str | None, node: Node, as_json: bool) -> None:
+    """Produce a subscription's dead letters back to where they came from, so that they are delivered again.
+
+    \f
+    Raises Failure without a dead-letter topic, and if the node rejected some: they wait for the next run.
+    """
+    client = node.once()
+    topic = topic or client.describe_subscription(name)["delivery"]["dead_letter_topic"]
+    dead_letters.replay(client, Maker(SUBSCRIPTION, name), topic, as_json=as_json)
 
 
 @subscription.command()
