@@ -289,6 +289,7 @@ class Node:
             self.lifecycle,
             self.clock,
             lambda: f"{random.getrandbits(128):032x}",
+            self._copy_dead_letter,
         )
 
     def _admin(self, operate: Operate | None, siblings: Callable[[], Mapping[str, LinkClient]]) -> AdminContext:

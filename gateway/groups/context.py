@@ -11,6 +11,7 @@ from engine.runtime.clock import Clock
 from gateway.connections.turns import Turns
 from gateway.fetch.context import FetchContext
 from gateway.groups.hosting.coordinators import Coordinators
+from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter
 from gateway.http.lifecycle import Lifecycle
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.retry_budget import RetryBudgets
@@ -22,7 +23,7 @@ from gateway.settings import NodeSettings
 class GroupContext:
     """`coordinators` has the way to the coordinator of a group, `fetch` reads for its members.
 
-    `turns`: of the callers of share groups that wait.
+    `copy_dead_letter` copies a dead letter, `turns` are those of the callers of share groups that wait.
     """
 
     settings: NodeSettings
@@ -35,6 +36,7 @@ class GroupContext:
     lifecycle: Lifecycle
     clock: Clock
     new_id: Callable[[], str]
+    copy_dead_letter: CopyDeadLetter
     turns: Turns = field(default_factory=Turns)
 
 

@@ -1,4 +1,4 @@
-"""Copies dead letters of share groups to their dead-letter topics, each once.
+"""Copies dead letters of groups to their dead-letter topics, each once.
 
 A dead letter stays in the state of its group until its copy is committed. Each copy has an idempotency key, made of the
 group and the place of the record, so that a copy that is made twice, after a crash or a lost answer, is stored once

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from msgspec import structs
 
+from engine.errors import EngineError
 from gateway.fetch.positions import Positions
 from gateway.groups.bounds import bounds
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import POLL, STORED, StoredCall
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
 from gateway.groups.names import check_readable
+from gateway.groups.share.values import DeadLetter
 from gateway.http.messages import Request
 from gateway.http.problems import Problem
+
+ERROR_CHARACTERS = 300
 
 
 class Grants:
@@ -37,11 +42,31 @@ class Grants:
                 await self._context.topics.refresh(topic)
         return grant
 
+    async def with_burials(self, call: PollCall, grant: Grant) -> Grant:
+        """Copies the dead letters of a grant, and asks again for positions behind them.
+
+        One that cannot be copied is delivered again: its group's history says why.
+        """
+        if not grant.dead:
+            return grant
+        errors = await asyncio.gather(*map(self._copy_error, grant.dead))
+        copied = [letter for letter, error in zip(grant.dead, errors, strict=True) if not error]
+        buried = tuple(Position(one.topic, one.topic_id, one.partition, one.last + 1) for one in copied)
+        return await self.grant(structs.replace(call, buried=buried, copy_error=max(errors)))
+
     async def stored(self, grant: Grant) -> None:
         """Waits until what the grant shows is durable."""
         if grant.sequence:
             call = StoredCall(grant.hosting, grant.sequence)
             await self._context.coordinators.call(STORED, None, self._group, call)
+
+    async def _copy_error(self, letter: DeadLetter) -> str:
+        """Copies a dead letter, and returns why it is not copied; nothing if it is."""
+        try:
+            await self._context.copy_dead_letter(letter)
+        except (EngineError, Problem) as error:
+            return f"{letter.dead_letter_topic}: {error}"[:ERROR_CHARACTERS]
+        return ""
 
     async def with_starts(self, call: PollCall, grant: Grant) -> Grant:
         """Gives partitions without a position their first one, also those that another member gives up meanwhile.

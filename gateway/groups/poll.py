@@ -31,13 +31,14 @@ from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
 from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.core.failures import trimmed
 from gateway.groups.grants import Grants
 from gateway.groups.hosting.calls import RESET, ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.levels import Levels
 from gateway.groups.membership import Owned
 from gateway.groups.model.token import decode_token, encode_token
-from gateway.groups.model.values import Grant, PollCall, Position, ResetCall, Slot, Token
+from gateway.groups.model.values import Failure, Grant, PollCall, Position, ResetCall, Slot, Token
 from gateway.groups.names import (
     Subscribing,
     Timeout,
@@ -59,6 +60,13 @@ TOKEN_CHARACTERS_MAX = 16_000_000  # 20,000 positions (positions_max) in topics 
 _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
+class FailedRecord(Owned, forbid_unknown_fields=True):
+    """The first record of a partition that the member could not process."""
+
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 2)]
+    error: Annotated[str, Meta(max_length=1000)] = ""
+
+
 class PollRequest(Subscribing, forbid_unknown_fields=True):
     """The body of a poll. An empty token is none, so that a shell needs no branch for its first poll."""
 
@@ -70,6 +78,7 @@ class PollRequest(Subscribing, forbid_unknown_fields=True):
     value: Literal["json", "text", "base64"] | UnsetType = UNSET
     filter: tuple[str, ...] = ()
     paused: Annotated[tuple[Owned, ...], Meta(max_length=20_000)] = ()
+    failed: Annotated[tuple[FailedRecord, ...], Meta(max_length=20_000)] = ()
     session_timeout_ms: Timeout | None = None
     rebalance_timeout_ms: Timeout | None = None
 
@@ -91,6 +100,9 @@ async def poll(request: Request) -> HttpResponse:
     except InvalidCondition as error:
         raise Problem("invalid_body", f"filter: {error}") from None
     token = decode_token(wish.token) if wish.token else None
+    failed = tuple(Failure(one.topic, one.partition, one.offset, one.error) for one in wish.failed)
+    if failed:
+        token = trimmed(token, failed)
     topics, pattern = await check_subscription(request, context, wish, must_exist=token is None)
     call = PollCall(
         group,
@@ -102,6 +114,7 @@ async def poll(request: Request) -> HttpResponse:
         wish.rebalance_timeout_ms,
         client_of(request),
         pattern,
+        failed=failed,
     )
     return await packed(request, await _Poll(request, context, wish, call).answer())
 
@@ -134,6 +147,7 @@ class _Poll:
             granted = None
             storing = start_task(self._grants.stored(first)) if first.sequence else None
             try:
+                grant = await self._grants.with_burials(self._call, grant)
                 grant = await self._grants.with_starts(self._call, grant)
                 reading = not_paused(self._wish, grant.assignment)
                 wanted = self._wanted(reading)

@@ -300,6 +300,7 @@ def _may_wait(wish: PollRequest) -> bool:
         and wish.wait_ms > 0
         and wish.min_bytes == 1
         and not wish.filter
+        and not wish.failed
         and wish.topics_pattern is msgspec.UNSET
         and not wish.topics_exclude
     )

@@ -3,7 +3,8 @@
 Driver of penstock/consumer/group_member.py. Asking for the next record finishes the last one; asking for the next
 delivery commits the last one. While the caller works, heartbeats keep the membership.
 Invariants: (1) no record is committed before it is finished, except by commit(); (2) the next delivery is asked for
-only when all records of the last one are finished; (3) records that were not committed are delivered again.
+only when all records of the last one are finished; (3) records that were not committed are delivered again; (4) a
+record that failed is not committed, nor what is behind it in its partition.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import NamedTuple, Self
 
 from penstock.closing import AsyncClosing
 from penstock.consumer.delivery import Delivery, Positions, TopicPartition
-from penstock.consumer.group_member import GroupMember
+from penstock.consumer.group_member import FailedRecord, GroupMember
 from penstock.errors import ClientClosed, ClientError, ProblemError
 from penstock.records import Record, with_deserializers
 
+_ERROR_CHARACTERS = 1000  # that a node takes
 _CLOSE_S = 5  # then the session ends by itself
 
 Callback = Callable[[list[TopicPartition]], Awaitable[None] | None]
@@ -53,6 +55,7 @@ class GroupConsumer(AsyncClosing):
         self._records: list[Record] = []  # of the delivery
         self._taken = 0  # how many of them were handed out
         self._finished = 0
+        self._failed: dict[TopicPartition, FailedRecord] = {}  # of the delivery
         self._read: Positions = {}  # of earlier deliveries that no token commits
         self._problem: ProblemError | None = None
         self._assigned: set[TopicPartition] = set()
@@ -103,6 +106,8 @@ class GroupConsumer(AsyncClosing):
     def next_nowait(self) -> Record | None:
         """Return the next record that is already here, or None."""
         records, index = self._records, self._taken
+        if self._failed:
+            index = self._taken = self._behind_failed(index)
         if index >= len(records):
             return None
         self._finished, self._taken = index, index + 1
@@ -116,6 +121,7 @@ class GroupConsumer(AsyncClosing):
 
     async def wait(self, timeout_ms: int | None = None) -> None:
         """Wait for a delivery, which next_nowait() hands out. Call it only when all records are finished."""
+        self._taken = self._behind_failed(self._taken) if self._failed else self._taken
         if self._taken >= len(self._records):
             await self._next_delivery(timeout_ms)
 
@@ -124,19 +130,40 @@ class GroupConsumer(AsyncClosing):
         await self.wait(timeout_ms)
         begin = self._finished = self._taken
         self._taken = len(self._records) if max_records is None else min(begin + max_records, len(self._records))
-        return self._records[begin : self._taken]
+        records = self._records[begin : self._taken]
+        return [one for one in records if _slot(one) not in self._failed] if self._failed else records
 
-    async def run(self, work: Callable[[Record], Awaitable[None]], *, idle_ms: int | None = None) -> None:
+    def fail(self, record: Record, error: str = "") -> None:
+        """Report that a record could not be processed, with the next delivery.
+
+        It comes again then, with the later records of its partition: leave those alone that you have already. After
+        the group's `deliveries_max` failures it goes to its `dead_letter_topic`. Raises ValueError without auto-commit.
+        """
+        if not self.is_auto_commit:
+            raise ValueError("with auto_commit=False commit up to the record, and start again from there")
+        slot, before = _slot(record), self._failed.get(_slot(record))
+        if before is None or record.offset < before.offset:
+            self._failed[slot] = FailedRecord(*slot, record.offset, error[:_ERROR_CHARACTERS])
+
+    async def run(
+        self,
+        work: Callable[[Record], Awaitable[None]],
+        *,
+        idle_ms: int | None = None,
+        is_reporting_failures: bool = False,
+    ) -> None:
         """Call `work` for every record: one task for each partition, which takes its records in order.
 
         A delivery is committed when all of its records are finished. An error of `work` cancels the other tasks and is
-        raised, and the delivery comes again. Returns after `idle_ms`, or `fetch_wait_ms` if that is shorter, without
-        records; with None it runs until it is cancelled.
+        raised, and the delivery comes again; with `is_reporting_failures` it is reported by fail(), and the run goes
+        on. Returns after `idle_ms`, or `fetch_wait_ms` if that is shorter, without records; with None it runs until it
+        is cancelled.
         """
+        fail = self.fail if is_reporting_failures else None
         while (records := await self.poll(idle_ms)) or idle_ms is None:
             async with asyncio.TaskGroup() as tasks:
                 for part in by_partition(records):
-                    tasks.create_task(_in_order(work, part))
+                    tasks.create_task(_in_order(work, part, fail))
             if records and not self.is_auto_commit:
                 await self.commit()
 
@@ -191,7 +218,8 @@ class GroupConsumer(AsyncClosing):
             raise ClientClosed("the consumer is closed")
         if self._polling is None:
             await self.start()
-            self._polling = asyncio.get_running_loop().create_task(self._member.poll())
+            failed = tuple(self._failed.values())
+            self._polling = asyncio.get_running_loop().create_task(self._member.poll(failed))
         done, _ = await asyncio.wait([self._polling], timeout=None if timeout_ms is None else timeout_ms / 1000)
         if done:
             polling, self._polling = self._polling, None
@@ -204,7 +232,7 @@ class GroupConsumer(AsyncClosing):
             self._joins = self._member.joins
             self._read, self._delivery = {}, None
             await self._reassign(set())
-        self._delivery, self._records = delivery, delivery.records()
+        self._delivery, self._records, self._failed = delivery, delivery.records(), {}
         if self._member.terms.deserializers is not None:
             with_deserializers(self._records, self._member.terms.deserializers)
         self._taken = self._finished = 0
@@ -218,10 +246,18 @@ class GroupConsumer(AsyncClosing):
         else:
             await self._raise_problem()
 
+    def _behind_failed(self, index: int) -> int:
+        """Return the index of the next record whose partition has not failed."""
+        while index < len(self._records) and _slot(self._records[index]) in self._failed:
+            index += 1
+        return index
+
     async def _commit_finished(self) -> bool:
         positions = dict(self._read)
         if self._delivery is not None:
             positions |= self._delivery.positions(self._finished)
+        for slot in self._failed.keys() & positions.keys():
+            positions[slot] = min(positions[slot], self._failed[slot].offset)
         if not positions:
             return True
         is_complete = await self._member.commit(positions)
@@ -294,9 +330,21 @@ def by_partition(records: Iterable[Record]) -> list[list[Record]]:
     return list(parts.values())
 
 
-async def _in_order(work: Callable[[Record], Awaitable[None]], records: Iterable[Record]) -> None:
+async def _in_order(
+    work: Callable[[Record], Awaitable[None]], records: Iterable[Record], fail: Callable[[Record, str], None] | None
+) -> None:
     for record in records:
-        await work(record)
+        try:
+            await work(record)
+        except Exception as error:
+            if fail is None:
+                raise
+            fail(record, f"{type(error).__name__}: {error}")
+            return
+
+
+def _slot(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition)
 
 
 async def _in_time(work: Awaitable[object]) -> None:

@@ -25,6 +25,15 @@ _NOT_OWNED = frozenset({"member_fenced", "unknown_topic", "unknown_partition"})
 _JOIN_AGAIN = {"member_epoch": 0}  # `recover` of a member_fenced that is of the member, not of a partition
 
 
+class FailedRecord(NamedTuple):
+    """Holds the first record of a partition that could not be processed, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: str
+
+
 class GroupTerms(NamedTuple):
     """Holds what one member asks of its group."""
 
@@ -58,14 +67,16 @@ class GroupMember:
     def __repr__(self) -> str:
         return f"<GroupMember {self.terms.group}/{self.terms.member_id} epoch={self._epoch} joins={self.joins}>"
 
-    async def poll(self) -> Delivery:
+    async def poll(self, failed: Sequence[FailedRecord] = ()) -> Delivery:
         """Commit the last delivery and return the next, which is empty if nothing arrived in time.
+
+        `failed` are records of the last delivery: it is committed up to them.
 
         Joins, at first and when the membership has ended: `joins` rises, and the positions are the committed ones.
         Raises ClientError.
         """
         while True:
-            wish, wait_ms = self._wish(), self._options.fetch_wait_ms
+            wish, wait_ms = self._wish(failed), self._options.fetch_wait_ms
             request = api.group_poll(self.terms.group, self.terms.member_id, wish, self._options.rack)
             give_up_ms = self._options.unreachable_timeout_ms
             try:
@@ -139,7 +150,7 @@ class GroupMember:
     async def _send(self, request: Request) -> Json:
         return (await self._attempts.send_with_retries(request, self._options.unreachable_timeout_ms)).json()
 
-    def _wish(self) -> dict[str, Any]:
+    def _wish(self, failed: Sequence[FailedRecord]) -> dict[str, Any]:
         """Return the body of the next poll. Only one that joins has topics: a late one must not join after leave()."""
         terms, options = self.terms, self._options
         wish: dict[str, Any] = {"wait_ms": options.fetch_wait_ms, "max_bytes": options.fetch_bytes_max}
@@ -152,7 +163,8 @@ class GroupMember:
         }
         wish |= {name: value for name, value in wished.items() if value is not None}
         if self._epoch:
-            return {**wish, "token": self._token}
+            reports = {"failed": [one._asdict() for one in failed]} if failed else {}
+            return {**wish, **reports, "token": self._token}
         timeouts = {
             "session_timeout_ms": terms.session_timeout_ms,
             "rebalance_timeout_ms": terms.rebalance_timeout_ms,

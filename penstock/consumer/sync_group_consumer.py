@@ -83,11 +83,22 @@ class GroupConsumer(Closing):
         self._calls.make_calls()
         return records
 
-    def run(self, work: Callable[[Record], object], *, idle_ms: int | None = None, threads_max: int = 16) -> None:
+    def fail(self, record: Record, error: str = "") -> None:
+        self._consumer.fail(record, error)
+
+    def run(
+        self,
+        work: Callable[[Record], object],
+        *,
+        idle_ms: int | None = None,
+        threads_max: int = 16,
+        is_reporting_failures: bool = False,
+    ) -> None:
         """Call `work` for every record, as the async consumer does: one thread for each partition of a delivery."""
+        fail = self.fail if is_reporting_failures else None
         with ThreadPoolExecutor(threads_max, "penstock-work") as pool:
             while (records := self.poll(idle_ms)) or idle_ms is None:
-                for done in [pool.submit(_in_order, work, part) for part in by_partition(records)]:
+                for done in [pool.submit(_in_order, work, part, fail) for part in by_partition(records)]:
                     done.result()
                 if records and not self._consumer.is_auto_commit:
                     self.commit()
@@ -102,6 +113,14 @@ class GroupConsumer(Closing):
             self._run(self._consumer.leave())
 
 
-def _in_order(work: Callable[[Record], object], records: Iterable[Record]) -> None:
+def _in_order(
+    work: Callable[[Record], object], records: Iterable[Record], fail: Callable[[Record, str], None] | None
+) -> None:
     for record in records:
-        work(record)
+        try:
+            work(record)
+        except Exception as error:
+            if fail is None:
+                raise
+            fail(record, f"{type(error).__name__}: {error}")
+            return

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.groups.causes.activity import Activity, activity
-from gateway.groups.core import membership, positions, sharing
+from gateway.groups.core import failures, membership, positions, sharing
 from gateway.groups.core.group_table import GroupTable, check_empty
 from gateway.groups.core.membership import Wanted, check_epoch, find_member, rebalance, release
 from gateway.groups.core.patterns import Patterns
@@ -122,7 +122,7 @@ class Coordinator(GroupTable):
         """Commits the delivery of the token, takes what was revoked, and returns what the member may read.
 
         A member that is not known joins, if it sends topics and no token. Raises UnknownMember, StaleToken,
-        InvalidToken, GroupsFull, InvalidPattern, PatternsUnavailable.
+        InvalidToken, GroupsFull, InvalidPattern, PatternsUnavailable, Invalid.
         """
         wanted = self._wanted(call, source)
         if call.token is not None and call.group not in self.groups:
@@ -140,6 +140,7 @@ class Coordinator(GroupTable):
         else:
             if call.token is not None:
                 read = positions.commit_delivery(group, member, call.token, now)
+                failures.take(group, member, call.token, call, now)
             elif call.topics is not None and not call.starts:
                 membership.rejoin(group, member, call.client, timeouts_ms, now, source)
             if member.revoking:
@@ -164,6 +165,7 @@ class Coordinator(GroupTable):
             start_time_ms=group.settings.start_time_ms,
             priorities=group.settings.priorities,
             partition_bytes_max=group.settings.partition_bytes_max,
+            dead=failures.dead_letters(group, call.failed) if call.failed else (),
         )
 
     def leave(self, call: LeaveCall, now: Now, source: TopicSource) -> None:

@@ -55,7 +55,7 @@ def take_rows(group: Group) -> Iterator[Row]:
         yield Row(_key("member", group.name, member_id), None if member is None else _member_record(member))
     for slot in sorted(group.changed_offsets):
         offset = group.offsets.get(slot)
-        yield Row(_key("offset", group.name, *slot), None if offset is None else _encode(offset))
+        yield Row(_key("offset", group.name, *slot), None if offset is None else _offset_record(offset))
     if group.share is not None:
         yield from _share_rows(group.name, group.share)
     group.note_taken()
@@ -72,6 +72,11 @@ def _share_rows(name: str, share: ShareState) -> Iterator[Row]:
 
 def _share_key(name: str, slot: tuple[str, int], block: int | None) -> bytes:
     return _key("share", name, *slot) if block is None else _key("share", name, *slot, block)
+
+
+def _offset_record(offset: Offset) -> bytes:
+    """Returns the record of a position: short without failures, as nearly all are."""
+    return _encode(offset if offset.failures else (offset.offset, offset.metadata, offset.committed_ms))
 
 
 def _group_record(group: Group) -> bytes:

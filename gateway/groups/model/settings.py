@@ -99,7 +99,7 @@ class GroupSettings:
         5,
         minimum=1,
         maximum=1000,
-        why="Share groups: a record that fails this often becomes a dead letter, so that it cannot block the others.",
+        why="A record that fails this often becomes a dead letter, so that it cannot block the others.",
     )
     redelivery_delay_ms: int = setting(
         0,
@@ -128,8 +128,8 @@ class GroupSettings:
     dead_letter_topic: str | None = setting(
         None,
         optional=True,
-        why="Share groups: the topic that gets rejected records and those that failed deliveries_max times. Null: they "
-        "are dropped and counted.",
+        why="The topic that gets rejected records and those that failed deliveries_max times. Null: a share group "
+        "drops and counts them, and a partition of a consumer group waits for its failed record.",
     )
 
     @property

@@ -28,11 +28,13 @@ class KnownTopic(Struct, frozen=True, array_like=True):
 
 
 class Offset(Struct, frozen=True, array_like=True):
-    """A committed position."""
+    """A committed position. `failures` counts those of the record there, the last one by epoch and delivery."""
 
     offset: int
     metadata: str
     committed_ms: int
+    failures: int = 0
+    failed_in: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from gateway.groups.share.values import HolderView, ShareView
+from gateway.groups.share.values import DeadLetter, HolderView, ShareView
 
 Setting = str | int | bool | None
 
@@ -77,6 +77,19 @@ class Position(Struct, frozen=True, array_like=True):
         return Slot(self.topic, self.partition)
 
 
+class Failure(Struct, frozen=True, array_like=True):
+    """A record that a member could not process. `error` is its own text."""
+
+    topic: str
+    partition: int
+    offset: int
+    error: str = ""
+
+    @property
+    def slot(self) -> Slot:
+        return Slot(self.topic, self.partition)
+
+
 class Client(Struct, frozen=True, array_like=True):
     """The sender of a call, as `describe` shows it."""
 
@@ -103,7 +116,8 @@ class PollCall(Struct, frozen=True, array_like=True):
     """Begins a poll. Joins if the member is unknown and `topics` are given.
 
     `token` is a decoded token. `starts` are positions of partitions that have none yet. `delivery` is the last one of a
-    poll that has waited since, and holds no records; 0: the poll begins.
+    poll that has waited since, and holds no records; 0: the poll begins. `failed` are records of the token's delivery.
+    `buried` are the positions behind dead letters whose copies are committed, `copy_error` is why others are not.
     """
 
     group: str
@@ -116,6 +130,9 @@ class PollCall(Struct, frozen=True, array_like=True):
     client: Client = Client()
     pattern: TopicPattern | None = None
     delivery: int = 0
+    failed: tuple[Failure, ...] = ()
+    buried: tuple[Position, ...] = ()
+    copy_error: str = ""
 
 
 class Token(Struct, frozen=True, array_like=True):
@@ -146,7 +163,8 @@ class Membership(Struct, frozen=True, array_like=True):
 class Grant(Struct, frozen=True, array_like=True):
     """The partitions that a poll may read now. `version` changes with the assignment.
 
-    `resets` and `delivery` belong into the token. `priorities` are topics in the order in which they are read.
+    `resets` and `delivery` belong into the token. `priorities` are topics in the order in which they are read. `dead`
+    are failed records that are to be copied to the dead-letter topic.
 
     The answer may leave once the coordinator `hosting` has stored its batch `sequence`; 0: nothing has to be stored.
     """
@@ -163,6 +181,7 @@ class Grant(Struct, frozen=True, array_like=True):
     start_time_ms: int | None = None
     priorities: tuple[str, ...] = ()
     partition_bytes_max: int | None = None
+    dead: tuple[DeadLetter, ...] = ()
 
 
 class LeaveCall(Struct, frozen=True, array_like=True):

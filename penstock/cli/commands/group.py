@@ -170,7 +170,7 @@ def reset(
 @click.option("--topic", metavar="TOPIC", help="The dead-letter topic; by default that of the group's settings.")
 @node_options
 def replay_dead_letters(name: str, topic: str | None, node: Node, as_json: bool) -> None:
-    """Produce a share group's dead letters back to where they came from.
+    """Produce a group's dead letters back to where they came from.
 
     \f
     Raises Failure without a dead-letter topic, and if the node rejected some: they wait for the next run.

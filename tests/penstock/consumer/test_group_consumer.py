@@ -337,3 +337,55 @@ async def test_records_are_decoded_by_the_deserializers_of_the_consumer(client: 
         )
     ]
     assert consumed == ['{"a":1}']
+
+
+async def test_a_record_that_failed_comes_again_with_those_behind_it_and_then_goes_to_the_dead_letters(
+    client: Client, topic: str
+) -> None:
+    await fill(client, topic, 8, partitions=2)
+    await client.create_topic(f"{topic}.dead")
+    await client.configure_group(topic, {"dead_letter_topic": f"{topic}.dead", "deliveries_max": 2})
+    seen: list[int] = []
+    async with client.consumer(group=topic, topics=[topic]) as consumer:
+        while len(seen) < 9:
+            record = await consumer.next()
+            seen.append(record.json())
+            if record.json() == 2:
+                consumer.fail(record, "no such account")
+        assert [n for n in seen if n % 2 == 0] == [0, 2, 2, 4, 6], "in order, and nothing behind it before it is gone"
+        await consumer.commit()
+    assert await offsets(client, topic) == {0: 4, 1: 4}
+    [letter] = [one async for one in client.consume(f"{topic}.dead", follow=False)]
+    assert (letter.json(), dict(letter.headers)["dead-letter-error"]) == (2, b"no such account")
+
+
+async def test_a_run_reports_the_records_whose_work_fails_and_goes_on(client: Client, topic: str) -> None:
+    await fill(client, topic, 6, partitions=2)
+    await client.create_topic(f"{topic}.dead")
+    await client.configure_group(topic, {"dead_letter_topic": f"{topic}.dead", "deliveries_max": 3})
+    calls: list[int] = []
+
+    async def work(record: Record) -> None:
+        calls.append(record.json())
+        if record.json() == 0:
+            raise ValueError("no such account")
+
+    async with client.consumer(group=topic, topics=[topic]) as consumer:
+        await consumer.run(work, idle_ms=300, is_reporting_failures=True)
+    assert [n for n in calls if n % 2 == 0] == [0, 0, 0, 2, 4]
+    assert sorted(n for n in calls if n % 2) == [1, 3, 5]
+    assert await offsets(client, topic) == {0: 3, 1: 3}
+
+
+async def test_a_failed_record_is_not_committed_by_hand_or_at_the_end(client: Client, topic: str) -> None:
+    await fill(client, topic, 4)
+    async with client.consumer(group=topic, topics=[topic]) as consumer:
+        await read(consumer, 2)
+        consumer.fail((await read(consumer, 1))[0])
+        assert consumer.next_nowait() is None, "the record behind it comes after it"
+        await consumer.commit()
+    assert await offsets(client, topic) == {0: 2}
+    async with client.consumer(group=topic, topics=[topic], auto_commit=False) as consumer:
+        [record] = await read(consumer, 1)
+        with pytest.raises(ValueError, match="auto_commit"):
+            consumer.fail(record)

@@ -1,0 +1,90 @@
+"""Failed records of a consumer group: those that a member reports with the token of their delivery.
+
+A partition waits for its failed record. The delivery commits only what is before it, and the record is delivered
+again with all that is behind it. Once it has failed `deliveries_max` times, the process that took the poll copies it to
+the dead-letter topic, and the position moves past it.
+Invariants: (1) the whole state is one count for each partition, of the record at its position; (2) a position moves
+past a failed record only after its copy is committed, or by a later token, commit or reset of the client; (3) a report
+that is repeated with its token counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from engine.errors import Invalid
+from gateway.groups.core import positions
+from gateway.groups.model.state import Group, Member
+from gateway.groups.model.values import Failure, Now, PollCall, Position, Token
+from gateway.groups.share.values import DeadLetter
+
+REASON = "deliveries_max"
+
+
+def trimmed(token: Token | None, failed: Iterable[Failure]) -> Token:
+    """Returns the token of a delivery up to the first failed record of each partition. Raises Invalid.
+
+    The process that took the poll does this, so that a coordinator of an earlier release, which does not look at
+    `failed`, commits no failed record either.
+    """
+    if token is None:
+        raise Invalid("failed: records are reported with the token of the delivery that has them")
+    found = {one.slot: one for one in token.positions}
+    for one in failed:
+        before = found.get(one.slot)
+        if before is None or one.offset >= before.offset:
+            raise Invalid(
+                f"failed: offset {one.offset} of partition {one.partition} of topic {one.topic!r} is not in this "
+                "delivery, or not before the other record of its partition in the list"
+            )
+        found[one.slot] = structs.replace(before, offset=one.offset)
+    return structs.replace(token, positions=tuple(found.values()))
+
+
+def take(group: Group, member: Member, token: Token, call: PollCall, now: Now) -> None:
+    """Takes what a poll says of failed records, after the commit of its token. Raises Invalid."""
+    if call.failed and not group.settings.auto_commit:
+        raise Invalid("failed: the group's auto_commit is false, so the token does not commit what is before them")
+    _count(group, member, token, call.failed, now)
+    _bury(group, member, call.buried, now)
+    if call.copy_error:
+        group.history.note("dead_letters_failed", now, member.member_id, call.copy_error)
+
+
+def dead_letters(group: Group, failed: Iterable[Failure]) -> tuple[DeadLetter, ...]:
+    """Returns those of the failed records that have failed too often. Without a dead-letter topic there are none."""
+    topic, found = group.settings.dead_letter_topic, []
+    for one in failed if topic is not None else ():
+        committed, known = group.offsets.get(one.slot), group.topics.get(one.topic)
+        if committed is None or known is None or committed.offset != one.offset:
+            continue
+        if committed.failures >= group.settings.deliveries_max:
+            place = (one.topic, known.topic_id, one.partition, one.offset, one.offset)
+            found.append(DeadLetter(group.name, str(topic), *place, committed.failures, REASON, one.error))
+    return tuple(found)
+
+
+def _count(group: Group, member: Member, token: Token, failed: Iterable[Failure], now: Now) -> None:
+    """Counts a failure of each record that is at its partition's position, if the member owns the partition."""
+    report = (token.member_epoch, token.delivery)
+    for one in failed:
+        committed, epoch = group.offsets.get(one.slot), member.epoch_of(one.slot)
+        if committed is None or committed.offset != one.offset or committed.failed_in == report:
+            continue  # it was reported before, or has been finished since
+        if epoch is None or token.member_epoch < epoch:
+            continue
+        counted = structs.replace(committed, failures=committed.failures + 1, failed_in=report)
+        group.offsets[one.slot] = counted
+        group.changed_offsets.add(one.slot)
+        group.history.note_begun([(one.slot, one.offset)], now)
+
+
+def _bury(group: Group, member: Member, buried: Iterable[Position], now: Now) -> None:
+    """Moves positions past dead letters whose copies are committed."""
+    for one in buried:
+        committed = group.offsets.get(one.slot)
+        is_at_it = committed is not None and committed.failures > 0 and committed.offset == one.offset - 1
+        if is_at_it and member.epoch_of(one.slot) is not None:
+            positions.store(group, [one], now)
