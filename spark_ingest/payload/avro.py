@@ -6,8 +6,8 @@ another name; each has its fingerprint, too. Other ids are looked up at `registr
 
 Limits: a container unpacks to CONTAINER_BYTES_MAX. A schema in a container whose arrays have items without bytes is
 rejected, because a few bytes may then announce any number of items. A value that may take much memory, or whose schema
-has a type within itself, is read by fastavro's plain Python reader, which has limits (avro_bounds.py); the compiled one
-has none and overflows the stack.
+has a type within itself, is measured before fastavro reads it (avro_measure.py): its reader has no limits, and may
+overflow the stack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import msgspec
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
 
-from spark_ingest.payload.avro_bounds import Shape, read_bounded
+from spark_ingest.payload.avro_bounds import Shape
+from spark_ingest.payload.avro_measure import Measure
 from spark_ingest.payload.registry import REFERENCES_MAX, RegisteredSchema, Registry
 from spark_ingest.payload.undecodable import Undecodable
 
@@ -53,6 +54,7 @@ class Schema(NamedTuple):
 
     tree: Any
     shape: Shape
+    measure: Measure
 
 
 def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], Any]:
@@ -156,12 +158,12 @@ def _parsed(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool 
     """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
     try:
         tree = parse_schema(msgspec.json.decode(text), named_schemas={} if named is None else named)
-        shape = Shape(tree)
+        shape, measure = Shape(tree), Measure(tree)
     except _BAD_SCHEMA as error:
         raise ValueError(f"not an Avro schema: {error}") from error
     if shape.has_empty_items and not is_trusted:
         raise ValueError("an array has items without bytes")
-    return Schema(tree, shape)
+    return Schema(tree, shape, measure)
 
 
 def _unpacked(data: bytes, codec: bytes) -> bytes:
@@ -190,11 +192,10 @@ def _unpacked(data: bytes, codec: bytes) -> bytes:
 
 def _read(data: bytes, schema: Schema) -> Any:
     try:
-        if schema.shape.is_small(len(data)):
-            stream = BytesIO(data)
-            found, end = schemaless_reader(stream, schema.tree, None), stream.tell()
-        else:
-            found, end = read_bounded(data, schema.tree)
+        if not schema.shape.is_small(len(data)):
+            schema.measure.end_of(data)
+        stream = BytesIO(data)
+        found, end = schemaless_reader(stream, schema.tree, None), stream.tell()
     except _BAD_DATUM as error:
         raise Undecodable("not_avro", f"{type(error).__name__}: {error}") from error
     if end != len(data):

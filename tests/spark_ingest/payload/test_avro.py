@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_ingest.errors import IngestRefused
 from tests.spark_ingest.payload.test_text import converter, one
@@ -16,6 +19,7 @@ from tests.spark_ingest.payload.test_text import converter, one
 fastavro = pytest.importorskip("fastavro")
 
 from spark_ingest.payload import avro, avro_bounds  # noqa: E402
+from spark_ingest.payload.avro_measure import Measure  # noqa: E402
 from spark_ingest.payload.registry import Reference, RegisteredSchema, RegistryUnavailable  # noqa: E402
 
 SCHEMA = {
@@ -71,9 +75,64 @@ def test_a_value_that_takes_much_memory_is_too_large(monkeypatch: pytest.MonkeyP
         others = [{"name": f"f{at}", "type": f"n{depth - 1}"} for at in range(1, 10)]
         nested = {"type": "record", "name": f"n{depth}", "fields": [{"name": "f0", "type": nested}, *others]}
     assert decoded(nested, b"") == "too_large"
+    doubled: dict[str, Any] = {"type": "record", "name": "d0", "fields": []}
+    for depth in range(1, 64):  # 2^64 records, if each were visited
+        others = [{"name": "b", "type": f"d{depth - 1}"}]
+        doubled = {"type": "record", "name": f"d{depth}", "fields": [{"name": "a", "type": doubled}, *others]}
+    assert decoded(doubled, b"") == "too_large"
+    assert decoded(["null", doubled], b"\x02") == "too_large"
+    assert decoded({"type": "map", "values": doubled}, b"\x02\x00\x00") == "too_large"
     tree = {"type": "record", "name": "tree", "fields": [{"name": "next", "type": ["null", "tree"]}]}
     assert decoded(tree, b"\xff" * 1000) == "not_avro"
     assert decoded(tree, b"\x02" * 5000 + b"\x00") in ("nested_too_deeply", "too_large")
+
+
+SCALAR = st.one_of(
+    *(st.just(name) for name in ("null", "boolean", "int", "long", "float", "double", "string", "bytes"))
+)
+NAMED = st.builds(
+    lambda size: {"type": "fixed", "name": f"f{size}", "size": size}, st.integers(0, 9)
+) | st.just({"type": "enum", "name": "e", "symbols": ["A", "B"]})  # fmt: skip
+KIND = st.recursive(
+    SCALAR | NAMED,
+    lambda inner: (
+        st.builds(lambda one: {"type": "array", "items": one}, inner)
+        | st.builds(lambda one: {"type": "map", "values": one}, inner)
+        | st.builds(
+            lambda one: one if isinstance(one, list) else ["null", one], inner.filter(lambda one: one != "null")
+        )
+    ),
+    max_leaves=4,
+)
+
+
+def value_of(kind: Any, draw: Any) -> Any:
+    if isinstance(kind, list):
+        return value_of(draw(st.sampled_from(kind)), draw)
+    match kind:
+        case {"type": "array", "items": items}:
+            return [value_of(items, draw) for _ in range(draw(st.integers(0, 3)))]
+        case {"type": "map", "values": values}:
+            return {str(at): value_of(values, draw) for at in range(draw(st.integers(0, 3)))}
+        case {"type": "fixed", "size": size}:
+            return bytes(size)
+        case {"type": "enum"}:
+            return "B"
+    values = {"null": None, "boolean": True, "int": -70, "long": 1 << 60, "float": 0.5, "double": 1.5, "string": "é"}
+    return values.get(kind, b"bytes")
+
+
+@given(st.lists(KIND, max_size=4), st.data())
+def test_a_value_is_measured_to_its_end(kinds: list[Any], data: Any) -> None:
+    """The measure passes over the bytes that fastavro reads, and finds every cut."""
+    fields = [{"name": f"m{at}", "type": kind} for at, kind in enumerate(kinds)]
+    with suppress(fastavro.schema.SchemaParseException):  # a name twice
+        tree = fastavro.parse_schema({"type": "record", "name": "row", "fields": fields})
+        encoded = datum({one["name"]: value_of(one["type"], data.draw) for one in fields}, tree)
+        assert Measure(tree).end_of(encoded) == len(encoded)
+        for size in range(len(encoded)):
+            with pytest.raises((EOFError, ValueError)):
+                Measure(tree).end_of(encoded[:size])
 
 
 def test_decimals_stay_exact() -> None:

@@ -1,0 +1,199 @@
+"""Measures the memory that an encoded Avro value takes when it is decoded, without decoding it.
+
+Passes over the bytes by the schema, and charges each part before its values are looked at. Parts of one size in every
+value, such as a record of nulls, are charged at once however many fields they have, so the work is bounded by the bytes
+of the value and by the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from spark_ingest.payload import avro_bounds
+from spark_ingest.payload.avro_bounds import CONTAINER_BYTES, ITEM_BYTES, PRIMITIVE_BYTES, TEXT_FACTOR
+from spark_ingest.payload.undecodable import Undecodable
+
+_LONG_BITS = 70
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_VARYING = {"int", "long", "string", "bytes"}
+
+
+class Measure:
+    """Measures values of one schema."""
+
+    def __init__(self, tree: Any) -> None:
+        """Raises ValueError for a schema with unknown types."""
+        self._named: dict[str, Any] = dict(tree.get("__named_schemas", {})) if isinstance(tree, dict) else {}
+        self._known: dict[str, _Part] = {}
+        self._part = self._of(tree)
+
+    def end_of(self, data: bytes) -> int:
+        """Returns the number of bytes that a value has.
+
+        Raises Undecodable for a value that takes too much memory; EOFError, ValueError and RecursionError for bytes
+        that are not a value.
+        """
+        place = _Place(data, avro_bounds.VALUE_BYTES_MAX)
+        self._part.pass_over(place)
+        return place.at
+
+    def _of(self, kind: Any) -> _Part:
+        match kind:
+            case str() if kind in _SIZES:
+                return _Fixed(_SIZES[kind], PRIMITIVE_BYTES)
+            case str() if kind in _VARYING:
+                return _TEXT if kind in ("string", "bytes") else _NUMBER
+            case str():
+                return self._of_name(kind)
+            case list():
+                return _Union([self._of(one) for one in kind])
+            case {"type": "record" | "error" | "fixed" | "enum", "name": name}:
+                self._named.setdefault(name, kind)
+                return self._of_name(name)
+            case {"type": "array", "items": items}:
+                return _Items(self._of(items), has_keys=False)
+            case {"type": "map", "values": values}:
+                return _Items(self._of(values), has_keys=True)
+            case {"type": inner}:
+                return self._of(inner)
+        raise ValueError(f"unknown type {kind!r:.100}")
+
+    def _of_name(self, name: str) -> _Part:
+        if name not in self._known:
+            match self._named.get(name):
+                case {"type": "fixed", "size": size}:
+                    self._known[name] = _Fixed(int(size), PRIMITIVE_BYTES + int(size))
+                case {"type": "enum"}:
+                    self._known[name] = _NUMBER
+                case {"fields": fields}:
+                    record = _Record()
+                    self._known[name] = record  # for a type within itself
+                    self._known[name] = record.completed([self._of(one["type"]) for one in fields])
+                case _:
+                    raise ValueError(f"unknown type {name!r:.100}")
+        return self._known[name]
+
+
+class _Place:
+    """A place in the bytes of a value, and the memory that is left."""
+
+    def __init__(self, data: bytes, memory: int) -> None:
+        self._data = data
+        self.at = 0
+        self._memory = memory
+
+    def charge(self, memory: int) -> None:
+        self._memory -= memory
+        if self._memory < 0:
+            text = f"the value takes more than {avro_bounds.VALUE_BYTES_MAX:,} bytes of memory"
+            raise Undecodable("too_large", text)
+
+    def skip(self, size_bytes: int) -> None:
+        self.at += size_bytes
+        if size_bytes < 0 or self.at > len(self._data):
+            raise EOFError(f"{size_bytes} bytes are announced, there are fewer")
+
+    def long(self) -> int:
+        """Raises ValueError for a number of many bytes, which would take the processor a square of them."""
+        found = shift = 0
+        for at in range(self.at, min(self.at + _LONG_BITS // 7, len(self._data))):
+            byte = self._data[at]
+            found |= (byte & 127) << shift
+            if byte < 128:
+                self.at = at + 1
+                return (found >> 1) ^ -(found & 1)
+            shift += 7
+        if shift < _LONG_BITS:
+            raise EOFError("the value ends within a number")
+        raise ValueError("a number has more than ten bytes")
+
+
+class _Part(Protocol):
+    """A type. Its method moves the place behind one value."""
+
+    def pass_over(self, place: _Place) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Values of one size, which take the same memory."""
+
+    size_bytes: int
+    memory: int
+
+    def pass_over(self, place: _Place) -> None:
+        place.charge(self.memory)
+        place.skip(self.size_bytes)
+
+
+class _Number:
+    def pass_over(self, place: _Place) -> None:
+        place.charge(PRIMITIVE_BYTES)
+        place.long()
+
+
+class _Text:
+    def pass_over(self, place: _Place) -> None:
+        size = place.long()
+        place.charge(PRIMITIVE_BYTES + TEXT_FACTOR * max(size, 0))
+        place.skip(size)
+
+
+_NUMBER, _TEXT = _Number(), _Text()
+
+
+@dataclass(frozen=True, slots=True)
+class _Union:
+    branches: list[_Part]
+
+    def pass_over(self, place: _Place) -> None:
+        at = place.long()
+        if not 0 <= at < len(self.branches):
+            raise ValueError(f"a union has no branch {at}")
+        self.branches[at].pass_over(place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """An array, or a map, whose items have keys."""
+
+    item: _Part
+    has_keys: bool
+
+    def pass_over(self, place: _Place) -> None:
+        place.charge(CONTAINER_BYTES)
+        while count := place.long():
+            if count < 0:  # then the bytes of the block follow
+                count = -count
+                place.long()
+            place.charge(ITEM_BYTES * count)
+            if isinstance(self.item, _Fixed) and not self.has_keys:
+                place.charge(self.item.memory * count)
+                place.skip(self.item.size_bytes * count)
+                continue
+            for _ in range(count):
+                if self.has_keys:
+                    _TEXT.pass_over(place)
+                self.item.pass_over(place)
+
+
+@dataclass(slots=True)
+class _Record:
+    parts: list[_Part] = field(default_factory=list)
+
+    def completed(self, fields: list[_Part]) -> _Part:
+        """Returns the part with these fields. Adjacent fields of a fixed size become one part."""
+        self.parts = [_Fixed(0, CONTAINER_BYTES)]
+        for one in fields:
+            last = self.parts[-1]
+            if isinstance(last, _Fixed) and isinstance(one, _Fixed):
+                self.parts[-1] = _Fixed(last.size_bytes + one.size_bytes, last.memory + one.memory)
+            else:
+                self.parts.append(one)
+        whole = self.parts[0]
+        return whole if len(self.parts) == 1 else self
+
+    def pass_over(self, place: _Place) -> None:
+        for one in self.parts:
+            one.pass_over(place)
