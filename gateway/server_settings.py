@@ -89,7 +89,8 @@ class ServerSettings:
         maximum=60 * MINUTE_MS,
         why=(
             "How often the counts of accepted records go to the store, by topic and ten minutes. Ingestion compares "
-            "them with what it has read; a kill loses the counts since the last time. 0: never."
+            "them with what it has read; a kill loses the counts since the last time. 0: never; else at least a "
+            "second, because each time replaces an object."
         ),
     )
     tier_cache_bytes_max: int = setting(

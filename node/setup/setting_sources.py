@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import penstock_codec
 from engine.errors import InvalidConfig, StartRefused
-from engine.settings import checked
+from engine.settings import SECOND_MS, checked
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
@@ -169,6 +169,9 @@ def _check_relations(settings: NodeSettings) -> None:
     if settings.replica_fetch_wait_max_ms * 2 > settings.replica_lag_time_max_ms:
         hint = "a follower without new records would count as lagging"
         raise StartRefused("replica_fetch_wait_max_ms is more than half of replica_lag_time_max_ms", hint=hint)
+    if 0 < settings.accepted_counts_ms < SECOND_MS:
+        hint = "give 0 for never, or at least 1000: each time replaces an object of the store"
+        raise StartRefused(f"accepted_counts_ms is {settings.accepted_counts_ms}", hint=hint)
     _check_cluster(settings)
     if settings.advertised_url:
         check_advertised_url(settings.advertised_url)

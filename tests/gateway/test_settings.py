@@ -146,6 +146,7 @@ def test_variables_that_kubernetes_sets_for_a_service_of_our_name_are_ignored_an
         ({}, {}, "fetch_bytes_max = '20 apples'", ["'20 apples'", "or a size such as 512KiB or 64MiB"]),
         ({}, {"PENSTOCK_TOPICS_MAX": "many"}, "", ["topics_max is 'many' (give a whole number from "]),
         ({"replica_fetch_wait_max_ms": 6000}, {}, "", ["replica_fetch_wait_max_ms", "half of replica_lag_time_max_ms"]),
+        ({"accepted_counts_ms": 1}, {}, "", ["accepted_counts_ms is 1", "0 for never", "1000"]),
         ({"default_replication_factor": 3}, {}, "", ["default_replication_factor", "alone", "--coordination"]),
         ({"coordination": "zookeeper://h:1/p"}, {}, "", ["--store", "every node must reach the store"]),
         (

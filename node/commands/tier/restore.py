@@ -28,10 +28,13 @@ from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, print_facts, print_json, print_note, print_table
 from penstock.cli.records.progress import status_line
 
-_ABSENT = (
-    "Not in the store: records that were not sealed yet, compacted topics, positions of consumer groups, "
-    "push subscriptions, and producer state whose records are deleted."
-)
+_ABSENT = {
+    "unsealed_records": "records that were not sealed yet",
+    "compacted_topics": "compacted topics",
+    "group_positions": "positions of consumer groups",
+    "subscriptions": "push subscriptions",
+    "producer_state": "producer state whose records are deleted",
+}
 
 
 class Time(click.ParamType[int]):
@@ -128,7 +131,8 @@ def restore(
             publication=publication,
         )
     if as_json:
-        print_json({"data_dir": target.path, "cluster": cluster_id, "topics": [_row_of(one) for one in restored]})
+        rows = [_row_of(one) for one in restored]
+        print_json({"data_dir": target.path, "cluster": cluster_id, "topics": rows, "not_in_store": _ABSENT})
         return
     print_facts([("data directory", target.path), ("cluster", cluster_id)])
     click.echo()
@@ -139,7 +143,7 @@ def restore(
         if one.replication_factor > len(nodes):
             alter = f"penstock topic alter {one.record.name} --replication-factor {one.replication_factor}"
             print_note(f"Topic {one.record.name} had {one.replication_factor} replicas. In a new cluster: {alter}")
-    print_note(_ABSENT)
+    print_note(f"Not in the store: {', '.join(_ABSENT.values())}.")
     if len(nodes) > 1:
         others = ", ".join(str(one) for one in nodes if one != node_id)
         print_note(f"Start node {node_id} with this directory, and {others} with empty ones, in any order.")
@@ -173,7 +177,7 @@ def _print_plan(facts: dict[str, Any], planned: list[StoredTopic], *, as_json: b
             }
             for one in planned
         ]
-        print_json({**facts, "topics": rows})
+        print_json({**facts, "topics": rows, "not_in_store": _ABSENT})
         return
     shown = {name.replace("_", " "): value for name, value in facts.items() if value}
     shown["nodes"] = ", ".join(map(str, facts["nodes"]))

@@ -78,3 +78,12 @@ def test_errors_are_one_line(run: Any, store: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(audit, "open_store", unavailable)
     assert run("verify", "--store", store).code == 3
+
+
+def test_restore_names_what_the_store_does_not_have(run: Any, store: Path, tmp_path: Path) -> None:
+    place = ("restore", "--store", store, "--data-dir", tmp_path / "restored")
+    planned, restored = (run(*place, *more).json()["not_in_store"] for more in (["--json", "--dry-run"], ["--json"]))
+    assert planned == restored
+    assert restored["group_positions"] == "positions of consumer groups"
+    shown = run("restore", "--store", store, "--data-dir", tmp_path / "again")
+    assert all(words in shown.out + shown.err for words in restored.values())
