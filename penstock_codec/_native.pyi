@@ -5,8 +5,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Found: TypeAlias = tuple[bytes, int, int]  # spans, how many, and the longest length
 # Whether they are values alone, spans or rows, how many, the longest value, and what stands behind the body.
 FoundObjects: TypeAlias = tuple[bool, bytes, int, int, bytes]
-TextColumn: TypeAlias = tuple[bytes, bytes, bytes, int]  # ends, bytes, bits of those that are not null, nulls
-Columns: TypeAlias = tuple[int, bytes, bytes, TextColumn, TextColumn, bytes, TextColumn, TextColumn]
+TextColumn: TypeAlias = tuple[memoryview, memoryview, memoryview, int]  # ends, bytes, bits of those not null, nulls
+Columns: TypeAlias = tuple[int, memoryview, memoryview, TextColumn, TextColumn, memoryview, TextColumn, TextColumn]
 RenderedRun: TypeAlias = tuple[bytes, int, int, int, int, int]  # text, position, last offset, count, bytes left, end
 Header: TypeAlias = tuple[str, bytes | None]
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, list[Header]]  # timestamp, key, value, headers
@@ -60,8 +60,9 @@ class Native(Protocol):
         count: int,
         members: list[tuple[bytes, int, int, int]],
         top_members: int,
+        skips_others: bool,
         /,
-    ) -> list[tuple[bytes, bytes, bytes, int]] | None: ...
+    ) -> list[TextColumn] | None: ...
     def filter_records(
         self, batch: Buffer, conditions: tuple[tuple[int, bool, bytes, tuple[bytes, ...], bytes], ...], /
     ) -> tuple[bytes, int, bool] | None: ...

@@ -25,16 +25,16 @@ StoredHeader = tuple[str, bytes | None]
 class TextColumn(NamedTuple):
     """Texts as Arrow has them: 32-bit ends, bytes, and bits of those that are not null."""
 
-    ends: bytes
-    data: bytes
-    is_there: bytes
+    ends: memoryview
+    data: memoryview
+    is_there: memoryview
     null_count: int
 
 
 def texts_of(column: TextColumn) -> list[bytes]:
     """Return the texts that are not null."""
-    ends = memoryview(column.ends).cast("i")
-    texts = [column.data[start:end] for start, end in pairwise(ends)]
+    ends = column.ends.cast("i")
+    texts = [bytes(column.data[start:end]) for start, end in pairwise(ends)]
     if not column.null_count:
         return texts
     return [text for at, text in enumerate(texts) if column.is_there[at >> 3] >> (at & 7) & 1]
@@ -44,11 +44,11 @@ class Columns(NamedTuple):
     """The records of batches: 64-bit offsets and timestamps, texts, and 32-bit ends of each record's headers."""
 
     record_count: int
-    offsets: bytes
-    timestamps: bytes
+    offsets: memoryview
+    timestamps: memoryview
     keys: TextColumn
     values: TextColumn
-    header_ends: bytes
+    header_ends: memoryview
     header_names: TextColumn
     header_values: TextColumn
 
@@ -144,23 +144,33 @@ class Member(NamedTuple):
 class MemberColumn(NamedTuple):
     """Values as Arrow has them: 64-bit numbers, a bit for each boolean, or texts with 32-bit ends."""
 
-    ends: bytes
-    data: bytes
-    is_there: bytes
+    ends: memoryview
+    data: memoryview
+    is_there: memoryview
     null_count: int
 
 
 def read_members(
-    ends: Buffer, data: Buffer, is_there: Buffer | None, first: int, count: int, members: list[Member], top_members: int
+    ends: Buffer,
+    data: Buffer,
+    is_there: Buffer | None,
+    first: int,
+    count: int,
+    members: list[Member],
+    top_members: int,
+    *,
+    skips_others: bool,
 ) -> list[MemberColumn] | None:
     """Return a column for each member of JSON objects, which are binaries as Arrow has them, from `first` on.
 
     The first `top_members` are those of the objects. None if the codec is not compiled, or a value is unusual: it has
-    a member that is unknown, repeated or of another type, or it is not an object.
+    a member that is repeated or of another type, or one that is not described (unless the codec `skips_others`), or it
+    is not an object.
     """
     if penstock_codec.native is None:
         return None
-    found = penstock_codec.native.members(ends, data, is_there, first, count, members, top_members)  # type: ignore[arg-type]
+    described: list[tuple[bytes, int, int, int]] = members  # type: ignore[assignment]
+    found = penstock_codec.native.members(ends, data, is_there, first, count, described, top_members, skips_others)
     return None if found is None else [MemberColumn(*one) for one in found]
 
 

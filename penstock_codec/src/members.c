@@ -5,6 +5,9 @@
 #include "scan.h"
 #include "unescape.h"
 
+/* Of values that are skipped: fewer than msgspec takes. */
+static const struct json_limits SKIPPED = {.depth_max = 64, .digits_max = 300};
+
 /* An object whose members are being read. `next` is the one that follows in the order of the columns. */
 struct level {
     size_t first, members, next;
@@ -184,13 +187,15 @@ static struct member *find_next(struct reader *reader)
     return member;
 }
 
-/* Returns the column whose name begins here, in the order of the columns from behind the last one that was found. */
-static struct member *find(struct reader *reader)
+/* Finds the column whose name begins here, in the order of the columns from behind the last one that was found; NULL if
+ * it has none. Returns false for what is no name, or maybe another form of a column's. */
+static bool find(struct reader *reader, struct member **found)
 {
     struct level *level = &reader->levels[reader->depth - 1];
     const uint8_t *name = reader->at, *behind = json_string_end(name, reader->end);
+    *found = NULL;
     if (!behind) {
-        return NULL;
+        return false;
     }
     size_t size = (size_t)(behind - 1 - name);
     reader->at = behind;
@@ -199,10 +204,19 @@ static struct member *find(struct reader *reader)
         struct member *member = &reader->all->all[level->first + at];
         level->next = at + 1 == level->members ? 0 : at + 1;
         if (member->name_size == size && !memcmp(member->name, name, size)) {
-            return member;
+            *found = member;
+            return true;
         }
     }
-    return NULL;
+    return !memchr(name, '\\', size);
+}
+
+/* Passes over a value without a column. */
+static bool skip_value(struct reader *reader)
+{
+    const uint8_t *behind = json_value_end(reader->at, reader->end, &SKIPPED);
+    reader->at = behind ? behind : reader->at;
+    return behind;
 }
 
 /* Reads a name and a value behind it. */
@@ -212,12 +226,17 @@ static bool read_member(struct reader *reader)
         return false;
     }
     struct member *member = find_next(reader);
-    member = member ? member : find(reader);
-    if (!member || member->rows > reader->all->rows) {
+    if (!member && !find(reader, &member)) {
+        return false;
+    }
+    if (member ? member->rows > reader->all->rows : !reader->all->skips_others) {
         return false;
     }
     if (!skip(reader) || *reader->at++ != ':' || !skip(reader)) {
         return false;
+    }
+    if (!member) {
+        return skip_value(reader);
     }
     put_nulls(member, reader->all->rows);
     if (*reader->at != 'n') {
@@ -261,6 +280,20 @@ bool members_add(struct members *members, const uint8_t *at, const uint8_t *end)
     }
     members->rows++;
     return is_sound && !skip(&reader);
+}
+
+void members_reserve(struct members *members, size_t rows)
+{
+    for (size_t index = 0; index < members->count; index++) {
+        struct member *member = &members->all[index];
+        if (member->kind == MEMBER_BIGINT || member->kind == MEMBER_DOUBLE) {
+            output_reserve(&member->values, 8 * rows);
+        } else if (member->kind == MEMBER_BOOLEAN) {
+            output_reserve(&member->values, rows / 8 + 1);
+        } else if (member->kind == MEMBER_STRING) {
+            output_reserve(&member->ends, 4 * (rows + 1));
+        }
+    }
 }
 
 void members_add_null(struct members *members)

@@ -27,11 +27,15 @@ struct members {
     size_t count;
     size_t top_members;
     size_t rows;
+    bool skips_others; /* members without a column, at every level */
     const uint8_t *readable_end; /* of the memory with the objects, which are read in steps that may pass their ends */
 };
 
+/* Makes room for so many rows of numbers and ends. */
+void members_reserve(struct members *members, size_t rows);
+
 /* Adds an object as a row. Returns false for a value that the plain Python twin has to read: no object, a member that
- * is unknown, repeated or of another type, and unusual numbers. Then the columns are of no use. */
+ * is unknown and not skipped, repeated or of another type, and unusual numbers. Then the columns are of no use. */
 bool members_add(struct members *members, const uint8_t *at, const uint8_t *end);
 
 /* Adds a row without members. */

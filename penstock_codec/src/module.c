@@ -33,7 +33,24 @@ static int prepare(PyObject *module)
 {
     crc_prepare();
     huffman_prepare();
-    return PyModule_AddIntConstant(module, "VERSION", 7); /* VERSION in penstock_codec/__init__.py */
+    if (module_prepare_memory(module) < 0) {
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "VERSION", 8); /* VERSION in penstock_codec/__init__.py */
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg)
+{
+    struct module_state *state = PyModule_GetState(module);
+    Py_VISIT(state->memory_type);
+    return 0;
+}
+
+static int clear(PyObject *module)
+{
+    struct module_state *state = PyModule_GetState(module);
+    Py_CLEAR(state->memory_type);
+    return 0;
 }
 
 static PyModuleDef_Slot slots[] = {
@@ -45,9 +62,11 @@ static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "penstock_codec._native",
     .m_doc = "The compiled codec of record batches. penstock_codec/__init__.py is the door to it.",
-    .m_size = 0,
+    .m_size = sizeof(struct module_state),
     .m_methods = methods,
     .m_slots = slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
 };
 
 PyMODINIT_FUNC PyInit__native(void)

@@ -12,6 +12,19 @@
 
 #include <stdbool.h>
 
+#include "output.h"
+
+/* What a module object keeps. */
+struct module_state {
+    PyObject *memory_type;
+};
+
+/* Makes the type of the memory that `module_give` returns. Returns -1 with an exception set. */
+int module_prepare_memory(PyObject *module);
+
+/* Returns the bytes of an output as a memoryview that owns them, and empties the output; NULL with an exception. */
+PyObject *module_give(PyObject *module, struct output *output);
+
 enum { UNLOCKED_BYTES = 64 * 1024 }; /* above it, the work takes longer than to give the lock back and take it again */
 
 static inline PyThreadState *unlock(size_t size)

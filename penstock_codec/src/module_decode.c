@@ -105,20 +105,18 @@ PyObject *codec_render(PyObject *module, PyObject *arguments)
 }
 
 /* Returns the ends, the bytes, the bits and the number of nulls of a column. */
-static PyObject *text_column_as_result(const struct text_column *column)
+static PyObject *text_column_as_result(PyObject *module, struct text_column *column)
 {
-    return Py_BuildValue("(y#y#y#n)", output_text(&column->ends), (Py_ssize_t)column->ends.size,
-        output_text(&column->bytes), (Py_ssize_t)column->bytes.size, output_text(&column->is_there),
-        (Py_ssize_t)column->is_there.size, (Py_ssize_t)column->nulls);
+    return Py_BuildValue("(NNNn)", module_give(module, &column->ends), module_give(module, &column->bytes),
+        module_give(module, &column->is_there), (Py_ssize_t)column->nulls);
 }
 
-static PyObject *columns_as_result(const struct columns *columns)
+static PyObject *columns_as_result(PyObject *module, struct columns *columns)
 {
-    return Py_BuildValue("(ny#y#NNy#NN)", (Py_ssize_t)columns->count, output_text(&columns->offsets),
-        (Py_ssize_t)columns->offsets.size, output_text(&columns->timestamps), (Py_ssize_t)columns->timestamps.size,
-        text_column_as_result(&columns->key), text_column_as_result(&columns->value),
-        output_text(&columns->header_ends), (Py_ssize_t)columns->header_ends.size,
-        text_column_as_result(&columns->header_name), text_column_as_result(&columns->header_value));
+    return Py_BuildValue("(nNNNNNNN)", (Py_ssize_t)columns->count, module_give(module, &columns->offsets),
+        module_give(module, &columns->timestamps), text_column_as_result(module, &columns->key),
+        text_column_as_result(module, &columns->value), module_give(module, &columns->header_ends),
+        text_column_as_result(module, &columns->header_name), text_column_as_result(module, &columns->header_value));
 }
 
 /* Adds the batches of a list. Returns false for one that is declined, and with an exception set. */
@@ -151,7 +149,6 @@ PyObject *codec_columns(PyObject *module, PyObject *arguments)
     PyObject *batches, *result = NULL;
     long long start, end;
     struct columns columns = {0};
-    (void)module;
     if (!PyArg_ParseTuple(arguments, "OLL", &batches, &start, &end)) {
         return NULL;
     }
@@ -159,7 +156,7 @@ PyObject *codec_columns(PyObject *module, PyObject *arguments)
     if (columns_are_out_of_memory(&columns)) {
         PyErr_NoMemory();
     } else if (is_taken) {
-        result = columns_as_result(&columns);
+        result = columns_as_result(module, &columns);
     } else if (!PyErr_Occurred()) {
         result = Py_NewRef(Py_None);
     }

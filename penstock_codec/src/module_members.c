@@ -39,6 +39,7 @@ static bool add_values(struct members *members, const struct values *values)
     const uint8_t *bytes = values->bytes.buf, *bits = values->is_there.obj ? values->is_there.buf : NULL;
     const int32_t *ends = values->ends.buf;
     members->readable_end = bytes + values->bytes.len;
+    members_reserve(members, (size_t)values->count);
     for (Py_ssize_t index = values->first; index < values->first + values->count; index++) {
         if (bits && !(bits[index / 8] >> index % 8 & 1)) {
             members_add_null(members);
@@ -77,14 +78,13 @@ static bool read_members(struct members *members, PyObject *list)
     return true;
 }
 
-static PyObject *members_as_result(const struct members *members)
+static PyObject *members_as_result(PyObject *module, struct members *members)
 {
     PyObject *result = PyList_New(0);
     for (size_t index = 0; result && index < members->count; index++) {
-        const struct member *member = &members->all[index];
-        PyObject *one = Py_BuildValue("(y#y#y#n)", output_text(&member->ends), (Py_ssize_t)member->ends.size,
-            output_text(&member->values), (Py_ssize_t)member->values.size, output_text(&member->is_there),
-            (Py_ssize_t)member->is_there.size, (Py_ssize_t)member->nulls);
+        struct member *member = &members->all[index];
+        PyObject *one = Py_BuildValue("(NNNn)", module_give(module, &member->ends),
+            module_give(module, &member->values), module_give(module, &member->is_there), (Py_ssize_t)member->nulls);
         if (!one || PyList_Append(result, one) < 0) {
             Py_CLEAR(result);
         }
@@ -104,7 +104,8 @@ static void members_free(struct members *members)
 }
 
 const char codec_members_doc[] = PyDoc_STR(
-    "members(ends, bytes, is_there, first, count, members, top_members) -> [(ends, values, is_there, nulls)] | None\n\n"
+    "members(ends, bytes, is_there, first, count, members, top_members, skips_others)\n"
+    "    -> [(ends, values, is_there, nulls)] | None\n\n"
     "Reads the JSON objects of an Arrow column of binaries as one column for each member: (name, kind, first, count),\n"
     "where the last two say which members are those of a struct. None if a value is unusual. src/members.h has more.");
 
@@ -114,20 +115,21 @@ PyObject *codec_members(PyObject *module, PyObject *arguments)
     struct members members = {0};
     PyObject *list, *result = NULL;
     Py_ssize_t top;
-    (void)module;
-    if (!PyArg_ParseTuple(arguments, "y*y*z*nnO!n", &values.ends, &values.bytes, &values.is_there, &values.first,
-            &values.count, &PyList_Type, &list, &top)) {
+    int skips_others;
+    if (!PyArg_ParseTuple(arguments, "y*y*z*nnO!np", &values.ends, &values.bytes, &values.is_there, &values.first,
+            &values.count, &PyList_Type, &list, &top, &skips_others)) {
         return NULL;
     }
     members.count = (size_t)PyList_Size(list);
     members.top_members = (size_t)top;
+    members.skips_others = skips_others;
     if (!values_are_sound(&values) || top < 0 || members.top_members > members.count) {
         PyErr_SetString(PyExc_ValueError, "the values are not those of an Arrow column");
     } else if (read_members(&members, list)) {
         PyThreadState *state = unlock((size_t)values.bytes.len);
         bool is_taken = add_values(&members, &values);
         lock(state);
-        result = is_taken ? members_as_result(&members) : Py_NewRef(Py_None);
+        result = is_taken ? members_as_result(module, &members) : Py_NewRef(Py_None);
     }
     members_free(&members);
     values_release(&values);

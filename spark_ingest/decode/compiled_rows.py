@@ -1,6 +1,7 @@
 """Reads JSON values as typed Arrow columns in one pass of the compiled codec, if all of a block fit their columns.
 
-json_rows.py and json_columns.py read every other block, and every schema with arrays, decimals or JSON text.
+json_rows.py and json_columns.py read every other block, and every schema with arrays, decimals, dates, times or JSON
+text. Narrow numbers are read as wide ones, and the block is left to them if one does not fit.
 
 Invariant: both ways give equal arrays.
 """
@@ -10,25 +11,36 @@ from __future__ import annotations
 from collections import deque
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.format.compiled_batch import Member, MemberColumn, MemberKind, read_members
 from spark_ingest.decode.json_columns import arrow_type
+from spark_ingest.decode.json_rows import FLOAT_MAX
 from spark_ingest.decode.json_types import Members, Type, is_decodable
 
 _KINDS = {
     "boolean": MemberKind.BOOLEAN,
+    "tinyint": MemberKind.BIGINT,
+    "smallint": MemberKind.BIGINT,
+    "int": MemberKind.BIGINT,
     "bigint": MemberKind.BIGINT,
+    "float": MemberKind.DOUBLE,
     "double": MemberKind.DOUBLE,
     "string": MemberKind.STRING,
     "null": MemberKind.NULL,
 }
+_WIDE = {MemberKind.BIGINT: pa.int64(), MemberKind.DOUBLE: pa.float64()}
 
 
 class CompiledRows:
-    """Reads the values of one topic with one schema."""
+    """Reads the values of one topic with one schema.
 
-    def __init__(self, members: Members) -> None:
+    Without `keeps_others`, members that the schema does not have are skipped at every depth.
+    """
+
+    def __init__(self, members: Members, *, keeps_others: bool = True) -> None:
         self._members = members
+        self._skips_others = not keeps_others
         self._described = _described(members)
 
     def arrays(self, values: pa.Array) -> list[pa.Array] | None:
@@ -36,9 +48,12 @@ class CompiledRows:
         if self._described is None or not len(values):
             return None
         is_there, ends, data = values.buffers()
-        place = (values.offset, len(values))
-        found = read_members(ends, data or b"", is_there, *place, self._described, len(self._members))
-        return None if found is None else self._arrays(found, self._members, 0, len(values))
+        place, members = (values.offset, len(values)), (self._described, len(self._members))
+        found = read_members(ends, data or b"", is_there, *place, *members, skips_others=self._skips_others)
+        try:
+            return None if found is None else self._arrays(found, self._members, 0, len(values))
+        except pa.ArrowInvalid:  # a number that is too large
+            return None
 
     def _arrays(self, found: list[MemberColumn], members: Members, first: int, rows: int) -> list[pa.Array]:
         assert self._described is not None
@@ -51,10 +66,18 @@ class CompiledRows:
         if not isinstance(kind, str):
             children = self._arrays(found, kind[1], self._described[at].first, rows)
             return pa.Array.from_buffers(arrow_type(kind), rows, [is_there], one.null_count, children=children)
-        buffers = [pa.py_buffer(one.ends)] if kind == "string" else []
-        return pa.Array.from_buffers(
-            arrow_type(kind), rows, [is_there, *buffers, pa.py_buffer(one.data)], one.null_count
-        )
+        wanted = arrow_type(kind)
+        ends = [pa.py_buffer(one.ends)] if kind == "string" else []
+        buffers = [is_there, *ends, pa.py_buffer(one.data)]
+        wide = pa.Array.from_buffers(_WIDE.get(_KINDS[kind], wanted), rows, buffers, one.null_count)
+        return wide if wide.type == wanted else _narrowed(wide, wanted)
+
+
+def _narrowed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Raises ArrowInvalid if a number does not fit."""
+    if pa.types.is_floating(kind) and (pc.max(pc.abs(values)).as_py() or 0) > FLOAT_MAX:
+        raise pa.ArrowInvalid("a number is too large")
+    return values.cast(kind)
 
 
 def _described(members: Members) -> list[Member] | None:

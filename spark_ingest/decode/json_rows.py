@@ -32,7 +32,7 @@ from spark_ingest.decode.json_types import (
 )
 from spark_ingest.decode.value_costs import RECORD_BYTES_MAX, ValueCosts, has_many_names, is_inferable
 
-_FLOAT_MAX = 3.4028234663852886e38
+FLOAT_MAX = 3.4028234663852886e38
 
 
 def _integer(bits: int) -> Any:
@@ -46,7 +46,7 @@ _SCALARS: dict[str, Any] = {
     "smallint": _integer(16),
     "int": _integer(32),
     "bigint": _integer(64),
-    "float": Annotated[float, msgspec.Meta(ge=-_FLOAT_MAX, le=_FLOAT_MAX)] | None,
+    "float": Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)] | None,
     "date": date | None,
     "timestamp": datetime | None,
     "double": float | None,

@@ -82,7 +82,7 @@ def _arrays(columns: Columns) -> RecordColumns:
     )
 
 
-def _numbers(data: bytes, count: int) -> pa.Array:
+def _numbers(data: memoryview, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(data)])
 
 

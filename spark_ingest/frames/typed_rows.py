@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_ingest.decode.compiled_rows import CompiledRows
 from spark_ingest.decode.json_columns import extra_array, payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
 from spark_ingest.decode.json_types import columns
@@ -41,6 +42,7 @@ class TypedRows:
         self._own = [name for name in arrow.names if name in TYPED_COLUMNS]
         self._decodes = bool(self._names) or EXTRA in self._own or REASON in self._own
         self._json = JsonRows(self._members, keeps_others=EXTRA in self._own)
+        self._compiled = CompiledRows(self._members, keeps_others=EXTRA in self._own)
         self._nothing = self._json.struct()
         for name in self._own:
             if arrow.field(name).type != _KINDS[name]:
@@ -57,6 +59,10 @@ class TypedRows:
         return pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], schema=self.schema)
 
     def _json_arrays(self, records: RecordColumns) -> dict[str, pa.Array]:
+        found = self._compiled.arrays(records.values)
+        if found is not None:
+            nothing = pa.nulls(len(records), pa.string())
+            return dict(zip(self._names, found, strict=True)) | {EXTRA: nothing, REASON: nothing}
         rows = self._json.decode(records.values.to_pylist())
         reasons = [rows.bad[at].reason if at in rows.bad else None for at in range(len(records))] if rows.bad else []
         if rows.bad:

@@ -61,7 +61,8 @@ static void fuzz_members(const uint8_t *data, size_t size, uint8_t how)
 {
     static const char names[] = "abcdef";
     struct member all[8] = {0};
-    struct members members = {.all = all, .count = 8, .top_members = 6, .readable_end = data + size};
+    struct members members = {.all = all, .count = 8, .top_members = 6, .readable_end = data + size,
+        .skips_others = how & 128};
     for (size_t index = 0; index < 8; index++) {
         all[index].kind = (enum member_kind)((index + how) % 6);
         all[index].name = (const uint8_t *)names + index % 6;

@@ -38,18 +38,18 @@ WHERE = b'{"city":"c","lat":1,"deeper":{"ok":false,"n":-3}}'
 ROW = b'{"id":1,"name":"n","price":2.5,"ok":true,"nothing":null,"where":%s}' % WHERE
 
 
-def by_twin(members: Members, values: list[bytes | None]) -> list[pa.Array] | None:
+def by_twin(members: Members, values: list[bytes | None], *, keeps_others: bool) -> list[pa.Array] | None:
     """Return the arrays of msgspec's rows; None if a value does not fit."""
-    rows = JsonRows(members).decode(values)
+    rows = JsonRows(members, keeps_others=keeps_others).decode(values)
     return None if rows.leftovers or rows.bad else payload_arrays(members, rows.structs)
 
 
-def is_same(members: Members, values: list[bytes | None]) -> bool:
+def is_same(members: Members, values: list[bytes | None], *, keeps_others: bool = True) -> bool:
     """Return whether the codec took the values. Fails if it took them otherwise than the twin."""
-    found = CompiledRows(members).arrays(pa.array(values, pa.binary()))
+    found = CompiledRows(members, keeps_others=keeps_others).arrays(pa.array(values, pa.binary()))
     if found is None:
         return False
-    wanted = by_twin(members, values)
+    wanted = by_twin(members, values, keeps_others=keeps_others)
     assert wanted is not None
     for one, other in zip(found, wanted, strict=True):
         one.validate(full=True)
@@ -142,6 +142,49 @@ def test_other_types_are_left_to_the_twin(kind: Any) -> None:
     assert CompiledRows([["id", "bigint"], ["x", kind]]).arrays(pa.array([b"{}"])) is None
 
 
+OTHERS = b'"x":{"y":[1,{"z":null}],"a\\"b":"\\u00e9"},"t":-1.5e3,"e":[],"f":true'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"{%s}" % OTHERS,
+        b'{%s,"id":1}' % OTHERS,
+        b'{ "x" : [ 1 , 2 ] , "id" : 1 , "id2" : "\xc3\xa9" }',
+        b'{"where":{%s,"city":"c","deeper":{%s}},"ok":true}' % (OTHERS, OTHERS),
+        b'{"x":' + b"[" * 60 + b"]" * 60 + b',"name":"n"}',
+    ],
+)
+def test_members_without_a_column_can_be_skipped(value: bytes) -> None:
+    assert is_same(MEMBERS, [ROW, value, None], keeps_others=False)
+    assert not is_same(MEMBERS, [ROW, value, None])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b'{"n\\u0061me":"x"}', b'{"id":1,"x":}', b'{"x":1,}', b'{"x"}', b'{"x":1 "y":2}', b'{"x":[1}', b'{"x":01}'),
+        *(b'{"x":"\xff"}', b'{"x":1,"id":1,"id":2}', b'{"id":"text","x":1}', b'{"x":' + b"[" * 99 + b"]" * 99 + b"}"),
+    ],
+)
+def test_what_is_unusual_is_never_skipped(value: bytes) -> None:
+    assert not is_same(MEMBERS, [ROW, value], keeps_others=False)
+
+
+def test_narrow_numbers_are_read_if_they_fit() -> None:
+    members: Members = [
+        ["t", "tinyint"],
+        ["s", "smallint"],
+        ["i", "int"],
+        ["f", "float"],
+        ["o", ["struct", [["i", "int"]]]],
+    ]
+    fitting = b'{"t":-128,"s":32767,"i":-2147483648,"f":3.4028234663852886e38,"o":{"i":1}}'
+    assert is_same(members, [fitting, None, b"{}", b'{"f":0.1,"i":null}', b'{"f":16777217}'])
+    for value in (b'{"t":128}', b'{"s":-32769}', b'{"i":2147483648}', b'{"f":3.5e38}', b'{"o":{"i":2147483648}}'):
+        assert not is_same(members, [fitting, value])
+
+
 def test_a_part_of_an_array_is_read() -> None:
     values = pa.array([b'{"id":%d}' % at if at % 3 else None for at in range(100)], pa.binary())
     [found] = CompiledRows([["id", "bigint"]]).arrays(values[37:61]) or []
@@ -165,7 +208,9 @@ def test_any_objects_are_read_as_the_twin_reads_them(objects: list[Any], is_asci
     for one in objects:
         members = evolve(members, infer(one)[1])
     separators = (" ,\n", "\t: ") if is_wide else (",", ":")
-    is_same(members, [json.dumps(one, ensure_ascii=is_ascii, separators=separators).encode() for one in objects])
+    values = [json.dumps(one, ensure_ascii=is_ascii, separators=separators).encode() for one in objects]
+    is_same(members, [*values])
+    is_same(members[::2], [*values], keeps_others=False)
 
 
 @given(st.binary(max_size=8), st.integers(0, len(ROW)), st.integers(0, 8))
@@ -201,6 +246,7 @@ def test_hostile_values_are_read_as_the_twin_reads_them() -> None:
     values = hostile_values(2000, seed=7)
     taken = [is_same(members, [value]) for value in values]
     assert sum(taken) > 300
+    assert sum(is_same(members[:2], [value], keeps_others=False) for value in values) >= sum(taken)
     fitting = [value for value, is_taken in zip(values, taken, strict=True) if is_taken]
     assert is_same(members, fitting)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -17,6 +20,8 @@ from spark_ingest.frames.direct_read import plan_partitions, read_partition
 from spark_ingest.frames.read_options import parse_options
 from spark_ingest.frames.typed_rows import TypedRows
 from spark_ingest.frames.typed_schema import published_fields
+from tests.codecs import plainly
+from tests.spark_ingest.json_values import OBJECTS
 from tests.spark_ingest.tiered import TieredLog, row
 
 
@@ -105,6 +110,19 @@ def test_columns_of_the_record_alone_decode_no_value() -> None:
     rows = typed(field("_partition", "integer"), field("_timestamp", "timestamp"), field("_key", "binary"))
     when = datetime(2013, 11, 21, 5, tzinfo=UTC)
     assert read(rows, b"no json").to_pylist() == [{"_partition": 0, "_timestamp": when, "_key": b"k"}]
+
+
+@pytest.mark.parametrize("names", [(), ("_extra",), ("_reason", "_value"), ("_extra", "_reason")])
+@given(st.lists(OBJECTS, min_size=1, max_size=5))
+def test_rows_are_those_of_the_plain_decoder(names: tuple[str, ...], objects: list[Any]) -> None:
+    """Most blocks are read by the compiled codec, and the others by its twin."""
+    kinds = {"a": "long", "b": "string", "id": "double", "naïve": "integer", "A": STRUCT, "_extra": "string"}
+    kinds |= {"_reason": "string", "_value": "binary"}
+    rows = typed(*(field(name, kinds[name]) for name in (*list(kinds)[:5], *names)))
+    values = [json.dumps(one).encode() for one in objects]
+    found = read(rows, *values)
+    assert found.equals(plainly(lambda: read(rows, *values)))
+    assert [one.null_count for one in found] == [one.null_count for one in plainly(lambda: read(rows, *values))]
 
 
 def test_a_published_schema_reads_as_the_table_does() -> None:
