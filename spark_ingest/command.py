@@ -123,7 +123,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     multiple=True,
     metavar="[TOPIC=]PERCENT",
     help="Do not commit a topic if a larger share of its new records than this are dead letters. TOPIC=PERCENT "
-    f"sets the limit of one topic; may be repeated.  [default: {DEAD_LETTER_MAX_PERCENT}]",
+    f"sets the limit of one topic; may be repeated. Ten are always allowed, unless PERCENT is 0.  [default: {DEAD_LETTER_MAX_PERCENT}]",
 )
 @click.option(
     "--on-misfit",
@@ -138,7 +138,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     type=click.FloatRange(0, 100),
     default=MISFIT_MAX_PERCENT,
     show_default=True,
-    help="The largest share of a column's values that may have another type.",
+    help="The largest share of a column's values that may have another type. Ten are always allowed, unless it is 0.",
 )
 @click.option(
     "--schema",

@@ -64,13 +64,18 @@ def _add_options(parser: Any) -> None:
 def _begin(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, MasterRunner | WorkerRunner):
         raise SystemExit("the ledger of what was acknowledged is in one process: run without --master and --worker")
-    run = _runs[environment] = Run(environment.parsed_options.partitions)
+    run = Run(environment.parsed_options.partitions)
     AdminClient(environment.host or "").create_topic(run.topic, {}, run.partitions)
+    _runs[environment] = run
 
 
 def _audit(environment: Environment, **_: Any) -> None:
     """Read what no consumer has read yet; then no acknowledged record may be missing."""
-    run = _runs.pop(environment)
+    run = _runs.pop(environment, None)
+    if run is None:
+        log.warning("the run ended before its topic was made: raise --run-time")
+        environment.process_exit_code = 1
+        return
     control = AdminClient(environment.host or "")
     faults: list[str] = []
     for partition in range(run.partitions):

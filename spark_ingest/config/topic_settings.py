@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spark_ingest.choices import DEAD_LETTER_MAX_PERCENT, TopicChoice
+from spark_ingest.choices import (
+    DEAD_LETTER_ALLOWED_RECORDS,
+    DEAD_LETTER_MAX_PERCENT,
+    MISFIT_ALLOWED_VALUES,
+    TopicChoice,
+)
 from spark_ingest.config.decoder_settings import DECODER_SETTINGS, decoder_options, misplaced, step_problem
 from spark_ingest.config.layout_settings import LAYOUT_SETTINGS, layout_of, layout_problems
 from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, TEXTS, WHOLE, Setting
@@ -62,10 +67,16 @@ _SETTINGS = (
     Setting("dead_letter_max_percent", NUMBER, DEAD_LETTER_MAX_PERCENT,
             "Above this share of dead letters the topic is not committed, so bad data is noticed.",
             minimum=0, maximum=100),
+    Setting("dead_letter_allowed_records", WHOLE, DEAD_LETTER_ALLOWED_RECORDS,
+            "So many dead letters of a topic in a commit never hold it back, so that one bad record of a small topic "
+            "stops nothing. With `dead_letter_max_percent = 0` none are allowed.", minimum=0, maximum=1_000_000_000),
     Setting("on_misfit", TEXT, FAIL, "For a column with too many values of another type, which are in no sum: hold the "
             "topic back, make a bigint column decimal, or commit.", choices=ON_MISFIT),
     Setting("misfit_max_percent", NUMBER, MISFIT_MAX_PERCENT,
             "The largest share of a column's values that may have another type.", minimum=0, maximum=100),
+    Setting("misfit_allowed_values", WHOLE, MISFIT_ALLOWED_VALUES,
+            "So many such values of a column in a commit never hold the topic back. With `misfit_max_percent = 0` none "
+            "are allowed.", minimum=0, maximum=1_000_000_000),
     *LAYOUT_SETTINGS.values(),
     Setting("small_files_max", WHOLE, None, "If an hour to which a run adds has more small files (below 64 MiB), the "
             "run makes one of them: late records otherwise leave a file for each run and task. For Parquet only.",
@@ -100,7 +111,9 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
         recipe=recipe,
         columns=values["columns"] or {},
         dead_letter_max_percent=values["dead_letter_max_percent"],
+        dead_letter_allowed_records=values["dead_letter_allowed_records"],
         misfit_max_percent=100 if on_misfit == KEEP else values["misfit_max_percent"],
+        misfit_allowed_values=values["misfit_allowed_values"],
         widens=on_misfit == WIDEN,
         small_files_max=values["small_files_max"],
     )

@@ -44,12 +44,17 @@ Outcome = TaskResult | FailedTask
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a topic in one plan. They are not part of plans: they may differ between attempts."""
+    """Limits of a topic in one plan. They are not part of plans: they may differ between attempts.
+
+    A share above the limit holds a topic back only beyond the allowed number. A limit of 0 allows none.
+    """
 
     dead_letter_max_percent: float
     dead_letter_max_percents: Mapping[str, float]  # of single topics
     misfit_max_percent: float = 100
     widens: bool = False
+    dead_letter_allowed_records: int = 0
+    misfit_allowed_values: int = 0
     choices: Choices | None = None  # of single topics; they replace all but `dead_letter_max_percents`
 
     def of(self, topic: str) -> Limits:
@@ -58,7 +63,14 @@ class Limits:
             return replace(self, dead_letter_max_percent=self._percent_of(topic, self.dead_letter_max_percent))
         one = self.choices(topic)
         percent = self._percent_of(topic, one.dead_letter_max_percent)
-        return Limits(percent, {}, one.misfit_max_percent, one.widens)
+        return Limits(
+            percent,
+            {},
+            one.misfit_max_percent,
+            one.widens,
+            one.dead_letter_allowed_records,
+            one.misfit_allowed_values,
+        )
 
     def _percent_of(self, topic: str, otherwise: float) -> float:
         return self.dead_letter_max_percents.get(topic, otherwise)
@@ -77,7 +89,7 @@ def failures_of(
             results.setdefault(one.topic, []).append(one)
     for topic, done in results.items():
         mine = limits.of(topic)
-        error = _bad_records(topic, done, mine.dead_letter_max_percent) or _misfits(topic, done, schemas[topic], mine)
+        error = _bad_records(topic, done, mine) or _misfits(topic, done, schemas[topic], mine)
         if topic not in failures and error:
             failures[topic] = error
     return failures
@@ -107,10 +119,15 @@ def _named(topic: str, error: EngineError) -> str:
     return text if topic in text else f"{topic}: {text}"
 
 
-def _bad_records(topic: str, results: Sequence[TaskResult], percent_max: float) -> TooManyBadRecords | None:
+def _exceeds(count: int, total: int, percent_max: float, allowed: int) -> bool:
+    return count * 100 > percent_max * total and (count > allowed or not percent_max)
+
+
+def _bad_records(topic: str, results: Sequence[TaskResult], limits: Limits) -> TooManyBadRecords | None:
     bad = sum(result.bad for result in results)
     total = bad + sum(result.rows for result in results)
-    if not bad or bad * 100 <= percent_max * total:
+    percent_max = limits.dead_letter_max_percent
+    if not _exceeds(bad, total, percent_max, limits.dead_letter_allowed_records):
         return None
     reasons: dict[str, int] = {}
     for result in results:
@@ -132,8 +149,8 @@ def _misfits(
     for result in results:
         counts = add_misfits(counts, result.misfits)
         seen = merge_members(seen, result.seen)
-    most = limits.misfit_max_percent
-    wrong = {name: one for name, one in counts.items() if one.count * 100 > most * one.values}
+    most, allowed = limits.misfit_max_percent, limits.misfit_allowed_values
+    wrong = {name: one for name, one in counts.items() if _exceeds(one.count, one.values, most, allowed)}
     if not wrong:
         return None
     published, found = dict(schema.members), dict(seen)

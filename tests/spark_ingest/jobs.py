@@ -66,6 +66,7 @@ def run_job(
     bad_percent_max: float = 0.1,
     bad_percents_max: dict[str, float] | None = None,
     misfit_max_percent: float = 100,
+    limits: Limits | None = None,
     listener: Remembering | None = None,
     recipe: Recipe | None = None,
     execute: Callable[[Sequence[TaskSpec]], Sequence[Outcome]] | None = None,
@@ -87,7 +88,7 @@ def run_job(
         now_ms=lambda: NOW_MS,
     )
     selected = Selection(re.compile(topics), **({"task_bytes": 1 << 11} | selection))
-    limits = Limits(bad_percent_max, bad_percents_max or {}, misfit_max_percent, selected.widens)
+    limits = limits or Limits(bad_percent_max, bad_percents_max or {}, misfit_max_percent, selected.widens)
     run(Job(name, selected, recipe or Recipe(), limits, run_limits or RunLimits()), parts)
     return listener
 

@@ -200,20 +200,20 @@ def wait_until(is_so: Callable[[], object], process: subprocess.Popen[str]) -> N
 def test_kill_9_in_the_middle_neither_loses_nor_repeats_a_row(lake: Lake, tmp_path: Path) -> None:
     """Killed after its plan was made, then after some files were written; the JVM may keep working for a moment."""
     for partition in range(4):
-        lake.log.add(partition, hourly(1500, first=partition * 1500))
+        lake.log.add(partition, hourly(15_000, first=partition * 15_000))
     plans, tables = tmp_path / "an output/_ingest/default/plans", tmp_path / "an output/tables/flights"
 
     planned = lake.start("--event-time", "at")
     wait_until(lambda: plans.exists() and any(plans.iterdir()), planned)
     kill_9(planned)
     writing = lake.start("--event-time", "at")
-    wait_until(lambda: tables.exists() and sum(1 for _ in tables.glob("dt=*")) >= 5, writing)
+    wait_until(lambda: tables.exists() and sum(1 for _ in tables.glob("dt=*/hr=*")) >= 5, writing)
     kill_9(writing)
     assert History(lake.output, "default").head() is None
 
-    lake.log.add(0, hourly(100, first=9000))
+    lake.log.add(0, hourly(100, first=90_000))
     done = lake.run("--event-time", "at")
-    assert (done["rows"], done["commits"]) == (6100, [1, 2])
+    assert (done["rows"], done["commits"]) == (60_100, [1, 2])
     lake.assert_table_is_log()
     assert lake.run("--event-time", "at")["rows"] == 0
 

@@ -13,7 +13,7 @@ from loadtests.host.servers import penstock
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 LOCUSTFILE = Path(__file__).parents[3] / "loadtests" / "locust" / "locustfile.py"
-RUNS_S = (2, 8)  # the second if a busy machine did not come to every kind of request in the first
+RUNS_S = (5, 20)  # the second if a busy machine did not come to every kind of request in the first
 PRODUCES = ("produce application/json acks=1", "produce application/x-ndjson acks=all")
 READS = ("long poll application/json", "long poll application/x-ndjson", "from producer to long poll")
 

@@ -93,7 +93,7 @@ def test_resume_of_a_job_file_that_repeats_runs_ends(lake: Lake, tmp_path: Path)
 
 
 def test_a_topic_with_bad_records_fails_when_it_is_resumed(lake: Lake) -> None:
-    lake.log.add(0, [row(b"bad")] * 10)
+    lake.log.add(0, [row(b"bad")] * 11)
     with pytest.raises(Killed):
         run_job(lake.store, KillingStore(lake.output, 4, is_after=True))
     done = penstock("ingest", "resume", *places(lake), "--engine", "local")

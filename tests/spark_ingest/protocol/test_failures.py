@@ -14,8 +14,9 @@ from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable, open_store
 from node.commands.ingest import ingest
 from spark_ingest import command
+from spark_ingest.choices import TopicChoice
 from spark_ingest.command import limits_of
-from spark_ingest.errors import IngestRefused, TooManyBadRecords, TopicsFailed
+from spark_ingest.errors import IngestRefused, TooManyBadRecords, TooManyMisfits, TopicsFailed
 from spark_ingest.options import TopicPercent
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.failures import Limits, Outcome
@@ -205,6 +206,39 @@ def test_limits_are_for_all_topics_or_for_one() -> None:
     assert limits_of({}) == Limits(0.1, {})
 
 
+@pytest.mark.parametrize(
+    ("bad_records", "percent", "is_held"),
+    [(10, 0.1, False), (11, 0.1, True), (11, 60, False), (1, 0, True), (0, 0, False)],
+)
+def test_some_dead_letters_hold_no_topic_back_unless_none_are_allowed(
+    source: MemoryStore, output: MemoryStore, bad_records: int, percent: float, is_held: bool
+) -> None:
+    TieredLog(source, topic="small").add(0, [*json_rows(10), *[row(b"{")] * bad_records])
+    limits = Limits(0, {}, choices=lambda _: TopicChoice(dead_letter_max_percent=percent))
+    if is_held:
+        with pytest.raises(TooManyBadRecords):
+            run_job(source, output, limits=limits)
+        return
+    ran = run_job(source, output, limits=limits)
+    assert (ran.rows, len(dead_letters(output, "small"))) == (10, bad_records)
+
+
+@pytest.mark.parametrize(("values", "percent", "is_held"), [(10, 10, False), (11, 10, True), (1, 0, True)])
+def test_some_misfits_hold_no_topic_back_unless_none_are_allowed(
+    source: MemoryStore, output: MemoryStore, values: int, percent: float, is_held: bool
+) -> None:
+    log = TieredLog(source, topic="small")
+    log.add(0, [row(b'{"amt":1}')])
+    run_job(source, output)
+    log.add(0, [row(b'{"amt":1e400}')] * values)
+    limits = Limits(0, {}, choices=lambda _: TopicChoice(misfit_max_percent=percent))
+    if is_held:
+        with pytest.raises(TooManyMisfits):
+            run_job(source, output, limits=limits)
+        return
+    assert run_job(source, output, limits=limits).rows == values
+
+
 def test_status_and_verify_print_held_topics(tmp_path: Path) -> None:
     source, output = open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "output").as_uri())
     TieredLog(source, topic="good").add(0, json_rows(3))
@@ -240,7 +274,7 @@ def test_the_command_prints_the_document_and_fails_whether_or_not_other_topics_w
     monkeypatch.setattr(command, "require_spark", lambda: None)
     source = open_store((tmp_path / "store").as_uri())
     TieredLog(source, topic="good").add(0, json_rows(3))
-    TieredLog(source, topic="bad").add(0, [row(b"{")])
+    TieredLog(source, topic="bad").add(0, [row(b"{")] * 11)
     arguments = ["--store", source.url, "--output", (tmp_path / "output").as_uri(), "--topics", ".*", "--json"]
     for rows in (3, 0):
         result = CliRunner().invoke(command.run_command, arguments)
@@ -248,4 +282,4 @@ def test_the_command_prints_the_document_and_fails_whether_or_not_other_topics_w
         assert (document["rows"], [*document["failed"]]) == (rows, ["bad"])
         assert isinstance(result.exception, TooManyBadRecords)
     result = CliRunner().invoke(command.run_command, [*arguments, "--dead-letter-max-percent", "bad=100"])
-    assert (result.exit_code, json.loads(result.stdout)["dead_letters"]) == (0, 1)
+    assert (result.exit_code, json.loads(result.stdout)["dead_letters"]) == (0, 11)
