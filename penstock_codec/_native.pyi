@@ -12,10 +12,27 @@ Header: TypeAlias = tuple[str, bytes | None]
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, list[Header]]  # timestamp, key, value, headers
 BatchRows: TypeAlias = tuple[list[Row], Header | None, tuple[int, int, int]]  # an entry, and the producer
 
+class HpackDecoder(Protocol):
+    @property
+    def is_too_large(self) -> bool: ...
+    @property
+    def has_changed(self) -> bool: ...
+    def decode(self, block: bytes, /) -> list[tuple[str, str]]: ...
+    def table(self) -> list[tuple[str, str]]: ...
+
 # The module as its callers hold it.
 class Native(Protocol):
     VERSION: int
 
+    def HpackDecoder(  # noqa: N802 - a type
+        self,
+        static: tuple[tuple[str, str], ...],
+        broken: type[Exception],
+        faults: tuple[str, ...],
+        list_bytes_max: int,
+        fields_max: int,
+        /,
+    ) -> HpackDecoder: ...
     def find_lines(self, body: Buffer, depth_max: int, digits_max: int, /) -> Found | None: ...
     def encode_values(
         self,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import penstock_codec
 from gateway.wire.frames import COMPRESSION_ERROR, PROTOCOL_ERROR, ConnectionFault, StreamFault
-from gateway.wire.hpack import BrokenBlock, Decoder
+from gateway.wire.hpack import BrokenBlock, decoder
 from gateway.wire.messages import Header, RequestHead, VariedHead, Varying, size_of, split_target
 
 PSEUDO_MAX = 4
@@ -62,12 +62,13 @@ class HeadReader:
     """Reads the header blocks of one connection in their order, and caches repeated ones."""
 
     def __init__(self, header_bytes_max: int, headers_max: int) -> None:
-        self._decoder = Decoder(header_bytes_max, headers_max + PSEUDO_MAX)
+        self._decoder = decoder(header_bytes_max, headers_max + PSEUDO_MAX)
         self._known: dict[bytes, RequestHead] = {}  # valid until the decoder's table changes
         self._similar: dict[tuple[Header | str, ...], _Similar] = {}  # by the fields, without the values that vary
 
     def __repr__(self) -> str:
-        return f"HeadReader(known={len(self._known)}, similar={len(self._similar)}, {self._decoder})"
+        table = len(self._decoder.table())
+        return f"HeadReader(known={len(self._known)}, similar={len(self._similar)}, table={table})"
 
     def read(self, stream_id: int, block: bytes) -> RequestHead | None:
         """Returns the head that a block makes; None if it is too large. Raises StreamFault, ConnectionFault."""

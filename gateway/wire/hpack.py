@@ -1,5 +1,6 @@
 """HPACK (RFC 7541): decodes the header blocks of requests, and encodes those of answers.
 
+`decoder` gives the compiled decoder, or `Decoder`, its plain Python twin: both find the same fields and the same fault.
 Invariants: (1) a block larger than allowed when unpacked is never kept, yet the table stays in step with the client;
 (2) the table never exceeds TABLE_BYTES. Answers use the static table only, so that encoding has no state: a block is
 the same on every connection.
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
 
+import penstock_codec
 from gateway.wire.huffman import BrokenCode, decode
 from gateway.wire.messages import AnswerForm, Header
 
@@ -35,18 +38,51 @@ STATIC: tuple[Header, ...] = (
 # fmt: on
 NAMES_MAX = 256
 INTEGER_BYTES_MAX = 5
+# The faults of a block, in the order of penstock_codec/src/hpack.h.
+FAULTS = (
+    "the block ends within a field",
+    "the block ends within a text",
+    "a number that is too long",
+    "no field has this index",
+    "a change of the table's size behind a field",
+    "a table larger than allowed",
+    "a text that breaks the Huffman code",
+)
+_ENDS_IN_FIELD, _ENDS_IN_TEXT, _LONG_NUMBER, _NO_SUCH_FIELD, _LATE_SIZE, _LARGE_TABLE, _BROKEN_CODE = FAULTS
 
 
 class BrokenBlock(ValueError):
     """The bytes are not a header block."""
 
 
+class BlockDecoder(Protocol):
+    """The table of one direction of one connection.
+
+    `is_too_large`: the last block was, and some of its fields were dropped. `has_changed`: it changed the table.
+    """
+
+    @property
+    def is_too_large(self) -> bool: ...
+    @property
+    def has_changed(self) -> bool: ...
+    def decode(self, block: bytes, /) -> list[Header]: ...
+    def table(self) -> list[Header]: ...
+
+
+def decoder(list_bytes_max: int, fields_max: int) -> BlockDecoder:
+    """Returns a decoder with an empty table. The limits are those of an unpacked block."""
+    native = penstock_codec.native
+    if native is None:
+        return Decoder(list_bytes_max, fields_max)
+    return native.HpackDecoder(STATIC, BrokenBlock, FAULTS, list_bytes_max, fields_max)
+
+
 class Decoder:
-    """The table of one direction of one connection."""
+    """The plain decoder, a BlockDecoder."""
 
     def __init__(self, list_bytes_max: int, fields_max: int) -> None:
-        self.is_too_large = False  # of the last block: then some of its fields were dropped
-        self.has_changed = False  # of the table, by the last block
+        self.is_too_large = False
+        self.has_changed = False
         self._list_bytes_max = list_bytes_max
         self._fields_max = fields_max
         self._table: deque[Header] = deque()  # the newest first
@@ -55,6 +91,10 @@ class Decoder:
 
     def __repr__(self) -> str:
         return f"Decoder(fields={len(self._table)}, bytes={self._table_bytes})"
+
+    def table(self) -> list[Header]:
+        """Returns the fields of the table, the newest first."""
+        return list(self._table)
 
     def decode(self, block: bytes) -> list[Header]:
         """Decodes the fields of a block. Raises BrokenBlock, after which the connection cannot go on."""
@@ -72,7 +112,7 @@ class Decoder:
                     field = self._field(index)
                 elif first & 0xE0 == 0x20:
                     if fields or self.is_too_large:
-                        raise BrokenBlock("a change of the table's size behind a field")
+                        raise BrokenBlock(_LATE_SIZE)
                     size, position = _integer(block, position, 0x1F)
                     self._resize(size)
                     continue
@@ -90,16 +130,16 @@ class Decoder:
                 else:
                     fields.append(field)
         except IndexError:
-            raise BrokenBlock("the block ends within a field") from None
-        except BrokenCode as error:
-            raise BrokenBlock(str(error)) from None
+            raise BrokenBlock(_ENDS_IN_FIELD) from None
+        except BrokenCode:
+            raise BrokenBlock(_BROKEN_CODE) from None
         return fields
 
     def _field(self, index: int) -> Header:
         if 0 < index <= len(STATIC):
             return STATIC[index - 1]
         if index == 0 or index > len(STATIC) + len(self._table):
-            raise BrokenBlock(f"no field has the index {index}")
+            raise BrokenBlock(_NO_SUCH_FIELD)
         return self._table[index - len(STATIC) - 1]
 
     def _insert(self, field: Header) -> None:
@@ -111,7 +151,7 @@ class Decoder:
 
     def _resize(self, size_bytes: int) -> None:
         if size_bytes > TABLE_BYTES:
-            raise BrokenBlock("a table larger than allowed")
+            raise BrokenBlock(_LARGE_TABLE)
         self.has_changed = True
         self._table_bytes_max = size_bytes
         self._evict()
@@ -170,7 +210,7 @@ def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
         value += (byte & 0x7F) << shift
         if not byte & 0x80:
             return value, position
-    raise BrokenBlock("a number that is too long")
+    raise BrokenBlock(_LONG_NUMBER)
 
 
 def _text(block: bytes, position: int) -> tuple[str, int]:
@@ -180,7 +220,7 @@ def _text(block: bytes, position: int) -> tuple[str, int]:
         length, start = _integer(block, position, 0x7F)
     end = start + length
     if end > len(block):
-        raise BrokenBlock("the block ends within a text")
+        raise BrokenBlock(_ENDS_IN_TEXT)
     text = block[start:end]
     return (decode(text) if first & 0x80 else text).decode("utf-8", "surrogateescape"), end
 

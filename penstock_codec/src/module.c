@@ -33,10 +33,10 @@ static int prepare(PyObject *module)
 {
     crc_prepare();
     huffman_prepare();
-    if (module_prepare_memory(module) < 0) {
+    if (module_prepare_memory(module) < 0 || codec_add_hpack_decoder(module) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "VERSION", 8); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 9); /* VERSION in penstock_codec/__init__.py */
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg)

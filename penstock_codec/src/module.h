@@ -90,4 +90,7 @@ PyObject *codec_match_head(PyObject *module, PyObject *const *arguments, Py_ssiz
 extern const char codec_huffman_decode_doc[];
 PyObject *codec_huffman_decode(PyObject *module, PyObject *from);
 
+/* Adds the type HpackDecoder. Returns -1 with an exception. */
+int codec_add_hpack_decoder(PyObject *module);
+
 #endif

@@ -15,6 +15,7 @@ LAYERS = ("engine", "replication", "gateway", "node", "penstock", "spark_ingest"
 ON_THE_WIRE = "the connection makes exchanges and an exchange answers through its connection; tests play the other side"
 LEFT = {
     "Clock": "tests and the simulation use their own clocks instead of real time",
+    "BlockDecoder": "the compiled codec has the other implementation, a type in C",
     "Carrier": ON_THE_WIRE,
     "Host": "the server of a connection, and the test that speaks to a connection without a socket",
     "ConnectionState": "the core that judges idle connections reads values; its tests give it values",

@@ -13,6 +13,7 @@
 #include "../../penstock_codec/src/encode.h"
 #include "../../penstock_codec/src/encode_rows.h"
 #include "../../penstock_codec/src/head.h"
+#include "../../penstock_codec/src/hpack.h"
 #include "../../penstock_codec/src/huffman.h"
 #include "../../penstock_codec/src/latest.h"
 #include "../../penstock_codec/src/lines.h"
@@ -297,6 +298,84 @@ static void fuzz_huffman(const uint8_t *code, size_t size)
     free(shorter);
 }
 
+/* The bytes of a text of a block; broken codes are none. */
+static bool text_bytes(struct hpack_reader *reader, size_t *bytes)
+{
+    struct hpack_text text;
+    if (!hpack_text(reader, &text)) {
+        return false;
+    }
+    must(text.bytes >= reader->block && text.bytes + text.size == reader->block + reader->at);
+    if (text.is_coded) {
+        uint8_t *decoded = malloc(huffman_text_max(text.size));
+        bool is_right = huffman_decode(text.bytes, text.size, decoded, bytes);
+        free(decoded);
+        return is_right;
+    }
+    *bytes = text.size;
+    return true;
+}
+
+static void evict(struct hpack_table *table, size_t bytes)
+{
+    for (size_t *field; (field = hpack_evict(table, bytes));) {
+        free(field);
+    }
+}
+
+/* Adds a field, which is the bytes of its name, to the table. */
+static void keep_field(struct hpack_table *table, size_t name, size_t value)
+{
+    size_t bytes = name + value + HPACK_FIELD_BYTES, *field = malloc(sizeof *field);
+    *field = name;
+    evict(table, bytes);
+    if (!hpack_insert(table, field, bytes)) {
+        must(!table->count && !table->bytes && bytes > table->bytes_max);
+        free(field);
+    }
+    must(table->bytes <= table->bytes_max && table->count * HPACK_FIELD_BYTES <= table->bytes);
+}
+
+/* Blocks of a connection, each as long as the byte before it says. */
+static void fuzz_hpack(const uint8_t *data, size_t size)
+{
+    struct hpack_table table = {.bytes_max = HPACK_TABLE_BYTES};
+    enum hpack_kind kind = HPACK_END;
+    while (size && kind == HPACK_END) {
+        size_t block_size = data[0] < size - 1 ? data[0] : size - 1, number;
+        struct hpack_reader reader = {.block = data + 1, .size = block_size};
+        while ((kind = hpack_next(&reader, &table, &number)) > HPACK_BROKEN) {
+            must(reader.at <= reader.size);
+            size_t name = 0, value;
+            if (kind == HPACK_SIZE) {
+                must(number <= HPACK_TABLE_BYTES);
+                table.bytes_max = number;
+                evict(&table, 0);
+                continue;
+            }
+            must(number <= HPACK_STATIC + table.count);
+            if (number > HPACK_STATIC) {
+                name = *(size_t *)hpack_field(&table, number);
+            }
+            if (kind == HPACK_INDEXED) {
+                continue;
+            }
+            if ((!number && !text_bytes(&reader, &name)) || !text_bytes(&reader, &value)) {
+                kind = HPACK_BROKEN;
+                break;
+            }
+            if (kind == HPACK_KEPT) {
+                keep_field(&table, name, value);
+            }
+        }
+        data += 1 + block_size;
+        size -= 1 + block_size;
+    }
+    table.bytes_max = 0;
+    evict(&table, 0);
+    must(!table.count && !table.bytes);
+}
+
 int LLVMFuzzerInitialize(int *count, char ***arguments)
 {
     (void)count;
@@ -316,7 +395,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t rest = size - 2;
     uint8_t *copy = malloc(rest ? rest : 1);
     memcpy(copy, data + 2, rest);
-    switch (data[0] % 10) {
+    switch (data[0] % 11) {
     case 0:
         fuzz_lines(copy, rest, data[1]);
         break;
@@ -343,6 +422,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 8:
         fuzz_huffman(copy, rest);
+        break;
+    case 9:
+        fuzz_hpack(copy, rest);
         break;
     default:
         render_all(copy, rest, data[1], &count);

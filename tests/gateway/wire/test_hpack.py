@@ -10,8 +10,12 @@ from hpack.table import HeaderTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire import huffman
-from gateway.wire.hpack import STATIC, TABLE_BYTES, BrokenBlock, Decoder, encode
+from gateway.wire import hpack, huffman
+from gateway.wire.hpack import STATIC, TABLE_BYTES, BrokenBlock, encode
+from tests.codecs import each_codec
+
+__all__ = ["each_codec"]
+pytestmark = pytest.mark.usefixtures("each_codec")
 
 NAMES = st.sampled_from([":path", ":method", "content-type", "content-length", "x-a", "x-b", "authorization"])
 VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=200)
@@ -19,7 +23,7 @@ FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=10)
 
 
 def decoder(list_bytes_max=65536, fields_max=1000):
-    return Decoder(list_bytes_max, fields_max)
+    return hpack.decoder(list_bytes_max, fields_max)
 
 
 def test_the_tables_are_those_of_the_standard():
@@ -52,6 +56,8 @@ def test_blocks_of_a_connection_are_read_as_they_were_written(blocks):
         if table_bytes is not None:
             theirs.header_table_size = table_bytes
         assert ours.decode(theirs.encode(fields, huffman=is_coded)) == fields
+        table = [(name.decode(), value.decode()) for name, value in theirs.header_table.dynamic_entries]
+        assert ours.table() == table
 
 
 @given(st.integers(100, 599), st.lists(st.tuples(st.sampled_from(["Content-Type", "Date", "X-A"]), VALUES)))
