@@ -123,7 +123,8 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     multiple=True,
     metavar="[TOPIC=]PERCENT",
     help="Do not commit a topic if a larger share of its new records than this are dead letters. TOPIC=PERCENT "
-    f"sets the limit of one topic; may be repeated. Ten are always allowed, unless PERCENT is 0.  [default: {DEAD_LETTER_MAX_PERCENT}]",
+    "sets the limit of one topic; may be repeated. Ten are always allowed, unless PERCENT is 0.  "
+    f"[default: {DEAD_LETTER_MAX_PERCENT}]",
 )
 @click.option(
     "--on-misfit",
