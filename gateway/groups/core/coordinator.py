@@ -151,8 +151,7 @@ class Coordinator(GroupTable):
         positions.check_room(group, starts, self._limits, source)
         positions.commit(group, starts, now)
         self._alive(member, now)
-        if not call.starts:
-            membership.note_begun(group, member, 0 if call.token is None else call.token.member_epoch, now)
+        membership.note_begun(group, member, call, starts, now)
         member.delivery = 1 + max(member.delivery, positions.last_delivery(call))
         return Grant(
             member.epoch,

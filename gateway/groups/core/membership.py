@@ -16,7 +16,7 @@ from gateway.groups.core.assignors import ASSIGN, Nearby
 from gateway.groups.model.errors import GroupsFull, MemberFenced, UnknownMember
 from gateway.groups.model.settings import RACK_AWARE, SHARE, CoordinatorLimits
 from gateway.groups.model.state import Group, KnownTopic, Member
-from gateway.groups.model.values import Client, Now, Slot, TopicPattern, TopicSize, TopicSource
+from gateway.groups.model.values import Client, Now, PollCall, Position, Slot, TopicPattern, TopicSize, TopicSource
 
 LOOK_MS_MAX = 3_600_000  # until a sweep looks at a group again: the longest session
 
@@ -246,9 +246,12 @@ def _changed(group: Group, member: Member) -> None:
     group.changed_members.add(member.member_id)
 
 
-def note_begun(group: Group, member: Member, epoch: int, now: Now) -> None:
-    """Notes the partitions that a member begins to read: those that it got after an epoch; 0: all."""
-    begun = [slot for slot, since in member.assigned.items() if since > epoch and slot in group.offsets]
+def note_begun(group: Group, member: Member, call: PollCall, starts: Iterable[Position], now: Now) -> None:
+    """Notes the partitions that a member begins to read: those that it got after its token, or whose start it sends."""
+    epoch = 0 if call.token is None else call.token.member_epoch
+    begun = [one.slot for one in starts]
+    if not call.starts:  # else the poll has noted those that had a position
+        begun = [slot for slot, since in member.assigned.items() if since > epoch and slot in group.offsets]
     if begun:
         group.history.note_begun([(slot, group.offsets[slot].offset) for slot in begun], now)
 

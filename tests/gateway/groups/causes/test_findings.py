@@ -132,6 +132,13 @@ def test_a_record_that_kills_its_workers():
     assert ("poison_record", "w2", 0) not in causes(stage, NOTHING)
 
 
+def test_the_first_delivery_of_a_new_group_counts_too():
+    stage = Stage(t=1)
+    for _ in range(3):
+        stage.poll("a")
+    assert ("poison_record", "a", 0) in causes(stage, Behind(9, stage.now_ms))
+
+
 def test_a_worker_that_restarts_before_the_record_came_is_not_killed_by_it():
     stage = settled(t=1)
     for _ in range(4):
