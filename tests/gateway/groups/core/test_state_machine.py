@@ -2,11 +2,13 @@
 
 The twin knows what each member was given and which tokens it presented. It holds the coordinator to: one owner for each
 partition; positions that only a reset moves back; nothing below a committed position that no presented token had; a
-delivery that begins at the committed position; and a replay that gives the same state.
+delivery that begins at the committed position; a failed record that is passed only as a dead letter, after as many
+reports as it takes; and a replay that gives the same state.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import pytest
@@ -20,26 +22,40 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 
 from engine.errors import EngineError
-from gateway.groups.core import coordinator, positions
+from gateway.groups.core import coordinator, failures, positions
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.membership import reconcile
 from gateway.groups.model import records
 from gateway.groups.model.errors import MemberFenced, StaleToken, UnknownMember
 from gateway.groups.model.state import Group, Member
-from gateway.groups.model.values import Grant, Now, ResetCall, Slot, Token, TopicSize, TopicSource
-from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery, replayed, snapshot
+from gateway.groups.model.values import (
+    ConfigCall,
+    Failure,
+    Grant,
+    Now,
+    PollCall,
+    ResetCall,
+    Setting,
+    Slot,
+    Token,
+    TopicSize,
+    TopicSource,
+)
+from tests.gateway.groups.core.coordinators import GROUP, Stage, at, delivery, replayed, snapshot
 
 MEMBERS = ("a", "b", "c")
+DELIVERIES_MAX = 2
 members = st.sampled_from(MEMBERS)
 
 
 class Groups(RuleBasedStateMachine):
     """`given` has every offset that a presented token covered, or that a reset or a start skipped."""
 
-    @initialize(partitions=st.integers(1, 5))
-    def begin(self, partitions: int) -> None:
+    @initialize(partitions=st.integers(1, 5), has_dead_letters=st.booleans())
+    def begin(self, partitions: int, has_dead_letters: bool) -> None:
         self.stage = Stage(t=partitions)
         self.tokens: dict[str, list[Token]] = {member: [] for member in MEMBERS}
         self.spans: dict[int, list[tuple[Slot, int, int]]] = {}  # of each token
@@ -48,6 +64,10 @@ class Groups(RuleBasedStateMachine):
         self.epochs: dict[str, int] = {}
         self.resets = 0
         self.resets_of: dict[int, int] = {}  # the twin's own count at each token's delivery
+        if has_dead_letters:
+            config: dict[str, Setting] = {"dead_letter_topic": "dead", "deliveries_max": DELIVERIES_MAX}
+            self.stage.call(Coordinator.configure, ConfigCall(GROUP, config))
+        self.reports: dict[tuple[Slot, int], set[int]] = {}  # the tokens that reported each failed record
 
     @rule(member=members, count=st.integers(0, 3), is_lost=st.booleans(), age=st.integers(0, 2))
     def poll(self, member: str, count: int, is_lost: bool, age: int) -> None:
@@ -70,6 +90,38 @@ class Groups(RuleBasedStateMachine):
         self._check_positions(grant, token)
         if not is_lost:
             self._deliver(member, grant, count)
+
+    @rule(member=members, place=st.integers(0, 20), is_copied=st.booleans(), repeats=st.integers(1, 2))
+    def fail(self, member: str, place: int, is_copied: bool, repeats: int) -> None:
+        """Poll with the last token and a failed record of its delivery, and copy the dead letters or not."""
+        if not self.tokens[member]:
+            self.poll(member, 2, is_lost=False, age=0)
+        token = self.tokens[member][-1]
+        places = [(one[0], at) for one in self.spans[id(token)] for at in range(*one[1:])]
+        if not places:
+            return
+        slot, offset = places[place % len(places)]
+        failed = (Failure(*slot, offset, ""),)
+        call = PollCall(GROUP, member, ("t",), failures.trimmed(token, failed), failed=failed)
+        for _ in range(repeats):
+            try:
+                grant: Grant = self.stage.call(Coordinator.poll, call)
+            except StaleToken:
+                self.tokens[member].clear()
+                return
+            self._present(token, slot, offset)
+            reports = self.reports.setdefault((slot, offset), set())
+            reports.add(id(token))
+            for letter in grant.dead:
+                assert DELIVERIES_MAX <= letter.deliveries <= len(reports), "it failed more often than was reported"
+                assert (letter.first, letter.last) == (offset, offset)
+                if is_copied:
+                    buried = (self.stage.position(slot.partition, offset + 1),)
+                    grant = self.stage.call(Coordinator.poll, structs.replace(call, buried=buried))
+                    self.given.add((slot, offset))
+            if starts := tuple(at(one, 0) for one in grant.assignment if one.offset < 0):
+                grant = self.stage.call(Coordinator.poll, structs.replace(call, starts=starts))
+        self._deliver(member, grant, 2)
 
     @rule(member=members, is_owning=st.booleans())
     def heartbeat(self, member: str, is_owning: bool) -> None:
@@ -189,9 +241,10 @@ class Groups(RuleBasedStateMachine):
         if group is not None and group.members:
             assert group.sizes == dict(self.stage.topics), "a topic's growth was passed over"
 
-    def _present(self, token: Token) -> None:
+    def _present(self, token: Token, failed: Slot | None = None, offset: int = 0) -> None:
+        """Note what a token covers; of the partition of a failed record only what is before it."""
         for slot, start, end in self.spans[id(token)]:
-            self.given |= {(slot, one) for one in range(start, end)}
+            self.given |= {(slot, one) for one in range(start, min(end, offset) if slot == failed else end)}
 
     def _check_positions(self, grant: Grant, token: Token | None) -> None:
         group = self.stage.core.groups[GROUP]
@@ -222,6 +275,12 @@ def _forgets_resets(core: Coordinator, call: ResetCall, now: Now, source: TopicS
     core.groups[call.group].resets -= 1
 
 
+def _counts_repeats(group: Group, member: Member, token: Token, failed: Iterable[Failure], now: Now) -> None:
+    ORIGINAL_COUNT(group, member, structs.replace(token, delivery=token.delivery + next(COUNTER)), failed, now)
+
+
+COUNTER = itertools.count(1_000_000)
+ORIGINAL_COUNT = failures._count
 ORIGINAL_RESET = Coordinator.reset
 MUTANTS = {
     "a position goes back": (positions, "_is_committed", lambda group, position: False),
@@ -229,6 +288,9 @@ MUTANTS = {
     "a member commits what it lost": (Member, "epoch_of", lambda member, slot: 0),
     "a token survives a reset": (Coordinator, "reset", _forgets_resets),
     "revoked partitions are not stored": (records, "_nested", lambda epochs: {}),
+    "a failed record is passed": (failures, "trimmed", lambda token, failed: token),
+    "a repeated report counts twice": (failures, "_count", _counts_repeats),
+    "failures are not stored": (records, "_offset_record", lambda one: records._encode((one.offset, "", 0))),
 }
 
 
