@@ -23,6 +23,10 @@ class Life:
         """True if what was printed then may be uncommitted."""
         return any(begin - UNCOMMITTED_S <= at <= end + UNCOMMITTED_S for begin, end in self.disturbed)
 
+    def is_late(self, at: float) -> bool:
+        """True if it may have had what it printed then since before it was stopped: others have got it meanwhile."""
+        return any(begin <= at <= end + UNCOMMITTED_S for begin, end in self.disturbed if end != inf)
+
 
 def judge(values: Iterable[str], lives: Sequence[Life]) -> list[str]:
     """Return what is wrong."""
@@ -35,7 +39,8 @@ def judge(values: Iterable[str], lives: Sequence[Life]) -> list[str]:
     found += [f"of no record: {value}" for value in sorted(printed.keys() - wanted)]
     for value, times in printed.items():
         times.sort(key=lambda one: one[0])
-        for at, life in times[:-1]:
+        in_time = [(at, life) for at, life in times if not life.is_late(at)]
+        for at, life in in_time[:-1]:
             if not life.may_repeat(at):
                 who = ", ".join(f"{one.member} at {when:.2f}" for when, one in times)
                 found.append(f"repeated: {value} by {who}; {life.member} was not disturbed")

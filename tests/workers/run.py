@@ -19,7 +19,7 @@ from tests.workers.judge import Life, ended, judge
 from tests.workers.languages import BUILD, command
 
 GROUP, TOPIC = "workers", "numbers"
-PARTITIONS = 12
+PARTITIONS = 16  # one for each worker of the beginning, also of those that join last
 SESSION_MS = 3000
 HANG_S = 1.5 * SESSION_MS / 1000
 EVERY_S = 0.7  # between disturbances
