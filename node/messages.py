@@ -19,7 +19,8 @@ from engine.directory.topics import TopicRecord
 from engine.errors import EngineError, Unreachable
 from engine.log.recovery import LastShutdown
 from engine.runtime.disk import Disk
-from gateway.links.link import Link, LinkClient, LinkLost
+from gateway.links.link import Link, LinkLost
+from gateway.links.link_client import LinkClient
 from gateway.settings import NodeSettings
 from replication.cluster.values import TopicFields
 from replication.cluster.view import ViewFields

@@ -45,7 +45,8 @@ from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
 from gateway.http.request_body import RequestBodies
-from gateway.links.link import Handler, LinkClient
+from gateway.links.link import Handler
+from gateway.links.link_client import LinkClient
 from gateway.metrics.cluster_metrics import cluster_families
 from gateway.metrics.loop_watch import LoopWatch
 from gateway.metrics.metrics import Families, Metrics, Numbers

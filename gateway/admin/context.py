@@ -15,7 +15,7 @@ from engine.tiering.shipping.shippers import TierStatistics
 from gateway.admin.operation_calls import Operate
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
-from gateway.links.link import LinkClient
+from gateway.links.link_client import LinkClient
 from gateway.metrics.metrics import Metrics
 from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers

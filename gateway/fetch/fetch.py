@@ -6,6 +6,7 @@ partition of another process), the event streams, or response_compression.py (la
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -207,15 +208,26 @@ async def _fetch_placed(context: FetchContext, topic_name: str, number: int, wan
 def placed_fetch_handlers(context: ReadContext) -> dict[str, Handler]:
     """Returns the handler of the call at the owner."""
 
+    def owned(one: PartitionArguments[FetchRequest]) -> Partition:
+        return context.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
+
+    def begin_place(one: PartitionArguments[FetchRequest], _: bytes) -> asyncio.Future[_Found] | None:
+        found = _placed(context, owned(one), one.arguments)
+        if found is None:
+            return None
+        placed: asyncio.Future[_Found] = asyncio.get_running_loop().create_future()
+        placed.set_result(found)
+        return placed
+
     async def place(one: PartitionArguments[FetchRequest], _: bytes) -> tuple[_Found, bytes | bytearray]:
-        partition = context.partitions.owned_partition(one.topic, one.topic_id, one.partition, one.leader_epoch)
-        found = _placed(context, partition, one.arguments)
+        partition = owned(one)
+        found = _placed(context, partition, one.arguments)  # behind a call whose task had not begun
         if found is not None:
             return found, b""
         headers, body = await partition_reads.fetch(context, partition, one.arguments)
         return (headers, None), body
 
-    return {_PLACED: handler(PartitionArguments[FetchRequest], place)}
+    return {_PLACED: handler(PartitionArguments[FetchRequest], place, begin_place)}
 
 
 def _placed(context: ReadContext, partition: Partition, wanted: FetchRequest) -> _Found | None:

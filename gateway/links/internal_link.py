@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import cast
 from urllib.parse import urlsplit
 
-from gateway.links.link import Dial, Link, LinkRejected
+from gateway.links.link import Link
+from gateway.links.link_client import Dial, LinkRejected
 
 SCHEME = "Penstock-Cluster"
 CLUSTER_ID = "Penstock-Cluster-Id"

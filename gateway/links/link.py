@@ -18,19 +18,19 @@ import itertools
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from engine.errors import EngineError
 from engine.runtime.loop_waits import loop_waits
-from engine.runtime.tasks import in_background, keep_running
+from engine.runtime.tasks import in_background
 from gateway.http.problems import KINDS, Problem
 from gateway.links.frames import CALL, CANCEL, FAILURE, REPLY, Frame, FrameReader, encode_frame
 
 A = TypeVar("A")
 Answer = tuple[object, bytes | bytearray]  # the result and its payload
-Dial = Callable[[Callable[[], "Link"]], Awaitable["Link"]]  # connects, and gives the connection to a new link
 
 BYTES_IN_FLIGHT_MAX = 128 * 1024 * 1024  # at most half of the bytes that wait for the disk (append_queue_bytes_max)
 
@@ -53,10 +53,6 @@ class Busy(EngineError):
 
 class LinkDown(Busy):
     """The other process cannot be reached now, so nothing was sent. In a cluster another one may take over."""
-
-
-class LinkRejected(ConnectionRefusedError):
-    """The other process runs and rejects this one. An operator has to find the reason."""
 
 
 class LinkLost(EngineError):
@@ -83,16 +79,25 @@ class MalformedCall(EngineError):
 
 
 class Handler(NamedTuple):
-    """The type of a call's arguments, their decoder, and the function that is given them and the payload."""
+    """The type of a call's arguments, their decoder, and the function that is given them and the payload.
+
+    `begin` is given the same, and serves calls that need no task: it returns the future of their result, which may be
+    cancelled; None for a call that `function` has to serve.
+    """
 
     kind: Any
     decode: Callable[[msgspec.Raw], Any]
     function: Callable[[Any, bytes], Awaitable[Answer]]
+    begin: Callable[[Any, bytes], asyncio.Future[Any] | None] | None = None
 
 
-def handler(kind: type[A], function: Callable[[A, bytes], Awaitable[Answer]]) -> Handler:
-    """Return a handler whose function takes arguments of the type."""
-    return Handler(kind, msgspec.msgpack.Decoder(kind).decode, function)
+def handler(
+    kind: type[A],
+    function: Callable[[A, bytes], Awaitable[Answer]],
+    begin: Callable[[A, bytes], asyncio.Future[Any] | None] | None = None,
+) -> Handler:
+    """Return a handler whose functions take arguments of the type."""
+    return Handler(kind, msgspec.msgpack.Decoder(kind).decode, function, begin)
 
 
 class Link(asyncio.BufferedProtocol):
@@ -107,7 +112,8 @@ class Link(asyncio.BufferedProtocol):
         self._outgoing_bytes = 0
         self._numbers = itertools.count(1)
         self._calls: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
-        self._serving: dict[int, asyncio.Task[None]] = {}
+        self._serving: dict[int, asyncio.Future[Any]] = {}
+        self._unstarted: set[int] = set()  # those of them whose tasks have not run yet
         self.bytes_in_flight = 0
 
     def __repr__(self) -> str:
@@ -128,7 +134,6 @@ class Link(asyncio.BufferedProtocol):
         """Send a call at the end of this turn of the loop; calls keep their order.
 
         Cancelling the future cancels the call on the other side.
-
         Raises Busy when too much is under way, LinkDown when there is no link: then nothing was sent.
         """
         if self._transport is None:
@@ -169,8 +174,8 @@ class Link(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         wakeups = loop_waits().polls
-        for task in self._serving.values():
-            wakeups.wake(_cancel, task)
+        for serving in list(self._serving.values()):
+            wakeups.wake(_cancel, serving)
         for future in list(self._calls.values()):
             wakeups.wake(_fail_lost, future)
         if self._on_lost is not None:
@@ -196,10 +201,9 @@ class Link(asyncio.BufferedProtocol):
     def _received(self, frame: Frame) -> None:
         kind, number, arguments, payload = frame
         if kind == CALL:
-            name, raw = _call_of(arguments)
-            task = in_background(self._serve(number, name, raw, payload), "answering a call of another process")
-            self._serving[number] = task
+            self._begin_to_serve(number, *_call_of(arguments), payload)
         elif kind == CANCEL:
+            self._unstarted.discard(number)
             if (serving := self._serving.pop(number, None)) is not None:
                 serving.cancel()
         elif (future := self._calls.get(number)) is not None and not future.done():
@@ -208,29 +212,65 @@ class Link(asyncio.BufferedProtocol):
             else:
                 future.set_exception(RemoteFailure(*_decode(arguments)))
 
-    async def _serve(self, number: int, name: str, arguments: msgspec.Raw, payload: bytes) -> None:
+    def _begin_to_serve(self, number: int, name: str, arguments: msgspec.Raw, payload: bytes) -> None:
+        """Begin a call now if it needs no task, and no task of an earlier call has yet to begin."""
         try:
-            function, decoded = self._decoded(name, arguments)
-            result, answer = await function(decoded, payload)
-            self._send(REPLY, number, result, answer)
-        except EngineError as error:
-            fields = (error.code, str(error), error.retryable, error.no_side_effects, error.members)
-            self._send(FAILURE, number, fields)
-        except Problem as problem:
-            kind = KINDS[problem.code]
-            fields = (problem.code, problem.detail, kind.retryable, kind.no_side_effects, problem.members)
-            self._send(FAILURE, number, fields)
-        except Exception:
-            log.exception("a call between processes failed", extra={"call": name})
-            self._send(FAILURE, number, ("internal", f"{name} failed; it has been logged", True, False, {}))
+            one, decoded = self._decoded(name, arguments)
+            serving = None if one.begin is None or self._unstarted else one.begin(decoded, payload)
+        except Exception as error:
+            self._send_failure(number, name, error)
+            return
+        if serving is None:
+            self._unstarted.add(number)
+            work = self._serve(number, name, one.function, decoded, payload)
+            serving = in_background(work, "answering a call of another process")
+        else:
+            serving.add_done_callback(partial(self._served, number, name))
+        self._serving[number] = serving
+
+    async def _serve(
+        self,
+        number: int,
+        name: str,
+        function: Callable[[Any, bytes], Awaitable[Answer]],
+        arguments: Any,
+        payload: bytes,
+    ) -> None:
+        self._unstarted.discard(number)
+        try:
+            self._send(REPLY, number, *await function(arguments, payload))
+        except Exception as error:
+            self._send_failure(number, name, error)
         finally:
             self._serving.pop(number, None)
 
-    def _decoded(self, name: str, arguments: msgspec.Raw) -> tuple[Callable[[Any, bytes], Awaitable[Answer]], Any]:
-        """Return the function of a call, and its decoded arguments. Raises MalformedCall."""
+    def _served(self, number: int, name: str, serving: asyncio.Future[Any]) -> None:
+        """Send the result of a call that needed no task."""
+        self._serving.pop(number, None)
+        if serving.cancelled():
+            return
+        if (error := serving.exception()) is None:
+            self._send(REPLY, number, serving.result())
+        else:
+            self._send_failure(number, name, error)
+
+    def _send_failure(self, number: int, name: str, error: BaseException) -> None:
+        fields: tuple[object, ...]
+        if isinstance(error, EngineError):
+            fields = (error.code, str(error), error.retryable, error.no_side_effects, error.members)
+        elif isinstance(error, Problem):
+            kind = KINDS[error.code]
+            fields = (error.code, error.detail, kind.retryable, kind.no_side_effects, error.members)
+        else:
+            log.error("a call between processes failed", extra={"call": name}, exc_info=error)
+            fields = ("internal", f"{name} failed; it has been logged", True, False, {})
+        self._send(FAILURE, number, fields)
+
+    def _decoded(self, name: str, arguments: msgspec.Raw) -> tuple[Handler, Any]:
+        """Return the handler of a call, and its decoded arguments. Raises MalformedCall."""
         try:
-            _, decode, function = self._handlers[name]
-            return function, decode(arguments)
+            one = self._handlers[name]
+            return one, one.decode(arguments)
         except KeyError:
             error = MalformedCall(f"this process does not know the call {name}")
         except msgspec.ValidationError as invalid:
@@ -251,8 +291,8 @@ class Link(asyncio.BufferedProtocol):
         if self._transport is None or not self._outgoing:
             return
         pieces, self._outgoing = self._outgoing, []
-        is_small, self._outgoing_bytes = self._outgoing_bytes < _JOINED_BYTES_MAX, 0
-        if is_small:
+        size_bytes, self._outgoing_bytes = self._outgoing_bytes, 0
+        if size_bytes < _JOINED_BYTES_MAX:
             self._transport.write(b"".join(pieces))
         else:
             self._transport.writelines(pieces)
@@ -265,106 +305,10 @@ class Link(asyncio.BufferedProtocol):
             self._send(CANCEL, number, None)
 
 
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
+def _cancel(serving: asyncio.Future[Any]) -> None:
+    serving.cancel()
 
 
 def _fail_lost(call: asyncio.Future[tuple[Any, bytes]]) -> None:
     if not call.done():
         call.set_exception(LinkLost("the connection to the process that owns the partition was lost"))
-
-
-class LinkClient:
-    """A link to one other process that reconnects whenever it is lost."""
-
-    RETRY_S = 0.05
-    RETRY_S_MAX = 1.0  # of a machine that does not answer; a retry of a local socket costs nothing
-
-    def __init__(
-        self,
-        path: str,
-        handlers: Mapping[str, Handler] | None = None,
-        on_lost: Callable[[], None] | None = None,
-        dial: Dial | None = None,
-    ) -> None:
-        """With `on_lost` the link is made once, and its loss calls `on_lost` instead of a reconnect.
-
-        Without `dial`, `path` is that of a Unix socket. `handlers` may grow until the first connection.
-        """
-        self.path = path
-        self._dial = dial
-        self._handlers = {} if handlers is None else handlers
-        self._on_lost = on_lost
-        self._link: Link | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._is_closed = False
-
-    def __repr__(self) -> str:
-        return f"Caller({self.path}, {self._link})"
-
-    def connect(self) -> None:
-        """Begin to connect, and retry until it works."""
-        if self._connecting is None or self._connecting.done():
-            self._connecting = keep_running(self._connect_forever, "connecting to another process", of=self.path)
-
-    async def connected(self, timeout_s: float) -> Link:
-        """Return the link as soon as it is up. Raises LinkLost if that takes longer than `timeout_s`."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self.wait_connected()
-        except TimeoutError:
-            raise LinkLost(f"no process answered at {self.path} within {timeout_s:g} s") from None
-
-    async def wait_connected(self) -> Link:
-        """Return the link as soon as it is up."""
-        while self._link is None or not self._link.is_up:
-            self.connect()
-            assert self._connecting is not None
-            await asyncio.shield(self._connecting)
-        return self._link
-
-    def link(self) -> Link:
-        """Return the link. Raises LinkDown while it is down."""
-        if self._link is None or not self._link.is_up:
-            raise LinkDown("the process that owns the partition is restarting")
-        return self._link
-
-    def close(self) -> None:
-        self._is_closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-        if self._link is not None:
-            self._link.close()
-
-    async def _connect_forever(self) -> None:
-        pause_s, reason = self.RETRY_S, ""
-        dial = self._dial or self._dial_unix
-        while not self._is_closed:
-            try:
-                self._link = await dial(lambda: Link(self._handlers, self._lost))
-            except LinkRejected as error:  # logged once: an operator has to act, and connecting is retried
-                if str(error) != reason:
-                    reason = str(error)
-                    log.error("another process rejected the connection", extra={"at": self.path, "reason": reason})
-            except OSError:
-                pass  # the other process does not listen yet
-            if self._link is not None and self._link.is_up:
-                return
-            await asyncio.sleep(pause_s)
-            if self._dial is not None:
-                pause_s = min(2 * pause_s, self.RETRY_S_MAX)
-
-    async def _dial_unix(self, make_link: Callable[[], Link]) -> Link:
-        _, link = await asyncio.get_running_loop().create_unix_connection(make_link, self.path)
-        return link
-
-    def _lost(self, _: Link) -> None:
-        if self._on_lost is not None:
-            self._on_lost()
-        elif not self._is_closed:
-            self.connect()
-
-
-async def listen(path: str, handlers: Mapping[str, Handler]) -> asyncio.Server:
-    """Listen for links on a Unix socket."""
-    return await asyncio.get_running_loop().create_unix_server(lambda: Link(handlers), path)

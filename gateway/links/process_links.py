@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from gateway.links.internal_link import Credentials, dial_internal
-from gateway.links.link import Busy, Link, LinkClient, LinkDown
+from gateway.links.link import Busy, Link, LinkDown
+from gateway.links.link_client import LinkClient
 from replication.cluster.values import NodeInfo
 
 Process = tuple[int | None, int]  # a node, None for this one, and one of its shards

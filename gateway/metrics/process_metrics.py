@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 
 from engine.runtime.tasks import failures
-from gateway.links.link import Handler, LinkClient, handler
+from gateway.links.link import Handler, handler
+from gateway.links.link_client import LinkClient
 from gateway.metrics.metrics import Numbers, numbers_text
 
 Siblings = Mapping[str, LinkClient]  # by the value of the label `shard`

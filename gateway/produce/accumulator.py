@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from engine.errors import EngineError
 from engine.format.batch import NOT_SEQUENCED, BatchRows, RowFields
 from engine.format.batch_header import NO_PRODUCER
 from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, stored_entry, stored_rows
@@ -80,6 +79,12 @@ class TurnBatch:
         return bool(self.entries) and len(self.shares) > 1
 
     @property
+    def alone(self) -> asyncio.Future[Sent | Appended | None] | None:
+        """The future of the only request, if a task waits for it."""
+        sent = self.shares[0].sent
+        return sent if len(self.shares) == 1 and isinstance(sent, asyncio.Future) else None
+
+    @property
     def conditions(self) -> AppendConditions | None:
         """The conditions of the append of a batch that `is_of_several` does not hold for."""
         entry = self.shares[0].entry
@@ -132,12 +137,12 @@ class TurnBatch:
         encoded = encoded_turn(self._parts, settings)
         return list(zip(encoded, [part.conditions for part in self._parts], strict=True))
 
-    def end(self, outcome: AppendOutcome) -> None:
+    def end(self, outcome: AppendOutcome | BaseException) -> None:
         """Gives each request its positions, or its error."""
         if isinstance(outcome, AppendedApart):
             for part, of_part in zip(self._parts, outcome.outcomes, strict=True):
                 part.end(of_part)
-        elif isinstance(outcome, EngineError):
+        elif isinstance(outcome, BaseException):
             self.fail(outcome)
         else:
             self.settle(outcome)

@@ -28,6 +28,7 @@ from gateway.produce.accumulator import Sent, TurnAppend, TurnBatch, encoded_tur
 from gateway.produce.batching import SharedRows
 from gateway.produce.context import ProduceContext
 from gateway.routing.leader_failover import AnyLeader, PendingProduce
+from gateway.routing.peers import RemoteLeader
 from replication.replica.acks import Acks
 from replication.replica.standalone import AppendOutcome, StandaloneReplica
 
@@ -291,14 +292,23 @@ def _leader_of_many(context: ProduceContext, turn: TurnAppend) -> StandaloneRepl
 
 
 def _send_one(context: ProduceContext, turn: TurnAppend, batch: TurnBatch, data: bytearray) -> None:
+    alone, conditions = batch.alone, batch.conditions
+    sent: Sent | None
+    topic, partition, acks = turn.topic, turn.partition, turn.acks
     try:
-        sent = _hand_over(context, turn.topic, turn.partition, data, turn.acks, turn.timeout_ms, batch.conditions)
+        if acks is Acks.NONE or context.peers.view is not None:
+            sent = _hand_over(context, topic, partition, data, acks, turn.timeout_ms, conditions)
+        elif isinstance(leader := context.partitions.leader(topic, partition), RemoteLeader) and alone is None:
+            leader.produce_then(data, acks, turn.timeout_ms, conditions, batch.end)
+            return
+        else:
+            sent = leader.produce(data, acks, turn.timeout_ms, conditions)
     except Exception as error:
         batch.fail(error)
         return
     if sent is None:  # acks=0
         batch.settle(None)
-    elif len(batch.shares) == 1 and isinstance(alone := batch.shares[0].sent, asyncio.Future) and not alone.done():
+    elif alone is not None and not alone.done():
         alone.set_result(sent)  # no task for a request that is alone: it waits itself
     else:
         in_background(_settle(batch, sent), "acknowledging a shared batch")

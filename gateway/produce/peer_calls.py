@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from engine.producers.appends import Appended, conditions_of
 from engine.producers.partition_keys import FoundKey
 from gateway.links.link import Handler, handler
@@ -11,17 +13,27 @@ from gateway.produce.idempotency import find_in_partitions
 from gateway.routing.calls import AppendArguments, CheckAppendArguments, FindKeyArguments
 from replication.replica.acks import Acks
 from replication.replica.replicas import AnyReplica
+from replication.replica.standalone import StandaloneReplica
 
 
 def append_handlers(context: ProduceContext) -> dict[str, Handler]:
     """Returns the handlers by the name of the call."""
 
-    async def append(arguments: AppendArguments, payload: bytes) -> tuple[Appended | None, bytes]:
+    def leader_for(arguments: AppendArguments, payload: bytes) -> AnyReplica:
         context.lifecycle.check_accepting()
         if context.queue.queued_bytes + len(payload) > context.settings.append_queue_bytes_max:
             raise no_room(context, len(payload))
+        return owned_replica(arguments)
+
+    def begin_append(arguments: AppendArguments, payload: bytes) -> asyncio.Future[Appended] | None:
+        leader = leader_for(arguments, payload)
+        if arguments.acks is not Acks.LEADER or not isinstance(leader, StandaloneReplica):
+            return None
+        return leader.begin(payload, arguments.timeout_ms, conditions_of(arguments.conditions))
+
+    async def append(arguments: AppendArguments, payload: bytes) -> tuple[Appended | None, bytes]:
+        leader = leader_for(arguments, payload)
         acks, conditions = arguments.acks, conditions_of(arguments.conditions)
-        leader = owned_replica(arguments)
         if acks is Acks.NONE:
             leader.append_nowait(payload, conditions)
             return None, b""
@@ -52,7 +64,7 @@ def append_handlers(context: ProduceContext) -> dict[str, Handler]:
         )
 
     return {
-        "append": handler(AppendArguments, append),
+        "append": handler(AppendArguments, append, begin_append),
         "check_append": handler(CheckAppendArguments, check_append),
         "find_key": handler(FindKeyArguments, find_key),
     }

@@ -46,9 +46,15 @@ def leader_headers(peers: Peers, topic_id: str, numbers: Iterable[int]) -> dict[
 
     Returns nothing for the URL of this node: all its processes share it.
     """
-    urls = {peers.leader_url(topic_id, number) for number in numbers}
+    urls = {leader_url(peers, topic_id, number) for number in numbers}
     url = urls.pop() if len(urls) == 1 else None
-    return {} if url is None or url == peers.url else {LEADER: url}
+    return {} if url is None else {LEADER: url}
+
+
+def leader_url(peers: Peers, topic_id: str, number: int) -> str | None:
+    """Returns the URL of a leader in another process; None if it is that of this node, or unknown."""
+    url = peers.leader_url(topic_id, number)
+    return None if url == peers.url else url
 
 
 def read_leader_epoch(request: Request) -> int:

@@ -9,13 +9,14 @@ retry: gateway/routing/leader_failover.py and gateway/routing/router.py do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.directory.placement import shard_of
 from engine.errors import AckTimeout
 from engine.producers.appends import AppendConditions, Appended, fields_of
-from engine.runtime.loop_waits import loop_waits
+from engine.runtime.loop_waits import Bucket, expire, loop_waits
 from gateway.links.link import Link
 from gateway.links.process_links import ProcessLinks
 from gateway.routing.calls import AppendArguments, CheckAppendArguments
@@ -198,6 +199,22 @@ class RemoteLeader:
         """Produces as Leader.produce does; the owner waits for the acknowledgement."""
         return self._reply(self._begin(batch, acks, timeout_ms, conditions), timeout_ms)
 
+    def produce_then(
+        self,
+        batch: bytes | bytearray,
+        acks: Acks,
+        timeout_ms: int,
+        conditions: AppendConditions | None,
+        then: Callable[[Appended | BaseException], None],
+    ) -> None:
+        """Produces as `produce` does, without a task: `then` is called with the positions or the error.
+
+        Raises NoLeader and Busy if nothing was sent.
+        """
+        begun = self._begin(batch, acks, timeout_ms, conditions)
+        bucket = loop_waits(begun.get_loop()).deadlines.put(_deadline(begun.get_loop(), timeout_ms), begun, expire)
+        begun.add_done_callback(partial(self._replied, bucket, timeout_ms, then))
+
     async def check_append(self, acks: Acks, timeout_s: float) -> None:
         """Checks as Leader.check_append does."""
         link = self._peers.link_to_owner(self._topic_id, self._partition)
@@ -224,10 +241,31 @@ class RemoteLeader:
         return self._peers.known_epoch(self._topic_id, self._partition)
 
     async def _reply(self, begun: asyncio.Future[tuple[list[Any], bytes]], timeout_ms: int) -> Appended:
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000 + REPLY_MARGIN_S
         try:
-            fields, _ = await loop_waits().deadlines.done_by(deadline, begun)
+            fields, _ = await loop_waits().deadlines.done_by(_deadline(begun.get_loop(), timeout_ms), begun)
             return Appended.of(fields)
         except TimeoutError:
-            text = f"{self._topic}/{self._partition}: its leader did not answer within {timeout_ms} ms"
-            raise AckTimeout(text, hint=MAYBE_STORED) from None
+            raise self._timeout(timeout_ms) from None
+
+    def _replied(
+        self,
+        bucket: Bucket,
+        timeout_ms: int,
+        then: Callable[[Appended | BaseException], None],
+        begun: asyncio.Future[tuple[list[Any], bytes]],
+    ) -> None:
+        bucket.pop(begun, None)
+        error = asyncio.CancelledError() if begun.cancelled() else begun.exception()
+        if error is None:
+            then(Appended.of(begun.result()[0]))
+        else:
+            then(self._timeout(timeout_ms) if isinstance(error, TimeoutError) else error)
+
+    def _timeout(self, timeout_ms: int) -> AckTimeout:
+        text = f"{self._topic}/{self._partition}: its leader did not answer within {timeout_ms} ms"
+        return AckTimeout(text, hint=MAYBE_STORED)
+
+
+def _deadline(loop: asyncio.AbstractEventLoop, timeout_ms: int) -> float:
+    """Returns until when the leader's answer is waited for, in the loop's time."""
+    return loop.time() + timeout_ms / 1000 + REPLY_MARGIN_S

@@ -38,7 +38,7 @@ from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey, own_key, own_sequence
 from gateway.produce.idempotency import WINDOW_HEADER, hold_new, keyed_request, window_s, with_window
 from gateway.produce.produce import ProduceRequest, destination
-from gateway.routing.leader_headers import leader_headers
+from gateway.routing.leader_headers import LEADER, leader_url
 from gateway.server.middleware import Middleware
 from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
 from gateway.wire.connection import Connection
@@ -259,6 +259,7 @@ class DelayedProduce:
         topic, partition, count, now_ms, entry = self.placed
         context, status = self._produces.context, 200 if appended is not None else 202
         window = None if entry is None else window_s(topic, appended, began - self._began)
+        leader: str | None = None  # in another process, if clients may go there
         own: dict[str, str] = {}  # of an answer that is not of a form
         try:
             if appended is not None and appended.is_duplicate:
@@ -268,8 +269,8 @@ class DelayedProduce:
             else:
                 offset = None if appended is None else appended.base_offset
                 body = plain_answer(topic, partition, offset, count, self._acks, now_ms)
-            if context.peers.has_others:
-                own |= leader_headers(context.peers, topic.record.topic_id, (partition,))
+            if partition not in topic.partitions or context.peers.view is not None:
+                leader = leader_url(context.peers, topic.record.topic_id, partition)
         except Exception as error:
             self._fail(error)
             return
@@ -284,9 +285,10 @@ class DelayedProduce:
             self._produces.middleware.log.answered(request, operation, response, seconds, self.request_id)
         if own:
             keyed = {} if window is None else {WINDOW_HEADER: str(window)}
-            self._complete(status, dict((JSON_TYPE,)) | keyed | own | {REQUEST_ID: self.request_id}, body)
+            led = {} if leader is None else {LEADER: leader}
+            self._complete(status, dict((JSON_TYPE,)) | keyed | own | led | {REQUEST_ID: self.request_id}, body)
         else:
-            form = FORMS[status] if window is None else _keyed_form(status, window)
+            form = FORMS[status] if window is None and leader is None else _form(status, window, leader)
             self._connection.delayed.complete_as(self.stream_id, form, self.request_id.encode(), body)
 
     def cancel(self) -> None:
@@ -337,9 +339,11 @@ def _own(wanted: ProduceRequest, head: VariedHead) -> tuple[IdempotencyKey | Non
     return key, sequenced
 
 
-@lru_cache(maxsize=64)  # nearly all answers have the same window
-def _keyed_form(status: int, kept_s: int) -> AnswerForm:
-    return AnswerForm(status, (JSON_TYPE, (WINDOW_HEADER, str(kept_s))), REQUEST_ID, (SERVER,))
+@lru_cache(maxsize=64)  # nearly all answers have the same window, and there are few leaders
+def _form(status: int, kept_s: int | None, leader: str | None) -> AnswerForm:
+    keyed = () if kept_s is None else ((WINDOW_HEADER, str(kept_s)),)
+    led = () if leader is None else ((LEADER, leader),)
+    return AnswerForm(status, (JSON_TYPE, *keyed, *led), REQUEST_ID, (SERVER,))
 
 
 FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID, (SERVER,)) for status in (200, 202)}

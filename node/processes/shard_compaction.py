@@ -14,7 +14,8 @@ from engine.directory.topics import TopicRecord
 from engine.format.checksum import Checksum
 from engine.partition.partition import Partition
 from engine.settings import TopicSettings
-from gateway.links.link import Answer, Handler, LinkClient, handler
+from gateway.links.link import Answer, Handler, handler
+from gateway.links.link_client import LinkClient
 from node.process_calls import CompactionRound, ReplaceSegments, SegmentFields, TieredPartition
 
 CALL_S = 60.0  # a swap waits for its turn among truncations and removals of the same log

@@ -30,7 +30,8 @@ from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
 from gateway.admin.operation_calls import Operation
-from gateway.links.link import Busy, Handler, LinkClient, LinkLost, handler, listen
+from gateway.links.link import Busy, Handler, LinkLost, handler
+from gateway.links.link_client import LinkClient, listen
 from gateway.links.process_links import Process, ProcessLinks
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers

@@ -19,7 +19,8 @@ from engine.shard.shard import Shard
 from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.shippers import TierStatistics
 from engine.tiering.tier import local_log
-from gateway.links.link import Answer, Busy, Handler, LinkClient, LinkLost, handler
+from gateway.links.link import Answer, Busy, Handler, LinkLost, handler
+from gateway.links.link_client import LinkClient
 from node.process_calls import EndOffset, PartitionNumber, Repair, Scrubbed, SealedLog, TieredPartition
 from node.processes.shard_compaction import compaction_handlers
 

@@ -26,7 +26,8 @@ from engine.tiering.shipping.local_log import LocalLog, SealedSegment
 from engine.tiering.shipping.shipper import ShipperComponents, ShipperOptions
 from engine.tiering.shipping.shippers import Shipping, TierStatistics
 from engine.tiering.store.store import open_store
-from gateway.links.link import Handler, LinkClient, handler, listen
+from gateway.links.link import Handler, handler
+from gateway.links.link_client import LinkClient, listen
 from gateway.metrics.process_metrics import process_handlers
 from node.messages import (
     CHANGE_S,

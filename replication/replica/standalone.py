@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from engine.errors import EngineError
@@ -17,7 +18,7 @@ from engine.partition.committer import Committer
 from engine.partition.partition import Partition
 from engine.partition.spool import Spool
 from engine.producers.appends import AppendConditions, Appended, AppendedApart, QueuedBatch
-from engine.runtime.loop_waits import loop_waits
+from engine.runtime.loop_waits import Bucket, loop_waits
 from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from replication.cores.role import Lead
@@ -94,6 +95,21 @@ class StandaloneReplica(AppendingReplica):
 
     def __repr__(self) -> str:
         return f"StandaloneReplica({self.partition!r})"
+
+    def begin(
+        self, batch: bytes | bytearray, timeout_ms: int, conditions: AppendConditions | None = None
+    ) -> asyncio.Future[Appended]:
+        """Produce with acks=1 as `produce` does, without a task. A cancelled future ends only the wait."""
+        written = self.append(batch, Acks.LEADER, conditions)
+        loop = written.get_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        bucket = loop_waits(loop).deadlines.put(deadline, written, partial(self._expire, timeout_ms))
+        written.add_done_callback(partial(_without_deadline, bucket))
+        return written
+
+    def _expire(self, timeout_ms: int, written: asyncio.Future[Appended]) -> None:
+        if not written.done():
+            written.set_exception(ack_timeout(self.partition.name, Acks.LEADER.value, timeout_ms))
 
     def produce_all(
         self,
@@ -191,6 +207,10 @@ class StandaloneReplicas:
 
     def compacted_by_all(self, partition: Partition) -> int:
         return partition.compacted_end
+
+
+def _without_deadline(bucket: Bucket, written: asyncio.Future[Appended]) -> None:
+    bucket.pop(written, None)
 
 
 def _end(outcome: AppendOutcome) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from engine.directory.topics import TopicRecord
 from gateway.admin.operation_calls import Operation
-from gateway.links.link import LinkClient, listen
+from gateway.links.link_client import LinkClient, listen
 from gateway.routing.peers import Owner, Peers
 from node.cluster.operations import ClusterOperator
 from replication.errors import NoLeader

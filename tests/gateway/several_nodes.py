@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from engine.directory.topics import TopicRecord
 from engine.partition.partition import Partition
 from engine.partition.spool import Spool
-from gateway.links.link import LinkClient, listen
+from gateway.links.link_client import LinkClient, listen
 from gateway.links.process_links import ProcessLinks
 from gateway.routing.peers import Peers
 from replication.cluster.values import NodeInfo, TopicEntry

@@ -19,7 +19,8 @@ from gateway.links import internal_link
 from gateway.links.addresses import reserved_port
 from gateway.links.internal_link import FETCH_PATH, LINK_PATH, PROTOCOL, Credentials, dial_internal
 from gateway.links.internal_listener import InternalListener
-from gateway.links.link import LinkClient, LinkLost, LinkRejected, RemoteFailure, handler
+from gateway.links.link import LinkLost, RemoteFailure, handler
+from gateway.links.link_client import LinkClient, LinkRejected
 
 OURS = Credentials("cluster-1", "a secret")
 FOREIGN = [replace(OURS, secret="another"), replace(OURS, secret=""), replace(OURS, cluster_id="cluster-2")]

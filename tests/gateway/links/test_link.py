@@ -13,7 +13,8 @@ import pytest
 from engine.errors import UnknownTopic
 from gateway.http.problems import Problem, from_engine
 from gateway.links import link as link_module
-from gateway.links.link import Busy, Link, LinkClient, LinkLost, RemoteFailure, handler, listen
+from gateway.links.link import Busy, Link, LinkLost, RemoteFailure, handler
+from gateway.links.link_client import LinkClient, listen
 from gateway.links.process_links import ProcessLinks
 
 
@@ -29,6 +30,8 @@ class Peer:
         self.received: list[Any] = []
         self.cancelled = asyncio.Event()
         self.released = asyncio.Event()
+        self.begun: list[asyncio.Future[Any]] = []
+        self.needs_task = False
 
     async def echo(self, arguments: Any, payload: bytes) -> tuple[Any, bytes]:
         self.received.append(arguments)
@@ -42,6 +45,15 @@ class Peer:
 
     async def break_down(self, arguments: Any, payload: bytes) -> tuple[Any, bytes]:
         raise ZeroDivisionError
+
+    def begin(self, arguments: Any, payload: bytes) -> asyncio.Future[Any] | None:
+        if arguments == "refused":
+            raise UnknownTopic("there is no topic 't'", topic="t")
+        if self.needs_task:
+            return None
+        self.received.append(arguments)
+        self.begun.append(asyncio.get_running_loop().create_future())
+        return self.begun[-1]
 
     async def wait(self, arguments: Any, payload: bytes) -> tuple[Any, bytes]:
         try:
@@ -62,7 +74,8 @@ async def caller(other: Peer, tmp_path: Path) -> AsyncIterator[LinkClient]:
     path = str(tmp_path / "s")
     names = ("echo", "refuse", "object", "break_down", "wait")
     handlers = {name: handler(Any, getattr(other, name)) for name in names}
-    server = await listen(path, {**handlers, "typed": handler(Typed, other.echo)})
+    own = {"typed": handler(Typed, other.echo), "begun": handler(Any, other.echo, other.begin)}
+    server = await listen(path, {**handlers, **own})
     caller = LinkClient(path)
     caller.connect()
     await caller.connected(60)
@@ -136,6 +149,68 @@ async def test_a_caller_that_leaves_ends_the_work(caller: LinkClient, other: Pee
     await caller.link().call("echo", None, timeout_s=60)
     call.cancel()
     await asyncio.wait_for(other.cancelled.wait(), 60)
+
+
+async def until_begun(other: Peer, count: int = 1) -> None:
+    while len(other.begun) < count:
+        await asyncio.sleep(0)
+
+
+async def test_a_call_without_a_task_is_answered_with_what_its_future_ends_with(
+    caller: LinkClient, other: Peer
+) -> None:
+    calls = [caller.link().begin("begun", number) for number in range(3)]
+    await until_begun(other, 3)
+    first, second, third = other.begun
+    third.set_result([3])
+    first.set_exception(UnknownTopic("there is no topic 't'", topic="t"))
+    second.set_exception(ZeroDivisionError())
+    assert await calls[2] == ([3], b"")
+    for call, code in ((calls[0], "unknown_topic"), (calls[1], "internal")):
+        with pytest.raises(RemoteFailure) as failure:
+            await call
+        assert failure.value.code == code
+
+
+async def test_a_call_without_a_task_that_is_refused_is_an_error(caller: LinkClient) -> None:
+    with pytest.raises(RemoteFailure) as failure:
+        await caller.link().call("begun", "refused", timeout_s=60)
+    assert failure.value.code == "unknown_topic"
+
+
+async def test_a_caller_that_leaves_ends_a_call_without_a_task(caller: LinkClient, other: Peer) -> None:
+    call = caller.link().begin("begun", 1)
+    await until_begun(other)
+    call.cancel()
+    await caller.link().call("echo", None, timeout_s=60)
+    assert other.begun[0].cancelled()
+    assert await caller.link().call("echo", 1, timeout_s=60) == (1, b"")
+
+
+async def test_a_lost_link_ends_calls_without_a_task(caller: LinkClient, other: Peer) -> None:
+    call = caller.link().begin("begun", 1)
+    await until_begun(other)
+    caller.link().close()
+    with pytest.raises(LinkLost):
+        await call
+    while not other.begun[0].cancelled():
+        await asyncio.sleep(0)
+
+
+async def test_a_call_that_may_go_without_a_task_stays_behind_one_whose_task_has_not_begun(
+    caller: LinkClient, other: Peer
+) -> None:
+    other.needs_task = True
+    first = caller.link().begin("begun", 1)
+    second = caller.link().begin("echo", 2)
+    third = caller.link().begin("begun", 3)
+    assert [await call for call in (first, second, third)] == [(1, b""), (2, b""), (3, b"")]
+    other.needs_task = False
+    fourth = caller.link().begin("echo", 4)
+    fifth = caller.link().begin("begun", 5)
+    assert [await call for call in (fourth, fifth)] == [(4, b""), (5, b"")]
+    assert other.received == [1, 2, 3, 4, 5]
+    assert other.begun == []
 
 
 async def test_a_deadline_is_kept(caller: LinkClient, other: Peer) -> None:

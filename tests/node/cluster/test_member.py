@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from engine.runtime.clock import SystemClock
-from gateway.links.link import Link, LinkClient, listen
+from gateway.links.link import Link
+from gateway.links.link_client import LinkClient, listen
 from gateway.settings import NodeSettings
 from node.cluster.member import ClusterMember
 from replication.cluster.agent import ClusterAgent

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.links.link import Answer, LinkClient, handler, listen
+from gateway.links.link import Answer, handler
+from gateway.links.link_client import LinkClient, listen
 from node.child_processes import Child
 from node.processes.liveness_watchdog import CHECKS, heartbeat, kill_if_silent
 

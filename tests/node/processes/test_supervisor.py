@@ -15,7 +15,8 @@ import pytest
 
 from engine.directory.log_directories import LogDirectories
 from engine.runtime.disk import RealDisk
-from gateway.links.link import LinkClient, LinkLost, handler, listen
+from gateway.links.link import LinkLost, handler
+from gateway.links.link_client import LinkClient, listen
 from gateway.settings import NodeSettings
 from node.child_processes import Child
 from node.cluster.standalone_topics import Standalone

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from engine.directory.topics import TopicRecord
-from gateway.links.link import LinkClient, LinkLost, handler, listen
+from gateway.links.link import LinkLost, handler
+from gateway.links.link_client import LinkClient, listen
 from node.child_processes import call_links
 from node.messages import record_to
 from node.processes.shard_process import SupervisedChanges
