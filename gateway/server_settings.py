@@ -74,6 +74,15 @@ class ServerSettings:
         why="Partitions of a topic that is created without a number; one keeps total order.",
     )
     auto_create_topics: bool = setting(False, why="Create unknown topics on produce. Off: a typing error is a 404.")
+    requests_before_move: int = setting(
+        16,
+        minimum=0,
+        maximum=1_000_000,
+        why=(
+            "A connection moves to another shard of a standalone node that has served this many of its requests in a"
+            " row. A move costs what the forwarding of some ten requests does. Connections of TLS stay. 0: none moves."
+        ),
+    )
     shutdown_timeout_ms: int = setting(
         10 * SECOND_MS, minimum=0, maximum=10 * MINUTE_MS, why="How long SIGTERM waits for requests under way."
     )

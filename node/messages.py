@@ -135,6 +135,10 @@ def shard_socket(run_dir: str, index: int) -> str:
     return f"{run_dir}/shard-{index}.sock"
 
 
+def hand_over_socket(run_dir: str, index: int) -> str:
+    return f"{run_dir}/hand-over-{index}.sock"
+
+
 def worker_socket(run_dir: str) -> str:
     return f"{run_dir}/worker.sock"
 

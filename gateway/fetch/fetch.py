@@ -21,6 +21,7 @@ from engine.format.batch import MEDIA_TYPE, read_header
 from engine.format.batch_header import has_no_records
 from engine.partition.partition import Partition
 from engine.partition.placed_read import Place, place_of
+from gateway.connections.response_buffers import CONNECTION
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FETCH, FetchContext, ReadContext
@@ -40,7 +41,7 @@ from gateway.http.times import parse_timestamp
 from gateway.links.link import Handler, LinkDown, LinkLost, handler
 from gateway.produce.cloud_events import EVENT
 from gateway.routing.calls import PartitionArguments
-from gateway.routing.leader_headers import FORWARD, check_leadership, leader_headers
+from gateway.routing.leader_headers import FORWARD, check_leadership, leader_headers, note_owner
 from gateway.routing.router import CALL_S, may_retry
 
 _PLACED = "fetch_placed"
@@ -78,6 +79,7 @@ async def read_wanted(request: Request, wanted: FetchRequest) -> HttpResponse:
         headers, body, rest = await partition_reads.fetch_local(context.reads, partition, wanted, may_stream)
     else:
         headers, body = await _fetch_remote(context, topic, number, wanted)
+        note_owner(request.get(CONNECTION), context.peers, context.partitions.topic_id(topic, number), [number])
         rest = None
     headers = dict(headers)  # long polls share them
     if STATUS in headers:

@@ -23,6 +23,7 @@ from engine.format.keyed_batch import KeyEntry, SourceEntry
 from engine.producers.appends import NO_CONDITIONS, AppendConditions
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
+from gateway.connections.response_buffers import CONNECTION
 from gateway.http.json_limits import JsonLimits
 from gateway.http.messages import HttpResponse, Request, for_aiohttp
 from gateway.http.offload import OFF_LOOP_BYTES
@@ -49,7 +50,7 @@ from gateway.produce.json_records import decode_envelope, decode_record_lines
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from gateway.produce.partitioner import unknown_partition
 from gateway.produce.stored_batch import check_producer_id, stored_batch
-from gateway.routing.leader_headers import check_leadership, leader_headers
+from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
 JSON = "application/json"
@@ -237,6 +238,7 @@ async def _store_one(
     if context.peers.has_others:
         numbers = [batch.partition for batch in batches]
         response.headers.update(leader_headers(context.peers, topic.record.topic_id, numbers))
+        note_owner(request.get(CONNECTION), context.peers, topic.record.topic_id, numbers)
     context.stages.answer.observe(time.perf_counter() - acknowledged)
     return response
 

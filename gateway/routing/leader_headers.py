@@ -11,6 +11,7 @@ from gateway.http.messages import Request
 from gateway.http.problems import Problem
 from gateway.routing.peers import Peers
 from gateway.routing.router import Router
+from gateway.wire.exchange import Carrier
 
 FORWARD = "Penstock-Forward"
 LEADER = "Penstock-Leader"
@@ -55,6 +56,15 @@ def leader_url(peers: Peers, topic_id: str, number: int) -> str | None:
     """Returns the URL of a leader in another process; None if it is that of this node, or unknown."""
     url = peers.leader_url(topic_id, number)
     return None if url == peers.url else url
+
+
+def note_owner(connection: Carrier | None, peers: Peers, topic_id: str, numbers: Iterable[int]) -> None:
+    """Notes at the connection of a request which other process of this node owns its partitions, if one owns all."""
+    if connection is None or connection.moves is None:
+        return
+    owners = {peers.owner(topic_id, number) for number in numbers}
+    if len(owners) == 1 and not peers.is_local(owner := owners.pop()) and owner.node_id is None:
+        connection.moves.served_by(owner.shard)
 
 
 def read_leader_epoch(request: Request) -> int:

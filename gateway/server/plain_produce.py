@@ -38,7 +38,7 @@ from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey, own_key, own_sequence
 from gateway.produce.idempotency import WINDOW_HEADER, hold_new, keyed_request, window_s, with_window
 from gateway.produce.produce import ProduceRequest, destination
-from gateway.routing.leader_headers import LEADER, leader_url
+from gateway.routing.leader_headers import LEADER, leader_url, note_owner
 from gateway.server.middleware import Middleware
 from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
 from gateway.wire.connection import Connection
@@ -271,6 +271,7 @@ class DelayedProduce:
                 body = plain_answer(topic, partition, offset, count, self._acks, now_ms)
             if partition not in topic.partitions or context.peers.view is not None:
                 leader = leader_url(context.peers, topic.record.topic_id, partition)
+                note_owner(self._connection, context.peers, topic.record.topic_id, (partition,))
         except Exception as error:
             self._fail(error)
             return

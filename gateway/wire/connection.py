@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from engine.runtime.tasks import start_handler
-from gateway.wire.exchange import DelayedRequests, Exchange, Host
+from gateway.wire.exchange import DelayedRequests, Exchange, Host, Moves
 from gateway.wire.frames import PREFACE, Buffer
 from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
@@ -32,12 +32,15 @@ READY_BYTES_MAX = 1024 * 1024  # of answers that wait for the transport alone; b
 class Connection(asyncio.BufferedProtocol):
     """`client` and `server` are the two ends as `host:port`. Times are those of the loop."""
 
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: Host, moved: Http1 | Http2 | None = None) -> None:
+        """`moved` is the core of a connection that another process has begun."""
         self._server = server
+        self._moved = moved
+        self.moves: Moves | None = None
         self._loop = server.loop
-        self._transport: Any = None
-        self._core: Http1 | Http2 | None = None
-        self._output: Output | None = None
+        self.transport: Any = None
+        self.core: Http1 | Http2 | None = None
+        self.output: Output | None = None
         self._unsniffed = b""
         self._exchanges: dict[int, Exchange] = {}
         self.delayed = DelayedRequests(self, server)
@@ -46,7 +49,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading_paused = False
         self._is_reading_on = False  # what is received and not parsed has its turn soon
         self._is_held_back = False  # the client does not read its answers
-        self._is_closed = False
+        self.is_closed = False
         self.client = self.server = ""
         self.is_http2 = False
         self.opened_at = self.received_at = self.idle_since = server.loop.time()
@@ -55,7 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self.progress = Progress()
 
     def __repr__(self) -> str:
-        return f"Connection({self.client}, {self._core}, exchanges={len(self._exchanges)})"
+        return f"Connection({self.client}, {self.core}, exchanges={len(self._exchanges)})"
 
     @property
     def has_requests(self) -> bool:
@@ -65,27 +68,27 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         """Returns the bytes that were given and that the kernel has not taken."""
-        return 0 if self._output is None else self._output.unsent_bytes
+        return 0 if self.output is None else self.output.unsent_bytes
 
     @property
     def taken_bytes(self) -> int:
         """Returns the bytes that the kernel has taken since the connection began."""
-        return 0 if self._output is None else self._output.taken_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
+        return 0 if self.output is None else self.output.taken_bytes
 
     # From the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self.transport = transport
         self.client = endpoint_of(transport.get_extra_info("peername"))
         self.server = endpoint_of(transport.get_extra_info("sockname"))
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
-            self._speak(Http2 if tls.selected_alpn_protocol() == "h2" else Http1)
+            self._speak((Http2 if tls.selected_alpn_protocol() == "h2" else Http1)(self._server.limits))
         self._server.opened(self)
+        if self._moved is not None:
+            self.has_asked = True
+            self._speak(self._moved)
+            self._receive(b"")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Returns the room that all connections of the server share: its bytes are parsed or copied at once."""
@@ -94,42 +97,51 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.received_at = self._loop.time()
         data: Buffer = self._server.receive_room[:nbytes]
-        if self._core is None:
+        if self.core is None:
             data = self._unsniffed + data
             if len(data) < len(PREFACE) and PREFACE.startswith(data):
                 self._unsniffed = data
                 return
             self._unsniffed = b""
-            self._speak(Http2 if data.startswith(PREFACE) else Http1)
+            self._speak((Http2 if data.startswith(PREFACE) else Http1)(self._server.limits))
         if self._queued or self._is_reading_on or self._is_held_back:
-            assert self._core is not None
-            self._core.hold(data)
+            assert self.core is not None
+            self.core.hold(data)
             self._steer_reading()
         else:
             self._receive(data)
 
     def eof_received(self) -> bool | None:
-        if self._core is not None:
-            for event in self._core.end_of_input():
+        if self.core is not None:
+            for event in self.core.end_of_input():
                 self._handle(event)
         return None  # the transport closes itself
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_closed = True
+        self.is_closed = True
         for exchange in list(self._exchanges.values()):
             self._cancel(exchange)
         self.delayed.drop_all()
-        if self._output is not None:
-            self._output.lose()
+        if self.output is not None:
+            self.output.lose()
         self._server.closed(self)
 
     def pause_writing(self) -> None:
-        if self._output is not None:
-            self._output.pause()
+        if self.output is not None:
+            self.output.pause()
 
     def resume_writing(self) -> None:
-        if self._output is not None:
-            self._output.resume()
+        if self.output is not None:
+            self.output.resume()
+        self.go_on()
+
+    def hold_back(self) -> None:
+        """Begins no request and parses nothing until `go_on`."""
+        self._is_held_back = True
+        self._steer_reading()
+
+    def go_on(self) -> None:
+        """Goes on with what was held back."""
         if self._is_held_back:
             self._is_held_back = False
             self._go_on()
@@ -139,115 +151,116 @@ class Connection(asyncio.BufferedProtocol):
     # From the application, by its exchange
 
     def consumed(self, exchange: Exchange, size_bytes: int) -> None:
-        if self._is_closed:
+        if self.is_closed:
             return
-        assert self._core is not None
-        self._core.consumed(exchange.stream_id, size_bytes)
-        if self.is_http2:
-            if self._core.has_output:
-                self._flush_soon()
-        elif self._is_reading_paused:
+        assert self.core is not None
+        self.core.consumed(exchange.stream_id, size_bytes)
+        if self.is_http2 and self.core.has_output:
+            self._flush_soon()
+        elif self._is_reading_paused and not self.is_http2:
             self._steer_reading()
 
     def send_continue(self, exchange: Exchange) -> None:
-        assert self._core is not None
-        self._core.send_continue(exchange.stream_id)
+        assert self.core is not None
+        self.core.send_continue(exchange.stream_id)
         self._flush_soon()
 
     def stop_body(self, exchange: Exchange) -> None:
-        assert self._core is not None
-        self._core.stop_body(exchange.stream_id)
+        assert self.core is not None
+        self.core.stop_body(exchange.stream_id)
         self._flush_soon()
 
     def answer(self, exchange: Exchange, status: int, headers: list[Header], body: bytes | bytearray) -> None:
-        assert self._core is not None
-        self._core.answer(exchange.stream_id, status, [*headers, self._server.date], body)
+        assert self.core is not None
+        self.core.answer(exchange.stream_id, status, [*headers, self._server.date], body)
         self._flush_soon()
 
     def delayed_ended(self) -> None:
         """Follows the end of a request without a task."""
-        assert self._core is not None
-        assert self._output is not None
+        assert self.core is not None
+        assert self.output is not None
         self.idle_since = self._loop.time()
         if self.is_http2:
-            self._output.flush_soon()
+            self.output.flush_soon()
         else:
-            self._output.flush()  # no other answer is under way
-        if self._output.is_paused or self._is_reading_paused or self._queued or self._core.held_bytes:
+            self.output.flush()  # no other answer is under way
+        if self.output.is_paused or self._is_reading_paused or self._queued or self.core.held_bytes:
             self._go_on()
+        if self.moves is not None:
+            self.moves.ended()
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
-        assert self._core is not None
-        self._core.begin(exchange.stream_id, status, [*headers, self._server.date])
+        assert self.core is not None
+        self.core.begin(exchange.stream_id, status, [*headers, self._server.date])
         self._flush_soon()
 
     def write(self, exchange: Exchange, data: bytes | bytearray) -> None:
         """Writes a piece of an answer. Raises ConnectionResetError when the client has left."""
-        if self._is_closed or exchange.stream_id not in self._exchanges:
+        if self.is_closed or exchange.stream_id not in self._exchanges:
             raise ConnectionResetError("the client has left")
-        assert self._core is not None
-        self._core.write(exchange.stream_id, data)
+        assert self.core is not None
+        self.core.write(exchange.stream_id, data)
         self._flush_soon()
 
     def finish(self, exchange: Exchange) -> None:
-        assert self._core is not None
-        self._core.finish(exchange.stream_id)
+        assert self.core is not None
+        self.core.finish(exchange.stream_id)
         self._flush_soon()
 
     async def wait_progress(self) -> None:
         """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
-        assert self._output is not None
-        await self._output.wait_progress()
+        assert self.output is not None
+        await self.output.wait_progress()
 
     async def wait_room(self, exchange: Exchange) -> None:
         """Wait until what was written has left for the transport, and it has room. Raises ConnectionResetError."""
-        assert self._output is not None
-        await self._output.wait_room(exchange.stream_id)
+        assert self.output is not None
+        await self.output.wait_room(exchange.stream_id)
 
     # From the server
 
     def announce_leave(self) -> None:
         """Asks the client to use another connection. Requests that still arrive are answered."""
-        if self._core is not None:
-            self._core.announce_leave()
+        if self.core is not None:
+            self.core.announce_leave()
             self._flush_soon()
 
     def leave(self) -> None:
         """Answer the requests that were received, then close."""
-        if self._core is None:
-            self._transport.close()
+        if self.core is None:
+            self.transport.close()
         else:
-            self._core.leave()
+            self.core.leave()
             self._flush_soon()
 
     def ping(self, now: float) -> None:
         """Ask for a sign of life (PING); any received byte counts."""
-        if self._core is not None:
+        if self.core is not None:
             self.pinged_at = now
-            self._core.ping()
+            self.core.ping()
             self._flush_soon()
 
     def abort(self) -> None:
         """End the connection now, without what was not sent."""
-        if not self._is_closed:
-            self._transport.abort()
+        if not self.is_closed:
+            self.transport.abort()
 
     # Within
 
-    def _speak(self, core: type[Http1 | Http2]) -> None:
-        self._core = self.delayed.core = core(self._server.limits)
-        self._output = Output(self._loop, self._transport, self._core)
-        self.is_http2 = core is Http2
+    def _speak(self, core: Http1 | Http2) -> None:
+        self.core = self.delayed.core = core
+        self.output = Output(self._loop, self.transport, core)
+        self.is_http2 = type(core) is Http2
         if self.is_http2:
             self._flush_soon()
 
     def _receive(self, data: Buffer) -> None:
-        assert self._core is not None
-        for event in self._core.receive(data, self.received_at):
+        assert self.core is not None
+        for event in self.core.receive(data, self.received_at):
             self._handle(event)
-        if self._core.has_output or self._core.is_closing:
+        if self.core.has_output or self.core.is_closing:
             self._flush_soon()
-        if self._core.held_bytes:
+        if self.core.held_bytes:
             self._read_on_soon()
 
     def _read_on_soon(self) -> None:
@@ -262,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_on(self) -> None:
         self._is_reading_on = False
-        if not (self._queued or self._is_closed or self._is_held_back):
+        if not (self._queued or self.is_closed or self._is_held_back):
             self._receive(b"")
             self._steer_reading()
 
@@ -284,30 +297,23 @@ class Connection(asyncio.BufferedProtocol):
                 self._queued.append(exchange)
             else:
                 self.start(exchange)
-        elif kind is BodyEnded:
+        elif kind is BodyEnded or kind is BodyCut:
             if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                exchange.end_body()
-        elif kind is BodyCut:
-            if (exchange := self._exchanges.get(event.stream_id)) is not None:
-                exchange.cut_body()
+                exchange.end_body() if kind is BodyEnded else exchange.cut_body()
         elif kind is StreamReset:
             if (exchange := self._exchanges.get(event.stream_id)) is not None:
                 self._cancel(exchange)
             else:
                 self.delayed.drop(event.stream_id)
+        elif self.is_http2 or self._is_next:
+            self._reject(event)  # type: ignore[arg-type]
         else:
-            assert isinstance(event, HeadRejected)
-            if not self.is_http2 and not self._is_next:
-                self._queued.append(event)
-            else:
-                self._reject(event)
+            self._queued.append(event)  # type: ignore[arg-type]
 
     @property
     def _is_next(self) -> bool:
         """True if the next request can reach the application now, behind all before it."""
-        if self.is_http2:
-            return not self._unstarted
-        return not (self._exchanges or self.delayed.by_stream or self._queued)
+        return not (self._unstarted if self.is_http2 else self._exchanges or self.delayed.by_stream or self._queued)
 
     def start(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange
@@ -328,66 +334,59 @@ class Connection(asyncio.BufferedProtocol):
             self._ended(exchange)
 
     def _ended(self, exchange: Exchange) -> None:
-        assert self._core is not None
+        assert self.core is not None
         self.idle_since = self._loop.time()
         self._exchanges.pop(exchange.stream_id, None)
         if not exchange.is_answered:
-            self._core.abandon(exchange.stream_id)
+            self.core.abandon(exchange.stream_id)
             self._flush_soon()
-        self._core.release(exchange.stream_id)
-        if exchange.unread_bytes and not self._is_closed:  # the application reads no more
-            self._core.consumed(exchange.stream_id, exchange.unread_bytes)
-        if not self.is_http2 or (self._output is not None and self._output.is_paused):
+        self.core.release(exchange.stream_id)
+        if exchange.unread_bytes and not self.is_closed:  # the application reads no more
+            self.core.consumed(exchange.stream_id, exchange.unread_bytes)
+        if not self.is_http2 or (self.output is not None and self.output.is_paused):
             self._go_on()
         self._server.ended(self)
+        if self.moves is not None:
+            self.moves.ended()
 
     def _go_on(self) -> None:
         """Goes on to the next request, unless the client does not read its answers."""
-        assert self._core is not None
-        assert self._output is not None
-        if self._output.is_paused and self._core.ready_bytes > READY_BYTES_MAX:
+        assert self.core is not None
+        assert self.output is not None
+        if self.output.is_paused and self.core.ready_bytes > READY_BYTES_MAX:
             self._is_held_back = True
             self._steer_reading()
             return
-        if not self._is_closed and not self._core.is_closing:  # what is behind an announced end is not begun
+        if not self.is_closed and not self.core.is_closing:  # what is behind an announced end is not begun
             if self._queued:
-                self._begin_next()
-            if self._core.held_bytes:
+                one = self._queued.popleft()
+                self._reject(one) if isinstance(one, HeadRejected) else self.start(one)
+            if self.core.held_bytes:
                 self._read_on_soon()
         if self._is_reading_paused:
             self._steer_reading()
 
-    def _begin_next(self) -> None:
-        one = self._queued.popleft()
-        if isinstance(one, HeadRejected):
-            self._reject(one)
-        else:
-            self.start(one)
-
     def _reject(self, event: HeadRejected) -> None:
-        assert self._core is not None
+        assert self.core is not None
         headers, body = self._server.rejection(event.status)
-        self._core.answer(event.stream_id, event.status, [*headers, self._server.date], body)
+        self.core.answer(event.stream_id, event.status, [*headers, self._server.date], body)
         self._flush_soon()
 
     def _steer_reading(self) -> None:
         """Pauses reading while many bytes wait: to be parsed, to be sent, or over HTTP/1.1 for the reader of a body."""
-        assert self._core is not None
-        is_full = self._is_held_back or self._core.held_bytes > HELD_BYTES_MAX
+        assert self.core is not None
+        is_full = self._is_held_back or self.core.held_bytes > HELD_BYTES_MAX
         if not is_full and not self.is_http2:
             unread_bytes = max((one.unread_bytes for one in self._exchanges.values()), default=0)
             is_full = unread_bytes > BODY_BYTES_MAX
-        if is_full != self._is_reading_paused and not self._is_closed:
+        if is_full != self._is_reading_paused and not self.is_closed:
             self._is_reading_paused = is_full
-            if is_full:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
+            (self.transport.pause_reading if is_full else self.transport.resume_reading)()
 
     def _flush_soon(self) -> None:
-        assert self._output is not None
+        assert self.output is not None
         self._server.watched.add(self)
-        self._output.flush_soon()
+        self.output.flush_soon()
 
     def _cancel(self, exchange: Exchange) -> None:
         if exchange.task is not None:

@@ -26,6 +26,7 @@ class Carrier(Protocol):
 
     client: str
     is_http2: bool
+    moves: Moves | None
 
     @property
     def unsent_bytes(self) -> int: ...
@@ -69,6 +70,16 @@ class Delayed(Protocol):
     """
 
     def cancel(self) -> None: ...
+
+
+class Moves(Protocol):
+    """Moves a connection to another process between two requests (gateway/connections/moving.py)."""
+
+    def ended(self) -> None:
+        """Follows the end of a request."""
+
+    def served_by(self, process: int) -> None:
+        """Notes that another process of the node has served a request."""
 
 
 class BodyIncomplete(Exception):

@@ -250,6 +250,16 @@ def _check_layout(kind: int, flags: int, stream_id: int, length: int) -> None:
         raise ConnectionFault(FRAME_SIZE_ERROR, "a frame of a wrong size")
 
 
+def check_priority(stream_id: int, payload: bytes) -> None:
+    """Checks a PRIORITY frame, which is ignored. Raises ConnectionFault, StreamFault."""
+    if stream_id == 0:
+        raise ConnectionFault(PROTOCOL_ERROR, "a priority of the connection")
+    if len(payload) != 5:
+        raise StreamFault(stream_id, FRAME_SIZE_ERROR)
+    if WORD.unpack_from(payload)[0] & STREAM_ID_MAX == stream_id:
+        raise StreamFault(stream_id, PROTOCOL_ERROR)
+
+
 def _fragment(flags: int, stream_id: int, payload: bytes) -> bytes:
     """Returns the part of a header block that a HEADERS frame has."""
     if stream_id % 2 == 0:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import penstock_codec
 from gateway.wire.frames import COMPRESSION_ERROR, PROTOCOL_ERROR, ConnectionFault, StreamFault
-from gateway.wire.hpack import BrokenBlock, decoder
+from gateway.wire.hpack import BrokenBlock, decoder, decoder_of
 from gateway.wire.messages import Header, RequestHead, VariedHead, Varying, size_of, split_target
 
 PSEUDO_MAX = 4
@@ -62,13 +62,25 @@ class HeadReader:
     """Reads the header blocks of one connection in their order, and caches repeated ones."""
 
     def __init__(self, header_bytes_max: int, headers_max: int) -> None:
-        self._decoder = decoder(header_bytes_max, headers_max + PSEUDO_MAX)
+        self.has_resized = False  # the client has changed the size of the table, which `table` does not say
+        self._limits = header_bytes_max, headers_max + PSEUDO_MAX
+        self._decoder = decoder(*self._limits)
         self._known: dict[bytes, RequestHead] = {}  # valid until the decoder's table changes
         self._similar: dict[tuple[Header | str, ...], _Similar] = {}  # by the fields, without the values that vary
 
     def __repr__(self) -> str:
         table = len(self._decoder.table())
         return f"HeadReader(known={len(self._known)}, similar={len(self._similar)}, table={table})"
+
+    def __getstate__(self) -> dict[str, object]:
+        """Returns what another process needs to go on: not the caches."""
+        assert not self.has_resized
+        return {"limits": self._limits, "table": self._decoder.table()[::-1]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.has_resized, self._limits = False, state["limits"]
+        self._decoder = decoder_of(state["table"], *self._limits)
+        self._known, self._similar = {}, {}
 
     def read(self, stream_id: int, block: bytes) -> RequestHead | None:
         """Returns the head that a block makes; None if it is too large. Raises StreamFault, ConnectionFault."""
@@ -108,6 +120,8 @@ class HeadReader:
 
     def fields(self, block: bytes) -> list[Header]:
         """Returns the fields of a block, such as trailers. Raises ConnectionFault."""
+        if block and block[0] & 0xE0 == 0x20:
+            self.has_resized = True
         try:
             fields = self._decoder.decode(block)
         except BrokenBlock as error:

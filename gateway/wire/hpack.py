@@ -77,6 +77,14 @@ def decoder(list_bytes_max: int, fields_max: int) -> BlockDecoder:
     return native.HpackDecoder(STATIC, BrokenBlock, FAULTS, list_bytes_max, fields_max)
 
 
+def decoder_of(table: Iterable[Header], list_bytes_max: int, fields_max: int) -> BlockDecoder:
+    """Returns a decoder with these fields in a table of the default size, the oldest first."""
+    made = decoder(list_bytes_max, fields_max)
+    for name, value in table:
+        made.decode(b"".join((b"\x40", _plain_text(name), _plain_text(value))))
+    return made
+
+
 class Decoder:
     """The plain decoder, a BlockDecoder."""
 
@@ -235,6 +243,11 @@ def _encoded_integer(value: int, mask: int, flags: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
+
+
+def _plain_text(text: str) -> bytes:
+    encoded = text.encode("utf-8", "surrogateescape")
+    return _encoded_integer(len(encoded), 0x7F, 0) + encoded
 
 
 def _name(name: str) -> bytes:

@@ -24,6 +24,7 @@ from gateway.wire.messages import (
     Event,
     Header,
     HeadRejected,
+    Message,
     RequestBegan,
     RequestHead,
     StreamReset,
@@ -37,21 +38,6 @@ from gateway.wire.messages import (
 )
 
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
-
-
-class _Message:
-    """A request and its answer."""
-
-    __slots__ = ("has_ended_body", "is_answered", "is_chunked", "is_stopped", "keeps_alive", "version", "waits_for_100")
-
-    def __init__(self, version: str, keeps_alive: bool, waits_for_100: bool) -> None:
-        self.version = version
-        self.keeps_alive = keeps_alive
-        self.waits_for_100 = waits_for_100
-        self.has_ended_body = False
-        self.is_chunked = False
-        self.is_answered = False
-        self.is_stopped = False
 
 
 class Http1:
@@ -77,7 +63,7 @@ class Http1:
         self._body_left = 0  # bytes that are still to come of a body whose length is announced
         self._held = b""
         self._held_from = 0
-        self._messages: dict[int, _Message] = {}  # those that are not over
+        self._messages: dict[int, Message] = {}  # those that are not over
         self._is_leaving = False
         self._events: list[Event] = []
         self._out: deque[bytes | bytearray | memoryview] = deque()
@@ -131,6 +117,12 @@ class Http1:
         """Returns the bytes for which `receive` is to be called again, with nothing."""
         return 0 if self._ignores_input else len(self._held) - self._held_from
 
+    @property
+    def is_between(self) -> bool:
+        """Returns whether no message has begun and none is under way, and another process can go on."""
+        is_over = self._ignores_input or self._is_leaving
+        return self._is_between and not (self._messages or self._held or self._out or is_over)
+
     def hold(self, data: Buffer) -> None:
         """Takes bytes that are parsed later."""
         self._held, self._held_from = self._held[self._held_from :] + data, 0
@@ -142,7 +134,7 @@ class Http1:
             return False
         self._quiet_bytes = 0
         self._last_id += 1
-        message = self._messages[self._last_id] = _Message(head.version, True, False)
+        message = self._messages[self._last_id] = Message(head.version, True, False)
         message.has_ended_body = True
         self._events.append(RequestBegan(self._last_id, head, True, data[head_bytes:]))
         return True
@@ -210,7 +202,7 @@ class Http1:
         # RFC 9112 6.1: what stands between may have read a chunked body of HTTP/1.0 otherwise. It goes no further.
         keeps_alive = parser.should_keep_alive() and not self._has_close and not (is_chunked and version == "1.0")
         self._has_close = False
-        message = self._messages[self._last_id] = _Message(version, keeps_alive, waits)
+        message = self._messages[self._last_id] = Message(version, keeps_alive, waits)
         self._body_left = head.content_length or 0
         has_body = bool(self._body_left) or is_chunked
         message.has_ended_body = not has_body
@@ -261,7 +253,7 @@ class Http1:
         if not self._is_in_head and message is not None and not message.keeps_alive:
             return  # bytes behind a request that closes the connection are ignored
         self._last_id += 1
-        refused = self._messages[self._last_id] = _Message("1.1", False, False)
+        refused = self._messages[self._last_id] = Message("1.1", False, False)
         refused.has_ended_body = True
         self._events.append(HeadRejected(self._last_id, status))
 
@@ -367,7 +359,7 @@ class Http1:
         if not self._messages:
             self._ignores_input = self.is_closing = True
 
-    def _head(self, message: _Message, status: int, headers: list[Header]) -> bytes:
+    def _head(self, message: Message, status: int, headers: list[Header]) -> bytes:
         is_last = self._is_leaving and len(self._messages) == 1
         if is_last or message.waits_for_100:  # a client that waits for 100 may or may not send its body
             message.keeps_alive = False
@@ -382,14 +374,14 @@ class Http1:
         self._out.append(data)
         self.pending_bytes += len(data)
 
-    def _end_answer(self, stream_id: int, message: _Message) -> None:
+    def _end_answer(self, stream_id: int, message: Message) -> None:
         message.is_answered = True
         if message.waits_for_100:
             self.has_fault = True  # it may have begun its body just now
         if message.has_ended_body or message.is_stopped or message.waits_for_100:
             self._end(stream_id, message)
 
-    def _end(self, stream_id: int, message: _Message) -> None:
+    def _end(self, stream_id: int, message: Message) -> None:
         del self._messages[stream_id]
         if not message.keeps_alive or message.is_stopped or (self._is_leaving and not self._messages):
             self._ignores_input = self.is_closing = True

@@ -47,8 +47,7 @@ class Http2:
         self._window = ReceiveWindow(CONNECTION_WINDOW)
         self._is_leaving = False  # GOAWAY is sent once no stream is open
         self._is_ending = False  # GOAWAY is sent, and the connection closes once no stream is open
-        self._has_announced = False
-        self._is_last = False  # no more streams are answered
+        self._has_announced = self._is_last = False  # last: no more streams are answered
         self._has_rest = False  # more was received than one portion
         self._sender = Sender()
         self._send, self._queue = self._sender.send, self._sender.queue
@@ -61,6 +60,11 @@ class Http2:
 
     def __repr__(self) -> str:
         return f"Http2({self._streams}, pending_bytes={self.pending_bytes})"
+
+    @property
+    def is_between(self) -> bool:
+        """Returns whether no request is under way, and another process can go on."""
+        return not (self._open or self.pending_bytes or self._is_leaving or self.is_closing or self._heads.has_resized)
 
     def receive(self, data: Buffer, now: float) -> list[Event]:
         """Returns the events of one portion of what has come, in their order. `now` is of a monotonic clock, in s."""
@@ -78,7 +82,8 @@ class Http2:
             self._fail(fault)
         self._reader.keep()
         self._has_rest = effort <= 0
-        return self._events
+        events, self._events = self._events, []
+        return events
 
     @property
     def held_bytes(self) -> int:
@@ -186,12 +191,7 @@ class Http2:
 
     def _on_priority(self, flags: int, stream_id: int, payload: bytes) -> None:
         self._efforts.spend(self._now)
-        if stream_id == 0:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "a priority of the connection")
-        if len(payload) != 5:
-            raise StreamFault(stream_id, frames.FRAME_SIZE_ERROR)
-        if frames.WORD.unpack_from(payload)[0] & frames.STREAM_ID_MAX == stream_id:
-            raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
+        frames.check_priority(stream_id, payload)
 
     def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
         self._streams.known(stream_id)

@@ -164,6 +164,21 @@ class AnswerForm:
         return b"%b%b%b%d%b" % (self._start, value, self._fields, size_bytes, self._end)
 
 
+class Message:
+    """A request of HTTP/1.1 and its answer, as far as they have come."""
+
+    __slots__ = ("has_ended_body", "is_answered", "is_chunked", "is_stopped", "keeps_alive", "version", "waits_for_100")
+
+    def __init__(self, version: str, keeps_alive: bool, waits_for_100: bool) -> None:
+        self.version = version
+        self.keeps_alive = keeps_alive
+        self.waits_for_100 = waits_for_100
+        self.has_ended_body = False
+        self.is_chunked = False
+        self.is_answered = False
+        self.is_stopped = False
+
+
 class RequestBegan(NamedTuple):
     """A request's head is there, and its `body` if that has come with it. `is_complete`: no more follows."""
 

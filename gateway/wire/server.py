@@ -15,7 +15,9 @@ from functools import partial
 
 from engine.runtime.tasks import start_task
 from gateway.wire.connection import Connection
-from gateway.wire.exchange import Application, Rejection, Take
+from gateway.wire.exchange import Application, Moves, Rejection, Take
+from gateway.wire.http1 import Http1
+from gateway.wire.http2 import Http2
 from gateway.wire.idle import Times, Verdict, verdict_on
 from gateway.wire.listening import reject_new_connections
 from gateway.wire.messages import WireLimits
@@ -35,7 +37,7 @@ class HttpServer:
     """`now_s` returns seconds since 1970, for dates. `count_ended` receives why a connection is ended.
 
     `rejection` returns headers and body for the status of a request that is refused before the application sees it.
-    `take` takes requests that need no task.
+    `take` takes requests that need no task. `moves_of` makes the moves of a connection to other processes.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class HttpServer:
         count_ended: Callable[[Verdict], object] = lambda _: None,
         rejection: Rejection = lambda _: ([("Content-Length", "0")], b""),
         take: Take | None = None,
+        moves_of: Callable[[Connection], Moves] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.application = application
         self.limits = limits
         self.rejection = rejection
         self.take = take
+        self._moves_of = moves_of
         self.connections: set[Connection] = set()
         self.watched: set[Connection] = set()  # the others wait for an answer over HTTP/1.1, and have no output
         self.under_way = 0
@@ -90,6 +94,12 @@ class HttpServer:
         for connection in list(self.connections):
             connection.announce_leave()
             self.loop.call_later(RENEWAL_GRACE_S, connection.leave)
+
+    def import_connection(self, moved: socket.socket, core: Http1 | Http2 | None) -> None:
+        """Goes on with a connection of another process, whose `core` spoke with the client; None: HTTP/1.1."""
+        moved.setblocking(False)
+        self._accepting += 1
+        start_task(self._connect(moved, core or Http1(self.limits)))
 
     async def watch(self) -> None:
         """Check connections until cancelled. A connection that waits for an answer is not looked at before it."""
@@ -166,6 +176,8 @@ class HttpServer:
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.watched.add(connection)
+        if self._moves_of is not None and self._tls is None:
+            connection.moves = self._moves_of(connection)
         if self._is_leaving:
             connection.announce_leave()
 
@@ -188,11 +200,12 @@ class HttpServer:
     # Within
 
     @property
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
+        """Returns whether one more connection may be open."""
         return len(self.connections) + self._accepting < self._connections_max
 
     def _accept_more(self) -> None:
-        if self._listeners and self._has_room:
+        if self._listeners and self.has_room:
             self._is_accepting = True
             for listener in self._listeners:
                 self.loop.add_reader(listener, partial(self._accept, listener))
@@ -204,7 +217,7 @@ class HttpServer:
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_AT_ONCE):
-            if not self._has_room:
+            if not self.has_room:
                 self._accept_no_more()
                 return
             try:
@@ -225,11 +238,11 @@ class HttpServer:
         start_task(self._connect(accepted))
         return True
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    async def _connect(self, accepted: socket.socket, core: Http1 | Http2 | None = None) -> None:
         timeout = self._times.silent_s if self._tls is not None else None
         try:
             await self.loop.connect_accepted_socket(
-                lambda: Connection(self), accepted, ssl=self._tls, ssl_handshake_timeout=timeout
+                lambda: Connection(self, core), accepted, ssl=self._tls, ssl_handshake_timeout=timeout
             )
         except (OSError, TimeoutError):  # the client has left, or does not speak TLS
             accepted.close()

@@ -30,6 +30,7 @@ from engine.tiering.reading.remote_logs import RemoteLogs
 from engine.tiering.shipping.counting import AcceptedCounting
 from engine.tiering.store.store import open_store
 from gateway.admin.operation_calls import Operation
+from gateway.connections.hand_over import HandOver
 from gateway.links.link import Busy, Handler, LinkLost, handler
 from gateway.links.link_client import LinkClient, listen
 from gateway.links.process_links import Process, ProcessLinks
@@ -42,6 +43,7 @@ from node.messages import (
     RecordFields,
     ShardTask,
     connect_to_supervisor,
+    hand_over_socket,
     record_from,
     records_from,
     run_until_complete,
@@ -122,7 +124,7 @@ async def run(task: ShardTask) -> None:
             siblings=lambda: {"worker": worker, "supervisor": supervisor},
         )
         await logs.start()
-        listener = Listener(node, settings, task.ports)
+        listener = Listener(node, settings, task.ports, _hand_over(task) if cluster is None else None)
         handlers |= {**changes.handlers(), **handlers_for_supervisor(node, listener)}
         if cluster is not None:
             handlers |= cluster.handlers(shard)
@@ -168,6 +170,11 @@ async def run(task: ShardTask) -> None:
 def _siblings(task: ShardTask) -> dict[Process, LinkClient]:
     others = (index for index in range(task.count) if index != task.index)
     return {(None, index): LinkClient(shard_socket(task.run_dir, index)) for index in others}
+
+
+def _hand_over(task: ShardTask) -> HandOver | None:
+    requests_min = task.settings.requests_before_move
+    return HandOver(task.index, partial(hand_over_socket, task.run_dir), requests_min) if requests_min else None
 
 
 class SupervisedChanges:

@@ -13,6 +13,7 @@ from functools import partial
 
 from engine.errors import StartRefused
 from engine.runtime.tasks import keep_running
+from gateway.connections.hand_over import HandOver
 from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
 from gateway.links.addresses import addresses_of
@@ -34,8 +35,12 @@ SHUTDOWN_NOTICE_S = 0.4  # the idle connections of clients that ask less often a
 class Listener:
     """Serves one node on some ports of its host."""
 
-    def __init__(self, node: Node, settings: NodeSettings, ports: Sequence[int]) -> None:
+    def __init__(
+        self, node: Node, settings: NodeSettings, ports: Sequence[int], hand_over: HandOver | None = None
+    ) -> None:
+        """`hand_over` moves connections between the processes of a standalone node."""
         self._settings = settings
+        self._hand_over = hand_over
         self._node = node
         self._ports = ports
         self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
@@ -50,6 +55,7 @@ class Listener:
             self._count_ended,
             problem_response,
             adapter.take,
+            None if hand_over is None else hand_over.moves_of,
         )
 
     async def open(self) -> None:
@@ -57,6 +63,8 @@ class Listener:
         addresses = await self._node.offload.in_thread(partial(addresses_of, self._settings.host))
         places = [(address, port) for port in self._ports for address in addresses]
         tls = await self._tls()
+        if self._hand_over is not None and tls is None:
+            self._hand_over.open(self._server)
         try:
             self._server.open(listen(places), tls)
         except OSError as error:
@@ -96,6 +104,8 @@ class Listener:
 
     async def drain(self) -> None:
         """Reject new work, end long polls, finish the requests in progress until the deadline, close."""
+        if self._hand_over is not None:
+            self._hand_over.close()
         await self._node.drain()
         self._streams.close()
         with contextlib.suppress(TimeoutError):

@@ -17,6 +17,7 @@ LEFT = {
     "Clock": "tests and the simulation use their own clocks instead of real time",
     "BlockDecoder": "the compiled codec has the other implementation, a type in C",
     "Carrier": ON_THE_WIRE,
+    "Moves": "what moves a connection is above gateway/wire, and the connection notes the ends of its requests",
     "Host": "the server of a connection, and the test that speaks to a connection without a socket",
     "ConnectionState": "the core that judges idle connections reads values; its tests give it values",
     "ClusterListener": "one listener object that the node gives to the agent below it",

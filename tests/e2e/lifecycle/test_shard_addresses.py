@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
 import signal
 import socket
@@ -75,6 +76,32 @@ def test_the_wrong_shard_answers_and_names_the_right_one(node: NodeProcess) -> N
             assert (status, headers["Penstock-Leader"]) == (200, None)
         status, headers, _ = send(f"{other}/v1/topics/named/records?partition={number}", "POST", b"1\n")
         assert (status, headers["Penstock-Leader"]) == (200, owner)
+
+
+def test_a_connection_moves_to_the_shard_that_serves_its_requests(node: NodeProcess) -> None:
+    """It stays open, and the requests that follow are forwarded no more. Each record is stored once, in its order."""
+    urls = owners(node, "moved")
+    owner = urls[0]
+    (other,) = set(urls) - {owner}
+    path = "/v1/topics/moved/partitions/0/records"
+    connection = http.client.HTTPConnection(urlsplit(other).netloc, timeout=60)
+    connection.connect()
+    opened, offsets, forwarded = connection.sock, [], []
+    for number in range(200):
+        connection.request("POST", f"{path}?acks=1", b"%d\n" % number, {"Content-Type": "application/x-ndjson"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        offsets.append(orjson.loads(answer.read())["results"][0]["base_offset"])
+        forwarded.append(answer.headers["Penstock-Leader"])
+    assert connection.sock is opened
+    assert offsets == list(range(200))
+    assert forwarded[0] == owner
+    assert forwarded[100:] == [None] * 100
+    until(lambda: call(f"{node.url}/v1/topics/moved")["partitions"][0]["high_watermark"] == 200)
+    connection.request("GET", f"{path}?offset=0&max_records=1000")
+    records = orjson.loads(connection.getresponse().read())["records"]
+    assert [record["value"] for record in records] == list(range(200))
+    connection.close()
 
 
 async def test_producers_and_consumers_go_straight_after_their_first_request(node: NodeProcess) -> None:

@@ -34,7 +34,7 @@ async def test_a_connection_that_breaks_between_pipelined_requests_is_let_go(ser
     """Before the fix it stayed among the server's connections permanently, and used up a slot."""
     client = await served.client(WAIT + 6 * GET)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    served.connection._transport.pause_reading()  # the server notices the reset when it writes an answer
+    served.connection.transport.pause_reading()  # the server notices the reset when it writes an answer
     client.close()
     served.gate.set()
     await until(lambda: not served.server.connections)
@@ -68,8 +68,8 @@ async def test_a_client_is_read_no_further_than_so_many_bytes_while_requests_wai
     client = await served.client(WAIT + GET)
     loop = asyncio.get_running_loop()
     sending = asyncio.ensure_future(loop.sock_sendall(client, b"x" * 2**24))
-    await until(lambda: not served.connection._transport.is_reading())
-    assert served.connection._core.held_bytes <= HELD_BYTES_MAX + 256 * 1024
+    await until(lambda: not served.connection.transport.is_reading())
+    assert served.connection.core.held_bytes <= HELD_BYTES_MAX + 256 * 1024
     sending.cancel()
     client.close()
 
@@ -197,11 +197,11 @@ async def test_a_client_of_small_pieces_leaves_turns_of_the_loop_to_others(flood
     await until(lambda: served.server.connections)
     parsed, rounds = [], 0
     connection = served.connection
-    await until(lambda: connection._core is not None and connection._core.held_bytes)
-    while (held := connection._core.held_bytes) > 0 and rounds < 20:
+    await until(lambda: connection.core is not None and connection.core.held_bytes)
+    while (held := connection.core.held_bytes) > 0 and rounds < 20:
         await asyncio.sleep(0)
         rounds += 1
-        parsed.append(held - connection._core.held_bytes)
+        parsed.append(held - connection.core.held_bytes)
     assert rounds > 5, "one portion in a turn"
     assert max(parsed) <= 64 * 1024
     client.close()

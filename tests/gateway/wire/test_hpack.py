@@ -60,6 +60,15 @@ def test_blocks_of_a_connection_are_read_as_they_were_written(blocks):
         assert ours.table() == table
 
 
+@given(st.lists(st.tuples(FIELDS, st.booleans()), max_size=12))
+def test_a_decoder_that_is_given_the_table_of_another_goes_on_where_it_was(blocks):
+    ours, theirs = decoder(), oracle.Encoder()
+    for fields, is_coded in blocks:
+        ours = hpack.decoder_of(ours.table()[::-1], 65536, 1000)
+        assert ours.decode(theirs.encode(fields, huffman=is_coded)) == fields
+        assert ours.table() == [(name.decode(), value.decode()) for name, value in theirs.header_table.dynamic_entries]
+
+
 @given(st.integers(100, 599), st.lists(st.tuples(st.sampled_from(["Content-Type", "Date", "X-A"]), VALUES)))
 def test_blocks_of_answers_are_read_by_others(status, headers):
     fields = oracle.Decoder(max_header_list_size=2**20).decode(encode(status, headers))

@@ -119,7 +119,7 @@ async def test_small_answers_do_not_pile_up_for_a_client_that_does_not_read(requ
     sending = asyncio.ensure_future(loop.sock_sendall(client, requests))
     await until(lambda: served.server.connections)
     connection = served.connection
-    await until(lambda: not connection._transport.is_reading() or small.begun == MANY)
+    await until(lambda: not connection.transport.is_reading() or small.begun == MANY)
     assert connection.unsent_bytes < 12 * READY_BYTES_MAX  # HTTP/2 takes the requests of a portion together
     answered = 0
     while answered < MANY * len(SMALL):
