@@ -17,8 +17,8 @@ from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 6  # of the conversion code; increment it when the same plan would give different rows
-GENERATIONS = (1, 2, 3, 4, 5, GENERATION)  # that this release executes; see _spec for those before
+GENERATION = 7  # of the conversion code; increment it when the same plan would give different rows or files
+GENERATIONS = (1, 2, 3, 4, 5, 6, GENERATION)  # that this release executes; see _spec for those before
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
@@ -173,6 +173,8 @@ class TaskSpec(msgspec.Struct, frozen=True):
 
     `counts_columns`: the columns of rows count where chunks end, not only the bytes of records. `bounds_records`: so do
     the elements of arrays and dead letters, chunks end within batches, and members of too large records go to `_extra`.
+    `codes_constants`: texts that all rows share are dictionaries of Arrow, whose bytes count where files of a target
+    size end.
     """
 
     number: int
@@ -184,6 +186,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     counts_columns: bool = True
     bounds_records: bool = True
     arrow: str = ""
+    codes_constants: bool = True
 
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
@@ -192,13 +195,14 @@ def task_specs(plan: Plan) -> list[TaskSpec]:
 
 def _spec(plan: Plan, task: Task) -> TaskSpec:
     """Files of generation 1 have no `_topic_id`, dead letters of generations 1 and 2 have none. Chunks of generations
-    1 to 4 do not count columns; those of 5 count one value for each column, and end after whole batches.
+    1 to 4 do not count columns; those of 5 count one value for each column, and end after whole batches. Rows of
+    generations 1 to 6 have the text of every constant.
     """
     topic_id = plan.positions[task.topic].topic_id
     rows_id, dead_letters_id = (topic_id if plan.generation >= first else "" for first in (2, 3))
     recipe, schema = plan.recipe_of(task.topic), plan.schemas[task.topic]
-    bounds = plan.generation >= 5, plan.generation >= 6
-    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, *bounds, plan.arrow)
+    counts, bounds, codes = (plan.generation >= first for first in (5, 6, 7))
+    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, counts, bounds, plan.arrow, codes)
 
 
 def arrow_of(recipes: Iterable[Recipe]) -> str:

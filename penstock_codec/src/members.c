@@ -125,7 +125,8 @@ static bool put_number(struct reader *reader, struct member *member)
         output_put(&member->values, &integer, sizeof integer);
         return true;
     }
-    if (member->kind == MEMBER_DOUBLE && number_as_double(&number, &real)) {
+    bool is_wide = number.is_integer && !number_as_integer(&number, &integer); /* no double by inference */
+    if (member->kind == MEMBER_DOUBLE && !is_wide && number_as_double(&number, &real)) {
         output_put(&member->values, &real, sizeof real);
         return true;
     }
@@ -178,8 +179,12 @@ static struct member *find_next(struct reader *reader)
     }
     struct member *member = &reader->all->all[level->first + level->next];
     size_t size = member->name_size;
-    if ((size_t)(reader->end - reader->at) <= size || reader->at[size] != '"' ||
-        memcmp(reader->at, member->name, size) != 0) {
+    if ((size_t)(reader->end - reader->at) <= size) {
+        return NULL;
+    }
+    bool is_short = size < SCAN_NAME && reader->all->readable_end - reader->at >= SCAN_NAME;
+    if (is_short ? !scan_is_text(reader->at, member->quoted, size + 1)
+                 : reader->at[size] != '"' || memcmp(reader->at, member->name, size) != 0) {
         return NULL;
     }
     level->next = level->next + 1 == level->members ? 0 : level->next + 1;
@@ -269,7 +274,11 @@ static bool read_between(struct reader *reader, bool is_first)
 
 bool members_add(struct members *members, const uint8_t *at, const uint8_t *end)
 {
-    struct reader reader = {.all = members, .at = at, .end = end};
+    struct reader reader; /* its levels are not read before they are written */
+    reader.all = members;
+    reader.at = at;
+    reader.end = end;
+    reader.depth = 0;
     if (!skip(&reader) || *reader.at++ != '{' || !enter(&reader, 0, members->top_members)) {
         return false;
     }
@@ -282,10 +291,14 @@ bool members_add(struct members *members, const uint8_t *at, const uint8_t *end)
     return is_sound && !skip(&reader);
 }
 
-void members_reserve(struct members *members, size_t rows)
+void members_begin(struct members *members, size_t rows)
 {
     for (size_t index = 0; index < members->count; index++) {
         struct member *member = &members->all[index];
+        if (member->name_size < SCAN_NAME) {
+            memcpy(member->quoted, member->name, member->name_size);
+            member->quoted[member->name_size] = '"';
+        }
         if (member->kind == MEMBER_BIGINT || member->kind == MEMBER_DOUBLE) {
             output_reserve(&member->values, 8 * rows);
         } else if (member->kind == MEMBER_BOOLEAN) {

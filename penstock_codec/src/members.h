@@ -3,6 +3,7 @@
 #define PENSTOCK_MEMBERS_H
 
 #include "output.h"
+#include "scan.h"
 
 enum member_kind { MEMBER_BOOLEAN, MEMBER_BIGINT, MEMBER_DOUBLE, MEMBER_STRING, MEMBER_STRUCT, MEMBER_NULL };
 enum { MEMBER_LEVELS_MAX = 16 }; /* of structs in structs, with the row itself */
@@ -18,6 +19,7 @@ struct member {
     struct output is_there; /* empty without nulls */
     size_t rows;
     size_t nulls;
+    uint8_t quoted[SCAN_NAME]; /* the name and a quote, if that is not longer */
 };
 
 /* The columns. The first `top_members` are those of the rows; the members of structs follow. A name has no character
@@ -31,8 +33,8 @@ struct members {
     const uint8_t *readable_end; /* of the memory with the objects, which are read in steps that may pass their ends */
 };
 
-/* Makes room for so many rows of numbers and ends. */
-void members_reserve(struct members *members, size_t rows);
+/* Call this first. Makes room for so many rows of numbers and ends. */
+void members_begin(struct members *members, size_t rows);
 
 /* Adds an object as a row. Returns false for a value that the plain Python twin has to read: no object, a member that
  * is unknown and not skipped, repeated or of another type, and unusual numbers. Then the columns are of no use. */

@@ -39,7 +39,7 @@ static bool add_values(struct members *members, const struct values *values)
     const uint8_t *bytes = values->bytes.buf, *bits = values->is_there.obj ? values->is_there.buf : NULL;
     const int32_t *ends = values->ends.buf;
     members->readable_end = bytes + values->bytes.len;
-    members_reserve(members, (size_t)values->count);
+    members_begin(members, (size_t)values->count);
     for (Py_ssize_t index = values->first; index < values->first + values->count; index++) {
         if (bits && !(bits[index / 8] >> index % 8 & 1)) {
             members_add_null(members);
@@ -73,7 +73,7 @@ static bool read_members(struct members *members, PyObject *list)
             return false;
         }
         *member = (struct member){(enum member_kind)kind, (const uint8_t *)name, (size_t)size, (size_t)first,
-            (size_t)count, {0}, {0}, {0}, 0, 0};
+            (size_t)count, {0}, {0}, {0}, 0, 0, {0}};
     }
     return true;
 }

@@ -11,15 +11,22 @@ static inline bool is_digit(const uint8_t *at, const uint8_t *end)
     return at < end && *at >= '0' && *at <= '9';
 }
 
-/* Adds digits to those of the number. Returns false if there are none. */
+/* Adds digits to those of the number, in which leading zeros do not count. Returns false if there are none. */
 static bool read_digits(struct number *number, const uint8_t **at, const uint8_t *end)
 {
-    const uint8_t *begin = *at;
-    for (; is_digit(*at, end); ++*at) {
-        number->digits = number->digits * 10 + (uint64_t)(**at - '0');
-        number->digit_count += number->digits != 0 || number->digit_count != 0;
+    const uint8_t *begin = *at, *here = begin;
+    while (!number->digit_count && here < end && *here == '0') {
+        here++;
     }
-    return *at > begin;
+    const uint8_t *first = here;
+    uint64_t digits = number->digits;
+    for (; is_digit(here, end); here++) {
+        digits = digits * 10 + (uint64_t)(*here - '0');
+    }
+    number->digits = digits;
+    number->digit_count += (uint32_t)(here - first);
+    *at = here;
+    return here > begin;
 }
 
 static bool read_exponent(struct number *number, const uint8_t **at, const uint8_t *end)

@@ -7,6 +7,7 @@
 #define PENSTOCK_SCAN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -69,6 +70,19 @@ static inline unsigned scan_first(uint64_t special)
 }
 
 #endif
+
+enum { SCAN_NAME = 16 };
+
+/* Returns whether a text of at most SCAN_NAME bytes stands here; so many must be readable at both places. */
+static inline bool scan_is_text(const uint8_t *at, const uint8_t *text, size_t size)
+{
+#if defined(__SSE2__)
+    __m128i same = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)at), _mm_loadu_si128((const __m128i *)text));
+    return !(~(uint32_t)_mm_movemask_epi8(same) & (((uint32_t)1 << size) - 1));
+#else
+    return !memcmp(at, text, size);
+#endif
+}
 
 /* Returns the first byte that is not plain, or `end`. */
 static inline const uint8_t *scan_plain(const uint8_t *at, const uint8_t *end)

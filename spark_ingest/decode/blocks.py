@@ -27,8 +27,10 @@ from spark_ingest.payload.decoder import Converter, converter_of
 from spark_ingest.plan import FAIL, RAW, RECORD, Recipe, TaskSpec
 
 TIMESTAMP = pa.timestamp("us", "UTC")
+CODED = pa.dictionary(pa.int8(), pa.string())
 LATEST_MS = LATEST_US // 1000
 _SEEN_MEMBERS_MAX = 1000
+_CONSTANTS = ("_topic", "_topic_id", "_schema_id")  # texts that all rows of a task share
 _CONVERTED_BYTES = 1 << 20  # of values that are converted together: their JSON may be many times as long
 _ARROW_TYPES = {
     "STRING": pa.string(),
@@ -84,8 +86,13 @@ class _Payload:
 
 
 def table_schema(order: TaskSpec) -> pa.Schema:
-    """Returns the Arrow schema, which depends on the plan only: all files of a schema id have the same one."""
+    """Returns the Arrow schema of rows, which depends on the plan only: all files of a schema id have the same columns.
+
+    Texts that all rows share are dictionaries with one value.
+    """
     leading = [arrow_field(one) for one in LEADING if order.topic_id or one != TOPIC_ID]
+    if order.codes_constants:
+        leading = [one.with_type(CODED) if one.name in _CONSTANTS else one for one in leading]
     if order.recipe.payload == RAW:
         return pa.schema([*leading, arrow_field(VALUE)])
     return pa.schema([*leading, *arrow_fields(order.schema.members), arrow_field(EXTRA)])
@@ -93,6 +100,12 @@ def table_schema(order: TaskSpec) -> pa.Schema:
 
 def arrow_field(column: StandardColumn) -> pa.Field:
     return pa.field(column.name, _ARROW_TYPES[column.spark_type], nullable=column.is_nullable)
+
+
+def without_dictionaries(table: pa.Table) -> pa.Table:
+    """Returns the rows with the values of dictionaries in their places."""
+    plain = [one.with_type(one.type.value_type) if pa.types.is_dictionary(one.type) else one for one in table.schema]
+    return table.cast(pa.schema(plain))
 
 
 class BlockMaker:
@@ -239,8 +252,8 @@ class BlockMaker:
         task = self._order.task
         rows = len(records)
         return [
-            pa.repeat(task.topic, rows),
-            *([pa.repeat(self._order.topic_id, rows)] if self._order.topic_id else []),
+            self._constant(task.topic, rows),
+            *([self._constant(self._order.topic_id, rows)] if self._order.topic_id else []),
             pa.repeat(pa.scalar(self._partition, pa.int32()), rows),
             records.offsets,
             own.cast(TIMESTAMP),
@@ -248,8 +261,13 @@ class BlockMaker:
             records.headers,
             event_time.cast(TIMESTAMP),
             pa.repeat(pa.scalar(self._order.number, pa.int64()), rows),
-            pa.repeat(self._order.schema.schema_id, rows),
+            self._constant(self._order.schema.schema_id, rows),
         ]
+
+    def _constant(self, text: str, rows: int) -> pa.Array:
+        if not self._order.codes_constants:
+            return pa.repeat(text, rows)
+        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), rows), pa.array([text], pa.string()))
 
 
 def _event_field(recipe: Recipe) -> EventField | None:

@@ -8,27 +8,14 @@ Invariant: both ways give equal arrays.
 
 from __future__ import annotations
 
-from collections import deque
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.format.compiled_batch import Member, MemberColumn, MemberKind, read_members
+from engine.format.compiled_batch import MemberColumn, MemberKind, read_members
 from spark_ingest.decode.json_columns import arrow_type
 from spark_ingest.decode.json_rows import FLOAT_MAX
-from spark_ingest.decode.json_types import Members, Type, is_decodable
+from spark_ingest.decode.json_types import CODEC_KINDS, Members, Type, described
 
-_KINDS = {
-    "boolean": MemberKind.BOOLEAN,
-    "tinyint": MemberKind.BIGINT,
-    "smallint": MemberKind.BIGINT,
-    "int": MemberKind.BIGINT,
-    "bigint": MemberKind.BIGINT,
-    "float": MemberKind.DOUBLE,
-    "double": MemberKind.DOUBLE,
-    "string": MemberKind.STRING,
-    "null": MemberKind.NULL,
-}
 _WIDE = {MemberKind.BIGINT: pa.int64(), MemberKind.DOUBLE: pa.float64()}
 
 
@@ -41,7 +28,7 @@ class CompiledRows:
     def __init__(self, members: Members, *, keeps_others: bool = True) -> None:
         self._members = members
         self._skips_others = not keeps_others
-        self._described = _described(members)
+        self._described = described(members)
 
     def arrays(self, values: pa.Array) -> list[pa.Array] | None:
         """Returns an array for each column; None if a value does not fit, or the schema is not for the codec."""
@@ -69,7 +56,7 @@ class CompiledRows:
         wanted = arrow_type(kind)
         ends = [pa.py_buffer(one.ends)] if kind == "string" else []
         buffers = [is_there, *ends, pa.py_buffer(one.data)]
-        wide = pa.Array.from_buffers(_WIDE.get(_KINDS[kind], wanted), rows, buffers, one.null_count)
+        wide = pa.Array.from_buffers(_WIDE.get(CODEC_KINDS[kind], wanted), rows, buffers, one.null_count)
         return wide if wide.type == wanted else _narrowed(wide, wanted)
 
 
@@ -78,22 +65,3 @@ def _narrowed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(kind) and (pc.max(pc.abs(values)).as_py() or 0) > FLOAT_MAX:
         raise pa.ArrowInvalid("a number is too large")
     return values.cast(kind)
-
-
-def _described(members: Members) -> list[Member] | None:
-    """Returns the members level by level; None for a type or a name that the codec does not read."""
-    described: list[Member] = []
-    levels: deque[tuple[int, Members]] = deque([(-1, members)])
-    while levels:
-        parent, level = levels.popleft()
-        if parent >= 0:
-            described[parent] = described[parent]._replace(first=len(described), length=len(level))
-        for name, kind in level:
-            is_struct = not isinstance(kind, str) and kind[0] == "struct"
-            found = MemberKind.STRUCT if is_struct else _KINDS.get(kind) if isinstance(kind, str) else None
-            if found is None or not is_decodable(name):
-                return None
-            if is_struct:
-                levels.append((len(described), kind[1]))
-            described.append(Member(name.encode(), found))
-    return described

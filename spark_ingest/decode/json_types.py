@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from engine.format.compiled_batch import Member, MemberKind
 from spark_ingest.decode.decimals import DDL
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 
@@ -37,6 +39,17 @@ MEMBERS_MAX = 2 * COLUMNS_MAX  # of a schema; it forgets further members without
 NAME_CHARS_MAX = 255  # of a column
 _NOT_IN_A_NAME = re.compile('["\\\\\x00-\x1f]')  # msgspec cannot look up such a member
 _INT64 = range(-(2**63), 2**63)
+CODEC_KINDS = {
+    "boolean": MemberKind.BOOLEAN,
+    "tinyint": MemberKind.BIGINT,
+    "smallint": MemberKind.BIGINT,
+    "int": MemberKind.BIGINT,
+    "bigint": MemberKind.BIGINT,
+    "float": MemberKind.DOUBLE,
+    "double": MemberKind.DOUBLE,
+    "string": MemberKind.STRING,
+    "null": MemberKind.NULL,
+}
 RESERVED = frozenset((*STANDARD_COLUMNS, "dt", "hr"))
 
 
@@ -252,3 +265,22 @@ def _ddl_of(kind: Type) -> str:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def described(members: Members) -> list[Member] | None:
+    """Returns the members for the compiled codec, level by level; None for a type or a name that it does not read."""
+    found: list[Member] = []
+    levels: deque[tuple[int, Members]] = deque([(-1, members)])
+    while levels:
+        parent, level = levels.popleft()
+        if parent >= 0:
+            found[parent] = found[parent]._replace(first=len(found), length=len(level))
+        for name, kind in level:
+            is_struct = not isinstance(kind, str) and kind[0] == "struct"
+            read_as = MemberKind.STRUCT if is_struct else CODEC_KINDS.get(kind) if isinstance(kind, str) else None
+            if read_as is None or not is_decodable(name):
+                return None
+            if is_struct:
+                levels.append((len(found), kind[1]))
+            found.append(Member(name.encode(), read_as))
+    return found

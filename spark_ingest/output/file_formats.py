@@ -26,6 +26,7 @@ import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet as pq
 
+from spark_ingest.decode.blocks import without_dictionaries
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import AVRO, CODECS, JSONL, LINES, ORC, PARQUET, STREAM_CODECS, Layout
 from spark_ingest.output.table_files import parquet_bytes
@@ -54,6 +55,7 @@ def file_bytes(table: pa.Table, layout: Layout, repeating: Sequence[str] | None 
     """Encodes a data file; `repeating` is for Parquet, see table_files.py."""
     if layout.format == PARQUET:
         return parquet_bytes(table, layout.codec, repeating)
+    table = without_dictionaries(table)
     sink = pa.BufferOutputStream()
     if layout.format == ORC:
         pa.orc.write_table(table, sink, compression=CODECS[ORC][layout.codec])

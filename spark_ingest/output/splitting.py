@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_ingest.decode.blocks import without_dictionaries
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import FAIL_ON_MORE, MONTH, NONE, POSITIONS, UTC_ZONE, WEEK, YEAR, Layout
 from spark_ingest.output.directories import (
@@ -170,7 +171,8 @@ def _values(table: pa.Table, layout: Layout) -> list[pa.ChunkedArray]:
         return [_texts(_column(table, one.member), one.member) for one in layout.fields]
     found = partitioner_of(layout.partitioner, msgspec.json.decode(layout.options or "{}"))
     try:
-        columns = [pa.chunked_array([pa.array(one, pa.string())]) for one in found.values(table)]
+        rows = without_dictionaries(table)
+        columns = [pa.chunked_array([pa.array(one, pa.string())]) for one in found.values(rows)]
     except Exception as error:  # of code that is not ours
         raise IngestRefused(f"partitioner {layout.partitioner}: {type(error).__name__}: {error}") from error
     if [len(one) for one in columns] != [table.num_rows] * len(layout.fields):

@@ -8,7 +8,7 @@ Invariant: an existing object is never overwritten, and accepted only if it has 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ _ZSTD_LEVEL = 1  # higher levels cost more time than the bytes are worth (docs/i
 _DICTIONARY_ROWS_MIN = 1000  # in a smaller file dictionaries cost a third of the time and make it larger
 _SAMPLE_ROWS = 4096
 _PIECES_FROM_BYTES = 32 << 20  # a larger file that exists is compared in pieces
+_OF_A_TASK = ("_partition", "_ingest_commit")  # numbers with few values in the files of a task
 _NEVER_REPEATING = frozenset({"_offset", "_timestamp", "_key", "_headers", "_event_time", "_extra", "_value"})
 
 DEAD_LETTER_SCHEMA = pa.schema(
@@ -50,22 +51,34 @@ DEAD_LETTER_SCHEMA = pa.schema(
 def parquet_bytes(table: pa.Table, codec: str = "zstd", repeating: Sequence[str] | None = None) -> bytes:
     """Encodes a file. `repeating`: what `repeating_leaves` found in all rows, these among them."""
     sink = pa.BufferOutputStream()
-    options = write_options(table.schema, table.num_rows, codec, repeating)
+    options = write_options(table.schema, table.num_rows, codec, repeating, _null_leaves(table))
     pq.write_table(table, sink, row_group_size=ROW_GROUP_ROWS, **options)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
 def write_options(
-    schema: pa.Schema, rows: int, codec: str = "zstd", repeating: Sequence[str] | None = None
+    schema: pa.Schema,
+    rows: int,
+    codec: str = "zstd",
+    repeating: Sequence[str] | None = None,
+    nulls: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Returns how a file of `rows` rows is encoded. Without `repeating` most columns have a dictionary."""
+    """Returns how a file of `rows` rows is encoded. Without `repeating` most columns have a dictionary.
+
+    Not compressed are dictionaries of one value and columns of nulls, `nulls`: their pages have a few bytes, and each
+    compressed page costs some microseconds more.
+    """
     if repeating is None:
         repeating = [path for one in schema if one.name not in _NEVER_REPEATING for path in _leaves(one.name, one.type)]
+    has_dictionaries = rows >= _DICTIONARY_ROWS_MIN
+    coded = [one.name for one in schema if pa.types.is_dictionary(one.type)]
+    tiny = {*nulls, *coded, *_OF_A_TASK} if coded and has_dictionaries else {*nulls}
+    compressed = [path for one in schema for path in _leaves(one.name, one.type) if path not in tiny]
     return {
-        "compression": codec,
-        "compression_level": _ZSTD_LEVEL if codec == "zstd" else None,
-        "use_dictionary": list(repeating) if rows >= _DICTIONARY_ROWS_MIN else False,
+        "compression": dict.fromkeys(compressed, codec),
+        "compression_level": dict.fromkeys(compressed, _ZSTD_LEVEL) if codec == "zstd" else None,
+        "use_dictionary": list(repeating) if has_dictionaries else False,
         "store_schema": False,  # types survive without it, and in a small file it is a third of the bytes
     }
 
@@ -157,7 +170,23 @@ def _repeating(path: str, values: pa.Array) -> list[str]:
         return [leaf for one in values.type for leaf in _repeating(f"{path}.{one.name}", values.field(one.name))]
     if pa.types.is_nested(values.type):
         return _leaves(path, values.type)
+    if pa.types.is_dictionary(values.type):
+        return [path]
     return [path] if 2 * pc.count_distinct(values, mode="all").as_py() <= len(values) else []
+
+
+def _null_leaves(table: pa.Table) -> list[str]:
+    return [
+        path
+        for name, column in zip(table.schema.names, table.columns, strict=True)
+        if column.null_count == len(column) or (pa.types.is_map(column.type) and not _entries(column))
+        for path in _leaves(name, column.type)
+    ]
+
+
+def _entries(column: pa.ChunkedArray) -> int:
+    """Returns the number of entries of maps."""
+    return sum(len(one.keys) for one in column.chunks)
 
 
 def _leaves(path: str, kind: pa.DataType) -> list[str]:

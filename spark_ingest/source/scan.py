@@ -153,18 +153,29 @@ def _batches_from(
         if not piece:
             raise Corrupt(f"{one.key} ends at byte {fetched}, the manifest says {one.size_bytes}")
         fetched += len(piece)
-        buffer = memoryview(rest + piece)
-        consumed = 0
-        for at, header in _walk(one.key, buffer):
-            is_first_empty = not header.record_count and reached == one.base_offset  # it may begin in an earlier object
-            if header.base_offset < reached and not is_first_empty:
-                raise Corrupt(f"{one.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
-            consumed, reached = at + header.size_bytes, header.next_offset
-            yield header, buffer[at:consumed]
-            if reached >= one.end:
-                return
-        rest = bytes(buffer[consumed:])
+        for buffer in _buffers(rest, piece):
+            consumed = 0
+            for at, header in _walk(one.key, buffer):
+                is_first_empty = (
+                    not header.record_count and reached == one.base_offset
+                )  # may begin in an earlier object
+                if header.base_offset < reached and not is_first_empty:
+                    raise Corrupt(f"{one.key}: offset {header.base_offset} follows {reached - 1}", hint=_RESTORE)
+                consumed, reached = at + header.size_bytes, header.next_offset
+                yield header, buffer[at:consumed]
+                if reached >= one.end:
+                    return
+            rest = bytes(buffer[consumed:])
     raise Corrupt(f"{one.key} ends after offset {reached - 1}, the manifest says {one.end_offset - 1}", hint=_RESTORE)
+
+
+def _buffers(rest: bytes, piece: bytes) -> list[memoryview]:
+    """Returns the incomplete batch with its rest, then the other batches of the piece, which are not copied."""
+    missing = _missing_bytes(rest) if len(rest) >= HEADER_BYTES else len(piece)
+    if not rest or missing >= len(piece):
+        return [memoryview(rest + piece)]
+    view = memoryview(piece)
+    return [memoryview(b"".join((rest, view[:missing]))), view[missing:]]
 
 
 def _walk(key: str, buffer: memoryview) -> Iterator[tuple[int, Header]]:

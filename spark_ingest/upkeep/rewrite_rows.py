@@ -137,7 +137,7 @@ class _Inputs:
     def codec(self) -> str:
         """Returns the codec of the newest file, because the topic's setting may have changed."""
         newest = max(self._group.inputs, key=lambda one: (names.plan_number_of(one.key) or 0, one.key))
-        return codec_of(self._open(newest).parquet.metadata.row_group(0).column(0))
+        return codec_of(self._open(newest).parquet.metadata.row_group(0))
 
     def row_groups(self) -> Iterator[tuple[StoredFile, OpenedFile, int]]:
         """Yields the row groups of all files by their numbers, in the order of the plan."""

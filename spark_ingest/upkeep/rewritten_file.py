@@ -62,7 +62,7 @@ class RewrittenFile:
         columns = [found.column(one) for one in range(found.num_columns)]
         if sum(one.total_compressed_size for one in columns) < COPIED_BYTES:
             return None
-        if any(codec_of(one) != self._codec for one in columns):
+        if codec_of(found) != self._codec:
             return None
         if lifts and any(one.path_in_schema == EXTRA.name and not _is_null(one) for one in columns):
             return None
@@ -93,8 +93,10 @@ class RewrittenFile:
         return parts_of(parquet_bytes(self._schema.empty_table())).schema
 
 
-def codec_of(column: pq.ColumnChunkMetaData) -> str:
-    found = str(column.compression).lower()
+def codec_of(row_group: pq.RowGroupMetaData) -> str:
+    """Returns the codec of the column `_offset`: columns of one value are not compressed."""
+    columns = (row_group.column(at) for at in range(row_group.num_columns))
+    found = next(str(one.compression).lower() for one in columns if one.path_in_schema == "_offset")
     return "none" if found == "uncompressed" else found
 
 

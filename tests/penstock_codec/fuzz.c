@@ -72,6 +72,7 @@ static void fuzz_members(const uint8_t *data, size_t size, uint8_t how)
         all[index].members = 2;
     }
     const uint8_t *half = data + size / 2;
+    members_begin(&members, how);
     if (members_add(&members, data, half) && members_add(&members, half, data + size)) {
         members_add_null(&members);
         must(members_end(&members) && members.rows == 3);

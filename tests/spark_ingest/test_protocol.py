@@ -377,10 +377,11 @@ def test_chunks_of_a_plan_of_an_earlier_generation_end_where_they_did() -> None:
     with pytest.raises(Killed):
         run_job(source, KillingStore(output, 3, is_after=True))
     plan = decode_plan(output.get(names.plan_key("default", 1)), "plan")
-    found = {at: task_specs(msgspec.structs.replace(plan, generation=at))[0] for at in (4, 5, 6)}
-    assert {at: one.counts_columns for at, one in found.items()} == {4: False, 5: True, 6: True}
-    assert {at: one.bounds_records for at, one in found.items()} == {4: False, 5: False, 6: True}
-    assert task_specs(plan) == [found[6]]
+    found = {at: task_specs(msgspec.structs.replace(plan, generation=at))[0] for at in (4, 5, 6, 7)}
+    assert [one.counts_columns for one in found.values()] == [False, True, True, True]
+    assert [one.bounds_records for one in found.values()] == [False, False, True, True]
+    assert [one.codes_constants for one in found.values()] == [False, False, False, True]
+    assert task_specs(plan) == [found[7]]
 
 
 def test_only_wanted_topics_are_taken(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:

@@ -1,10 +1,11 @@
-"""Which columns of Parquet files have a dictionary."""
+"""Which columns of Parquet files have a dictionary, and which are compressed."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_ingest.decode.blocks import without_dictionaries
 from spark_ingest.output.table_files import parquet_bytes, repeating_leaves
 
 ROWS = 2000
@@ -30,6 +31,30 @@ def test_columns_whose_values_repeat_have_a_dictionary() -> None:
     columns = [group.column(at) for at in range(group.num_columns)]
     assert [one.path_in_schema for one in columns if one.has_dictionary_page] == PATHS
     assert pq.read_table(pa.BufferReader(data)).equals(TABLE)
+
+
+def codecs(table: pa.Table, codec: str = "zstd") -> dict[str, str]:
+    data = parquet_bytes(table, codec, repeating_leaves(table))
+    group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    assert pq.read_table(pa.BufferReader(data)).equals(without_dictionaries(table))
+    return {one.path_in_schema: one.compression.lower() for one in columns}
+
+
+def test_columns_of_nulls_or_of_one_value_are_not_compressed() -> None:
+    """In a small file a value of all rows has no dictionary, and is compressed."""
+    topic = pa.DictionaryArray.from_arrays(pa.array([0] * ROWS, pa.int8()), pa.array(["flights"]))
+    headers = pa.array([[]] * ROWS, pa.map_(pa.string(), pa.binary()))
+    table = TABLE.append_column("_topic", topic).append_column("_headers", headers)
+    table = table.append_column("_partition", pa.array([3] * ROWS, pa.int32()))
+    found = codecs(table)
+    assert {path for path, codec in found.items() if codec == "uncompressed"} == {
+        *("nothing", "_topic", "_partition", "_headers.key_value.key", "_headers.key_value.value")
+    }
+    assert {*found.values()} == {"zstd", "uncompressed"}
+    assert codecs(table.slice(0, 50))["_topic"] == codecs(TABLE)["carrier"] == "zstd"
+    assert {*codecs(table, "none").values()} == {"uncompressed"}
+    assert codecs(table, "gzip")["id"] == "gzip"
 
 
 def test_a_table_without_rows_has_none() -> None:
