@@ -1,7 +1,8 @@
 """The subscriptions of this process: those whose group it coordinates, each with its runner.
 
 Looks at every partition of the groups topic that this process leads, so that deliveries go on after a restart or a
-change of leaders without any request. A call that changes a subscription stops its runner in the same step.
+change of leaders without any request. A call that changes a subscription stops its runner in the same step. The next
+one starts once the change is stored; if it cannot be, the next look runs what is stored.
 """
 
 from __future__ import annotations
@@ -70,23 +71,20 @@ class PushHost:
         """Creates or changes a subscription. Returns whether it is new; None: nothing changed (Coordinator.push)."""
         hosted = await self._groups.at(partition)
         is_new, sequence = hosted.decide(lambda core, now, source: core.push(call, now, source))
-        self._update(hosted, call.group)
-        await hosted.stored(sequence)
+        await self._change(hosted, call.group, sequence)
         return is_new
 
     async def reset(self, partition: Partition, call: ResetCall) -> None:
         """Moves a subscription to other positions."""
         hosted = await self._groups.at(partition)
         _, sequence = hosted.decide(lambda core, now, source: core.reset(call, now, source))
-        self._update(hosted, call.group)
-        await hosted.stored(sequence)
+        await self._change(hosted, call.group, sequence)
 
     async def delete(self, partition: Partition, name: str) -> None:
         """Deletes a subscription and its positions."""
         hosted = await self._groups.at(partition)
         _, sequence = hosted.decide(lambda core, now, source: core.delete(name, now, source))
-        self._update(hosted, name)
-        await hosted.stored(sequence)
+        await self._change(hosted, name, sequence)
 
     async def find(self, partition: Partition, name: str) -> tuple[Group, Runner | None]:
         """Returns a subscription and its runner. Raises UnknownGroup."""
@@ -123,8 +121,17 @@ class PushHost:
         for name, hosted in led.items():
             self._update(hosted, name)
 
-    def _update(self, hosted: Hosted, name: str) -> None:
-        """Starts, stops or restarts the runner of a subscription by what is stored of it."""
+    async def _change(self, hosted: Hosted, name: str, sequence: int) -> None:
+        """Changes the runner of a subscription after a call. Raises the error of its append."""
+        self._update(hosted, name, is_stored=False)
+        await hosted.stored(sequence)
+        self._update(hosted, name)
+
+    def _update(self, hosted: Hosted, name: str, *, is_stored: bool = True) -> None:
+        """Starts, stops or restarts the runner of a subscription by what the coordinator has of it.
+
+        What is not stored yet only stops it.
+        """
         group, runner = hosted.coordinator.groups.get(name), self._runners.get(name)
         if self._means is None:
             return
@@ -136,7 +143,7 @@ class PushHost:
         if runner is not None and (runner.hosted, runner.definition, runner.resets) != state:
             self._stop(name)
             runner = None
-        if definition.is_paused or hosted.error is not None:
+        if definition.is_paused or hosted.error is not None or not is_stored:
             return
         places = self._places(definition)
         if runner is not None and any(places.get(slot, topic_id) != topic_id for slot, topic_id in runner.places):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable
 
@@ -223,6 +224,30 @@ async def test_targets_that_are_not_allowed_get_nothing(node, receiver, start_ga
     assert_problem(await call(node, "PUT", "/s", {"url": receiver.url, "topics": ["none"]}), "unknown_topic")
     off = await start_gateway()
     assert_problem(await call(off, "PUT", "/s", {"url": receiver.url, "topics": ["t"]}), "push_disabled")
+
+
+async def test_a_change_that_a_full_disk_cannot_store_delivers_nothing(node, receiver, monkeypatch):
+    other = Receiver([SECRET])
+    await other.start()
+    receiver.answer = lambda events: web.Response(status=500)
+    topic = await node.create("t")
+    await subscribe(node, receiver)
+    await topic.post_records({"value": 1})
+    await until(lambda: receiver.requests)
+    with monkeypatch.context() as planted:
+        planted.setattr(node.node.shard.disk, "pwritev", full)
+        assert_problem(await call(node, "PATCH", "/s", {"url": other.url}), "storage_full", no_side_effects=True)
+        assert_problem(await call(node, "POST", "/s/pause"), "storage_full", no_side_effects=True)
+        assert_problem(await call(node, "DELETE", "/s"), "storage_full", no_side_effects=True)
+    receiver.answer = lambda events: None
+    await until(lambda: receiver.values() == [1])
+    assert (await call(node, "GET", "/s")).json["url"] == receiver.url
+    assert other.requests == []
+    await other.stop()
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "planted")
 
 
 async def test_a_dead_letter_topic_is_one_that_the_token_may_write_to(tmp_path, start_gateway, receiver):
