@@ -130,7 +130,7 @@ class PushHost:
     def _update(self, hosted: Hosted, name: str, *, is_stored: bool = True) -> None:
         """Starts, stops or restarts the runner of a subscription by what the coordinator has of it.
 
-        What is not stored yet only stops it.
+        A state that is not stored yet only stops it.
         """
         group, runner = hosted.coordinator.groups.get(name), self._runners.get(name)
         if self._means is None:
