@@ -103,7 +103,7 @@ class Deliveries(RuleBasedStateMachine):
         return self.order == "partition" or (self.keys[one] is not None and self.keys[one] == self.keys[other])
 
 
-FAST = settings(max_examples=200, database=None, deadline=None, phases=[Phase.generate])
+QUICK = settings(max_examples=400, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
 TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
@@ -148,6 +148,4 @@ def test_a_planted_fault_is_found(mutant):
         window_kind = mutant
 
     with pytest.raises(BaseException):  # noqa: B017 - an assertion, or a group of them
-        run_state_machine_as_test(
-            Planted, settings=settings(max_examples=200, database=None, deadline=None, phases=[Phase.generate])
-        )
+        run_state_machine_as_test(Planted, settings=QUICK)
