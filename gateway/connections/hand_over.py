@@ -25,10 +25,15 @@ _MOVED, _RETURNED = b"M", b"R"
 
 
 class HandOver:
-    """One process's end. `path_of` returns the address of a process by its number."""
+    """One process's end. `path_of` returns the address of a process by its number.
 
-    def __init__(self, index: int, path_of: Callable[[int], str], requests_min: int) -> None:
-        self.moved = 0  # connections, to other processes
+    `count_moved` is called for each connection that another process has taken.
+    """
+
+    def __init__(
+        self, index: int, path_of: Callable[[int], str], requests_min: int, count_moved: Callable[[], object]
+    ) -> None:
+        self._count_moved = count_moved
         self._index = index
         self._path_of = path_of
         self._requests_min = requests_min
@@ -36,7 +41,7 @@ class HandOver:
         self._server: HttpServer | None = None
 
     def __repr__(self) -> str:
-        return f"HandOver(moved={self.moved}, is_open={self._socket is not None})"
+        return f"HandOver({self._index}, is_open={self._socket is not None})"
 
     def open(self, server: HttpServer) -> None:
         """Begins to take connections for the server, and to move its own."""
@@ -54,7 +59,8 @@ class HandOver:
             return
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)  # a process that sends from now on keeps its connection
-        self._take_some()
+        while self._take_one():
+            pass
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
         self._socket = None
@@ -65,7 +71,8 @@ class HandOver:
     def _send(self, process: int, handle: int, state: bytes) -> bool:
         """Returns whether the other process has the socket now."""
         has_sent = self._send_message(_MOVED, process, handle, state)
-        self.moved += has_sent
+        if has_sent:
+            self._count_moved()
         return has_sent
 
     def _send_message(self, kind: bytes, process: int, handle: int, state: bytes) -> bool:
@@ -81,15 +88,19 @@ class HandOver:
 
     def _take_some(self) -> None:
         for _ in range(MESSAGES_AT_ONCE):
-            assert self._socket is not None
-            try:
-                message, handles, *_ = socket.recv_fds(self._socket, 3 + STATE_BYTES_MAX, 1)
-            except OSError:
+            if not self._take_one():
                 return
-            if not message:
-                return
-            if handles:
-                self._take(message, socket.socket(fileno=handles[0]))
+
+    def _take_one(self) -> bool:
+        """Takes a connection that was sent. Returns False if there is none."""
+        assert self._socket is not None
+        try:
+            message, handles, *_ = socket.recv_fds(self._socket, 3 + STATE_BYTES_MAX, 1)
+        except OSError:
+            return False
+        if handles:
+            self._take(message, socket.socket(fileno=handles[0]))
+        return bool(message)
 
     def _take(self, message: bytes, moved: socket.socket) -> None:
         assert self._server is not None

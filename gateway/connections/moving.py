@@ -18,6 +18,7 @@ from gateway.wire.connection import Connection
 from gateway.wire.http2 import Http2
 
 WAIT_S = 0.05  # a large body or a long poll takes longer; new requests wait meanwhile
+TURNS_MAX = 3  # of the loop, after which an answer waits for its client
 RETRY_FACTOR = 4  # more requests before the next attempt: a connection that always has a long poll seldom tries
 
 Send = Callable[[int, int, bytes], bool]  # to a process: a handle and the state; returns whether it has taken them
@@ -71,14 +72,19 @@ class ConnectionMoves:
         """Moves in the next turn of the loop, when the last answer has left."""
         assert self._connection.output is not None
         self._connection.output.flush()
-        asyncio.get_running_loop().call_soon(self._move)
+        asyncio.get_running_loop().call_soon(self._move, TURNS_MAX)
 
-    def _move(self) -> None:
+    def _move(self, turns: int) -> None:
+        """Moves, unless the last answer needs more turns of the loop than these to leave."""
         connection = self._connection
         core = connection.core
-        if not self._is_moving or connection.is_closed or connection.has_requests or connection.unsent_bytes:
+        if not self._is_moving or connection.is_closed:
             return
-        if core is None or not core.is_between:
+        if connection.unsent_bytes and turns:
+            asyncio.get_running_loop().call_soon(self._move, turns - 1)
+            return
+        if core is None or connection.unsent_bytes or connection.has_requests or not core.is_between:
+            self._give_up()
             return
         state = pickle.dumps(core) if isinstance(core, Http2) else b""
         handle = connection.transport.get_extra_info("socket").fileno()

@@ -55,6 +55,7 @@ class Peers:
         self._direct_urls = direct_urls
         self.has_others = count > 1 or view is not None  # processes that requests may be forwarded to
         self.forwarded = 0
+        self.moved = 0  # connections, to other shards of this node
         self.url = ""  # of this node, as clients reach it
         self.direct_url = ""  # of this process; a node of several shards has one for each
         self._waiting: set[asyncio.Future[bool]] = set()
@@ -70,6 +71,15 @@ class Peers:
             self.bytes_in_flight,
         )
         yield "penstock_forwarded_requests_total", "Requests forwarded to another shard or node", self.forwarded
+        yield (
+            "penstock_moved_connections_total",
+            "Connections moved to the shard that served their requests",
+            self.moved,
+        )
+
+    def count_moved(self) -> None:
+        """Counts a connection that has moved to another shard."""
+        self.moved += 1
 
     @property
     def bytes_in_flight(self) -> int:

@@ -124,7 +124,7 @@ async def run(task: ShardTask) -> None:
             siblings=lambda: {"worker": worker, "supervisor": supervisor},
         )
         await logs.start()
-        listener = Listener(node, settings, task.ports, _hand_over(task) if cluster is None else None)
+        listener = Listener(node, settings, task.ports, _hand_over(task, peers) if cluster is None else None)
         handlers |= {**changes.handlers(), **handlers_for_supervisor(node, listener)}
         if cluster is not None:
             handlers |= cluster.handlers(shard)
@@ -172,9 +172,11 @@ def _siblings(task: ShardTask) -> dict[Process, LinkClient]:
     return {(None, index): LinkClient(shard_socket(task.run_dir, index)) for index in others}
 
 
-def _hand_over(task: ShardTask) -> HandOver | None:
+def _hand_over(task: ShardTask, peers: Peers) -> HandOver | None:
     requests_min = task.settings.requests_before_move
-    return HandOver(task.index, partial(hand_over_socket, task.run_dir), requests_min) if requests_min else None
+    if not requests_min:
+        return None
+    return HandOver(task.index, partial(hand_over_socket, task.run_dir), requests_min, peers.count_moved)
 
 
 class SupervisedChanges:

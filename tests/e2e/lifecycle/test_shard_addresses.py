@@ -97,6 +97,7 @@ def test_a_connection_moves_to_the_shard_that_serves_its_requests(node: NodeProc
     assert offsets == list(range(200))
     assert forwarded[0] == owner
     assert forwarded[100:] == [None] * 100
+    assert metric(node, "penstock_moved_connections_total") >= 1
     until(lambda: call(f"{node.url}/v1/topics/moved")["partitions"][0]["high_watermark"] == 200)
     connection.request("GET", f"{path}?offset=0&max_records=1000")
     records = orjson.loads(connection.getresponse().read())["records"]
