@@ -1,5 +1,6 @@
 # The types of the C module. src/module.c has what each function does.
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Found: TypeAlias = tuple[bytes, int, int]  # spans, how many, and the longest length
@@ -11,6 +12,8 @@ RenderedRun: TypeAlias = tuple[bytes, int, int, int, int, int]  # text, position
 Header: TypeAlias = tuple[str, bytes | None]
 Row: TypeAlias = tuple[int, bytes | None, bytes | None, list[Header]]  # timestamp, key, value, headers
 BatchRows: TypeAlias = tuple[list[Row], Header | None, tuple[int, int, int]]  # an entry, and the producer
+
+Request: TypeAlias = tuple[tuple[Any, ...], int, int]  # the entry of a request in a batch, its first record, how many
 
 class HpackDecoder(Protocol):
     @property
@@ -103,6 +106,14 @@ class Native(Protocol):
         /,
     ) -> RenderedRun: ...
     def match_head(self, data: bytes, head_bytes: int, shape: tuple[bytes, ...], /) -> tuple[str, ...] | None: ...
+    def vary(
+        self, fields: list[tuple[str, str]], pattern: tuple[tuple[str, str | int], ...], /
+    ) -> tuple[str, ...] | None: ...
     def huffman_decode(self, code: bytes, /) -> bytes | None: ...
+    def pack_entries(self, requests: Sequence[Request], mark: int, /) -> bytes | None: ...
+    def keys_in(self, requests: Sequence[Request], /) -> tuple[dict[bytes, Any], int] | None: ...
+    def store_keys(
+        self, keys: dict[bytes, bytes], requests: Sequence[Request], base_offset: int, after_first_ms: int, /
+    ) -> bytes | None: ...
 
 VERSION: int

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import penstock_codec
 from engine.errors import InvalidBatch
 from engine.format import batch as record_batch
 from engine.format.batch import (
@@ -93,6 +94,13 @@ class RequestEntry(NamedTuple):
 
 def stored_rows(entries: Sequence[RequestEntry]) -> StoredHeader:
     """Return the header for the first record of a batch of several requests. Only some may have an entry."""
+    native = penstock_codec.native
+    packed = None if native is None else native.pack_entries(entries, SEQUENCE_MARK)
+    return NAME, pack_entries(entries) if packed is None else packed
+
+
+def pack_entries(entries: Sequence[RequestEntry]) -> bytes:
+    """Return the rows of these entries. The twin of the compiled `pack_entries`."""
     pack, pack_sequence, pieces = _ROW.pack, _SEQUENCE_ROW.pack, list[bytes]()
     for entry, first, count in entries:
         if type(entry) is KeyEntry:
@@ -101,7 +109,23 @@ def stored_rows(entries: Sequence[RequestEntry]) -> StoredHeader:
         else:
             assert type(entry) is SequenceEntry, "a request with source positions has a batch of its own"
             pieces.append(pack_sequence(*entry, SEQUENCE_MARK, first, count))
-    return NAME, b"".join(pieces)
+    return b"".join(pieces)
+
+
+def keys_in(entries: Sequence[RequestEntry]) -> tuple[dict[bytes, KeyEntry], int]:
+    """Return the keys of a batch by their hashes, the first of each, and the number of its requests with a key."""
+    native = penstock_codec.native
+    found = None if native is None else native.keys_in(entries)
+    return keys_in_plainly(entries) if found is None else found
+
+
+def keys_in_plainly(entries: Sequence[RequestEntry]) -> tuple[dict[bytes, KeyEntry], int]:
+    """Return what `keys_in` does. The twin of the compiled `keys_in`."""
+    keys = [entry for entry, _, _ in entries if type(entry) is KeyEntry]
+    by_hash: dict[bytes, KeyEntry] = {}
+    for entry in keys:
+        by_hash.setdefault(entry.key_hash, entry)
+    return by_hash, len(keys)
 
 
 def stored_entry(entry: KeyEntry | SourceEntry) -> StoredHeader:

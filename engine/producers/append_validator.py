@@ -34,8 +34,8 @@ from engine.errors import (
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER, Buffer, Header
 from engine.format.batch_header import CONTROL
-from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, SourceEntry, read_entries
-from engine.producers.appends import NO_CONDITIONS, Append, AppendConditions, Appended
+from engine.format.keyed_batch import RequestEntry, SequenceEntry, SourceEntry, read_entries
+from engine.producers.appends import NO_CONDITIONS, Append, AppendConditions, Appended, SharedRequests
 from engine.producers.fencing import Fencing
 from engine.producers.key_window import KeyRecord, StoredKey
 from engine.producers.partition_keys import PartitionKeys
@@ -83,7 +83,7 @@ class AppendValidator:
         if append.conditions is not None and append.conditions.key is not None:
             self.keys.expect((append.conditions.key,))
         if append.requests is not None:
-            self.keys.expect([entry for entry, _, _ in append.requests.entries if type(entry) is KeyEntry])
+            self.keys.expect_together(append.requests)
 
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Return the appends to write, in order; the others get a verdict. `log_end` is where the plan begins.
@@ -99,11 +99,12 @@ class AppendValidator:
                 if self._admit_one(append, header, end, now_ms, key_kept_ms):
                     admitted.append(append)
                     end += header.last_offset_delta + 1
-            elif self._stage_all(append.requests.entries, end, now_ms):
+            elif self._stage_all(append.requests, end, now_ms):
                 append.key_kept_ms = key_kept_ms
                 admitted.append(append)
                 end += header.last_offset_delta + 1
             else:
+                self.keys.part(append.requests)
                 append.parts = [
                     Append(batch, append.written, append.wants_sync, conditions)
                     for batch, conditions in append.requests.apart()
@@ -138,15 +139,18 @@ class AppendValidator:
                 self.sources.stage(conditions.source, end, count, now_ms)
         return True
 
-    def _stage_all(self, requests: Sequence[RequestEntry], end: int, now_ms: int) -> bool:
+    def _stage_all(self, requests: SharedRequests, end: int, now_ms: int) -> bool:
         """Note a batch of several requests if all of them are new, in one pass. False, with nothing noted, if not."""
         if self.fencing.is_in_use:
             return False
-        sequenced = self.producers.after_all(requests, end, now_ms)
+        sequenced: list[StagedRequest] | None = []
+        if requests.key_count < len(requests.entries):
+            sequenced = self.producers.after_all(requests.entries, end, now_ms)
         if sequenced is None or not self.keys.stage_all(requests, end, now_ms):
             return False
-        self.producers.stage_all(sequenced)
-        self._staged += sequenced
+        if sequenced:
+            self.producers.stage_all(sequenced)
+            self._staged += sequenced
         return True
 
     def written(self, settings: TopicSettings, rolled_at: Sequence[int]) -> None:

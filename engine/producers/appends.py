@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from engine.errors import EngineError, Invalid
 from engine.format.batch import Header
-from engine.format.keyed_batch import KeyEntry, RequestEntry, SourceEntry
+from engine.format.keyed_batch import KeyEntry, RequestEntry, SourceEntry, keys_in
 
 
 class AppendConditions(NamedTuple):
@@ -72,14 +72,26 @@ class Appended(NamedTuple):
         return cls(*fields[: len(cls._fields)])
 
 
-class SharedRequests(NamedTuple):
+class SharedRequests:
     """The requests of a batch of several: their `entries`, as in the batch. `apart` encodes a batch for each request.
 
-    It is called if one of them is a repeat or is to be rejected.
+    It is called if one of them is a repeat or is to be rejected. `keys` are those of the entries by their hashes: fewer
+    than `key_count` if two requests have one key.
     """
 
-    entries: Sequence[RequestEntry]
-    apart: Callable[[], list[tuple[bytes | bytearray, AppendConditions | None]]]
+    __slots__ = ("apart", "entries", "key_count", "keys")
+
+    def __init__(
+        self,
+        entries: Sequence[RequestEntry],
+        apart: Callable[[], list[tuple[bytes | bytearray, AppendConditions | None]]],
+    ) -> None:
+        self.entries = entries
+        self.apart = apart
+        self.keys, self.key_count = keys_in(entries)
+
+    def __repr__(self) -> str:
+        return f"SharedRequests({len(self.entries)}, keys={self.key_count})"
 
 
 class AppendedApart(NamedTuple):

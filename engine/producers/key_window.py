@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
+import penstock_codec
 from engine.format.keyed_batch import HASH_BYTES, KeyEntry
 
 SLICES = 8
@@ -143,20 +144,27 @@ class KeyWindow:
         return not all(one.keys.keys().isdisjoint(key_hashes) for one in self._slices)
 
     def add(
-        self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None, window_ms: int, keys_max: int
+        self,
+        stored: Sequence[StoredKey],
+        now_ms: int,
+        since_ms: int | None,
+        window_ms: int,
+        keys_max: int,
+        base_offset: int = 0,
     ) -> bytearray:
-        """Remember keys whose records are in the log, in its order. Returns their rows. `since_ms`: as in KeyRecord."""
-        pack, begin, rows = _STORED.pack, 0, bytearray()
+        """Remember keys whose records are in the log, in its order. Returns their rows. `since_ms`: as in KeyRecord.
+
+        Their offsets are counted from `base_offset`.
+        """
+        native, begin, rows = penstock_codec.native, 0, bytearray()
         while begin < len(stored):
-            into = self._slice_for(now_ms, stored[begin][1], window_ms, keys_max)
+            into = self._slice_for(now_ms, base_offset + stored[begin][1], window_ms, keys_max)
             before = len(into.keys)
             end = begin + max(1, _slice_keys_max(keys_max) - before)
             after_first_ms = _AGE_UNKNOWN if since_ms is None else max(_AGE_UNKNOWN, since_ms - into.first_ms)
-            for (key_hash, request_hash, partitions, time_ms), base_offset, count in stored[begin:end]:
-                packed = pack(request_hash, base_offset, count, partitions, time_ms, after_first_ms)
-                into.keys[key_hash] = packed
-                rows += key_hash
-                rows += packed[:_STORED_ROW_BYTES]
+            part = stored if begin == 0 and end >= len(stored) else stored[begin:end]
+            packed = None if native is None else native.store_keys(into.keys, part, base_offset, after_first_ms)
+            rows += store_keys(into.keys, part, base_offset, after_first_ms) if packed is None else packed
             begin = end
             if now_ms > into.last_ms:
                 into.last_ms = now_ms
@@ -243,6 +251,19 @@ class KeyWindow:
         self._slices.append(opened)
         self._budget.opened(self, opened)
         return opened
+
+
+def store_keys(
+    keys: dict[bytes, bytes], stored: Sequence[StoredKey], base_offset: int, after_first_ms: int
+) -> bytearray:
+    """Add keys to those of a slice. Returns their rows in files. The twin of the compiled `store_keys`."""
+    pack, rows = _STORED.pack, bytearray()
+    for (key_hash, request_hash, partitions, time_ms), offset, count in stored:
+        packed = pack(request_hash, base_offset + offset, count, partitions, time_ms, after_first_ms)
+        keys[key_hash] = packed
+        rows += key_hash
+        rows += packed[:_STORED_ROW_BYTES]
+    return rows
 
 
 def _slice_keys_max(keys_max: int) -> int:

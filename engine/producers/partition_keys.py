@@ -9,11 +9,13 @@ Invariants: a key is found from the moment its append is queued, so that another
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from engine.errors import KeyReused
-from engine.format.keyed_batch import KeyEntry, RequestEntry
+from engine.format.keyed_batch import KeyEntry
+from engine.producers.appends import SharedRequests
 from engine.producers.key_window import ROW, KeyRecord, KeyWindow, StoredKey, rows_before
 from engine.producers.snapshots import EVERYTHING
 from engine.settings import TopicSettings
@@ -39,7 +41,10 @@ class PartitionKeys:
         self._staged: dict[bytes, StoredKey] = {}  # by the plan in progress
         self._staged_ms = 0  # the time of that plan
         self._judged: list[KeyEntry] = []  # for the plan in progress
+        self._staged_together: list[tuple[SharedRequests, int]] = []  # batches of several, and their base offsets
         self._expected: dict[bytes, tuple[KeyEntry, int]] = {}  # queued or in progress, and how often
+        self._expected_together: deque[dict[bytes, KeyEntry]] = deque()  # those of batches of several
+        self._judged_together = 0  # of these, for the plan in progress
         self._rows = bytearray()  # of the keys since the last saved state
         self._rows_last_ms = 0  # when the latest of them came
         self._last_state: tuple[int, bytearray] = (-1, bytearray())  # its offset and rows
@@ -47,7 +52,9 @@ class PartitionKeys:
         self._files: deque[tuple[int, int]] = deque()
 
     def __repr__(self) -> str:
-        return f"PartitionKeys({self.window}, noted={len(self._staged)}, expected={len(self._expected)})"
+        noted = len(self._staged) + sum(shared.key_count for shared, _ in self._staged_together)
+        expected = len(self._expected) + sum(map(len, self._expected_together))
+        return f"PartitionKeys({self.window}, noted={noted}, expected={expected})"
 
     def __len__(self) -> int:
         return len(self.window)
@@ -64,8 +71,22 @@ class PartitionKeys:
             first, times = expected.get(key_hash, (entry, 0))
             expected[key_hash] = (first, times + 1)
 
+    def expect_together(self, shared: SharedRequests) -> None:
+        """Note that the append of a batch of several requests is queued: they are judged in this order."""
+        if shared.keys:
+            self._expected_together.append(shared.keys)
+
+    def part(self, shared: SharedRequests) -> None:
+        """Note that the next of these batches is judged request by request."""
+        if len(self._expected_together) > self._judged_together and shared.keys:
+            del self._expected_together[self._judged_together]
+        self.expect([entry for entry, _, _ in shared.entries if type(entry) is KeyEntry])
+
     def knows(self, key_hash: bytes) -> bool:
         """True if a key is stored or pending."""
+        for keys in self._expected_together:
+            if key_hash in keys:
+                return True
         return key_hash in self._expected or self.window.has(key_hash)
 
     def find(self, key_hash: bytes, now_ms: int) -> FoundKey | None:
@@ -74,16 +95,18 @@ class PartitionKeys:
         if remembered is not None:
             kept_ms = self._kept_ms(remembered.since_ms, now_ms)
             return FoundKey(remembered.request_hash, remembered.partitions, kept_ms)
-        if key_hash in self._expected:
-            entry = self._expected[key_hash][0]
-            return FoundKey(entry.request_hash, entry.partitions, self._kept_ms(now_ms, now_ms))
-        return None
+        pending = next((keys[key_hash] for keys in self._expected_together if key_hash in keys), None)
+        if pending is None and key_hash in self._expected:
+            pending = self._expected[key_hash][0]
+        if pending is None:
+            return None
+        return FoundKey(pending.request_hash, pending.partitions, self._kept_ms(now_ms, now_ms))
 
     def validate(self, entry: KeyEntry, now_ms: int) -> tuple[KeyRecord, int] | KeyReused | None:
         """Judge a key. None: it is new. Else where the same request is stored and for how long, or an error."""
         self._judged.append(entry)
         key_hash = entry.key_hash
-        remembered = self._staged_record(key_hash) if key_hash in self._staged else self.window.find(key_hash)
+        remembered = self._staged_record(key_hash) or self.window.find(key_hash)
         if remembered is None:
             return None
         if remembered.request_hash != entry.request_hash:
@@ -95,21 +118,19 @@ class PartitionKeys:
         self._staged[entry.key_hash] = (entry, base_offset, record_count)
         self._staged_ms = now_ms
 
-    def stage_all(self, requests: Sequence[RequestEntry], base_offset: int, now_ms: int) -> bool:
+    def stage_all(self, shared: SharedRequests, base_offset: int, now_ms: int) -> bool:
         """Note all keys of a batch of several requests at this offset. False, with nothing noted, if one is not new."""
-        keys: list[KeyEntry] = []
-        staged: dict[bytes, StoredKey] = {}
-        for entry, first, count in requests:
-            if type(entry) is KeyEntry:
-                keys.append(entry)
-                staged[entry[0]] = (entry, base_offset + first, count)
+        keys = shared.keys
         if not keys:
             return True
-        hashes = staged.keys()
-        if len(staged) < len(keys) or not self._staged.keys().isdisjoint(hashes) or self.window.has_any(hashes):
+        hashes = keys.keys()
+        if len(keys) < shared.key_count or not self._staged.keys().isdisjoint(hashes) or self.window.has_any(hashes):
             return False
-        self._judged += keys
-        self._staged.update(staged)
+        for staged, _ in self._staged_together:
+            if not staged.keys.keys().isdisjoint(hashes):
+                return False
+        self._judged_together += 1
+        self._staged_together.append((shared, base_offset))
         self._staged_ms = now_ms
         return True
 
@@ -119,21 +140,31 @@ class PartitionKeys:
 
     def commit(self, settings: TopicSettings, below: int | None) -> None:
         """Apply the plan's keys below an offset, or all of them."""
-        if not self._judged:
+        if not (self._judged or self._judged_together):
             return
         self.use(settings)
         due = [one for one in self._staged.values() if below is None or one[1] < below]
+        together = [one for one in self._staged_together if below is None or one[1] < below]
         if due:
+            due += [key for shared, base_offset in together for key in _stored_keys(shared, base_offset)]
+            due.sort(key=itemgetter(1))
             self.replay(due, self._staged_ms, self._staged_ms)
+        else:
+            for shared, base_offset in together:
+                is_keyed = shared.key_count == len(shared.entries)
+                stored = shared.entries if is_keyed else list(_stored_keys(shared, 0))
+                self.replay(stored, self._staged_ms, self._staged_ms, base_offset)  # type: ignore[arg-type]
         if below is None:
             self.discard_staged()
             return
-        for entry, _, _ in due:
-            del self._staged[entry.key_hash]
+        self._staged = {key_hash: one for key_hash, one in self._staged.items() if one[1] >= below}
+        self._staged_together = [one for one in self._staged_together if one[1] >= below]
 
-    def replay(self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None = None) -> None:
-        """Apply keys of the log, in its order, appended at `since_ms` or later."""
-        self._rows += self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max)
+    def replay(
+        self, stored: Sequence[StoredKey], now_ms: int, since_ms: int | None = None, base_offset: int = 0
+    ) -> None:
+        """Apply keys of the log, in its order, appended at `since_ms` or later. Offsets count from `base_offset`."""
+        self._rows += self.window.add(stored, now_ms, since_ms, self._window_ms, self._keys_max, base_offset)
         if now_ms > self._rows_last_ms:
             self._rows_last_ms = now_ms
         if len(self._rows) > 2 * self._keys_max * ROW.size:  # more than are remembered
@@ -196,6 +227,10 @@ class PartitionKeys:
                 expected[key_hash] = (first, times - 1)
         self._judged.clear()
         self._staged.clear()
+        for _ in range(min(self._judged_together, len(self._expected_together))):
+            self._expected_together.popleft()
+        self._judged_together = 0
+        self._staged_together.clear()
 
     def expire(self, now_ms: int) -> None:
         self.window.expire(now_ms, self._window_ms)
@@ -204,10 +239,22 @@ class PartitionKeys:
         while self._files and self._files[0][1] + self._window_ms <= now_ms:
             self._files.popleft()
 
-    def _staged_record(self, key_hash: bytes) -> KeyRecord:
-        entry, base_offset, record_count = self._staged[key_hash]
-        _, request_hash, partitions, time_ms = entry
+    def _staged_record(self, key_hash: bytes) -> KeyRecord | None:
+        found = self._staged.get(key_hash)
+        for shared, base_offset in self._staged_together:
+            if key_hash in shared.keys:
+                found = next(one for one in _stored_keys(shared, base_offset) if one[0].key_hash == key_hash)
+        if found is None:
+            return None
+        (_, request_hash, partitions, time_ms), base_offset, record_count = found
         return KeyRecord(request_hash, base_offset, record_count, partitions, time_ms, self._staged_ms)
 
     def _kept_ms(self, since_ms: int | None, now_ms: int) -> int:
         return self.window.kept_ms(since_ms, now_ms, self._window_ms)
+
+
+def _stored_keys(shared: SharedRequests, base_offset: int) -> Iterator[StoredKey]:
+    """Yields the keys of a batch of several requests at this offset, in its order."""
+    for entry, first, record_count in shared.entries:
+        if type(entry) is KeyEntry:
+            yield entry, base_offset + first, record_count

@@ -86,7 +86,7 @@ class Producer:
     def with_batch(self, fields: _Fields, record_count: int, used_ms: int) -> Producer:
         """Return its state after one more batch of its epoch."""
         batches = self.batches[_KEPT:]
-        batches.extend(fields)
+        batches.fromlist([*fields])  # half the time of `extend`
         after = Producer.__new__(Producer)  # for each request of a producer: no frame of `__init__`
         after.epoch, after.used_ms, after.batches = self.epoch, used_ms, batches
         after.record_count = min(2**30, self.record_count + record_count)

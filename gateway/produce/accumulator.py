@@ -227,8 +227,9 @@ class Accumulator:
         batch = turn.batch_for(shared.size_bytes, now_ms)
         entry: KeyEntry | SequenceEntry | None = key
         if shared.sequenced is not None:
+            rows = shared.rows
             is_stamped = turn.settings.timestamp_type == "append"
-            latest_ms = now_ms if is_stamped else max([row[0] for row in shared.rows])
+            latest_ms = now_ms if is_stamped else rows[0][0] if len(rows) == 1 else max([row[0] for row in rows])
             entry = _new(SequenceEntry, (*shared.sequenced, latest_ms))
         batch.add(shared.rows, sent, entry)
         batch.size_bytes += shared.size_bytes

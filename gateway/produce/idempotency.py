@@ -52,13 +52,14 @@ def keyed_request(key: IdempotencyKey, body: bytes) -> KeyedRequest:
     The key's hash resists searches for two keys with one hash. The request's hash need not: two requests made to
     collide deceive only their own producer. It is twenty times faster.
     """
+    text, decides = key
     if len(body) <= JOINED_BYTES_MAX:
-        request_hash = xxh3_128_digest(key.decides + body)
+        request_hash = xxh3_128_digest(decides + body)
     else:
-        hashed = xxh3_128(key.decides)
+        hashed = xxh3_128(decides)
         hashed.update(body)
         request_hash = hashed.digest()
-    return _new(KeyedRequest, (blake2b(key.key, digest_size=HASH_BYTES).digest(), request_hash))
+    return _new(KeyedRequest, (blake2b(text, digest_size=HASH_BYTES).digest(), request_hash))
 
 
 def hold_new(context: ProduceContext, topic: Topic, entry: KeyEntry) -> bool:
@@ -157,9 +158,10 @@ def window_headers(topics: Sequence[Topic], outcomes: Sequence[Outcome], spent_s
 def window_s(topic: Topic, appended: Appended | None, spent_s: float) -> int:
     """Returns the seconds that `window_headers` has for a request of one part."""
     kept_ms = topic.settings.idempotency_window_ms
-    if appended is not None and appended.key_kept_ms is not None and appended.key_kept_ms < kept_ms:
-        kept_ms = appended.key_kept_ms
-    return int(max(0.0, kept_ms / 1000 - spent_s))
+    if appended is not None and (own_ms := appended.key_kept_ms) is not None and own_ms < kept_ms:
+        kept_ms = own_ms
+    seconds = kept_ms / 1000 - spent_s
+    return int(seconds) if seconds > 0 else 0
 
 
 def find_in_partitions(

@@ -135,7 +135,10 @@ class PlainProduces:
             return None
         if sequenced is not None and not context.producer_ids.is_known(sequenced.producer_id):
             return None
-        entry = None if key is None else _new(KeyEntry, (*keyed_request(key, body), topic.record.partitions, now_ms))
+        entry = None
+        if key is not None:
+            key_hash, request_hash = keyed_request(key, body)
+            entry = _new(KeyEntry, (key_hash, request_hash, topic.record.partitions, now_ms))
         assert wanted.decode is not None
         try:
             found = self._rows(wanted, wanted.decode(body), topic, len(body), now_ms, entry)
@@ -329,13 +332,13 @@ class DelayedProduce:
 
 def _own(wanted: ProduceRequest, head: VariedHead) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
     """Returns the key and the sequence of a head that is like that of a known request; None for the short path."""
-    varying, values, key, sequenced = head.varying, head.values, wanted.idempotency_key, wanted.sequenced
-    if varying.request_id >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
+    values, key, sequenced = head.values, wanted.idempotency_key, wanted.sequenced
+    _, key_at, sequence_at, request_id_at, _ = head.varying
+    if request_id_at >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
         return None
-    if varying.key >= 0 and (key is None or (key := own_key(key, values[varying.key])) is None):
+    if key_at >= 0 and (key is None or (key := own_key(key, values[key_at])) is None):
         return None
-    at = varying.sequence
-    if at >= 0 and (sequenced is None or (sequenced := own_sequence(sequenced, values[at])) is None):
+    if sequence_at >= 0 and (sequenced is None or (sequenced := own_sequence(sequenced, values[sequence_at])) is None):
         return None
     return key, sequenced
 

@@ -38,8 +38,7 @@ _VARIES = frozenset(_VARYING)
 _TEXT, _LENGTH, _OFFSET = range(3)  # the kinds of gaps
 _GAPS = (re.compile(rb"[!-~]+"), re.compile(rb"[0-9]{1,15}"), re.compile(rb"[0-9]{1,18}"))
 _IS_VALUE = _GAPS[_TEXT].fullmatch
-_IS_TEXT = re.compile(r"[!-~]+").fullmatch
-_IS_LENGTH = re.compile(r"[0-9]{1,15}").fullmatch
+_IS_OF_KIND = [re.compile(gap.pattern.decode()).fullmatch for gap in _GAPS]
 _OFFSET_BYTES = re.compile(rb"[?&]offset=([0-9]{1,18})(?=[& ])")
 _OFFSET_TEXT = re.compile(r"(?:^|&)offset=([0-9]{1,18})(?=&|$)")
 _BAD_VALUE = re.compile(r"[\0\r\n]|^[ \t]|[ \t]$")
@@ -49,12 +48,15 @@ class Malformed(ValueError):
     """The fields are not those of a request; its stream is reset."""
 
 
-class _Similar(NamedTuple):
-    """A head of HTTP/2 that others may be like: the places of the values that vary among the fields."""
+Pattern = tuple[tuple[str, str | int], ...]  # the fields of a head; of one that varies its name and the kind of its gap
 
+
+class _Similar(NamedTuple):
+    """A head of HTTP/2 that others may be like."""
+
+    pattern: Pattern
     head: RequestHead
     varying: Varying
-    places: tuple[int, ...]
     fixed_bytes: int  # of the head, without the values
 
 
@@ -66,7 +68,7 @@ class HeadReader:
         self._limits = header_bytes_max, headers_max + PSEUDO_MAX
         self._decoder = decoder(*self._limits)
         self._known: dict[bytes, RequestHead] = {}  # valid until the decoder's table changes
-        self._similar: dict[tuple[Header | str, ...], _Similar] = {}  # by the fields, without the values that vary
+        self._similar: list[_Similar] = []
 
     def __repr__(self) -> str:
         table = len(self._decoder.table())
@@ -80,7 +82,7 @@ class HeadReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.has_resized, self._limits = False, state["limits"]
         self._decoder = decoder_of(state["table"], *self._limits)
-        self._known, self._similar = {}, {}
+        self._known, self._similar = {}, []
 
     def read(self, stream_id: int, block: bytes) -> RequestHead | None:
         """Returns the head that a block makes; None if it is too large. Raises StreamFault, ConnectionFault."""
@@ -90,33 +92,40 @@ class HeadReader:
         fields = self.fields(block)
         if self._decoder.is_too_large:
             return None
-        fixed = tuple([field[0] if field[0] in _VARIES else field for field in fields])
-        similar = self._similar.get(fixed)
-        head = None if similar is None else _varied(similar, fields)
-        if head is None:
+        native = penstock_codec.native
+        vary = vary_plainly if native is None else native.vary
+        for similar in self._similar:
+            values = vary(fields, similar[0])
+            if values is not None:
+                head = _varied(similar, values)
+                break
+        else:
             try:
                 head = head_of(fields)
             except Malformed:
                 raise StreamFault(stream_id, PROTOCOL_ERROR) from None
-            if similar is None and len(fields) <= KNOWN_FIELDS_MAX and head.size_bytes <= SIMILAR_BYTES_MAX:
-                self._add_similar(fixed, head, fields)
+            if len(fields) <= KNOWN_FIELDS_MAX and head.size_bytes <= SIMILAR_BYTES_MAX:
+                self._add_similar(head, fields)
         if not self._decoder.has_changed and len(block) <= KNOWN_BYTES_MAX and len(fields) <= KNOWN_FIELDS_MAX:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             self._known[block] = head
         return head
 
-    def _add_similar(self, fixed: tuple[Header | str, ...], head: RequestHead, fields: Sequence[Header]) -> None:
-        """Keeps a head that others may be like, if it has each value that varies once."""
-        places = {name: place for place, name in enumerate(fixed) if type(name) is str}
-        if not places or len(places) < sum(type(name) is str for name in fixed):
+    def _add_similar(self, head: RequestHead, fields: Sequence[Header]) -> None:
+        """Keeps a head that others may be like, if it has each value that varies once, and none is like it."""
+        pattern = tuple([(field[0], _kind(field[0])) if field[0] in _VARIES else field for field in fields])
+        places = {field[0]: place for place, field in enumerate(pattern) if type(field[1]) is int}
+        if not places or len(places) < sum(type(field[1]) is int for field in pattern):
+            return
+        if any(similar.pattern == pattern for similar in self._similar):
             return
         if len(self._similar) >= SIMILAR_MAX:
             self._similar.clear()
         pseudo = len(fields) - len(head.headers)
         varying = _varying({name: place - pseudo for name, place in places.items()})
         value_bytes = sum(len(fields[place][1]) for place in places.values())
-        self._similar[fixed] = _Similar(head, varying, tuple(places.values()), head.size_bytes - value_bytes)
+        self._similar.append(_Similar(pattern, head, varying, head.size_bytes - value_bytes))
 
     def fields(self, block: bytes) -> list[Header]:
         """Returns the fields of a block, such as trailers. Raises ConnectionFault."""
@@ -158,21 +167,29 @@ def head_of(fields: Sequence[Header]) -> RequestHead:
     return RequestHead("2", method, path, query, pseudo.get(":authority", ""), tuple(headers), size_bytes)
 
 
-def _varied(similar: _Similar, fields: Sequence[Header]) -> VariedHead | None:
-    """Returns the head of these fields; None if a value is not plain, so that `head_of` has to judge it."""
-    head, varying, places, size_bytes = similar
-    values = tuple([fields[place][1] for place in places])
-    length = head.content_length
-    for number, value in enumerate(values):
-        if number == varying.length:
-            if not _IS_LENGTH(value):
+def vary_plainly(fields: Sequence[Header], pattern: Pattern) -> tuple[str, ...] | None:
+    """Returns the values of a head that varies as the pattern does; None for another. The twin of `vary`."""
+    if len(fields) != len(pattern):
+        return None
+    values: list[str] = []
+    for field, expected in zip(fields, pattern, strict=True):
+        kind = expected[1]
+        if type(kind) is not int:
+            if field != expected:
                 return None
-            length = int(value)
-        elif not _IS_TEXT(value):
+        elif field[0] != expected[0] or not _IS_OF_KIND[kind](field[1]):
             return None
-        size_bytes += len(value)
+        else:
+            values.append(field[1])
+    return tuple(values)
+
+
+def _varied(similar: _Similar, values: tuple[str, ...]) -> VariedHead:
+    """Returns a head like another one with these values."""
+    _, head, varying, size_bytes = similar
+    length = head.content_length if varying.length < 0 else int(values[varying.length])
     varied = VariedHead(head, head.query, varying, values, length)
-    varied.size_bytes = size_bytes
+    varied.size_bytes = size_bytes + sum(map(len, values))
     return varied
 
 
@@ -204,6 +221,7 @@ class KnownHeads:
         self._bytes_max = min(HTTP1_KNOWN_BYTES_MAX, header_bytes_max)
         self._heads: dict[bytes, RequestHead] = {}
         self._shapes: list[_Shape] = []
+        self._has_varied = False  # the last head was found by its shape: the next one will probably be
 
     def __repr__(self) -> str:
         return f"KnownHeads({len(self._heads)}, shapes={len(self._shapes)})"
@@ -213,15 +231,26 @@ class KnownHeads:
 
     def find(self, data: bytes, head_bytes: int) -> RequestHead | None:
         """Returns the head of a request; None for llhttp."""
-        head = self._heads.get(data[:head_bytes])
-        if head is None and head_bytes <= self._bytes_max:
+        if not self._has_varied and (head := self._heads.get(data[:head_bytes])) is not None:
+            return head
+        if head_bytes <= self._bytes_max:
             native = penstock_codec.native
             match = match_plainly if native is None else native.match_head
-            for shape in self._shapes:
-                values = match(data, head_bytes, shape.pieces)
-                if values is not None:
-                    return _filled(shape, values)
-        return head
+            for pieces, like, varying, query in self._shapes:
+                values = match(data, head_bytes, pieces)
+                if values is None:
+                    continue
+                text, length = like.query, like.content_length
+                if query is not None:
+                    text, values = values[0].join(query), values[1:]
+                if (at := varying[-1]) >= 0:
+                    length = int(values[at])
+                self._has_varied = True
+                return VariedHead(like, text, varying, values, length)
+        if self._has_varied:
+            self._has_varied = False
+            return self._heads.get(data[:head_bytes])
+        return None
 
     def add(self, data: bytes, head: RequestHead) -> None:
         """Keeps a head and its bytes."""
@@ -259,13 +288,17 @@ def _shape(data: bytes, head: RequestHead) -> _Shape | None:
         at = end + 2
     pieces.append(data[begin:])
     offset = _offset_of(pieces[0], head.query)
-    kinds = bytes([_LENGTH if name == _LENGTH_NAME else _TEXT for name in places])
+    kinds = bytes([_kind(name) for name in places])
     varying = _varying(places)
     if offset is None:
         return _Shape((kinds, *pieces), head, varying) if places else None
     query, (begin, end) = offset
     start, *rest = pieces
     return _Shape((bytes([_OFFSET]) + kinds, start[:begin], start[end:], *rest), head, varying, query)
+
+
+def _kind(name: str) -> int:
+    return _LENGTH if name == _LENGTH_NAME else _TEXT
 
 
 def _varying(places: dict[str, int]) -> Varying:
@@ -297,13 +330,3 @@ def match_plainly(data: bytes, head_bytes: int, shape: tuple[bytes, ...]) -> tup
         values.append(found.group().decode())
         at = found.end() + len(piece)
     return tuple(values) if at == head_bytes else None
-
-
-def _filled(shape: _Shape, values: tuple[str, ...]) -> VariedHead:
-    """Returns the head of the shape with these values."""
-    _, head, varying, query = shape
-    text = head.query
-    if query is not None:
-        text, values = values[0].join(query), values[1:]
-    length = head.content_length if varying.length < 0 else int(values[varying.length])
-    return VariedHead(head, text, varying, values, length)

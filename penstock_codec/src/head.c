@@ -41,3 +41,12 @@ bool head_match(const struct head_shape *shape, const uint8_t *head, size_t size
         }
     }
 }
+
+bool head_value_fits(enum head_gap kind, const uint8_t *value, size_t size)
+{
+    size_t at = 0;
+    while (at < size && fits(kind, value[at])) {
+        at++;
+    }
+    return size && at == size && size <= size_max(kind);
+}

@@ -1,8 +1,8 @@
-/* The values of a known head of HTTP/1.1 that differ by request.
+/* The values of a known head that differ by request.
  *
- * gateway/wire/heads.py is the plain Python twin, and says which heads are known. A head is pieces of fixed bytes with
- * a gap between each two of them, in which a value stands. Values are visible ASCII without white space, so that the
- * first byte behind one is that of the next piece.
+ * gateway/wire/heads.py is the plain Python twin, and says which heads are known. A head of HTTP/1.1 is pieces of fixed
+ * bytes with a gap between each two of them, in which a value stands. Values are visible ASCII without white space, so
+ * that the first byte behind one is that of the next piece.
  */
 #ifndef PENSTOCK_HEAD_H
 #define PENSTOCK_HEAD_H
@@ -35,5 +35,8 @@ struct head_shape {
 
 /* Returns whether the bytes are a head of the shape from the first to the last, and the value in each gap. */
 bool head_match(const struct head_shape *shape, const uint8_t *head, size_t size, struct head_value *values);
+
+/* Returns whether a value of a head of HTTP/2 is one that a gap of this kind may have. */
+bool head_value_fits(enum head_gap kind, const uint8_t *value, size_t size);
 
 #endif

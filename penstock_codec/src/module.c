@@ -25,7 +25,11 @@ static PyMethodDef methods[] = {
     {"record_at", codec_record_at, METH_VARARGS, codec_record_at_doc},
     {"latest_keep", codec_latest_keep, METH_VARARGS, codec_latest_keep_doc},
     {"match_head", (PyCFunction)(void (*)(void))codec_match_head, METH_FASTCALL, codec_match_head_doc},
+    {"vary", (PyCFunction)(void (*)(void))codec_vary, METH_FASTCALL, codec_vary_doc},
     {"huffman_decode", codec_huffman_decode, METH_O, codec_huffman_decode_doc},
+    {"pack_entries", codec_pack_entries, METH_VARARGS, codec_pack_entries_doc},
+    {"keys_in", codec_keys_in, METH_O, codec_keys_in_doc},
+    {"store_keys", codec_store_keys, METH_VARARGS, codec_store_keys_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -36,7 +40,7 @@ static int prepare(PyObject *module)
     if (module_prepare_memory(module) < 0 || codec_add_hpack_decoder(module) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "VERSION", 9); /* VERSION in penstock_codec/__init__.py */
+    return PyModule_AddIntConstant(module, "VERSION", 10); /* VERSION in penstock_codec/__init__.py */
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg)

@@ -87,8 +87,16 @@ extern const char codec_encode_batches_doc[];
 PyObject *codec_encode_batches(PyObject *module, PyObject *batches);
 extern const char codec_match_head_doc[];
 PyObject *codec_match_head(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+extern const char codec_vary_doc[];
+PyObject *codec_vary(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 extern const char codec_huffman_decode_doc[];
 PyObject *codec_huffman_decode(PyObject *module, PyObject *from);
+extern const char codec_pack_entries_doc[];
+PyObject *codec_pack_entries(PyObject *module, PyObject *arguments);
+extern const char codec_keys_in_doc[];
+PyObject *codec_keys_in(PyObject *module, PyObject *requests);
+extern const char codec_store_keys_doc[];
+PyObject *codec_store_keys(PyObject *module, PyObject *arguments);
 
 /* Adds the type HpackDecoder. Returns -1 with an exception. */
 int codec_add_hpack_decoder(PyObject *module);

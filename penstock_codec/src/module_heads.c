@@ -84,6 +84,65 @@ PyObject *codec_match_head(PyObject *module, PyObject *const *arguments, Py_ssiz
     return result;
 }
 
+/* Returns whether a value is what a gap of this kind may have: visible ASCII, or digits. */
+static bool is_of_kind(PyObject *value, long kind)
+{
+    Py_ssize_t size;
+    const char *text = kind >= 0 && kind < HEAD_GAP_END ? PyUnicode_AsUTF8AndSize(value, &size) : NULL;
+    if (!text) {
+        PyErr_Clear(); /* it has bytes that are not UTF-8, or it is no text */
+        return false;
+    }
+    return head_value_fits((enum head_gap)kind, (const uint8_t *)text, (size_t)size);
+}
+
+/* Returns 1 if the field is what is expected, or a value for a gap, which is added; 0 if not; -1 with an exception. */
+static int vary_one(PyObject *field, PyObject *expected, PyObject *values)
+{
+    if (field == expected) {
+        return 1;
+    }
+    if (!PyTuple_Check(field) || PyTuple_Size(field) != 2 || !PyTuple_Check(expected) || PyTuple_Size(expected) != 2) {
+        PyErr_SetString(PyExc_TypeError, "a field is a tuple of name and value");
+        return -1;
+    }
+    PyObject *kind = PyTuple_GetItem(expected, 1), *value = PyTuple_GetItem(field, 1);
+    if (!PyLong_Check(kind)) {
+        return PyObject_RichCompareBool(field, expected, Py_EQ);
+    }
+    int is_same = PyObject_RichCompareBool(PyTuple_GetItem(field, 0), PyTuple_GetItem(expected, 0), Py_EQ);
+    if (is_same <= 0) {
+        return is_same;
+    }
+    return is_of_kind(value, PyLong_AsLong(kind)) ? (PyList_Append(values, value) < 0 ? -1 : 1) : 0;
+}
+
+const char codec_vary_doc[] = PyDoc_STR(
+    "vary(fields, pattern) -> (value, ...) | None\n\n"
+    "Returns the values of these fields for which the pattern has the kind of a gap. None if another field is not the\n"
+    "same, or a value does not fit. src/head.h has more.");
+
+PyObject *codec_vary(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyList_Check(arguments[0]) || !PyTuple_Check(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "vary takes a list of fields, and a pattern, which is a tuple");
+        return NULL;
+    }
+    Py_ssize_t size = PyList_Size(arguments[0]);
+    if (size != PyTuple_Size(arguments[1])) {
+        return Py_NewRef(Py_None);
+    }
+    PyObject *values = PyList_New(0);
+    int is_like = values ? 1 : -1;
+    for (Py_ssize_t index = 0; is_like > 0 && index < size; index++) {
+        is_like = vary_one(PyList_GetItem(arguments[0], index), PyTuple_GetItem(arguments[1], index), values);
+    }
+    PyObject *result = is_like > 0 ? PyList_AsTuple(values) : is_like ? NULL : Py_NewRef(Py_None);
+    Py_XDECREF(values);
+    return result;
+}
+
 enum { SHORT_TEXT_BYTES = 1024 };
 
 const char codec_huffman_decode_doc[] = PyDoc_STR(

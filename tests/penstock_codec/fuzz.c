@@ -277,6 +277,7 @@ static void fuzz_head(const uint8_t *data, size_t size, uint8_t how)
     if (head_match(&shape, head, head_bytes, values)) {
         for (size_t gap = 0; gap < shape.gaps; gap++) {
             must(values[gap].size && values[gap].begin + values[gap].size <= head_bytes);
+            must(head_value_fits(shape.kinds[gap], head + values[gap].begin, values[gap].size));
             fixed += values[gap].size;
         }
         must(fixed == head_bytes);

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock_codec
-from gateway.wire.heads import match_plainly
+from gateway.wire.heads import match_plainly, vary_plainly
 from tests.codecs import needs_compiled
 
 pytestmark = needs_compiled
@@ -41,3 +41,34 @@ def test_arguments_of_another_kind_are_an_error(arguments: tuple[object, ...]) -
     assert penstock_codec.native is not None
     with pytest.raises((TypeError, ValueError, OverflowError)):
         penstock_codec.native.match_head(*arguments)  # type: ignore[arg-type]
+
+
+NAMES = st.sampled_from([":path", "content-length", "idempotency-key", "x-a"])
+SOME = ["1", "", "k-1", "0" * 15, "0" * 16, "a b", "\x7f", "ä", "\udcff", "\u0663"]
+TEXTS = st.sampled_from(SOME) | st.text("0aB~! ", max_size=3)
+FIELDS = st.lists(st.tuples(NAMES, TEXTS), max_size=5)
+
+
+@given(FIELDS, st.lists(st.sampled_from([None, None, 0, 1]), min_size=5, max_size=5), FIELDS)
+def test_both_find_the_same_values_among_fields(
+    like: list[tuple[str, str]], kinds: list[int | None], other: list[tuple[str, str]]
+) -> None:
+    pairs = list(zip(like, kinds, strict=False))
+    pattern = tuple([field if kind is None else (field[0], kind) for field, kind in pairs])
+    varied = [field if kind is None else (field[0], "own-1") for field, kind in pairs]
+    mixed = [mine if kind is None else (mine[0], own[1]) for (mine, kind), own in zip(pairs, other, strict=False)]
+    assert penstock_codec.native is not None
+    for fields in (like, varied, mixed, other):
+        assert penstock_codec.native.vary(fields, pattern) == vary_plainly(fields, pattern)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [([],), ((), ()), ([], []), ([("a", "b")], ("a",)), ([("a",)], (("a", 0),)), (["a"], (("a", 0),)), ([], (), 1)],
+)
+def test_fields_of_another_kind_are_an_error(arguments: tuple[object, ...]) -> None:
+    assert penstock_codec.native is not None
+    with pytest.raises(TypeError):
+        penstock_codec.native.vary(*arguments)  # type: ignore[arg-type]
+    assert penstock_codec.native.vary([("a", "b")], (("a", 9),)) is None
+    assert penstock_codec.native.vary([("a", 5)], (("a", 0),)) is None  # type: ignore[list-item]

@@ -13,6 +13,7 @@ from engine.format.control_batch import encode_fence
 from engine.format.keyed_batch import KeyEntry, RequestEntry, SequenceEntry, stored_entry, stored_rows
 from engine.producers.append_validator import AppendValidator
 from engine.producers.appends import Append, AppendConditions, SharedRequests
+from engine.producers.key_window import ROW
 from engine.settings import TopicSettings
 
 NOW_MS = 1_700_000_000_000
@@ -73,6 +74,10 @@ def grouped(appends: list[Append], joins: list[bool]) -> list[list[Append]]:
     return runs
 
 
+def hashes_of(run: list[Append]) -> list[bytes]:
+    return [one.conditions.key.key_hash for one in run if one.conditions is not None and one.conditions.key is not None]
+
+
 def answer(one: Append, offset: int, count: int, key_kept_ms: int | None) -> object:
     if isinstance(one.verdict, EngineError):
         return type(one.verdict), str(one.verdict), one.verdict.members
@@ -88,6 +93,9 @@ def answers(calls: list[tuple], ends: list[int], joins: list[bool]) -> list[obje
             continue
         runs = grouped(group, joins[begin:end])
         appends = [run[0] if len(run) == 1 else shared(run) for run in runs]
+        for append in appends:
+            validator.expect(append)
+        assert all(validator.keys.knows(key_hash) for run in runs for key_hash in hashes_of(run))
         admitted = validator.admit(appends, log_end, NOW_MS)
         offset = log_end
         for one in admitted:
@@ -102,6 +110,7 @@ def answers(calls: list[tuple], ends: list[int], joins: list[bool]) -> list[obje
                 log_end += 0 if one.verdict is not None else count
         assert log_end == offset
         validator.written(TopicSettings(), [])
+        assert "noted=0, expected=0" in repr(validator.keys)
     state = state_of(validator)
     follower = AppendValidator("t/0")
     follower.copied(log, TopicSettings(), NOW_MS, [])
@@ -157,6 +166,50 @@ def test_new_requests_share_a_batch_and_a_repeat_parts_it():
         validator.admit([append], 10, NOW_MS)
         assert len(append.parts or []) == parts
         validator.written(TopicSettings(), [])
+
+
+def test_keys_of_a_batch_are_known_while_it_waits_and_not_after_its_write_has_failed():
+    validator = AppendValidator("t/0")
+    first, second, alone = shared([keyed(0, 0, 1), keyed(1, 0, 1)]), shared([keyed(2, 0, 1)]), keyed(3, 0, 1)
+    for append in (first, second, alone):
+        validator.expect(append)
+    validator.admit([first], 0, NOW_MS)
+    validator.written(TopicSettings(), [])
+    assert [validator.keys.knows(bytes([key]) * 16) for key in range(5)] == [True, True, True, True, False]
+    assert "expected=2" in repr(validator.keys)
+    found = validator.keys.find(bytes([2]) * 16, NOW_MS)
+    assert found is not None
+    assert found.request_hash == bytes(16)
+    validator.admit([second, alone], 2, NOW_MS)
+    validator.failed()
+    assert [validator.keys.knows(bytes([key]) * 16) for key in range(5)] == [True, True, False, False, False]
+
+
+def test_a_batch_with_one_key_twice_is_judged_apart():
+    validator = AppendValidator("t/0")
+    append = shared([keyed(0, 0, 1), keyed(0, 0, 1), keyed(1, 0, 1)])
+    validator.expect(append)
+    admitted = validator.admit([append], 0, NOW_MS)
+    assert (len(admitted), len(append.parts or [])) == (2, 3)
+    validator.written(TopicSettings(), [])
+    assert "KeyWindow(2 in" in repr(validator.keys)
+    assert "expected=0" in repr(validator.keys)
+
+
+def test_a_roll_between_batches_keeps_their_keys_in_the_states_of_their_segments():
+    validator = AppendValidator("t/0")
+    appends = [
+        shared([keyed(0, 0, 2), keyed(1, 0, 1)]),
+        keyed(2, 0, 1),
+        shared([keyed(3, 0, 1), sequenced(7, 0, 0, 1)]),
+    ]
+    for append in appends:
+        validator.expect(append)
+    validator.admit(appends, 0, NOW_MS)
+    validator.written(TopicSettings(), [3, 4])
+    states = [len(state.keys) // ROW.size for state in validator.take_states()]
+    assert states == [2, 1]
+    assert [one.base_offset for _, one in validator.keys.window.items()] == [0, 2, 3, 4]
 
 
 def test_the_repeats_of_the_example_are_recognised():
