@@ -45,7 +45,9 @@ def trimmed(token: Token | None, failed: Iterable[Failure]) -> Token:
 
 def take(group: Group, member: Member, token: Token, call: PollCall, now: Now) -> None:
     """Takes what a poll says of failed records, after the commit of its token. Raises Invalid."""
-    if call.failed and not group.settings.auto_commit:
+    if not call.failed:
+        return
+    if not group.settings.auto_commit:
         raise Invalid("failed: the group's auto_commit is false, so the token does not commit what is before them")
     _count(group, member, token, call.failed, now)
     _bury(group, member, call.buried, now)

@@ -248,9 +248,10 @@ def _changed(group: Group, member: Member) -> None:
 
 def note_begun(group: Group, member: Member, call: PollCall, starts: Iterable[Position], now: Now) -> None:
     """Notes the partitions that a member begins to read: those that it got after its token, or whose start it sends."""
-    epoch = 0 if call.token is None else call.token.member_epoch
-    begun = [one.slot for one in starts]
-    if not call.starts:  # else the poll has noted those that had a position
+    if call.starts:  # the poll has noted those that had a position
+        begun = [one.slot for one in starts]
+    else:
+        epoch = 0 if call.token is None else call.token.member_epoch
         begun = [slot for slot, since in member.assigned.items() if since > epoch and slot in group.offsets]
     if begun:
         group.history.note_begun([(slot, group.offsets[slot].offset) for slot in begun], now)
