@@ -84,6 +84,9 @@ class SequenceEntry(NamedTuple):
     latest_ms: int
 
 
+RequestFields = tuple[KeyEntry | SourceEntry | SequenceEntry, int, int]  # of a RequestEntry, which is one
+
+
 class RequestEntry(NamedTuple):
     """The entry of one request of a batch: its records are `record_count` ones from the `first` on, counted from 0."""
 
@@ -92,14 +95,14 @@ class RequestEntry(NamedTuple):
     record_count: int
 
 
-def stored_rows(entries: Sequence[RequestEntry]) -> StoredHeader:
+def stored_rows(entries: Sequence[RequestFields]) -> StoredHeader:
     """Return the header for the first record of a batch of several requests. Only some may have an entry."""
     native = penstock_codec.native
     packed = None if native is None else native.pack_entries(entries, SEQUENCE_MARK)
     return NAME, pack_entries(entries) if packed is None else packed
 
 
-def pack_entries(entries: Sequence[RequestEntry]) -> bytes:
+def pack_entries(entries: Sequence[RequestFields]) -> bytes:
     """Return the rows of these entries. The twin of the compiled `pack_entries`."""
     pack, pack_sequence, pieces = _ROW.pack, _SEQUENCE_ROW.pack, list[bytes]()
     for entry, first, count in entries:
@@ -112,14 +115,14 @@ def pack_entries(entries: Sequence[RequestEntry]) -> bytes:
     return b"".join(pieces)
 
 
-def keys_in(entries: Sequence[RequestEntry]) -> tuple[dict[bytes, KeyEntry], int]:
+def keys_in(entries: Sequence[RequestFields]) -> tuple[dict[bytes, KeyEntry], int]:
     """Return the keys of a batch by their hashes, the first of each, and the number of its requests with a key."""
     native = penstock_codec.native
     found = None if native is None else native.keys_in(entries)
     return keys_in_plainly(entries) if found is None else found
 
 
-def keys_in_plainly(entries: Sequence[RequestEntry]) -> tuple[dict[bytes, KeyEntry], int]:
+def keys_in_plainly(entries: Sequence[RequestFields]) -> tuple[dict[bytes, KeyEntry], int]:
     """Return what `keys_in` does. The twin of the compiled `keys_in`."""
     keys = [entry for entry, _, _ in entries if type(entry) is KeyEntry]
     by_hash: dict[bytes, KeyEntry] = {}

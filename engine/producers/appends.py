@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from engine.errors import EngineError, Invalid
 from engine.format.batch import Header
-from engine.format.keyed_batch import KeyEntry, RequestEntry, SourceEntry, keys_in
+from engine.format.keyed_batch import KeyEntry, RequestFields, SourceEntry, keys_in
 
 
 class AppendConditions(NamedTuple):
@@ -83,7 +83,7 @@ class SharedRequests:
 
     def __init__(
         self,
-        entries: Sequence[RequestEntry],
+        entries: Sequence[RequestFields],
         apart: Callable[[], list[tuple[bytes | bytearray, AppendConditions | None]]],
     ) -> None:
         self.entries = entries

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap
 from engine.format.batch import Header
-from engine.format.keyed_batch import RequestEntry, SequenceEntry
+from engine.format.keyed_batch import RequestFields, SequenceEntry
 
 WINDOW_BATCHES = 16  # Kafka has 5; HTTP/2 clients have more requests in progress
 EXPIRED_AT_ONCE = 2000  # dropping them takes half a millisecond
@@ -132,7 +132,7 @@ class Producers:
         self._staged[header.producer_id] = after = _after(producer, header, base_offset, now_ms)
         return after
 
-    def after_all(self, requests: Sequence[RequestEntry], base_offset: int, now_ms: int) -> list[StagedRequest] | None:
+    def after_all(self, requests: Sequence[RequestFields], base_offset: int, now_ms: int) -> list[StagedRequest] | None:
         """Judge the sequenced requests of a batch at this offset; None if one is not the next one of its producer.
 
         Return the offset, the producer and its state after each of them.

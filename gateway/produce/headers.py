@@ -132,15 +132,14 @@ def parse_key(texts: Sequence[str]) -> bytes:
 
 def own_key(key: IdempotencyKey, text: str) -> IdempotencyKey | None:
     """Returns the key of a request like one with another key. `text` is visible ASCII. None if it is too long."""
-    return _new(IdempotencyKey, (text.encode(), key[1])) if len(text) <= KEY_BYTES_MAX else None
+    return _new(IdempotencyKey, (text.encode(), key.decides)) if len(text) <= KEY_BYTES_MAX else None
 
 
 def own_sequence(sequenced: ProducerSequence, text: str) -> ProducerSequence | None:
     """Returns the sequence of a request like one with another sequence; None if `text`, visible ASCII, is not one."""
     if len(text) > _DIGITS_MAX or not text.isdigit() or (number := int(text)) > SEQUENCE_MAX:
         return None
-    producer_id, epoch, _ = sequenced
-    return _new(ProducerSequence, (producer_id, epoch, number))
+    return _new(ProducerSequence, (sequenced.producer_id, sequenced.producer_epoch, number))
 
 
 def _check_one_partition(header: str, partition: int | None) -> None:

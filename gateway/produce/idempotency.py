@@ -36,7 +36,6 @@ from gateway.routing.peers import Owner
 WINDOW_HEADER = "Penstock-Idempotency-Window"
 FIND_S = 30.0
 JOINED_BYTES_MAX = 4096  # of a body that is copied, so that one call hashes it
-_new = tuple.__new__  # of a value without a frame for it
 
 
 class KeyedRequest(NamedTuple):
@@ -47,19 +46,23 @@ class KeyedRequest(NamedTuple):
 
 
 def keyed_request(key: IdempotencyKey, body: bytes) -> KeyedRequest:
-    """Returns the hashes of a key and of its request, over all that decides what is stored and where.
+    """Returns the hashes of a key and of its request, over all that decides what is stored and where."""
+    return KeyedRequest(*hashes_of(key, body))
+
+
+def hashes_of(key: IdempotencyKey, body: bytes) -> tuple[bytes, bytes]:
+    """Returns the hashes of a key and of its request.
 
     The key's hash resists searches for two keys with one hash. The request's hash need not: two requests made to
     collide deceive only their own producer. It is twenty times faster.
     """
-    text, decides = key
     if len(body) <= JOINED_BYTES_MAX:
-        request_hash = xxh3_128_digest(decides + body)
+        request_hash = xxh3_128_digest(key.decides + body)
     else:
-        hashed = xxh3_128(decides)
+        hashed = xxh3_128(key.decides)
         hashed.update(body)
         request_hash = hashed.digest()
-    return _new(KeyedRequest, (blake2b(text, digest_size=HASH_BYTES).digest(), request_hash))
+    return blake2b(key.key, digest_size=HASH_BYTES).digest(), request_hash
 
 
 def hold_new(context: ProduceContext, topic: Topic, entry: KeyEntry) -> bool:
@@ -70,11 +73,11 @@ def hold_new(context: ProduceContext, topic: Topic, entry: KeyEntry) -> bool:
     """
     if context.peers.view is not None or context.peers.count > 1:
         return False
-    key_hash, request_hash, partitions, _ = entry
+    key_hash = entry.key_hash
     for partition in topic.partitions.values():
         if partition.validator.keys.knows(key_hash):
             return False
-    return context.keys.hold_new(topic.record.topic_id, key_hash, request_hash, partitions)
+    return context.keys.hold_new(topic.record.topic_id, key_hash, entry.request_hash, entry.partitions)
 
 
 class KeyInFlight:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from engine.errors import EngineError
 from engine.format.batch import RowFields
@@ -36,7 +35,7 @@ from gateway.produce.batching import (
 )
 from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey, own_key, own_sequence
-from gateway.produce.idempotency import WINDOW_HEADER, hold_new, keyed_request, window_s, with_window
+from gateway.produce.idempotency import WINDOW_HEADER, hashes_of, hold_new, window_s, with_window
 from gateway.produce.produce import ProduceRequest, destination
 from gateway.routing.leader_headers import LEADER, leader_url, note_owner
 from gateway.server.middleware import Middleware
@@ -53,14 +52,8 @@ SERVER = ("Server", "penstock")
 _new = tuple.__new__  # of a value without a frame for it
 
 
-class Placed(NamedTuple):
-    """The records of a request in the append of this turn."""
-
-    topic: Topic
-    partition: int
-    record_count: int
-    now_ms: int
-    entry: KeyEntry | None
+# The records of a request in the append of this turn: topic, partition, how many, when they came, and the entry.
+Placed = tuple[Topic, int, int, int, KeyEntry | None]
 
 
 class PlainProduces:
@@ -113,7 +106,7 @@ class PlainProduces:
         metrics.requests_in_flight.value += 1
         metrics.delayed_produces.value += 1
         metrics.produce_bytes.value += len(body)
-        metrics.produce_records.value += placed.record_count
+        metrics.produce_records.value += placed[2]
         delayed.queued_at = time.perf_counter()
         stages.body.observe(0.0)  # it was there
         stages.decode.observe(delayed.queued_at - began)
@@ -137,7 +130,7 @@ class PlainProduces:
             return None
         entry = None
         if key is not None:
-            key_hash, request_hash = keyed_request(key, body)
+            key_hash, request_hash = hashes_of(key, body)
             entry = _new(KeyEntry, (key_hash, request_hash, topic.record.partitions, now_ms))
         assert wanted.decode is not None
         try:
@@ -172,7 +165,7 @@ class PlainProduces:
         context.accumulator.join(
             topic, partition, shared, entry, wanted.acks, wanted.timeout_ms, now_ms, self._send, delayed.receive
         )
-        return _new(Placed, (topic, partition, len(rows), now_ms, entry))
+        return topic, partition, len(rows), now_ms, entry
 
     def _rows(
         self,
@@ -249,8 +242,9 @@ class DelayedProduce:
         elif isinstance(outcome, Exception):  # it failed, or what became of it is not known
             now = time.perf_counter()
             self._end(now)
-            if self.placed.entry is not None and isinstance(outcome, EngineError):
-                window_ms = self.placed.topic.settings.idempotency_window_ms
+            topic, _, _, _, entry = self.placed
+            if entry is not None and isinstance(outcome, EngineError):
+                window_ms = topic.settings.idempotency_window_ms
                 outcome = with_window(from_engine(outcome), window_ms - int(1000 * (now - self._began)))
             self._fail(outcome)
         else:  # the process stops
@@ -306,8 +300,9 @@ class DelayedProduce:
         self._is_over = True
         context = self._produces.context
         context.bodies.release_small(self._body_bytes)
-        if self.placed.entry is not None:
-            context.keys.release(self.placed.topic.record.topic_id, self.placed.entry.key_hash)
+        topic, _, _, _, entry = self.placed
+        if entry is not None:
+            context.keys.release(topic.record.topic_id, entry.key_hash)
         context.metrics.requests_in_flight.value -= 1
         context.metrics.delayed_produces.value -= 1
         context.stages.ack.observe(now - self.queued_at)
@@ -332,13 +327,14 @@ class DelayedProduce:
 
 def _own(wanted: ProduceRequest, head: VariedHead) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
     """Returns the key and the sequence of a head that is like that of a known request; None for the short path."""
-    values, key, sequenced = head.values, wanted.idempotency_key, wanted.sequenced
-    _, key_at, sequence_at, request_id_at, _ = head.varying
-    if request_id_at >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
+    varying, values, key, sequenced = head.varying, head.values, wanted.idempotency_key, wanted.sequenced
+    if varying.request_id >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
         return None
-    if key_at >= 0 and (key is None or (key := own_key(key, values[key_at])) is None):
+    if (at := varying.key) >= 0 and (key is None or (key := own_key(key, values[at])) is None):
         return None
-    if sequence_at >= 0 and (sequenced is None or (sequenced := own_sequence(sequenced, values[sequence_at])) is None):
+    if (at := varying.sequence) >= 0 and (
+        sequenced is None or (sequenced := own_sequence(sequenced, values[at])) is None
+    ):
         return None
     return key, sequenced
 

