@@ -71,8 +71,10 @@ def compaction(bench: Bench) -> None:
     for _ in range(bench.rounds):
         rate = Case("compaction: values a second of processor time", "MB", at_least=200)
         bench.figures.add(rate, values / 1e6 / _compacted(bench, 16 << 20).cpu_s)
+        small = Case("the same, of few row groups of 0.8 MB", "MB", at_least=200)
+        bench.figures.add(small, values / 1e6 / _compacted(bench, 4 << 20).cpu_s)
         decoded = Case("the same, of files whose rows are encoded again", "MB")
-        bench.figures.add(decoded, values / 1e6 / _compacted(bench, 4 << 20).cpu_s)
+        bench.figures.add(decoded, values / 1e6 / _compacted(bench, 2 << 20).cpu_s)
 
 
 def _compacted(bench: Bench, task_bytes: int) -> Measured:

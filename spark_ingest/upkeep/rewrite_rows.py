@@ -43,7 +43,7 @@ def rewrite_group(output: ObjectStore, plan: RewritePlan, at: int) -> Rewritten:
         schema = unified_schema([inputs.schema(one) for one in group.inputs], plan.members.get(group.topic, []))
         has_distinct = {plan.distinct, *_ORDER} <= set(schema.names)  # dead letters and other tables do not
         kept = _newest_rows(inputs, schema, plan.distinct) if has_distinct else None
-        made = RewrittenFile(group, schema, inputs.codec())
+        made = RewrittenFile(group, schema, inputs.codec(), inputs.row_group_count())
         drops = kept is not None or bool(plan.key_sha256) or bool(plan.replay)
         start = 0
         for file, opened, row_group in inputs.row_groups():
@@ -130,9 +130,14 @@ class _Inputs:
         self._group = group
         self._held: dict[str, OpenedFile] = {}
         self._held_bytes = 0
+        self._row_groups: dict[str, int] = {}
 
     def schema(self, file: StoredFile) -> pa.Schema:
         return self._open(file).parquet.schema_arrow
+
+    def row_group_count(self) -> int:
+        """Returns the number of row groups of the files that were opened."""
+        return sum(self._row_groups.values())
 
     def codec(self) -> str:
         """Returns the codec of the newest file, because the topic's setting may have changed."""
@@ -161,6 +166,7 @@ class _Inputs:
         if sha256(data) != file.sha256:
             raise HistoryDamaged(f"{file.key} differs from the committed file", hint=hint)
         opened = OpenedFile(data)
+        self._row_groups[file.key] = opened.parquet.num_row_groups
         if opened.parquet.metadata.num_rows != file.rows:
             raise HistoryDamaged(f"{file.key} has not {file.rows} rows", hint=hint)
         if self._held_bytes + len(data) <= HELD_BYTES:

@@ -1,8 +1,9 @@
 """Builds the file of one group of a rewrite in memory, of rows and of row groups of its inputs.
 
-A row group of at least COPIED_BYTES is copied, pages and all, if it has the schema and the codec of the new file and no
-value of `_extra` may be lifted (docs/decisions/0068). The caller knows whether rows of it are dropped. The rows of
-other row groups are collected into larger ones. The order of the rows is that of the inputs in any case.
+A row group of at least COPIED_BYTES, or COPIED_BYTES_OF_FEW if the inputs have few, is copied, pages and all, if it has
+the schema and the codec of the new file and no value of `_extra` may be lifted (docs/decisions/0068). The caller knows
+whether rows of it are dropped. The rows of other row groups are collected into larger ones. The order of the rows is
+that of the inputs in any case.
 
 The footer names the inputs (`penstock.replaces`), for readers that know only a listing.
 """
@@ -25,6 +26,8 @@ from spark_ingest.output.table_files import parquet_bytes, repeating_leaves, wri
 
 REPLACES = b"penstock.replaces"
 COPIED_BYTES = 2 << 20  # of Parquet: at most 64 row groups in a file of compact.FILE_BYTES are copied ones
+FEW_ROW_GROUPS = 64  # of all inputs together
+COPIED_BYTES_OF_FEW = 512 << 10  # the description of a row group with 25 columns takes 4 KB of the footer
 
 
 class OpenedFile:
@@ -42,11 +45,13 @@ class OpenedFile:
 class RewrittenFile:
     """A Parquet file in memory, and the bounds of its rows."""
 
-    def __init__(self, group: Group, schema: pa.Schema, codec: str) -> None:
+    def __init__(self, group: Group, schema: pa.Schema, codec: str, row_groups: int) -> None:
+        """`row_groups` is the number of those of all inputs."""
         rows = sum(one.rows for one in group.inputs)
         replaced = [one.key.rpartition("/")[2] for one in group.inputs]
         self._schema = schema
         self._codec = codec
+        self._copied_bytes = COPIED_BYTES if row_groups > FEW_ROW_GROUPS else min(COPIED_BYTES_OF_FEW, COPIED_BYTES)
         self._made = GrowingFile(
             schema,
             lambda first: write_options(schema, rows, codec, repeating_leaves(first)),
@@ -60,7 +65,7 @@ class RewrittenFile:
         """Returns a row group if it can be copied."""
         found = opened.parquet.metadata.row_group(at)
         columns = [found.column(one) for one in range(found.num_columns)]
-        if sum(one.total_compressed_size for one in columns) < COPIED_BYTES:
+        if sum(one.total_compressed_size for one in columns) < self._copied_bytes:
             return None
         if codec_of(found) != self._codec:
             return None

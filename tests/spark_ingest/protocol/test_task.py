@@ -14,7 +14,6 @@ from engine.errors import Corrupt
 from engine.format.batch import Row, encode
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.decode import value_costs
-from spark_ingest.decode.blocks import table_schema
 from spark_ingest.decode.json_types import fixed_bytes
 from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.errors import IngestRefused
@@ -215,21 +214,6 @@ def test_a_task_that_outgrows_memory_is_written_in_chunks(monkeypatch: pytest.Mo
     assert bounds == sorted(bounds)
     assert len(parts.files) == {1: 10, 4000: 3}[chunk_bytes]
     assert len({file.key for file in parts.files}) == len(parts.files)
-
-
-def test_texts_of_all_rows_are_coded_and_their_files_have_the_same_rows() -> None:
-    """Plans of older generations have no dictionaries, because the bytes of Arrow decide where files of a size end."""
-    log = log_of(*json_rows(60), row(None))
-    coded, plain = MemoryStore(), MemoryStore()
-    order = order_for(log, Recipe(layout=Layout(file_bytes=1 << 20)))
-    for output, is_coded in ((coded, True), (plain, False)):
-        one = msgspec.structs.replace(order, codes_constants=is_coded, arrow=pa.__version__)
-        kinds = {
-            pa.types.is_dictionary(kind.type) for kind in table_schema(one) if kind.name in ("_topic", "_schema_id")
-        }
-        assert kinds == {is_coded}
-        run_task(one, log.store, output)
-    assert table_rows(coded) == table_rows(plain)
 
 
 def test_files_grow_from_chunk_to_chunk_to_their_target(monkeypatch: pytest.MonkeyPatch) -> None:
