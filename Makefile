@@ -19,7 +19,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
+.PHONY: compile-codec compile-tests help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -162,6 +162,9 @@ push-kills: $(VENV)/.all ## Push in a cluster whose leaders are killed, to a rec
 
 minio-tests: $(VENV)/.all ## The S3 store on a real MinIO server, which Go builds (minutes): contract, uploads in parts, restore, ingestion
 	@$(BIN)/python -m tests.e2e.minio
+
+catalog-tests: $(VENV)/.all ## Spark reads the Iceberg and Delta tables of a job through a catalog; it is installed into build/ (minutes, Maven)
+	@$(BIN)/python -m tests.spark_ingest.spark_catalogs
 
 airflow-tests: $(VENV)/.all ## The DAGs of docs/ingest-operate.md run in Airflow, which is installed into build/airflow (minutes)
 	@$(BIN)/python -m tests.spark_ingest.airflow_runs

@@ -11,12 +11,13 @@ The properties stay when snapshots expire. The first transaction also creates th
 
 Invariants: a transaction is sent once. pyiceberg sends a rejected one again, on top of the table as it is then and
 without another look at its files, so that two drivers would add them twice: `_SentOnce` prevents that.
-Files have no field ids, so the table maps columns by name (`schema.name-mapping.default`, kept by pyiceberg).
+Files have no field ids, so the table maps columns by name (`schema.name-mapping.default`). Columns whose names Iceberg
+has for its own have others in the table (iceberg_names.py), and the mapping has both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -27,12 +28,14 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, YearTransform
 
 from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import DAY, HOUR, MINUTES, MONTH, UTC_ZONE, YEAR, Layout
+from spark_ingest.tables.iceberg_names import TABLE_NAMES, in_files, in_table, mapping_of_files
 from spark_ingest.tables.settings import TableSettings
 from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
 
@@ -183,20 +186,15 @@ class IcebergTables:
         paths = [one for key in change.added if (one := f"{self._location}/{key}") not in listed]
         try:
             transaction = table.transaction()
-            for path in {paths[0], paths[-1]} if paths else ():  # of a commit, and of the newest rewrite
-                with transaction.update_schema() as columns:
-                    columns.union_by_name(self._schema(path))
+            # the first file is of a commit, the last of the newest rewrite
+            _add_columns(transaction, [self._schema(path) for path in {paths[0], paths[-1]}] if paths else [])
             transaction.set_properties({**self._owner, TOPIC: change.topic, **last})
-            if transaction.table_metadata.name_mapping() is None:
-                mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-                transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
             if paths or replaced:
                 snapshot = transaction.update_snapshot(snapshot_properties={JOB: self._owner[JOB], **last})
+                view = _as_in_files(transaction.table_metadata)
                 with snapshot.overwrite() as overwrite:
                     for path in paths:
-                        overwrite.append_data_file(
-                            parquet_file_to_data_file(table.io, transaction.table_metadata, path)
-                        )
+                        overwrite.append_data_file(parquet_file_to_data_file(table.io, view, path))
                     for path in replaced:
                         overwrite.delete_data_file(listed[path])
         except (ValidationError, ValueError) as error:
@@ -210,20 +208,20 @@ class IcebergTables:
         try:
             schema = self._schema(paths[0])
             transaction = self._new_table(run, schema) if table is None else table.transaction()
-            with transaction.update_schema() as columns:
-                columns.union_by_name(schema)
+            _add_columns(transaction, [schema])
             _check_required(transaction.table_metadata.schema(), schema)
-            transaction.set_properties({**self._owner, TOPIC: run.topic, COMMIT: str(run.commit)})
-            transaction.add_files(paths, snapshot_properties={JOB: self._owner[JOB], COMMIT: str(run.commit)})
+            last = {COMMIT: str(run.commit)}
+            transaction.set_properties({**self._owner, TOPIC: run.topic, **last})
+            _append(transaction, paths, {JOB: self._owner[JOB], **last})
         except (ValidationError, ValueError) as error:
             text = f"{self._place(run.topic)} cannot take commit {run.commit}: {_line(error)}"
             raise IngestRefused(text, hint="change the table, or name another one in the file of --tables") from error
         return transaction
 
     def _schema(self, path: str) -> pa.Schema:
-        """Returns the columns of a file, all optional. All files of a run have the same."""
+        """Returns the columns of a file as the table has them, all optional. All files of a run have the same."""
         with load_file_io({**self._catalog.properties, **self._io_properties}, path).new_input(path).open() as file:
-            return pa.schema([one.with_nullable(True) for one in pq.read_schema(file)])
+            return in_table(pa.schema([one.with_nullable(True) for one in pq.read_schema(file)]))
 
     def _new_table(self, run: RunFiles, schema: pa.Schema) -> Any:
         identifier = self._settings.identifier(run.topic)
@@ -238,6 +236,47 @@ class IcebergTables:
 
     def _place(self, topic: str) -> str:
         return f"table {self.name(topic)} of {self._settings.shown_catalog}"
+
+
+def _add_columns(transaction: Any, schemas: Sequence[pa.Schema]) -> None:
+    """Adds the columns that a table lacks, and the names that they have in files."""
+    reserved = [name for name in TABLE_NAMES if name in transaction.table_metadata.schema().column_names]
+    if reserved:  # of a table of an earlier release, or of a user
+        with transaction.update_schema() as columns:
+            for name in reserved:
+                columns.rename_column(name, TABLE_NAMES[name])
+    for schema in schemas:
+        with transaction.update_schema() as columns:
+            columns.union_by_name(schema)
+    metadata = transaction.table_metadata
+    before = metadata.name_mapping()
+    mapping = mapping_of_files(before or metadata.schema().name_mapping)
+    if mapping != before:
+        transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
+
+
+def _append(transaction: Any, paths: Sequence[str], properties: dict[str, str]) -> None:
+    """Adds files in one snapshot, as `Transaction.add_files` of pyiceberg, which takes the names of the table only.
+
+    Raises ValueError for a file that the table has.
+    """
+    if known := transaction._find_referenced_data_files([*paths]):
+        raise ValueError(f"it has {known[0]} already")
+    update = transaction.update_snapshot(snapshot_properties=properties)
+    merges = transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED) == "true"
+    view = _as_in_files(transaction.table_metadata)
+    with update.merge_append() if merges else update.fast_append() as append:
+        for path in paths:
+            append.append_data_file(parquet_file_to_data_file(transaction._table.io, view, path))
+
+
+def _as_in_files(metadata: Any) -> Any:
+    """Returns the metadata of a table with the names that its columns have in files."""
+    schema = metadata.schema()
+    fields = [one.model_copy(update={"name": in_files(one.name)}) for one in schema.fields]
+    view = Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+    others = [one for one in metadata.schemas if one.schema_id != schema.schema_id]
+    return metadata.model_copy(update={"schemas": [*others, view]})
 
 
 def _transform_of(layout: Layout) -> Any:

@@ -62,8 +62,8 @@ class Lake:
 
     def assert_table_is_log(self) -> None:
         """Assert that the table has each record of the log once, in one snapshot for each commit."""
-        rows = self.scan().select(["_partition", "_offset", "id"]).to_pylist()
-        found = sorted((one["_partition"], one["_offset"], one["id"]) for one in rows)
+        rows = self.scan().select(["_topic_partition", "_offset", "id"]).to_pylist()
+        found = sorted((one["_topic_partition"], one["_offset"], one["id"]) for one in rows)
         log = [(part, at, orjson.loads(value or b"")["id"]) for part, at, _, value in self.log.records()]
         assert found == log
         assert self.commits_of_snapshots() == [str(one.number) for one in self.history().commits() if one.rows]

@@ -78,7 +78,7 @@ def test_new_columns_and_new_members_of_structs_are_added_by_name(lake: Lake) ->
     lake.log.add(0, [row(b'{"id":2,"place":{"x":2,"y":"new"}}', 1)])
     lake.ingest()
     assert errors(lake.publish()) == []
-    rows = sorted(lake.scan().to_pylist(), key=lambda one: (one["_partition"], one["_offset"]))
+    rows = sorted(lake.scan().to_pylist(), key=lambda one: (one["_topic_partition"], one["_offset"]))
     assert [one["place"] for one in rows[19:22]] == [None, {"x": 1, "y": None}, {"x": 2, "y": "new"}]
     assert (rows[20]["tags"], rows[20]["a.b"], rows[20]["_headers"], rows[20]["_key"]) == (
         ["a"],

@@ -45,8 +45,8 @@ def compacted(lake: Lake, catalog: Callable[[], Any] | None = None, *, is_publis
 
 
 def assert_rows_are_log(lake: Lake) -> None:
-    rows = lake.scan().select(["_partition", "_offset", "id"]).to_pylist()
-    found = sorted((one["_partition"], one["_offset"], one["id"]) for one in rows)
+    rows = lake.scan().select(["_topic_partition", "_offset", "id"]).to_pylist()
+    found = sorted((one["_topic_partition"], one["_offset"], one["id"]) for one in rows)
     assert found == [(part, at, orjson.loads(value or b"")["id"]) for part, at, _, value in lake.log.records()]
 
 

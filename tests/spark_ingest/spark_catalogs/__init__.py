@@ -1,0 +1,1 @@
+"""Iceberg and Delta tables of ingestion, read by Spark through a catalog."""
