@@ -131,7 +131,8 @@ def test_what_is_for_tests_only_is_used_by_tests_only(code: list[Module], tests:
 def test_every_module_of_the_tests_is_a_test_or_used_by_one(code: list[Module], tests: list[Module]) -> None:
     """Or `make` runs it, or a bench that `make` runs."""
     started = entry_points(ROOT)
-    of_code = reached(code, started | {f"{name}.__main__" for name in started})
+    started |= {f"{name}.__main__" for name in started}
+    of_code = reached(code, started)
     named = {text for module in code if module.name in of_code for text in module.strings()}
     begin = {module.name for module in tests if is_test(module.path)} | started | named
     assert dead(tests, begin) == []

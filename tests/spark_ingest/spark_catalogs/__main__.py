@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ import click
 
 from engine.format.batch import Row
 from engine.tiering.store.store import open_store
-from tests.spark_ingest.jobs import table_rows
+from tests.spark_ingest.jobs import listed_files, read_rows
+from tests.spark_ingest.spark_catalogs import reader as reader_of_spark
 from tests.spark_ingest.tiered import START_MS, TieredLog, row
 
 HERE = Path(__file__).parent
@@ -77,7 +79,7 @@ def check(reader: Reader, directory: Path, python: Path, jars: Path) -> None:
     Erasing removes the files of earlier versions, so that these are read before it.
     """
     versions = make_tables(reader.kind, directory)
-    command = [python, HERE / "reader.py", reader.kind, directory, jars]
+    command = [python, reader_of_spark.__file__, reader.kind, directory, jars]
     compare(reader.kind, directory, [*command, "versions"], {"versions": versions})
     erase = [PENSTOCK, "ingest", "erase", "--output", directory / "lake", "--tables", directory / "tables.toml"]
     run([*erase, "--key", ERASED], COMMAND_S)
@@ -86,10 +88,11 @@ def check(reader: Reader, directory: Path, python: Path, jars: Path) -> None:
 
 def compare(kind: str, directory: Path, command: list[Any], wanted: dict[str, Any]) -> None:
     found = json.loads(run(command, COMMAND_S, cwd=directory).stdout.splitlines()[-1])
-    listed = table_rows(open_store((directory / "lake").as_uri()), "flights")
+    listed = rows_of(directory)
     rows = [*{(one["_partition"], one["_offset"]): one for one in listed}.values()]  # replaced files are still there
     in_hour = [one for one in rows if START_MS <= one["_timestamp"].timestamp() * 1000 < START_MS + HOUR_MS]
     wanted = {"tables": ["flights", "rides"], "now": facts(rows), "hour": facts(in_hour), **wanted}
+    found["versions"] = [one for one, _ in groupby(found["versions"])]  # a new column is a version of Delta
     for name, one in wanted.items():
         if found[name] != one:
             raise click.ClickException(f"{kind}: Spark {found['spark']} found {name} {found[name]}, not {one}")
@@ -101,8 +104,8 @@ def compare(kind: str, directory: Path, command: list[Any], wanted: dict[str, An
 
 
 def make_tables(kind: str, directory: Path) -> list[dict[str, Any]]:
-    """Run the job twice and compact its files. Return the facts of each version of the table of flights."""
-    tables, output = directory / "tables.toml", open_store((directory / "lake").as_uri())
+    """Run the job twice and compact its files. Return the facts of the table of flights after each run."""
+    tables = directory / "tables.toml"
     tables.write_text(TABLES[kind].format(directory))
     log = TieredLog(open_store((directory / "log").as_uri()))
     rides = TieredLog(log.store, topic="rides", topic_id="b" * 32)
@@ -114,9 +117,14 @@ def make_tables(kind: str, directory: Path) -> list[dict[str, Any]]:
             log.add(partition, flights(300, 300 * number, has_late=number == 1))
         rides.add(0, flights(20, 20 * number))
         run(ingest, COMMAND_S)
-        versions.append(facts(table_rows(output, "flights")))
+        versions.append(facts(rows_of(directory)))
     run([PENSTOCK, "ingest", "compact", *places, "--min-files", "2", "--older-than", "1h"], COMMAND_S)
-    return [*versions, versions[-1]]
+    return versions
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    output = open_store((directory / "lake").as_uri())
+    return read_rows(output, [key for key in listed_files(output, "flights") if "/_delta_log/" not in key])
 
 
 def flights(count: int, first: int, *, has_late: bool = False) -> list[Row]:

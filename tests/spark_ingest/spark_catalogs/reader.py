@@ -95,4 +95,5 @@ class Reading(NamedTuple):
         return row.asDict()
 
 
-main()
+if __name__ == "__main__":
+    main()
