@@ -154,9 +154,8 @@ class Hosted:
         for _, future in self._storing:
             _end_wait(future, error)
         moved = CoordinatorMoved("the group's coordinator has ended")  # an open poll has nothing to store: it goes on
-        for watching in self._watching.values():
-            for watch in watching:
-                _end_wait(watch, moved)
+        for watch in [watch for watching in self._watching.values() for watch in watching]:  # some act in the same call
+            _end_wait(watch, moved)
         self._storing.clear()
         self._watching.clear()
 

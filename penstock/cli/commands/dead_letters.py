@@ -51,7 +51,7 @@ def replay(client: SingleRequestClient, maker: Maker, topic: str | None, *, as_j
     """
     if topic is None:
         raise Failure(f"{maker.kind} {maker.name} has no dead_letter_topic; give --topic")
-    found = _Run(client, maker, topic).run()
+    found = replay_all(client, maker, topic)
     if as_json:
         print_json({maker.kind: maker.name, "topic": topic, "replayed": found.replayed, "rejected": found.rejected})
     else:
@@ -59,6 +59,11 @@ def replay(client: SingleRequestClient, maker: Maker, topic: str | None, *, as_j
     if found.rejected:
         text = f"the node rejected {found.rejected} of {topic}, which wait for the next run: {found.reason}"
         raise Failure(text, ExitCode.REFUSED)
+
+
+def replay_all(client: SingleRequestClient, maker: Maker, topic: str) -> Replayed:
+    """Replay the dead letters of a topic. Raises ProblemError and ConnectionFailed; the next run goes on."""
+    return _Run(client, maker, topic).run()
 
 
 class _Run:

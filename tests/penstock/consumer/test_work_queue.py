@@ -12,7 +12,7 @@ import pytest
 from penstock import Client, ClientOptions
 from penstock import sync as penstock_sync
 from penstock.admin.single_request import SingleRequestClient
-from penstock.cli.commands.dead_letters import replay
+from penstock.cli.commands.dead_letters import GROUP, Maker, replay_all
 from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
@@ -159,11 +159,11 @@ async def test_dead_letters_are_replayed_once(client: Client, node_url: str, top
         while (await client.describe_group(topic))["partitions"][0]["dead_letters"] < 2:
             await asyncio.sleep(0.05)
         once = SingleRequestClient(node_url)
-        found = [await asyncio.to_thread(replay, once, topic, topic + ".dead") for _ in range(7)]
+        found = [await asyncio.to_thread(replay_all, once, Maker(GROUP, topic), topic + ".dead") for _ in range(7)]
         assert [(one.replayed, one.rejected) for one in found] == [(2, 1), *[(0, 1)] * 6]
         assert "no topic" in found[-1].reason
         await client.create_topic(topic + ".gone")
-        assert await asyncio.to_thread(replay, once, topic, topic + ".dead") == (1, 0, "")
+        assert await asyncio.to_thread(replay_all, once, Maker(GROUP, topic), topic + ".dead") == (1, 0, "")
         [back] = [record async for record in client.consume(topic + ".gone", follow=False)]
         assert (back.value, dict(back.headers)) == (
             b"7",
