@@ -30,7 +30,6 @@ from pyspark.sql.types import StructField, StructType
 from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.batch_reader import PenstockReader
 from spark_ingest.frames.read_options import ReadOptions, parse_options
-from spark_ingest.frames.sink import PenstockStreamWriter, PenstockWriter, client_of
 from spark_ingest.frames.sink_options import WriteOptions, parse_write_options
 from spark_ingest.frames.stream_options import parse_stream_options, without_stream_options
 from spark_ingest.frames.stream_reader import PenstockStreamReader
@@ -77,6 +76,8 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns a writer that counts the topic's partitions once. Raises IngestRefused, ClientError."""
+        from spark_ingest.frames.sink import PenstockWriter, client_of  # with the client, which no read needs
+
         wanted = _write_options(self.options, schema, overwrite)
         if wanted.partitions is None:
             with client_of(wanted) as client:
@@ -85,6 +86,8 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Returns a writer of batches. Raises IngestRefused."""
+        from spark_ingest.frames.sink import PenstockStreamWriter  # with the client, which no read needs
+
         wanted = _write_options(self.options, schema, overwrite)
         if wanted.write_id is not None:
             raise IngestRefused("a stream takes no 'writeId'", hint="Spark keeps the id of its query in the checkpoint")
