@@ -41,7 +41,7 @@ from tests.spark_ingest.tiered import TieredLog, row
 PARTITIONS = 4
 SEGMENT_RECORDS = 250_000
 POLL_S = 0.05
-WORK_S = (0.2, 0.8)  # CPU time of the Python worker in a task before the kill
+WORK_S = (0.05, 0.3)  # CPU time of the Python worker in a task before the kill
 END_S = 3600
 BARE_PYTHON = f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 PACKED_PYTHON = "./environment/bin/python"

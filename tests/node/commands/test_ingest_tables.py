@@ -62,7 +62,7 @@ def test_publish_status_and_verify_name_the_table_its_snapshot_and_what_is_missi
 def test_verify_ends_with_1_when_the_table_lists_other_files(lake: Lake) -> None:
     ingest(lake, "publish")
     with lake.table().transaction() as transaction:
-        transaction.delete("_partition = 1")
+        transaction.delete("_topic_partition = 1")
     broken = ingest(lake, "verify")
     assert broken.exit_code == 1
     [problem] = [line for line in broken.stdout.splitlines() if line.startswith("problem: ")]
