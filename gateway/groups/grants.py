@@ -19,6 +19,7 @@ from gateway.http.messages import Request
 from gateway.http.problems import Problem
 
 ERROR_CHARACTERS = 300
+COPIES_AT_ONCE = 32  # of dead letters: each reads some batches
 
 
 class Grants:
@@ -49,7 +50,9 @@ class Grants:
         """
         if not grant.dead:
             return grant
-        errors = await asyncio.gather(*map(self._copy_error, grant.dead))
+        errors: list[str] = []
+        for begin in range(0, len(grant.dead), COPIES_AT_ONCE):
+            errors += await asyncio.gather(*map(self._copy_error, grant.dead[begin : begin + COPIES_AT_ONCE]))
         copied = [letter for letter, error in zip(grant.dead, errors, strict=True) if not error]
         buried = tuple(Position(one.topic, one.topic_id, one.partition, one.last + 1) for one in copied)
         return await self.grant(structs.replace(call, buried=buried, copy_error=max(errors)))

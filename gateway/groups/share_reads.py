@@ -128,8 +128,17 @@ async def read_keys(context: ReadContext, partition: Partition, call: KeysRead) 
 
 
 async def read_stored(context: ReadContext, partition: Partition, call: KeysRead) -> tuple[int, bytes | bytearray]:
-    """Returns stored batches, at least one, and the offset that follows them. Raises EngineError."""
+    """Returns stored batches, at least one, and the offset that follows them. Raises EngineError.
+
+    Without batches there is no such record: a leader that is new, or replaced, may know too low a high watermark.
+    """
+    if partition.offline is not None:
+        raise partition.offline
     first = max(call.first, partition.log.log_start)
+    if partition.high_watermark <= first < call.end:
+        leader = context.partitions.replica(partition)
+        leader.check_latest()
+        await leader.confirm_leading()
     async with context.local_budget.hold(KEYS_BYTES):
         chunk = await read_chunk(context, partition, first, KEYS_BYTES) if first < call.end else None
     return (first, b"") if chunk is None else (chunk.next_offset, chunk.data)

@@ -5,7 +5,7 @@ again with all that is behind it. Once it has failed `deliveries_max` times, the
 the dead-letter topic, and the position moves past it.
 Invariants: (1) the whole state is one count for each partition, of the record at its position; (2) a position moves
 past a failed record only after its copy is committed, or by a later token, commit or reset of the client; (3) a report
-that is repeated with its token counts once.
+that is repeated with its token counts once, also if it comes after a report of a later delivery.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ def dead_letters(group: Group, failed: Iterable[Failure]) -> tuple[DeadLetter, .
 def _count(group: Group, member: Member, token: Token, failed: Iterable[Failure], now: Now) -> None:
     """Counts a failure of each record that is at its partition's position, if the member owns the partition."""
     report = (token.member_epoch, token.delivery)
+    if 0 < token.delivery < member.delivery:
+        return  # a repeat: the member has got a later delivery by a poll that had this token
     for one in failed:
         committed, epoch = group.offsets.get(one.slot), member.epoch_of(one.slot)
         if committed is None or committed.offset != one.offset or committed.failed_in == report:

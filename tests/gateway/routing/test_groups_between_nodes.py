@@ -10,6 +10,7 @@ from engine.directory.topics import TopicRecord
 from engine.format.paths import GROUPS_TOPIC
 from engine.shard.served_topics import Topic
 from gateway.groups.hosting.coordinators import TOPIC_CONFIG
+from gateway.groups.share_reads import SHARE_STORED, KeysRead
 from gateway.routing.topic_finder import TopicFinder
 from replication.cluster.values import TopicEntry
 from tests.gateway.several_nodes import Cluster, several_nodes
@@ -113,6 +114,20 @@ async def test_a_coordinator_that_was_replaced_answers_nothing_from_its_memory(t
         cluster.world.lead(0, 1)
         assert problem(await one.send("GET")) == (404, "unknown_group")
         assert problem(await waiting) == (404, "unknown_group")
+
+
+async def test_a_dead_letter_is_not_absent_because_a_new_leader_does_not_know_what_is_committed(tmp_path: Path) -> None:
+    async with several_nodes(tmp_path, groups_partitions=1) as cluster:
+        topics = await cluster.create("t", 1, leader=2)
+        leader = cluster.members[2].leader("t")
+        leader.is_new = True
+        reading = asyncio.ensure_future(cluster.members[1].node.router.call(SHARE_STORED, "t", 0, KeysRead(0, 1)))
+        await asyncio.sleep(0.05)
+        assert not reading.done()
+        await topics[2].post_lines("1")
+        leader.is_new = False
+        end, data = await reading
+        assert (end, len(data) > 0) == (1, True)
 
 
 async def test_a_coordinator_with_an_old_list_of_topics_keeps_the_positions_of_a_new_one(tmp_path: Path) -> None:

@@ -56,6 +56,15 @@ def test_a_report_that_is_repeated_counts_once():
     assert report(stage, token, 4).assignment[0].offset == 4
 
 
+def test_a_report_that_is_repeated_after_a_later_one_counts_no_more():
+    stage = staged(deliveries_max=3)
+    first = delivery("a", stage.poll("a"), 10)
+    grant = report(stage, first, 4)
+    grant = report(stage, delivery("a", grant, 6), 4)
+    assert [report(stage, first, 4).dead for _ in range(3)] == [()] * 3
+    assert stage.core.groups[GROUP].offsets[Slot("t", 0)].failures == 2
+
+
 def test_a_late_report_of_a_record_that_was_finished_since_changes_nothing():
     stage = staged(deliveries_max=1)
     token = delivery("a", stage.poll("a"), 10)

@@ -91,12 +91,18 @@ class Groups(RuleBasedStateMachine):
         if not is_lost:
             self._deliver(member, grant, count)
 
-    @rule(member=members, place=st.integers(0, 20), is_copied=st.booleans(), repeats=st.integers(1, 2))
-    def fail(self, member: str, place: int, is_copied: bool, repeats: int) -> None:
-        """Poll with the last token and a failed record of its delivery, and copy the dead letters or not."""
+    @rule(
+        member=members,
+        place=st.integers(0, 20),
+        is_copied=st.booleans(),
+        repeats=st.integers(1, 2),
+        age=st.integers(1, 3),
+    )
+    def fail(self, member: str, place: int, is_copied: bool, repeats: int, age: int) -> None:
+        """Poll with one of the last tokens and a failed record of its delivery, and copy the dead letters or not."""
         if not self.tokens[member]:
             self.poll(member, 2, is_lost=False, age=0)
-        token = self.tokens[member][-1]
+        token = self.tokens[member][-min(age, len(self.tokens[member]))]
         places = [(one[0], at) for one in self.spans[id(token)] for at in range(*one[1:])]
         if not places:
             return
