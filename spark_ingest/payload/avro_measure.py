@@ -24,7 +24,10 @@ class Measure:
 
     def __init__(self, tree: Any) -> None:
         """Raises ValueError for a schema with unknown types."""
-        self._named: dict[str, Any] = dict(tree.get("__named_schemas", {})) if isinstance(tree, dict) else {}
+        trees = [one for one in (tree if isinstance(tree, list) else [tree]) if isinstance(one, dict)]
+        self._named: dict[str, Any] = {
+            name: kind for one in trees for name, kind in one.get("__named_schemas", {}).items()
+        }
         self._known: dict[str, _Part] = {}
         self._part = self._of(tree)
 

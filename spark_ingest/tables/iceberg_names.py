@@ -6,7 +6,7 @@ Iceberg has these names for metadata columns, and Spark refuses to read a table 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -29,9 +29,15 @@ def in_table(schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.with_name(name) for one, name in zip(schema, names, strict=True)])
 
 
-def in_files(name: str) -> str:
-    """Returns the name that a column of the table has in files."""
-    return _FILE_NAMES.get(name, name)
+def in_files(name: str, names: Collection[str] = ()) -> str:
+    """Returns the name that a column of the table has in files, or in a file with columns of these `names`."""
+    found = _FILE_NAMES.get(name, name)
+    return name if name in names and found not in names else found
+
+
+def may_be_own(name: str) -> bool:
+    """Returns whether files may have this name of a table's column as well: every file has `_partition`."""
+    return name in _FILE_NAMES and name != TABLE_NAMES["_partition"]
 
 
 def mapping_of_files(mapping: Any) -> Any:

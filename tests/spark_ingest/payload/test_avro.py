@@ -231,3 +231,13 @@ def test_a_container_that_unpacks_to_too_much_has_no_row(monkeypatch: pytest.Mon
     bomb = container([{"b": bytes(1 << 20)}], schema, "deflate")
     assert len(bomb) < 2000
     assert one(converter("avro"), bomb) == "too_large"
+
+
+def test_a_union_of_records_that_refer_to_other_schemas_is_read() -> None:
+    named: dict[str, Any] = {}
+    part = {"type": "record", "name": "x.Part", "fields": [{"name": "n", "type": "long"}]}
+    avro._parsed(json.dumps(part), named)
+    whole = {"type": "record", "name": "x.Whole", "fields": [{"name": "part", "type": "x.Part"}]}
+    schema = avro._parsed(json.dumps(["null", whole]), named)
+    assert schema.measure.end_of(b"\x02\x04") == 2
+    assert avro._read(b"\x02\x04", schema) == {"part": {"n": 2}}

@@ -48,6 +48,16 @@ def test_members_with_such_names_are_read_under_others_also_after_a_rewrite(lake
     assert file.file.record_count == 2
 
 
+def test_a_member_with_the_new_name_of_another_one_is_that_column(lake: Lake) -> None:
+    for number in (5, 7):
+        lake.log.add(0, [row(b'{"id":%d,"_member_pos":%d}' % (90000 + number, number))])
+        lake.ingest()
+        assert [one.error for one in lake.publish()] == [None]
+    for number in (5, 7):
+        found = lake.table().scan(f"_member_pos = {number}")
+        assert found.to_arrow()["id"].to_pylist() == [90000 + number]
+
+
 def test_a_table_of_an_earlier_release_gets_the_new_name_and_keeps_its_rows(lake: Lake) -> None:
     lake.ingest()
     lake.publish()
