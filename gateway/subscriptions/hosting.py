@@ -8,6 +8,7 @@ one starts once the change is stored; if it cannot be, the next look runs what i
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 
 from engine.errors import EngineError
@@ -35,6 +36,7 @@ class PushHost:
         self._partitions = partitions
         self._means: Means | None = None
         self._runners: dict[str, Runner] = {}
+        self._changing: Counter[str] = Counter()  # changes that are not stored yet
         self._ended = Counts()  # of runners that were stopped
         self._looking: asyncio.Task[None] | None = None
 
@@ -119,13 +121,17 @@ class PushHost:
         for name in set(self._runners) - set(led):
             self._stop(name)
         for name, hosted in led.items():
-            self._update(hosted, name)
+            self._update(hosted, name, is_stored=name not in self._changing)
 
     async def _change(self, hosted: Hosted, name: str, sequence: int) -> None:
         """Changes the runner of a subscription after a call. Raises the error of its append."""
-        self._update(hosted, name, is_stored=False)
-        await hosted.stored(sequence)
-        self._update(hosted, name)
+        self._changing[name] += 1
+        try:
+            self._update(hosted, name, is_stored=False)
+            await hosted.stored(sequence)
+        finally:
+            self._changing -= Counter([name])  # without those at 0
+        self._update(hosted, name, is_stored=name not in self._changing)
 
     def _update(self, hosted: Hosted, name: str, *, is_stored: bool = True) -> None:
         """Starts, stops or restarts the runner of a subscription by what the coordinator has of it.

@@ -12,12 +12,12 @@ The properties stay when snapshots expire. The first transaction also creates th
 Invariants: a transaction is sent once. pyiceberg sends a rejected one again, on top of the table as it is then and
 without another look at its files, so that two drivers would add them twice: `_SentOnce` prevents that.
 Files have no field ids, so the table maps columns by name (`schema.name-mapping.default`). Columns whose names Iceberg
-has for its own have others in the table (iceberg_names.py), and the mapping has both.
+has for its own have others in the table (iceberg_names.py), and the mapping has those of files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -35,7 +35,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, MonthTransform, Ye
 
 from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import DAY, HOUR, MINUTES, MONTH, UTC_ZONE, YEAR, Layout
-from spark_ingest.tables.iceberg_names import TABLE_NAMES, in_files, in_table, mapping_of_files, may_be_own
+from spark_ingest.tables.iceberg_names import RESERVED, file_name, in_table, mapping_of_files, table_name
 from spark_ingest.tables.settings import TableSettings
 from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
 
@@ -191,9 +191,10 @@ class IcebergTables:
             transaction.set_properties({**self._owner, TOPIC: change.topic, **last})
             if paths or replaced:
                 snapshot = transaction.update_snapshot(snapshot_properties={JOB: self._owner[JOB], **last})
+                view = _as_in_files(transaction.table_metadata)
                 with snapshot.overwrite() as overwrite:
-                    for file in _data_files(table.io, transaction.table_metadata, paths):
-                        overwrite.append_data_file(file)
+                    for path in paths:
+                        overwrite.append_data_file(parquet_file_to_data_file(table.io, view, path))
                     for path in replaced:
                         overwrite.delete_data_file(listed[path])
         except (ValidationError, ValueError) as error:
@@ -239,17 +240,19 @@ class IcebergTables:
 
 def _add_columns(transaction: Any, schemas: Sequence[pa.Schema]) -> None:
     """Adds the columns that a table lacks, and the names that they have in files."""
-    reserved = [name for name in TABLE_NAMES if name in transaction.table_metadata.schema().column_names]
-    if reserved:  # of a table of an earlier release, or of a user
-        with transaction.update_schema() as columns:
-            for name in reserved:
-                columns.rename_column(name, TABLE_NAMES[name])
+    fields = [one.name for one in transaction.table_metadata.schema().fields]
+    if RESERVED & {*fields}:  # a table of an earlier release, or of a user: its columns have the names of files
+        for name in sorted(fields, key=lambda one: one in RESERVED):  # the new name of one may be the old of another
+            if table_name(name) != name:
+                with transaction.update_schema() as columns:
+                    columns.rename_column(name, table_name(name))
     for schema in schemas:
         with transaction.update_schema() as columns:
             columns.union_by_name(schema)
     metadata = transaction.table_metadata
     before = metadata.name_mapping()
-    mapping = mapping_of_files(before or metadata.schema().name_mapping)
+    names = {one.field_id: one.name for one in metadata.schema().fields}
+    mapping = mapping_of_files(before or metadata.schema().name_mapping, names)
     if mapping != before:
         transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
 
@@ -263,31 +266,16 @@ def _append(transaction: Any, paths: Sequence[str], properties: dict[str, str]) 
         raise ValueError(f"it has {known[0]} already")
     update = transaction.update_snapshot(snapshot_properties=properties)
     merges = transaction.table_metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED) == "true"
+    view = _as_in_files(transaction.table_metadata)
     with update.merge_append() if merges else update.fast_append() as append:
-        for file in _data_files(transaction._table.io, transaction.table_metadata, paths):
-            append.append_data_file(file)
+        for path in paths:
+            append.append_data_file(parquet_file_to_data_file(transaction._table.io, view, path))
 
 
-def _data_files(io: Any, metadata: Any, paths: Sequence[str]) -> Iterator[Any]:
-    """Yields what a table has of files. pyiceberg is given metadata with the names of their columns.
-
-    A file with a member of the name that another one gets in the table, as `_member_pos`, is looked at for it.
-    """
-    is_same = not any(may_be_own(one.name) for one in metadata.schema().fields)
-    view = _as_in_files(metadata) if is_same else None
-    for path in paths:
-        yield parquet_file_to_data_file(io, view or _as_in_files(metadata, _names_of(io, path)), path)
-
-
-def _names_of(io: Any, path: str) -> Collection[str]:
-    with io.new_input(path).open() as file:
-        return frozenset(pq.read_schema(file).names)
-
-
-def _as_in_files(metadata: Any, names: Collection[str] = ()) -> Any:
-    """Returns the metadata of a table with the names that its columns have in files, or in the one with `names`."""
+def _as_in_files(metadata: Any) -> Any:
+    """Returns the metadata of a table with the names that its columns have in files."""
     schema = metadata.schema()
-    fields = [one.model_copy(update={"name": in_files(one.name, names)}) for one in schema.fields]
+    fields = [one.model_copy(update={"name": file_name(one.name)}) for one in schema.fields]
     view = Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
     others = [one for one in metadata.schemas if one.schema_id != schema.schema_id]
     return metadata.model_copy(update={"schemas": [*others, view]})

@@ -2,48 +2,53 @@
 
 Iceberg has these names for metadata columns, and Spark refuses to read a table that has a column of such a name
 (MetadataColumns of the Java library; the table specification, "Reserved Field IDs").
+Invariant: two columns never get one name. A member that has the new name of another column gets a new one itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+_PARTITION, _IN_TABLE, _MEMBER = "_partition", "_topic_partition", "_member"
 _OF_CHANGES = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
 _OF_ROWS = ("_file", "_pos", "_deleted", "_spec_id", "_row_id", "_last_updated_sequence_number")
-TABLE_NAMES: Mapping[str, str] = {
-    "_partition": "_topic_partition",
-    **{name: f"_member{name}" for name in (*_OF_ROWS, *_OF_CHANGES)},
-}
-_FILE_NAMES = {table: file for file, table in TABLE_NAMES.items()}
+RESERVED = frozenset({_PARTITION, *_OF_ROWS, *_OF_CHANGES})
+
+
+def table_name(name: str) -> str:
+    """Returns the name in the table of a column of files."""
+    if name == _PARTITION:
+        return _IN_TABLE
+    return _MEMBER + name if _is_member(name) else name
+
+
+def file_name(name: str) -> str:
+    """Returns the name in files of a column of the table."""
+    if name == _IN_TABLE:
+        return _PARTITION
+    inner = name.removeprefix(_MEMBER)
+    return inner if inner != name and _is_member(inner) else name
 
 
 def in_table(schema: pa.Schema) -> pa.Schema:
-    """Returns the columns of a file with their names in the table. Raises ValueError if two have the same."""
-    names = [TABLE_NAMES.get(name, name) for name in schema.names]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the files have columns {_FILE_NAMES[twice]} and {twice}, which the table calls {twice}")
-    return pa.schema([one.with_name(name) for one, name in zip(schema, names, strict=True)])
+    """Returns the columns of a file with their names in the table."""
+    return pa.schema([one.with_name(table_name(one.name)) for one in schema])
 
 
-def in_files(name: str, names: Collection[str] = ()) -> str:
-    """Returns the name that a column of the table has in files, or in a file with columns of these `names`."""
-    found = _FILE_NAMES.get(name, name)
-    return name if name in names and found not in names else found
-
-
-def may_be_own(name: str) -> bool:
-    """Returns whether files may have this name of a table's column as well: every file has `_partition`."""
-    return name in _FILE_NAMES and name != TABLE_NAMES["_partition"]
-
-
-def mapping_of_files(mapping: Any) -> Any:
-    """Returns a name mapping in which each renamed column also has its name in files."""
-    fields = [
-        one.model_copy(update={"names": [*one.names, *sorted({in_files(name) for name in one.names} - {*one.names})]})
-        for one in mapping.root
-    ]
+def mapping_of_files(mapping: Any, columns: dict[int, str]) -> Any:
+    """Returns a name mapping in which renamed columns, by field id, have their names in files only."""
+    fields = []
+    for one in mapping.root:
+        name = columns.get(one.field_id, "")
+        renamed = file_name(name) != name
+        fields.append(one.model_copy(update={"names": [file_name(name)]}) if renamed else one)
     return type(mapping)(fields)
+
+
+def _is_member(name: str) -> bool:
+    """Returns whether a member of this name gets another one: `_pos`, `_topic_partition`, and `_member` before such."""
+    while name.startswith(_MEMBER):
+        name = name[len(_MEMBER) :]
+    return name == _IN_TABLE or (name in RESERVED and name != _PARTITION)

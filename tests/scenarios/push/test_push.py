@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from gateway.subscriptions.hosting import LOOK_S
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, Gateway, in_process_only
 from tests.scenarios.push.receiver import Receiver
@@ -243,6 +245,28 @@ async def test_a_change_that_a_full_disk_cannot_store_delivers_nothing(node, rec
     await until(lambda: receiver.values() == [1])
     assert (await call(node, "GET", "/s")).json["url"] == receiver.url
     assert other.requests == []
+    await other.stop()
+
+
+async def test_a_change_whose_sync_takes_long_delivers_nothing_before_it_is_stored(node, receiver, monkeypatch):
+    other = Receiver([SECRET])
+    await other.start()
+    receiver.answer = lambda events: web.Response(status=500)
+    topic = await node.create("t")
+    await subscribe(node, receiver)
+    await topic.post_records({"value": 1})
+    await until(lambda: receiver.requests)
+    disk, may_sync = node.node.shard.disk, threading.Event()
+    sync = disk.fdatasync
+    with monkeypatch.context() as planted:
+        planted.setattr(disk, "fdatasync", lambda handle: (may_sync.wait(30), sync(handle)))
+        change = asyncio.create_task(call(node, "PATCH", "/s", {"url": other.url}))
+        await asyncio.sleep(3 * LOOK_S)
+        assert not change.done()
+        assert other.requests == []
+        may_sync.set()
+        assert (await change).status == 200
+    await until(lambda: other.values() == [1])
     await other.stop()
 
 

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_ingest.tables.iceberg_names import TABLE_NAMES, in_files, in_table
+from spark_ingest.tables.iceberg_names import RESERVED, file_name, in_table, table_name
 from tests.spark_ingest.tables.lakes import Lake
 from tests.spark_ingest.tiered import row
 
 # MetadataColumns of iceberg-core 1.12, which its Spark module refuses in a table
-RESERVED = ["_partition", "_file", "_pos", "_deleted", "_spec_id", "_row_id", "_last_updated_sequence_number"]
-RESERVED += ["_change_type", "_change_ordinal", "_commit_snapshot_id"]
+OF_ICEBERG = ["_partition", "_file", "_pos", "_deleted", "_spec_id", "_row_id", "_last_updated_sequence_number"]
+OF_ICEBERG += ["_change_type", "_change_ordinal", "_commit_snapshot_id"]
 
 
 @pytest.fixture
@@ -23,17 +23,30 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def test_no_column_has_a_name_that_iceberg_has_for_its_own() -> None:
-    assert sorted(TABLE_NAMES) == sorted(RESERVED)
-    assert not {*TABLE_NAMES.values()} & {*RESERVED}
-    assert [in_files(TABLE_NAMES[name]) for name in RESERVED] == RESERVED
+    assert sorted(RESERVED) == sorted(OF_ICEBERG)
     assert in_table(pa.schema({"_partition": pa.int32(), "id": pa.int64()})).names == ["_topic_partition", "id"]
+    names = [*OF_ICEBERG, "_topic_partition", "id", "_member", "member_pos", "_member_partition"]
+    names += [f"_member{name}" for name in names] + [f"_member_member{name}" for name in names]
+    assert not {*map(table_name, names)} & {*OF_ICEBERG}
+    assert [file_name(table_name(name)) for name in names] == names
+    assert len({*map(table_name, names)}) == len({*names})
 
 
-def test_two_columns_that_would_have_one_name_are_refused(lake: Lake) -> None:
-    lake.log.add(0, [row(b'{"_pos":1,"_member_pos":2}')])
+def test_members_with_the_new_names_of_others_get_names_of_their_own(lake: Lake) -> None:
+    lake.log.add(0, [row(b'{"id":90001,"_topic_partition":5}')])
     lake.ingest()
-    [done] = lake.publish()
-    assert "columns _pos and _member_pos, which the table calls _member_pos" in str(done.error)
+    lake.log.add(0, [row(b'{"id":90002,"_pos":6}')])
+    lake.ingest()
+    lake.log.add(0, [row(b'{"id":90003,"_member_pos":7}')])
+    lake.ingest()
+    assert [one.error for one in lake.publish()] == [None]
+    lake.assert_table_is_log()
+    for name, value, wanted in (
+        ("_member_topic_partition", 5, 90001),
+        ("_member_pos", 6, 90002),
+        ("_member_member_pos", 7, 90003),
+    ):
+        assert lake.table().scan(f"{name} = {value}").to_arrow()["id"].to_pylist() == [wanted]
 
 
 def test_members_with_such_names_are_read_under_others_also_after_a_rewrite(lake: Lake) -> None:
@@ -46,16 +59,6 @@ def test_members_with_such_names_are_read_under_others_also_after_a_rewrite(lake
     assert sorted(one["_member_pos"] for one in found if one["_member_file"] == "a") == [5, 7]
     [file, *_] = lake.table().scan(row_filter="_member_pos = 7").plan_files()  # by the statistics of its columns
     assert file.file.record_count == 2
-
-
-def test_a_member_with_the_new_name_of_another_one_is_that_column(lake: Lake) -> None:
-    for number in (5, 7):
-        lake.log.add(0, [row(b'{"id":%d,"_member_pos":%d}' % (90000 + number, number))])
-        lake.ingest()
-        assert [one.error for one in lake.publish()] == [None]
-    for number in (5, 7):
-        found = lake.table().scan(f"_member_pos = {number}")
-        assert found.to_arrow()["id"].to_pylist() == [90000 + number]
 
 
 def test_a_table_of_an_earlier_release_gets_the_new_name_and_keeps_its_rows(lake: Lake) -> None:
