@@ -5,7 +5,7 @@ ones too. The connection holds new requests back, the answers under way leave, a
 cross in one message (gateway/connections/hand_over.py). The client notices nothing. A connection of TLS stays: its keys
 are in this process.
 Invariants: a connection moves with no request under way, no answer unsent and no byte read and not parsed by its core;
-one that cannot do so within WAIT_S goes on here.
+one that cannot do so within WAIT_S goes on here. It moves once, and this process does nothing for it afterwards.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class ConnectionMoves:
         state = pickle.dumps(core) if isinstance(core, Http2) else b""
         handle = connection.transport.get_extra_info("socket").fileno()
         if self._send(self._process, handle, state):
+            self._is_moving = False
+            connection.hold_back()  # its output may have let it go on; what it holds is the other process's now
             connection.abort()  # this process's handle of the socket; the other one has its own
         else:  # it has many to take just now
             self._stop(self._requests_min)

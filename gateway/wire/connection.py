@@ -144,7 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         """Goes on with what was held back."""
         if self._is_held_back:
             self._is_held_back = False
-            self._go_on()
+            is_busy = self.delayed.by_stream or any(one.task is not None for one in self._exchanges.values())
+            self._steer_reading() if self._queued and is_busy else self._go_on()  # those queued wait for its end
             if self.is_http2:  # what came since is held
                 self._read_on_soon()
 

@@ -140,6 +140,44 @@ async def test_pipelined_requests_are_answered_in_order_wherever_they_are_read(s
     assert [(await client.receive())[2:] for _ in range(200)] == [f"{number} 0" for number in range(200)]
 
 
+async def test_a_pipelined_request_waits_for_a_slow_one_with_which_the_connection_could_not_move(shards, monkeypatch):
+    monkeypatch.setattr(moving, "WAIT_S", 0.01)
+    client = await connect(Http1Client, shards[0])
+    for number in range(REQUESTS_MIN):
+        client.send(number)
+    client.send("slow", "/wait")
+    client.send("next")
+    await until(lambda: shards[0].begun[-1:] == ["/wait"])
+    await until(lambda: shards[0].connection.moves._requests_min > REQUESTS_MIN)  # it has given up
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert shards[0].begun[-1] == "/wait"
+    shards[0].gate.set()
+    assert [(await client.receive())[2:] for _ in range(REQUESTS_MIN + 2)][-3:] == ["3 0", "slow 0", "next 0"]
+
+
+async def test_a_connection_that_moves_is_sent_once_and_leaves_what_it_holds_to_the_other_process(shards):
+    """Its output lets it go on while it moves, and two requests end before it has moved."""
+    taken = []
+    client = await connect(Http2Client, shards[0])
+    client.head("first")
+    client.flush()
+    await client.receive(1)
+    shards[0].server.take = lambda connection, stream_id, head, body: taken.append(head)
+    connection = shards[0].connection
+    for _ in range(REQUESTS_MIN):
+        connection.moves.served_by(1)
+    connection.moves.ended()
+    connection.moves.ended()
+    client.head("held")
+    connection.core.hold(client.h2.data_to_send())
+    connection.resume_writing()
+    await until(lambda: places(shards) == [0, 1])
+    await client.receive(2)
+    assert list(client.answers.values()) == ["0 first 0", "1 held 0"]
+    assert (shards[0].moved, taken) == (1, [])
+
+
 async def test_a_connection_of_http2_moves_with_its_header_table_and_its_streams(shards):
     client = await connect(Http2Client, shards[0])
     expected = {}
