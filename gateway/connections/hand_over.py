@@ -21,6 +21,7 @@ from gateway.wire.server import HttpServer
 
 STATE_BYTES_MAX = 64 * 1024  # with up to 16 KiB of a frame; a larger one stays where it is
 MESSAGES_AT_ONCE = 64  # before the loop runs other tasks
+FULL_S = 10.0  # the pause before the next connection is sent to a process that has returned one
 _MOVED, _RETURNED = b"M", b"R"
 
 
@@ -37,6 +38,7 @@ class HandOver:
         self._index = index
         self._path_of = path_of
         self._requests_min = requests_min
+        self._full_until: dict[int, float] = {}  # of the loop's time, by process
         self._socket: socket.socket | None = None
         self._server: HttpServer | None = None
 
@@ -70,6 +72,8 @@ class HandOver:
 
     def _send(self, process: int, handle: int, state: bytes) -> bool:
         """Returns whether the other process has the socket now."""
+        if asyncio.get_running_loop().time() < self._full_until.get(process, 0.0):
+            return False
         has_sent = self._send_message(_MOVED, process, handle, state)
         if has_sent:
             self._count_moved()
@@ -105,7 +109,9 @@ class HandOver:
     def _take(self, message: bytes, moved: socket.socket) -> None:
         assert self._server is not None
         kind, sender, state = message[:1], int.from_bytes(message[1:3], "big"), message[3:]
-        is_full = kind == _MOVED and not self._server.has_room
+        if kind == _RETURNED:
+            self._full_until[sender] = asyncio.get_running_loop().time() + FULL_S
+        is_full = kind == _MOVED and not self._server.has_room_for_moved
         if is_full and self._send_message(_RETURNED, sender, moved.fileno(), state):
             moved.close()
         else:

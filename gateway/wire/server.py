@@ -23,6 +23,7 @@ from gateway.wire.listening import reject_new_connections
 from gateway.wire.messages import WireLimits
 
 RECEIVE_BYTES = 256 * 1024  # stays in the processor's cache; the loop's own room is as large
+MOVED_SHARE = 2  # of the connections: beyond it none is taken from another process
 ACCEPTS_AT_ONCE = 64  # before the loop runs other tasks
 ACCEPT_PAUSE_S = 0.5  # when no file can be opened
 LOOKS_AT_ONCE = 1000  # at connections: takes less than a millisecond
@@ -203,6 +204,14 @@ class HttpServer:
     def has_room(self) -> bool:
         """Returns whether one more connection may be open."""
         return len(self.connections) + self._accepting < self._connections_max
+
+    @property
+    def has_room_for_moved(self) -> bool:
+        """Returns whether a connection of another process may come; the rest is for those that the kernel sends here.
+
+        Clients that connect wait behind a process without room, though another one may have some.
+        """
+        return len(self.connections) + self._accepting < self._connections_max // MOVED_SHARE
 
     def _accept_more(self) -> None:
         if self._listeners and self.has_room:
