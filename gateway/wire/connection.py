@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_held_back:
             self._is_held_back = False
             is_busy = self.delayed.by_stream or any(one.task is not None for one in self._exchanges.values())
-            self._steer_reading() if self._queued and is_busy else self._go_on()  # those queued wait for its end
+            (self._steer_reading if self._queued and is_busy else self._go_on)()  # those queued wait for its end
             if self.is_http2:  # what came since is held
                 self._read_on_soon()
 
