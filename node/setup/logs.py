@@ -40,6 +40,7 @@ def set_up_logging(level: str, *, requests: bool = False) -> None:
     """Set up logging. `requests` adds a line for each request, at any level."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
+    logging.raiseExceptions = False  # a line for which a full disk has no room is lost, without a traceback behind it
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in ("botocore", "boto3", "urllib3", "s3transfer", "kazoo"):
         logging.getLogger(noisy).setLevel(logging.ERROR)

@@ -1,0 +1,24 @@
+"""Logs: what becomes of a line that cannot be written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import logging, os
+from node.setup.logs import set_up_logging
+set_up_logging("info")
+noticed = os.dup(2)
+os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+logging.getLogger("penstock").warning("lost")
+os.dup2(noticed, 2)
+logging.getLogger("penstock").warning("kept")
+"""
+
+
+def test_a_line_that_a_full_disk_does_not_take_is_lost_without_a_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert "Traceback" not in done.stderr
+    assert "Logging error" not in done.stderr
+    assert '"message":"kept"' in done.stderr
