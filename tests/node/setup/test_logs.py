@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 PROGRAM = """
-import logging, os
+import logging
 from node.setup.logs import set_up_logging
 set_up_logging("info")
-noticed = os.dup(2)
-os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+[handler] = logging.getLogger().handlers
+stream = handler.setStream(open("/dev/full", "w"))
 logging.getLogger("penstock").warning("lost")
-os.dup2(noticed, 2)
+handler.stream = stream
 logging.getLogger("penstock").warning("kept")
 """
 
