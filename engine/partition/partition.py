@@ -320,9 +320,9 @@ class Partition:
             self.watermark.cut()
 
     def discard_queue(self) -> int:
-        """Drop the queue of an offline partition; returns its bytes."""
+        """Drop the queue, whose appends have failed; returns its bytes."""
         discarded, self.queue = self.queue, []
-        return sum(len(append.batch) for append in discarded)
+        return self.validator.drop(discarded)
 
     def fail_appends(self, appends: list[Append], error: EngineError) -> None:
         for append in appends:

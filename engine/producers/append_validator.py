@@ -85,6 +85,11 @@ class AppendValidator:
         if append.requests is not None:
             self.keys.expect_together(append.requests)
 
+    def drop(self, queue: list[Append]) -> int:
+        """Forget what was expected of a whole queue that no plan takes any more. Returns its bytes."""
+        self.keys.forget([append.conditions.key for append in queue if append.conditions and append.conditions.key])
+        return sum(len(append.batch) for append in queue)
+
     def admit(self, appends: list[Append], log_end: int, now_ms: int) -> list[Append]:
         """Return the appends to write, in order; the others get a verdict. `log_end` is where the plan begins.
 

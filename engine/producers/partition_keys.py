@@ -2,8 +2,9 @@
 
 Pure, and part of engine/producers/append_validator.py's verdict; engine/producers/key_window.py has the memory.
 Invariants: a key is found from the moment its append is queued, so that another request with it is answered at once;
-`commit` applies the notes of a plan, `discard_staged` drops them; one of these two answers `expect`. The saved states
-(engine/producers/snapshots.py) together have the keys of the window at the last of them.
+`commit` applies the notes of a plan, `discard_staged` drops them; one of these two answers `expect`, or `forget` does
+for a queue that no plan takes. The saved states (engine/producers/snapshots.py) together have the keys of the window at
+the last of them.
 """
 
 from __future__ import annotations
@@ -75,6 +76,12 @@ class PartitionKeys:
         """Note that the append of a batch of several requests is queued: they are judged in this order."""
         if shared.keys:
             self._expected_together.append(shared.keys)
+
+    def forget(self, queued: Iterable[KeyEntry]) -> None:
+        """Forget all that is expected of a queue: these keys, and the batches of several that no plan has judged."""
+        self._release(queued)
+        while len(self._expected_together) > self._judged_together:
+            self._expected_together.pop()
 
     def part(self, shared: SharedRequests) -> None:
         """Note that the next of these batches is judged request by request."""
@@ -219,18 +226,21 @@ class PartitionKeys:
 
     def discard_staged(self) -> None:
         """Drop the notes at the end of a plan."""
-        expected = self._expected
-        for entry in self._judged:
-            key_hash = entry[0]
-            first, times = expected.pop(key_hash) if key_hash in expected else (entry, 1)
-            if times > 1:
-                expected[key_hash] = (first, times - 1)
+        self._release(self._judged)
         self._judged.clear()
         self._staged.clear()
         for _ in range(min(self._judged_together, len(self._expected_together))):
             self._expected_together.popleft()
         self._judged_together = 0
         self._staged_together.clear()
+
+    def _release(self, entries: Iterable[KeyEntry]) -> None:
+        expected = self._expected
+        for entry in entries:
+            key_hash = entry[0]
+            first, times = expected.pop(key_hash) if key_hash in expected else (entry, 1)
+            if times > 1:
+                expected[key_hash] = (first, times - 1)
 
     def expire(self, now_ms: int) -> None:
         self.window.expire(now_ms, self._window_ms)

@@ -185,6 +185,26 @@ def test_keys_of_a_batch_are_known_while_it_waits_and_not_after_its_write_has_fa
     assert [validator.keys.knows(bytes([key]) * 16) for key in range(5)] == [True, True, False, False, False]
 
 
+def test_keys_of_a_queue_that_is_dropped_are_forgotten_and_those_of_the_plan_and_of_later_ones_are_not():
+    """A replica that leads no more fails its queue while a group is being written."""
+    validator = AppendValidator("t/0")
+    batches = [shared([keyed(key, 1, 1), keyed(key + 1, 1, 1)]) for key in (1, 3, 5)]
+    validator.expect(batches[0])
+    validator.admit([batches[0]], 0, NOW_MS)
+    queue = [batches[1], keyed(7, 1, 1)]
+    for one in queue:
+        validator.expect(one)
+    assert validator.drop(queue) == sum(len(one.batch) for one in queue)
+    known = [validator.keys.knows(bytes([key]) * 16) for key in range(1, 9)]
+    assert known == [True, True, *[False] * 6]
+    validator.written(TopicSettings(), [])
+    validator.expect(batches[2])
+    assert validator.keys.knows(bytes([5]) * 16), "until it is judged"
+    validator.admit([batches[2]], 2, NOW_MS)
+    validator.written(TopicSettings(), [])
+    assert repr(validator.keys).endswith("noted=0, expected=0)")
+
+
 def test_a_batch_with_one_key_twice_is_judged_apart():
     validator = AppendValidator("t/0")
     append = shared([keyed(0, 0, 1), keyed(0, 0, 1), keyed(1, 0, 1)])
