@@ -6,7 +6,7 @@ import asyncio
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 import pytest
@@ -228,14 +228,26 @@ async def test_targets_that_are_not_allowed_get_nothing(node, receiver, start_ga
     assert_problem(await call(off, "PUT", "/s", {"url": receiver.url, "topics": ["t"]}), "push_disabled")
 
 
-async def test_a_change_that_a_full_disk_cannot_store_delivers_nothing(node, receiver, monkeypatch):
-    other = Receiver([SECRET])
-    await other.start()
+@pytest.fixture
+async def other() -> AsyncIterator[Receiver]:
+    """Another receiver, to which a subscription may be changed."""
+    receiver = Receiver([SECRET])
+    await receiver.start()
+    yield receiver
+    await receiver.stop()
+
+
+@pytest.fixture
+async def failing(node, receiver) -> None:
+    """A subscription whose first delivery has failed and is tried again."""
     receiver.answer = lambda events: web.Response(status=500)
     topic = await node.create("t")
     await subscribe(node, receiver)
     await topic.post_records({"value": 1})
     await until(lambda: receiver.requests)
+
+
+async def test_a_change_that_a_full_disk_cannot_store_delivers_nothing(node, receiver, other, failing, monkeypatch):
     with monkeypatch.context() as planted:
         planted.setattr(node.node.shard.disk, "pwritev", full)
         assert_problem(await call(node, "PATCH", "/s", {"url": other.url}), "storage_full", no_side_effects=True)
@@ -245,17 +257,9 @@ async def test_a_change_that_a_full_disk_cannot_store_delivers_nothing(node, rec
     await until(lambda: receiver.values() == [1])
     assert (await call(node, "GET", "/s")).json["url"] == receiver.url
     assert other.requests == []
-    await other.stop()
 
 
-async def test_a_change_whose_sync_takes_long_delivers_nothing_before_it_is_stored(node, receiver, monkeypatch):
-    other = Receiver([SECRET])
-    await other.start()
-    receiver.answer = lambda events: web.Response(status=500)
-    topic = await node.create("t")
-    await subscribe(node, receiver)
-    await topic.post_records({"value": 1})
-    await until(lambda: receiver.requests)
+async def test_a_change_whose_sync_takes_long_delivers_nothing_before_it_is_stored(node, other, failing, monkeypatch):
     disk, may_sync = node.node.shard.disk, threading.Event()
     sync = disk.fdatasync
     with monkeypatch.context() as planted:
@@ -267,7 +271,6 @@ async def test_a_change_whose_sync_takes_long_delivers_nothing_before_it_is_stor
         may_sync.set()
         assert (await change).status == 200
     await until(lambda: other.values() == [1])
-    await other.stop()
 
 
 def full(*_: object) -> None:
