@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from loadtests.demo import spark_report
 from loadtests.demo.fetch import Checker, Fetched, fetch
 from loadtests.demo.flights import Flights, read_flights
 from loadtests.demo.outcome import Outcome
@@ -118,7 +119,7 @@ async def _into_tables(way: Path, lake: Path, store: str, progress: Progress) ->
     second_ingest = await ingest(store, TOPIC, lake, way)
     step.done(f"{second_ingest.rows:,} rows")
     step = progress.step("ask Spark about the table")
-    asking = [sys.executable, "-m", "loadtests.demo.spark_report", str(table)]
+    asking = [sys.executable, "-P", spark_report.__file__, str(table)]  # this package is not installed
     report = msgspec.json.decode(await run_to_end(Command("spark-report", asking, way)), type=Report)
     step.done(f"{report.rows:,} rows")
     return Tables(ingested, second_ingest, report)

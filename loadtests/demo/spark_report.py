@@ -1,4 +1,4 @@
-"""Queries the table of flights with Spark and prints one JSON document: `python -m ...spark_report TABLE`.
+"""Queries the table of flights with Spark and prints one JSON document: `python spark_report.py TABLE`.
 
 It runs in its own process, so that the JVM ends with it. It reads the Parquet files by their path, without Penstock.
 """
