@@ -223,9 +223,7 @@ class PartitionShipper:
         is_other_log = self._plan.halt in (Halt.STORE_AHEAD, Halt.DIVERGED)  # then nothing may be deleted here
         await (self._withdraw_report if is_other_log else self._report)(manifest)
         while self._plan.uploads:
-            upload, *others = self._plan.uploads
-            manifest = await self._ship(manifest, upload, local.log_start)
-            self._plan = Plan(tuple(others), self._plan.halt, self._plan.reason)
+            manifest = await self._ship(manifest, self._plan.uploads[0], local.log_start)
         manifest = await self._drop_below(manifest, await self._expire(manifest, local))
         if self._upkeep.is_due():
             await self._blocking(self._upkeep.clean, manifest)
@@ -312,6 +310,8 @@ class PartitionShipper:
         committed = await self._commit(
             manifest, log_start, lambda grown: fold_if_due(self._with.store, append(grown, entry), self._with.new_id)
         )
+        # before the next wait: whoever asks sees the end of the store and what is pending of the same moment
+        self._plan = replace(self._plan, uploads=self._plan.uploads[1:])
         self._shipped_segments += 1
         self._shipped_bytes += entry.size_bytes
         await self._report(committed)

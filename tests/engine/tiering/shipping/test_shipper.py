@@ -40,6 +40,19 @@ async def test_what_is_sealed_and_committed_is_shipped(store: ObjectStore, tmp_p
     assert found.tiered_bytes == found.shipped_bytes == sum(one.size_bytes for one in segments)
 
 
+async def test_what_is_pending_is_of_the_moment_of_the_end(file_store: ObjectStore, tmp_path: Path, make: Make) -> None:
+    seen: list[tuple[int | None, int]] = []
+
+    class Asked(Source):
+        async def tiered(self, end_offset: int) -> None:
+            found = shipper.statistics()
+            seen.append((found.tiered_end, found.pending_segments))
+
+    shipper = make(file_store, Asked(local_log(sealed(tmp_path, 2))))
+    await shipper.ship_once()
+    assert seen == [(0, 2), (WIDTH, 1), (2 * WIDTH, 0)]
+
+
 async def test_a_pass_without_changes_does_not_call_the_store(
     file_store: ObjectStore, tmp_path: Path, make: Make
 ) -> None:
