@@ -6,7 +6,9 @@ import dataclasses
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, TypedDict
+from zlib import crc32
 
 import msgspec
 import orjson
@@ -27,6 +29,7 @@ from replication.cluster.view import ViewFields
 
 log = logging.getLogger("penstock.supervisor")
 
+VERSION = version("penstock-server")  # of the code that this process has loaded
 JOIN_S = 10.0  # the supervisor listens before it starts a process: one that cannot connect has outlived it
 CHANGE_S = 60.0  # each shard takes a while to open a topic with many partitions
 
@@ -136,7 +139,12 @@ def shard_socket(run_dir: str, index: int) -> str:
 
 
 def hand_over_socket(run_dir: str, index: int) -> str:
-    return f"{run_dir}/hand-over-{index}.sock"
+    """Return the address at which a process takes connections.
+
+    It has the installed version: a process that was restarted after an upgrade takes no connection of one that runs
+    the version before, whose state it could misread.
+    """
+    return f"{run_dir}/move-{index}-{crc32(VERSION.encode()):08x}"  # an address of at most 107 bytes
 
 
 def worker_socket(run_dir: str) -> str:

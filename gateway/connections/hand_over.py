@@ -28,7 +28,7 @@ _MOVED, _RETURNED = b"M", b"R"
 class HandOver:
     """One process's end. `path_of` returns the address of a process by its number.
 
-    `count_moved` is called for each connection that another process has taken.
+    `count_moved` is called for each connection that this process has taken.
     """
 
     def __init__(
@@ -74,10 +74,7 @@ class HandOver:
         """Returns whether the other process has the socket now."""
         if asyncio.get_running_loop().time() < self._full_until.get(process, 0.0):
             return False
-        has_sent = self._send_message(_MOVED, process, handle, state)
-        if has_sent:
-            self._count_moved()
-        return has_sent
+        return self._send_message(_MOVED, process, handle, state)
 
     def _send_message(self, kind: bytes, process: int, handle: int, state: bytes) -> bool:
         if self._socket is None or len(state) > STATE_BYTES_MAX:
@@ -114,5 +111,7 @@ class HandOver:
         is_full = kind == _MOVED and not self._server.has_room_for_moved
         if is_full and self._send_message(_RETURNED, sender, moved.fileno(), state):
             moved.close()
-        else:
-            self._server.import_connection(moved, pickle.loads(state) if state else None)  # noqa: S301 - of a process of this node
+            return
+        if kind == _MOVED:
+            self._count_moved()
+        self._server.import_connection(moved, pickle.loads(state) if state else None)  # noqa: S301 - of a process of this node

@@ -78,7 +78,7 @@ class Peers:
         )
 
     def count_moved(self) -> None:
-        """Counts a connection that has moved to another shard."""
+        """Counts a connection that has come from another shard."""
         self.moved += 1
 
     @property

@@ -13,8 +13,9 @@ import pytest
 from engine.directory.topics import TopicRecord
 from gateway.links.link import LinkLost, handler
 from gateway.links.link_client import LinkClient, listen
+from node import messages
 from node.child_processes import call_links
-from node.messages import record_to
+from node.messages import hand_over_socket, record_to
 from node.processes.shard_process import SupervisedChanges
 
 SOON_S = 0.05
@@ -117,3 +118,13 @@ async def test_a_process_that_goes_down_meanwhile_is_no_failure(tmp_path: Path) 
         link.close()
         await telling
         assert not link.is_up
+
+
+def test_connections_do_not_move_between_processes_of_two_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was restarted after an upgrade would misread the state of a connection."""
+    run_dir = "/tmp/penstock-12345678".rjust(88, "d")
+    before = hand_over_socket(run_dir, 10)
+    assert before == hand_over_socket(run_dir, 10) != hand_over_socket(run_dir, 1)
+    monkeypatch.setattr(messages, "VERSION", "99.0")
+    assert hand_over_socket(run_dir, 10) != before
+    assert len(before) <= 107
