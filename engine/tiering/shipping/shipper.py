@@ -310,7 +310,7 @@ class PartitionShipper:
         committed = await self._commit(
             manifest, log_start, lambda grown: fold_if_due(self._with.store, append(grown, entry), self._with.new_id)
         )
-        # before the next wait: whoever asks sees the end of the store and what is pending of the same moment
+        # before the next wait: a status has the end of the store and what is pending of the same moment
         self._plan = replace(self._plan, uploads=self._plan.uploads[1:])
         self._shipped_segments += 1
         self._shipped_bytes += entry.size_bytes
