@@ -2,11 +2,14 @@
 
 A share group of its own hands them out, so a command that is repeated goes on where the last one ended. Each produce
 has an idempotency key made of the dead letter's place, so a lost answer makes no second record. A dead letter that the
-node rejects, for instance because its topic was deleted, waits for the next run and holds back no other.
+node rejects, for instance because its topic was deleted, waits for the next run and holds back no other. In a
+compacted topic a dead letter whose key has a later record, or is deleted, is superseded: it stays where it is, or an
+old value would take the place of a newer one.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -36,9 +39,10 @@ class Maker(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """Holds how many dead letters were replayed, how many the node rejected, and why it rejected the first one."""
+    """Holds how many dead letters were replayed, superseded and rejected, and why the node rejected the first one."""
 
     replayed: int
+    superseded: int
     rejected: int
     reason: str
 
@@ -53,9 +57,12 @@ def replay(client: SingleRequestClient, maker: Maker, topic: str | None, *, as_j
         raise Failure(f"{maker.kind} {maker.name} has no dead_letter_topic; give --topic")
     found = replay_all(client, maker, topic)
     if as_json:
-        print_json({maker.kind: maker.name, "topic": topic, "replayed": found.replayed, "rejected": found.rejected})
+        counts = {"replayed": found.replayed, "superseded": found.superseded, "rejected": found.rejected}
+        print_json({maker.kind: maker.name, "topic": topic, **counts})
     else:
         click.echo(f"Replayed {found.replayed} record{'' if found.replayed == 1 else 's'} from {topic}.")
+        if found.superseded:
+            click.echo(f"Left {found.superseded} whose key has a later record in its compacted topic, or is deleted.")
     if found.rejected:
         text = f"the node rejected {found.rejected} of {topic}, which wait for the next run: {found.reason}"
         raise Failure(text, ExitCode.REFUSED)
@@ -76,6 +83,8 @@ class _Run:
         self._held: dict[str, list[Json]] = {}  # records by their lock
         self._rejected: dict[tuple[int, int], str] = {}  # reasons by partition and offset
         self._count = 0
+        self._superseded_count = 0
+        self._compacted: dict[str, bool] = {}  # by topic
 
     def run(self) -> Replayed:
         self._client.configure_group(self._replaying, {"kind": "share", "deliveries_max": DELIVERIES_MAX})
@@ -86,7 +95,9 @@ class _Run:
             for lock, records in self._held.items():
                 with suppress(ProblemError):  # a lock that is over has released them
                     self._acknowledge(lock, records, "release")
-        return Replayed(self._count, len(self._rejected), next(iter(self._rejected.values()), ""))
+        return Replayed(
+            self._count, self._superseded_count, len(self._rejected), next(iter(self._rejected.values()), "")
+        )
 
     def _are_others_held(self) -> bool:
         """Replay what other runs hold, as one that was killed does until its locks end. Returns False if none does."""
@@ -117,6 +128,9 @@ class _Run:
         if _maker(record) != self._maker:
             return True
         try:
+            if self._is_superseded(record):
+                self._superseded_count += 1
+                return True
             self._produce(record)
         except ProblemError as problem:
             if problem.retryable:
@@ -125,6 +139,26 @@ class _Run:
             return False
         self._count += 1
         return True
+
+    def _is_superseded(self, record: Json) -> bool:
+        """Return whether the record's topic is compacted, and has a later record of its key."""
+        topic, partition = _origin(record, "topic"), int(_origin(record, "partition"))
+        key = b64decode(record["key_base64"]) if "key_base64" in record else record.get("key")
+        if key is None or not self._is_compacted(topic):
+            return False
+        try:
+            found = self._client.table(topic).get(key, partition=partition)
+        except ProblemError as problem:
+            if problem.code != "unknown_key":
+                raise
+            return not _is_tombstone(record)
+        return bool(found["offset"] > int(_origin(record, "offset")))
+
+    def _is_compacted(self, topic: str) -> bool:
+        if topic not in self._compacted:
+            policy = self._client.describe_topic(topic)["config"]["cleanup_policy"]
+            self._compacted[topic] = "compact" in policy
+        return self._compacted[topic]
 
     def _produce(self, record: Json) -> None:
         topic, partition = _origin(record, "topic"), _origin(record, "partition")
@@ -174,6 +208,10 @@ def _headers_before(record: Json) -> dict[str, list[str]]:
         if name in added or (name == PREFIX + "error" and maker.kind == GROUP and len(values) == depth):
             values.pop()
     return {name: values for name, values in headers.items() if values}
+
+
+def _is_tombstone(record: Json) -> bool:
+    return record.get("value") is None and "value_base64" not in record
 
 
 def _place(record: Json) -> tuple[int, int]:

@@ -33,7 +33,7 @@ def subscription(**_: object) -> None:
 @click.option("--to", "target", required=True, metavar="URL", help="The target.")
 @click.option("--topic", "topics", multiple=True, required=True, help="A topic to deliver. May be repeated.")
 @click.option("--start", default="latest", metavar="POSITION", help="earliest, latest or a time; of a new one only.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery.")
+@click.option("-c", "--config", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery.")
 @click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="Only records that meet it.")
 @_secret_file
 @node_options
@@ -59,7 +59,9 @@ def create(
 @subscription.command()
 @click.argument("name")
 @click.option("--to", "target", metavar="URL", help="The new target.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery; null ends it.")
+@click.option(
+    "-c", "--config", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery; null ends it."
+)
 @click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="Only records that meet it.")
 @click.option("--no-filter", "is_unfiltered", is_flag=True, help="All records.")
 @_secret_file
@@ -85,7 +87,7 @@ def update(
     if secret_file is not None:
         changes["secrets"] = secret_file.read_text().split()
     if not changes:
-        text = "give a change: --to, --set, --filter, --no-filter or --secret-file"
+        text = "give a change: --to, --config, --filter, --no-filter or --secret-file"
         raise click.UsageError(text, click.get_current_context())
     _show(node.once().alter_subscription(name, changes), as_json=as_json)
 
@@ -203,7 +205,7 @@ def _setting(text: str) -> tuple[str, str | int | None]:
     """Return the name and the value of a setting. Raises click.UsageError."""
     name, is_pair, value = text.partition("=")
     if not is_pair:
-        raise click.UsageError(f"--set {text} is not of the form NAME=VALUE")
+        raise click.UsageError(f"--config {text} is not of the form NAME=VALUE")
     if value == "null":
         return name, None
     return name, int(value) if value.isdecimal() else value

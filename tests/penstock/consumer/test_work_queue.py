@@ -163,7 +163,7 @@ async def test_dead_letters_are_replayed_once(client: Client, node_url: str, top
         assert [(one.replayed, one.rejected) for one in found] == [(2, 1), *[(0, 1)] * 6]
         assert "no topic" in found[-1].reason
         await client.create_topic(topic + ".gone")
-        assert await asyncio.to_thread(replay_all, once, Maker(GROUP, topic), topic + ".dead") == (1, 0, "")
+        assert await asyncio.to_thread(replay_all, once, Maker(GROUP, topic), topic + ".dead") == (1, 0, 0, "")
         [back] = [record async for record in client.consume(topic + ".gone", follow=False)]
         assert (back.value, dict(back.headers)) == (
             b"7",

@@ -44,7 +44,7 @@ def dead_letters(command: Run, client: SingleRequestClient) -> None:
     """Make two dead letters of the subscription pager in alerts.dead: of partition 1 of alerts."""
     assert command("topic", "create", "alerts", "--partitions", 2).code == 0
     assert command("topic", "create", "alerts.dead").code == 0
-    settings = ("--set", "deliveries_max=1", "--set", "dead_letter_topic=alerts.dead")
+    settings = ("--config", "deliveries_max=1", "--config", "dead_letter_topic=alerts.dead")
     assert command("subscription", "create", "pager", "--to", DISCARD, "--topic", "alerts", *settings).code == 0
     records = [{"key": "door", "value": value, "headers": {"room": "7"}} for value in ("open", "ajar")]
     sent = {"Content-Type": "application/json"}
@@ -66,7 +66,13 @@ def test_dead_letters_of_a_subscription_go_back_where_they_came_from_once(
     assert [one["headers"].get("room") for one in found] == ["7"] * 4
     assert not [name for one in found for name in one["headers"] if name.startswith("dead-letter-")]
     again = command("subscription", "replay-dead-letters", "pager", "--json")
-    assert again.json() == {"subscription": "pager", "topic": "alerts.dead", "replayed": 0, "rejected": 0}
+    assert again.json() == {
+        "subscription": "pager",
+        "topic": "alerts.dead",
+        "replayed": 0,
+        "superseded": 0,
+        "rejected": 0,
+    }
     others = command("group", "replay-dead-letters", "pager", "--topic", "alerts.dead")
     assert others.out == "Replayed 0 records from alerts.dead.\n", "a group of the same name made none"
     none = command("subscription", "replay-dead-letters", "nope")
@@ -91,6 +97,34 @@ def test_a_run_that_is_cut_loses_no_dead_letter_and_doubles_none(
     ran = command("subscription", "replay-dead-letters", "pager")
     assert (ran.code, ran.out) == (0, "Replayed 2 records from alerts.dead.\n"), "it waits for the locks of the other"
     assert len(records_of(client, "alerts", 1)) == 4
+
+
+@pytest.mark.e2e
+def test_an_old_value_never_takes_the_place_of_a_newer_one_of_a_compacted_topic(
+    command: Run, client: SingleRequestClient
+) -> None:
+    assert command("topic", "create", "prices", "--config", "cleanup_policy=compact").code == 0
+    assert command("topic", "create", "prices.dead").code == 0
+    client.configure_group("buyers", {"kind": "share", "deliveries_max": 1, "dead_letter_topic": "prices.dead"})
+    sent = {"Content-Type": "application/json"}
+
+    def produce(*records: tuple[str, Any]) -> None:
+        body = orjson.dumps({"records": [{"key": key, "value": value} for key, value in records]})
+        client.send(Request("POST", "/v1/topics/prices/partitions/0/records", body=body, headers=sent)).check()
+
+    produce(("a/%", 1), ("b", 1), ("c", 1), ("d", 1), ("d", None))
+    taken = client.acquire_records("buyers", {"topics": ["prices"], "max_records": 100})
+    entries = [{name: one[name] for name in ("topic", "partition", "offset")} for one in taken["records"]]
+    assert len(entries) == 5
+    client.acknowledge_records("buyers", {"lock": taken["lock"], "outcome": "reject", "records": entries})
+    wait_until(lambda: len(records_of(client, "prices.dead")) == 5)
+    produce(("a/%", 2), ("c", None))
+    ran = command("group", "replay-dead-letters", "buyers")
+    left = "Left 3 whose key has a later record in its compacted topic, or is deleted.\n"
+    assert (ran.code, ran.out) == (0, f"Replayed 2 records from prices.dead.\n{left}")
+    rows = {row["key"]: row["value"] for row in client.table("prices").items()}
+    assert rows == {"a/%": 2, "b": 1}, "nothing old comes back"
+    assert len(records_of(client, "prices")) == 9
 
 
 def test_a_dead_letter_that_was_one_before_keeps_the_headers_of_its_first_time() -> None:

@@ -18,7 +18,9 @@ def test_a_subscription_is_created_shown_paused_replayed_and_deleted(run: Run, t
     with running_process(tmp_path, push_targets="127.0.0.0/8", push_http=True, push_unconfirmed=True) as node:
         at = ("--url", node.url)
         assert run("topic", "create", "alerts", *at).code == 0
-        made = run("subscription", "create", "pager", "--to", DISCARD, "--topic", "alerts", "--set", "form=batch", *at)
+        made = run(
+            "subscription", "create", "pager", "--to", DISCARD, "--topic", "alerts", "--config", "form=batch", *at
+        )
         first, secret = made.out.splitlines()
         assert (first, secret[:6]) == ("Subscription pager is running.", "whsec_")
         again = run("subscription", "create", "pager", "--to", DISCARD, "--topic", "alerts", *at)
@@ -29,12 +31,14 @@ def test_a_subscription_is_created_shown_paused_replayed_and_deleted(run: Run, t
         assert run("subscription", "resume", "pager", *at).code == 0
         replayed = run("subscription", "replay", "pager", "earliest", "--json", *at).json()
         assert replayed["offsets"] == [{"topic": "alerts", "partition": 0, "offset": 0}]  # type: ignore[index]
-        assert run("subscription", "create", "pager", "--to", DISCARD, "--topic", "alerts", "--set", "x", *at).code == 2
-        changes = ("--set", "timeout_ms=500", "--filter", "key=a")
+        assert (
+            run("subscription", "create", "pager", "--to", DISCARD, "--topic", "alerts", "--config", "x", *at).code == 2
+        )
+        changes = ("--config", "timeout_ms=500", "--filter", "key=a")
         changed = run("subscription", "update", "pager", *changes, "--json", *at).json()
         assert changed["filter"] == ["key=a"]  # type: ignore[index]
         assert changed["delivery"]["timeout_ms"] == 500  # type: ignore[index]
-        limits = ("--set", "deliveries_max=null", "--set", "dead_letter_topic=null")
+        limits = ("--config", "deliveries_max=null", "--config", "dead_letter_topic=null")
         changed = run("subscription", "update", "pager", "--no-filter", *limits, "--json", *at).json()
         assert (changed["filter"], changed["offsets"]) == ([], replayed["offsets"])  # type: ignore[index]
         assert run("subscription", "update", "pager", *at).code == 2
