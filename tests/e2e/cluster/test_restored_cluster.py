@@ -37,8 +37,7 @@ def test_a_destroyed_cluster_is_restored_with_its_records_and_replicas(tmp_path:
         call(f"{url}/v1/topics/t/roll", "POST")
         until(lambda: all(one["tiered_end"] == 4 for one in call(f"{url}/v1/topics/t/tier")["partitions"]))
         topic_id = call(f"{url}/v1/topics/t")["topic_id"]
-        description = tmp_path.glob(f"objects/*/t/{topic_id}/topic.json")
-        until(lambda: next(description, None) is not None)
+        until(lambda: list(tmp_path.glob(f"objects/*/t/{topic_id}/topic.json")) != [])
     shutil.rmtree(before)
     with zookeeper_process(after / "zookeeper") as zookeeper, ExitStack() as ending:
         cluster = Cluster(after, f"127.0.0.1:{zookeeper.port}", store=store, tier_check_ms=50)

@@ -212,7 +212,8 @@ def test_new_connections_get_the_new_certificate_and_open_ones_finish(tmp_path):
             until(lambda: "changed files rejected" in node.errors, "the wrong pair is logged")
             assert certificates_seen(node.port) == {der(first[0])}
             install(second, cert, key)
-            until(lambda: sees_only(second[0], node.port, 6), "only the new certificate is seen")
+            # One shard may still have the old one: so few connections that all meet the other are improbable.
+            until(lambda: sees_only(second[0], node.port, 20), "only the new certificate is seen")
             assert certificates_seen(node.port, 12) == {der(second[0])}
             with connected(node.port) as fresh:
                 get(fresh, "/v1/topics/t/records", "x", "POST")

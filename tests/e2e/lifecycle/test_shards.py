@@ -44,7 +44,10 @@ def children(pid: int) -> dict[str, int]:
     """Return the processes that a supervisor has started, by module; a second shard has a number after it."""
     found: dict[str, int] = {}
     for child in sorted(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())):
-        words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        try:
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
         module = next((word.decode() for word in words if word.startswith((b"node.", b"gateway."))), "")
         found[module if module not in found else f"{module}-{len(found)}"] = child
     return found
