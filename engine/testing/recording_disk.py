@@ -117,6 +117,7 @@ class RecordingDisk:
     def is_open(self, handle: int) -> bool:
         return handle in self._handles
 
+    @_guarded
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         """Write the buffers at a position. Returns the bytes written. Raises OSError (EBADF)."""
         found = self._handle(handle)

@@ -50,8 +50,9 @@ class Crowd:
                 passing.cancel()
                 for (topic, number), ledger in self.teller.ledgers.items():
                     ledger.promise(node.shard.partition(topic, number).durable_end)
-        for ledger in self.teller.ledgers.values():
-            ledger.promise(ledger.sent_end)
+        if not self.disk.has_lost_power:  # a stop raises nothing for a sync that failed, and has promised nothing then
+            for ledger in self.teller.ledgers.values():
+                ledger.promise(ledger.sent_end)
 
     async def _produce(self, node) -> None:
         for _ in range(12):

@@ -260,6 +260,7 @@ def test_without_power_everything_fails_but_closing(disk):
     for call in (
         lambda: disk.mkdir("/d"),
         lambda: disk.pread(handle, 1, 0),
+        lambda: disk.pwritev(handle, [b"y"], 0),
         lambda: disk.stat("/f"),
         lambda: disk.open("/f"),
         lambda: disk.fdatasync(handle),
