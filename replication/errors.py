@@ -6,7 +6,7 @@ As in engine/errors.py, which has their root: only an error raised before a batc
 
 from __future__ import annotations
 
-from engine.errors import EngineError
+from engine.errors import EngineError, StorageFull
 
 MAYBE_STORED = "the records may be committed; a retry without an Idempotency-Key or Producer-Seq may store them twice"
 
@@ -66,3 +66,9 @@ class OffsetNotAvailable(EngineError):
 
     code = "offset_not_available"
     retryable = True
+
+
+class ChangeWaitsForRoom(StorageFull):
+    """A topic has changed in the cluster, and this node's disk is too full to follow. It does once space is free."""
+
+    no_side_effects = False

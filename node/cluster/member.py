@@ -22,7 +22,7 @@ from typing import Any
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory, known_cluster_id
 from engine.directory.log_directories import LogDirectories
-from engine.errors import AckTimeout, EngineError, StartRefused
+from engine.errors import EngineError, StartRefused
 from engine.log.recovery import LastShutdown
 from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
@@ -61,7 +61,6 @@ LEAVE_S = 20.0  # until then a node keeps leading partitions that no other node 
 PAUSE_S = 5.0  # a shard settles within two seconds
 RESUME_S = 1.0
 SHARDS_LEFT_S = 2.0  # for the slowest shard and the end of the session
-APPLY_S = 30.0  # usually milliseconds; longer on a slow disk
 
 
 class ClusterMember:
@@ -232,17 +231,17 @@ class ClusterMember:
         topic, is_new = await with_store_timeout(
             self._agent.session, lambda: self._agent.create_topic(name, partitions, replication_factor, overrides)
         )
-        await self._wait_applied(name, lambda: self._hosted.has(topic))
+        await self._hosted.wait_applied(name, lambda: self._hosted.has(topic))
         return is_new
 
     async def alter_topic(self, name: str, overrides: dict[str, object], partitions: int | None) -> None:
         alter = partial(self._agent.alter_topic, name, overrides, partitions)
         topic = await with_store_timeout(self._agent.session, alter)
-        await self._wait_applied(name, lambda: self._hosted.has(topic))
+        await self._hosted.wait_applied(name, lambda: self._hosted.has(topic))
 
     async def delete_topic(self, name: str) -> None:
         topic = await with_store_timeout(self._agent.session, partial(self._agent.delete_topic, name))
-        await self._wait_applied(name, lambda: not self._hosted.has_any(topic))
+        await self._hosted.wait_applied(name, lambda: not self._hosted.has_any(topic))
 
     async def take_producer_ids(self, floor: int) -> range:
         return await with_store_timeout(self._agent.session, StoredBlocks(self._agent.session, floor).take)
@@ -310,7 +309,7 @@ class ClusterMember:
         find = partial(self._agent.find_topic, name)
         topic = await with_store_timeout(self._agent.session, find, changes=False)
         if topic is not None:
-            await self._wait_applied(name, lambda: self._hosted.has(topic))
+            await self._hosted.wait_applied(name, lambda: self._hosted.has(topic))
         return topic is not None, b""
 
     async def _on_shard_left(self, index: int, _: bytes) -> tuple[None, bytes]:
@@ -341,14 +340,6 @@ class ClusterMember:
         calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
         rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
         return {(topic_id, number): epoch for topic_id, number, epoch in rows}
-
-    async def _wait_applied(self, name: str, is_so: Callable[[], bool]) -> None:
-        try:
-            async with asyncio.timeout(APPLY_S):
-                await self._hosted.until(is_so)
-        except TimeoutError:
-            text = f"topic {name!r} has changed, and this node has not applied the change within {APPLY_S:g} s"
-            raise AckTimeout(text, hint="describe the topic, then retry") from None
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

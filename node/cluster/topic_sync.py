@@ -14,17 +14,19 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from engine.directory.catalog import Catalog
 from engine.directory.topics import TopicRecord
-from engine.errors import EngineError
+from engine.errors import AckTimeout, EngineError, StorageFull
 from engine.runtime.tasks import keep_running, log_failure
 from node.child_processes import ChildProcesses
 from node.messages import record_to
 from node.process_calls import ClosePartitions
 from replication.cluster.values import TopicEntry
 from replication.cluster.view import ClusterView, StateChange
+from replication.errors import ChangeWaitsForRoom
 
 log = logging.getLogger("penstock.cluster")
 
 RETRY_S = 1.0  # after a disk error
+APPLY_S = 30.0  # usually milliseconds; longer on a slow disk
 
 
 def wanted_record(entry: TopicEntry, view: ClusterView, node_id: int, known: TopicRecord | None) -> TopicRecord:
@@ -70,6 +72,7 @@ class TopicSync:
         self._has_changed = asyncio.Event()
         self._applying: str | None = None  # the catalog is updated before the processes
         self._has_applied = asyncio.Event()
+        self._failures: dict[str, Exception] = {}  # by topic, of the last attempt
         self._running: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -116,6 +119,26 @@ class TopicSync:
             self._has_applied.clear()
             await self._has_applied.wait()
 
+    async def wait_applied(self, name: str, is_applied: Callable[[], bool]) -> None:
+        """Wait until this node has applied a change of a topic. Raises AckTimeout, ChangeWaitsForRoom."""
+        before = self._failures.get(name)
+
+        def is_out_of_room() -> bool:
+            failure = self._failures.get(name)
+            return failure is not before and isinstance(failure, EngineError) and failure.code == StorageFull.code
+
+        try:
+            async with asyncio.timeout(APPLY_S):
+                await self.until(lambda: is_applied() or is_out_of_room())
+        except TimeoutError:
+            failure = self._failures.get(name)
+            reason = f": {failure.detail}" if isinstance(failure, EngineError) else ""
+            text = f"topic {name!r} has changed, and this node has not applied the change within {APPLY_S:g} s{reason}"
+            raise AckTimeout(text, hint="describe the topic, then retry") from None
+        if not is_applied():
+            text = f"topic {name!r} has changed, and the disk of this node has no space for it"
+            raise ChangeWaitsForRoom(text, hint="free space; the node tries it again every second")
+
     @property
     def is_up_to_date(self) -> bool:
         return not self._changed and self._applying is None
@@ -135,14 +158,22 @@ class TopicSync:
             self._applying = name
             try:
                 await self._sync(name)
+                self._failures.pop(name, None)
             except Exception as error:  # any kind of error: no later event would name the topic
-                if isinstance(error, EngineError):
-                    log.error("a topic's change could not be applied", extra={"topic": name, "reason": str(error)})
-                else:
-                    log_failure("applying the cluster's topics", error, of=name)
+                self._note_failure(name, error)
                 asyncio.get_running_loop().call_later(RETRY_S, self.changed, [name])
             finally:
                 self._applying = None
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        """Log a failure, unless the attempt before failed for the same reason: a full disk may stay so for hours."""
+        before = self._failures.get(name)
+        self._failures[name] = error
+        if not isinstance(error, EngineError):
+            log_failure("applying the cluster's topics", error, of=name)
+        elif str(error) != str(before):
+            words = {"topic": name, "reason": str(error), "hint": "it is tried again until it succeeds"}
+            log.error("a topic's change could not be applied", extra=words)
 
     async def _sync(self, name: str) -> None:
         known, entry = self._catalog.records.get(name), self._view.topics.get(name)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ import pytest
 
 from engine.directory.catalog import Catalog
 from engine.directory.log_directories import open_data_directories
+from engine.errors import StorageFull
 from engine.runtime.clock import SystemClock
 from engine.runtime.disk import RealDisk
 from engine.testing.faulty_disk import FaultyDisk, Rule
 from gateway.links.link import Busy, Link
-from node.cluster import topic_sync as hosted_topics
+from node.cluster import topic_sync
 from node.cluster.topic_sync import TopicSync
 from replication.cluster.values import TopicEntry
 from replication.cluster.view import ClusterView
 from replication.cores.partition_state import Member, PartitionState, VersionedState
+from replication.errors import ChangeWaitsForRoom
 
 OWN, OTHER = 1, 2
 TOPIC = TopicEntry("t", "id-1", 3, 2, {"flush_ms": 7}, 5)
@@ -44,7 +47,7 @@ class Processes:
         self.calls.append(("shards", change, arguments))
         if change in self.refused:
             self.refused.remove(change)
-            raise self.error
+            raise copy(self.error)  # each attempt has an error of its own
 
     async def call_worker(self, change: str, arguments: Any) -> None:
         self.calls.append(("worker", change, arguments))
@@ -277,7 +280,7 @@ async def test_a_topic_made_again_under_its_name_takes_the_place_of_the_old_one(
 
 
 async def test_what_a_disk_refuses_is_tried_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosted_topics, "RETRY_S", 0.01)
+    monkeypatch.setattr(topic_sync, "RETRY_S", 0.01)
     refusal = Rule("mkdir", "topics/t", error=errno.ENOSPC)
     cluster.disk = FaultyDisk(RealDisk(), (refusal,))
     cluster.put(TOPIC, EVERYWHERE)
@@ -286,6 +289,28 @@ async def test_what_a_disk_refuses_is_tried_again(cluster: Cluster, monkeypatch:
             await life.topics.until(lambda: life.topics.has(TOPIC))
     assert refusal.applied == 1
     assert cluster.directories() == ["0", "1", "2"]
+
+
+async def test_a_change_on_a_full_disk_is_refused_at_once_logged_once_and_applied_once_there_is_room(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(topic_sync, "RETRY_S", 0.01)
+    async with cluster.life() as life:
+        life.processes.error = StorageFull("no space is left on the disk")
+        life.processes.refused = ["open_topic"] * 3
+        cluster.put(TOPIC, EVERYWHERE)
+        life.topics.changed([TOPIC.name])
+        async with asyncio.timeout(60):
+            for _ in range(2):  # a failure of an earlier call is not the answer to this one
+                with pytest.raises(ChangeWaitsForRoom, match="'t' has changed, and the disk") as refused:
+                    await life.topics.wait_applied(TOPIC.name, lambda: life.topics.has(TOPIC))
+                assert (refused.value.code, refused.value.no_side_effects) == ("storage_full", False)
+            await life.topics.until(lambda: life.topics.has(TOPIC))
+            await life.topics.wait_applied(TOPIC.name, lambda: life.topics.has(TOPIC))
+    assert life.processes.refused == []
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == [
+        "a topic's change could not be applied"
+    ]
 
 
 async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> None:
@@ -309,7 +334,7 @@ async def test_a_topic_is_here_once_the_processes_have_it(cluster: Cluster) -> N
 async def test_a_change_that_a_process_rejected_is_sent_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(hosted_topics, "RETRY_S", 0.01)
+    monkeypatch.setattr(topic_sync, "RETRY_S", 0.01)
     cluster.put(TOPIC, ((OWN,), (OTHER,), (OTHER,)))
     async with cluster.life() as life, asyncio.timeout(60):
 
