@@ -8,10 +8,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from loadtests.cluster.zookeeper import reserved_port
 from tests.docs.console import blocks, environment_of, run_sessions
 from tests.e2e.node_process import running_process
 
@@ -36,12 +38,12 @@ def listens(port: int) -> bool:
 def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path: Path) -> None:
     [program] = blocks(PAGE, "python")
     (tmp_path / "receiver.py").write_text(program)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    reserved = reserved_port()  # until the end: no other process gets the port while the node starts
+    port = reserved.getsockname()[1]
     secrets = {"WEBHOOK_SECRET": SECRET, "RECEIVER_PORT": str(port)}
     output = tmp_path / "out"
     with (
+        closing(reserved),
         output.open("wb") as out,
         running_process(tmp_path / "node", push_targets="127.0.0.0/8", push_http=True) as node,
     ):

@@ -9,11 +9,11 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ import yaml
 
 from gateway.access.hosts import Hosts
 from gateway.settings import NODE_RULES
+from loadtests.cluster.zookeeper import reserved_port
 from node.setup.setting_sources import load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -81,12 +82,11 @@ def test_nothing_unlocked_is_installed() -> None:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     own = {name: value for name, value in VARIABLES.items() if name.startswith("PENSTOCK_")}
-    return {**own, "PATH": os.environ["PATH"], "PENSTOCK_PORT": str(port), "PENSTOCK_DATA_DIR": str(tmp_path / "data")}
+    with closing(reserved_port()) as reserved:  # no other process gets the port before the node has it
+        port, data = reserved.getsockname()[1], tmp_path / "data"
+        yield {**own, "PATH": os.environ["PATH"], "PENSTOCK_PORT": str(port), "PENSTOCK_DATA_DIR": str(data)}
 
 
 @pytest.fixture
