@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from types import ModuleType
@@ -51,10 +51,12 @@ class Unreadable(Exception):
     """A file is not what its name says."""
 
 
-def file_bytes(table: pa.Table, layout: Layout, repeating: Sequence[str] | None = None) -> bytes:
-    """Encodes a data file; `repeating` is for Parquet, see table_files.py."""
+def file_bytes(
+    table: pa.Table, layout: Layout, repeating: Sequence[str] | None = None, incompressible: Collection[str] = ()
+) -> bytes:
+    """Encodes a data file; `repeating` and `incompressible` are for Parquet, see table_files.py."""
     if layout.format == PARQUET:
-        return parquet_bytes(table, layout.codec, repeating)
+        return parquet_bytes(table, layout.codec, repeating, incompressible)
     table = without_dictionaries(table)
     sink = pa.BufferOutputStream()
     if layout.format == ORC:

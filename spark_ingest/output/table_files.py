@@ -25,6 +25,8 @@ ROW_GROUP_ROWS = 1 << 20
 _ZSTD_LEVEL = 1  # higher levels cost more time than the bytes are worth (docs/ingest.md, figures)
 _DICTIONARY_ROWS_MIN = 1000  # in a smaller file dictionaries cost a third of the time and make it larger
 _SAMPLE_ROWS = 4096
+_SMALL_ROWS_MAX = 4 * _SAMPLE_ROWS  # of a file whose columns compress as those of the sample
+_COMPRESSED_MOST = 15 / 16  # of a column's bytes: if more are left, compression is not worth its time
 _PIECES_FROM_BYTES = 32 << 20  # a larger file that exists is compared in pieces
 _OF_A_TASK = ("_partition", "_ingest_commit")  # numbers with few values in the files of a task
 _NEVER_REPEATING = frozenset({"_offset", "_timestamp", "_key", "_headers", "_event_time", "_extra", "_value"})
@@ -48,10 +50,15 @@ DEAD_LETTER_SCHEMA = pa.schema(
 )
 
 
-def parquet_bytes(table: pa.Table, codec: str = "zstd", repeating: Sequence[str] | None = None) -> bytes:
-    """Encodes a file. `repeating`: what `repeating_leaves` found in all rows, these among them."""
+def parquet_bytes(
+    table: pa.Table, codec: str = "zstd", repeating: Sequence[str] | None = None, incompressible: Collection[str] = ()
+) -> bytes:
+    """Encodes a file. `repeating` and `incompressible` are what `repeating_leaves` and `incompressible_leaves` found in
+    all rows, these among them.
+    """
     sink = pa.BufferOutputStream()
-    options = write_options(table.schema, table.num_rows, codec, repeating, _null_leaves(table))
+    plain = {*_null_leaves(table), *(incompressible if is_small(table) else ())}
+    options = write_options(table.schema, table.num_rows, codec, repeating, plain)
     pq.write_table(table, sink, row_group_size=ROW_GROUP_ROWS, **options)
     data: bytes = sink.getvalue().to_pybytes()
     return data
@@ -62,18 +69,18 @@ def write_options(
     rows: int,
     codec: str = "zstd",
     repeating: Sequence[str] | None = None,
-    nulls: Collection[str] = (),
+    plain: Collection[str] = (),
 ) -> dict[str, Any]:
     """Returns how a file of `rows` rows is encoded. Without `repeating` most columns have a dictionary.
 
-    Not compressed are dictionaries of one value and columns of nulls, `nulls`: their pages have a few bytes, and each
-    compressed page costs some microseconds more.
+    Not compressed are dictionaries of one value and the leaf columns `plain`: each compressed page costs some
+    microseconds more, whatever is in it.
     """
     if repeating is None:
         repeating = [path for one in schema if one.name not in _NEVER_REPEATING for path in _leaves(one.name, one.type)]
     has_dictionaries = rows >= _DICTIONARY_ROWS_MIN
     coded = [one.name for one in schema if pa.types.is_dictionary(one.type)]
-    tiny = {*nulls, *coded, *_OF_A_TASK} if coded and has_dictionaries else {*nulls}
+    tiny = {*plain, *coded, *_OF_A_TASK} if coded and has_dictionaries else {*plain}
     compressed = [path for one in schema for path in _leaves(one.name, one.type) if path not in tiny]
     return {
         "compression": dict.fromkeys(compressed, codec),
@@ -94,6 +101,28 @@ def repeating_leaves(table: pa.Table) -> list[str]:
         for name in first.schema.names
         if name not in _NEVER_REPEATING and first.num_rows
         for path in _repeating(name, first[name].chunk(0))
+    ]
+
+
+def is_small(table: pa.Table) -> bool:
+    """Returns whether the pages of a file are so small that those without a gain are not compressed. A file with fewer
+    rows has no dictionaries, so that its columns are not those of the sample.
+    """
+    return bool(_DICTIONARY_ROWS_MIN <= table.num_rows <= _SMALL_ROWS_MAX)
+
+
+def incompressible_leaves(table: pa.Table, codec: str, repeating: Sequence[str]) -> list[str]:
+    """Returns the Parquet paths of the leaf columns that compression makes hardly smaller in the first rows: mostly
+    those of dictionaries, whose pages are packed bits.
+    """
+    data = parquet_bytes(table.slice(0, _SAMPLE_ROWS), codec, repeating)
+    found = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+    columns = [found.column(at) for at in range(found.num_columns)]
+    return [
+        one.path_in_schema
+        for one in columns
+        if one.compression != "UNCOMPRESSED"
+        and one.total_compressed_size > _COMPRESSED_MOST * one.total_uncompressed_size
     ]
 
 

@@ -26,13 +26,20 @@ from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schem
 from spark_ingest.decode.json_types import merge_members
 from spark_ingest.decode.time_counts import counts_of
 from spark_ingest.errors import IngestRefused, LostRecords
-from spark_ingest.layout import DEFAULT, Layout
+from spark_ingest.layout import DEFAULT, PARQUET, Layout
 from spark_ingest.output import names
 from spark_ingest.output.file_formats import file_bytes
 from spark_ingest.output.rolling_files import EndedFile, RollingFiles, chunk_bytes_for
 from spark_ingest.output.splitting import split_rows
 from spark_ingest.output.stored_file import StoredFile
-from spark_ingest.output.table_files import dead_letter_table, repeating_leaves, sha256, store_once
+from spark_ingest.output.table_files import (
+    dead_letter_table,
+    incompressible_leaves,
+    is_small,
+    repeating_leaves,
+    sha256,
+    store_once,
+)
 from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.chunks import Chunk, chunks
 from spark_ingest.protocol.results import (
@@ -210,12 +217,21 @@ def _data_files(order: TaskSpec, table: pa.Table, ranges: Sequence[Range]) -> li
     layout = order.recipe.layout
     name = names.data_file_name(order.task.topic, ranges, order.number, layout.extension)
     prefix, repeating = names.table_prefix(order.task.topic), repeating_leaves(table)
-    return [_whole(prefix + directory + name, rows, layout, repeating) for directory, rows in split_rows(table, layout)]
+    parts, incompressible = list(split_rows(table, layout)), list[str]()
+    if layout.format == PARQUET and any(is_small(rows) for _, rows in parts):
+        incompressible = incompressible_leaves(table, layout.codec, repeating)
+    return [_whole(prefix + directory + name, rows, layout, repeating, incompressible) for directory, rows in parts]
 
 
-def _whole(key: str, rows: pa.Table, layout: Layout = DEFAULT, repeating: Sequence[str] | None = None) -> _File:
+def _whole(
+    key: str,
+    rows: pa.Table,
+    layout: Layout = DEFAULT,
+    repeating: Sequence[str] | None = None,
+    incompressible: Sequence[str] = (),
+) -> _File:
     first, last = ((rows["_partition"][at].as_py(), rows["_offset"][at].as_py()) for at in (0, -1))
-    return _File(key, lambda: file_bytes(rows, layout, repeating), rows.num_rows, first, last)
+    return _File(key, lambda: file_bytes(rows, layout, repeating, incompressible), rows.num_rows, first, last)
 
 
 def _dead_letter_files(order: TaskSpec, dead: Sequence[DeadLetter], name: str) -> list[_File]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_ingest.decode.blocks import without_dictionaries
-from spark_ingest.output.table_files import parquet_bytes, repeating_leaves
+from spark_ingest.output.table_files import incompressible_leaves, parquet_bytes, repeating_leaves
 
 ROWS = 2000
 STRUCTS = pa.array([{"kind": "a" if at % 2 else "b", "at": at} for at in range(ROWS)])
@@ -59,3 +61,18 @@ def test_columns_of_nulls_or_of_one_value_are_not_compressed() -> None:
 
 def test_a_table_without_rows_has_none() -> None:
     assert repeating_leaves(TABLE.slice(0, 0)) == []
+
+
+def test_small_files_compress_the_columns_that_get_smaller() -> None:
+    coins = pa.array(["heads" if sha256(b"%d" % at).digest()[0] & 1 else "tails" for at in range(ROWS)])
+    table = TABLE.append_column("coin", coins)
+    many = pa.concat_tables([table] * 9)
+    repeating = repeating_leaves(table)
+    assert incompressible_leaves(table, "zstd", repeating) == ["coin"]
+    assert incompressible_leaves(table, "none", repeating) == []
+    for rows, codec in ((table, "UNCOMPRESSED"), (table.slice(0, 999), "ZSTD"), (many, "ZSTD")):
+        data = parquet_bytes(rows, "zstd", repeating, ["coin"])
+        group = pq.ParquetFile(pa.BufferReader(data)).metadata.row_group(0)
+        found = {one.path_in_schema: one.compression for one in map(group.column, range(group.num_columns))}
+        assert (found["coin"], found["id"]) == (codec, "ZSTD")
+        assert pq.read_table(pa.BufferReader(data)).equals(rows)
