@@ -205,7 +205,10 @@ def open_additional_directory(
 def _locked(disk: Disk, path: str) -> int:
     try:
         _create_durably(disk, path)
-        return disk.lock(os.path.join(path, paths.LOCK))
+        lock = os.path.join(path, paths.LOCK)
+        if disk.stat(lock) is None and disk.stat(os.path.join(path, paths.META)) is None:
+            _check_empty(disk, path)  # before the lock is made: a directory of others gets no file of ours
+        return disk.lock(lock)
     except BlockingIOError:
         raise StartRefused(
             f"the data directory {path} is in use by another process", hint="stop it, or give --data-dir another path"

@@ -157,7 +157,10 @@ def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> Ob
         unknown = sorted(set(options) - {"endpoint", "region", *_ENCRYPTION})
         if unknown or not parts.netloc or "@" in parts.netloc:
             hint = "write s3://bucket/prefix?endpoint=URL&region=NAME; credentials come from the environment"
-            raise StoreUnusable(f"s3 store with bucket {parts.hostname!r}, unknown options {unknown}", hint=hint)
+            if "@" in parts.netloc:
+                raise StoreUnusable("the s3 store has credentials in its URL", hint=hint)
+            fault = f"has unknown options: {', '.join(unknown)}" if unknown else "names no bucket"
+            raise StoreUnusable(f"the s3 store {fault}", hint=hint)
         endpoint, region = options.get("endpoint"), options.get("region")
         if endpoint is not None and not _is_plain(endpoint):
             text = "the endpoint of the s3 store is not an http or https URL of host, port and path only"

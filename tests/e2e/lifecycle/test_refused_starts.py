@@ -66,7 +66,7 @@ def test_what_another_node_has(tmp_path):
 def test_a_data_directory_that_holds_something_else(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
     assert_refused(port=0, data_dir=tmp_path, says=["thesis.txt", "--data-dir"])
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
+    assert snapshot(tmp_path) == {str(tmp_path / "thesis.txt"): b"mine"}
 
 
 def test_a_data_directory_that_cannot_be_made(tmp_path):

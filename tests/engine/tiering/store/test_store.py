@@ -41,6 +41,20 @@ def test_an_url_that_is_no_store_is_refused_with_a_hint(url: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("s3://", "names no bucket"),
+        ("s3://b?regoin=x", "unknown options: regoin"),
+        ("s3://me:secret@b?x=1", "has credentials in its URL"),
+    ],
+)
+def test_a_refused_s3_url_is_refused_with_what_is_wrong_in_it(url: str, fault: str) -> None:
+    with pytest.raises(StoreUnusable, match=fault) as raised:
+        open_store(url)
+    assert "secret" not in str(raised.value)
+
+
 def test_an_url_may_have_escaped_characters(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/with%20space%23")
     store.put("k", b"v")
