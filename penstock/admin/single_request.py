@@ -12,7 +12,7 @@ from penstock.admin.admin import Admin
 from penstock.admin.table import SyncTable
 from penstock.errors import ConnectionFailed
 from penstock.transport.exchange import Answer, Json, Request
-from penstock.transport.nodes import Address, parse_address, parse_addresses, reason_of
+from penstock.transport.nodes import Address, bearer, parse_address, parse_addresses, reason_of
 
 
 class SingleRequestClient(Admin[Json]):
@@ -24,7 +24,7 @@ class SingleRequestClient(Admin[Json]):
         self._addresses = [parse_address(one) for one in parse_addresses(url)]
         self._headers = {"Accept": "application/json"}
         if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+            self._headers["Authorization"] = bearer(token)
         self._cacert = cacert
         self._timeout_s = timeout_ms / 1000
 

@@ -17,7 +17,7 @@ import click
 
 from penstock.admin.single_request import SingleRequestClient
 from penstock.cli.contexts import complete_contexts, contexts_path, read_contexts
-from penstock.transport.nodes import DEFAULT_URL, parse_addresses
+from penstock.transport.nodes import DEFAULT_URL, bearer, parse_addresses
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 SHARED = ("url", "token", "cacert", "context", "as_json")
@@ -126,9 +126,14 @@ def node_of(ctx: click.Context, environment: Mapping[str, str] = os.environ) -> 
             url = context.url
             token, cacert = token or (context.token if explicit else None), cacert or context.cacert
             token = token or environment.get("PENSTOCK_TOKEN") or context.token
+    token = token or environment.get("PENSTOCK_TOKEN") or None
+    try:
+        bearer(token or "")
+    except ValueError as error:
+        raise click.UsageError(f"{error}; check --token, PENSTOCK_TOKEN or the context", ctx) from None
     return Node(
         url or DEFAULT_URL,
-        token or environment.get("PENSTOCK_TOKEN") or None,
+        token,
         cacert or environment.get("PENSTOCK_CACERT") or None,
     )
 

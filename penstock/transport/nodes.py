@@ -122,13 +122,27 @@ def parse_addresses(given: str | Iterable[str]) -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
+def bearer(token: str) -> str:
+    """Return the value of Authorization. Raises ValueError, which hides the token, if no header can carry it."""
+    for position, character in enumerate(token):
+        if not "!" <= character <= "~":
+            raise ValueError(
+                f"the token has {character!r} at position {position}; a token is visible ASCII without spaces"
+            )
+    return f"Bearer {token}"
+
+
 def reason_of(error: BaseException) -> str:
     """Return why a connection failed, in a few words of the system or of TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        text = error.reason or str(error)
-    else:
-        number = getattr(error, "errno", None)
-        text = os.strerror(number) if number is not None and number > 0 else str(error) or type(error).__name__
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            return "it does not answer in TLS; is it an http:// address?"
+        return error.reason.replace("_", " ").lower() if error.reason else str(error)
+    number = getattr(error, "errno", None)
+    if number is not None and number > 0:
+        text = os.strerror(number)
+    else:  # a number below 0 is of getaddrinfo, which has texts of its own
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return text[:1].lower() + text[1:]

@@ -21,7 +21,7 @@ from penstock.options import ClientOptions
 from penstock.transport.api import RACK_HEADER
 from penstock.transport.exchange import Answer, Request, problem_of
 from penstock.transport.leaders import LEADER_HEADER, LeaderCache
-from penstock.transport.nodes import NodeList, parse_addresses, reason_of
+from penstock.transport.nodes import NodeList, bearer, parse_addresses, reason_of
 
 _NOT_NOW = 503
 _LEFT_FOR = ("draining", "not_leader", "no_leader")  # the node stops or knows no leader: another may know more
@@ -43,7 +43,7 @@ class Transport(AsyncClosing):
         # aiohttp would accept gzip: in a data centre, compressing costs more than the bytes it saves.
         self._headers = {"Penstock-Client-Id": options.client_id, "Accept-Encoding": "identity"}
         if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+            self._headers["Authorization"] = bearer(token)
         self._tls = True if cacert is None else ssl.create_default_context(cafile=cacert)
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False

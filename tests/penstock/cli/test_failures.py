@@ -42,6 +42,8 @@ def one_line(text: str) -> str:
         ["topic", "delete", "t"],
         ["topic", "list", "--url", "ftp://x"],
         ["topic", "list", "--url", "http://x?y"],
+        ["topic", "list", "--token", "a b"],
+        ["produce", "t", "--token", "secret\r"],
         ["produce", "t", "--key", "a", "--key-field", "b"],
         ["produce", "t", "--format", "records", "--key", "a"],
         ["produce", "t", "--format", "lines", "--key-pointer", "/a"],

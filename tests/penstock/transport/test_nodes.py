@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock import Client, ConnectionFailed, ProblemError
 from penstock.transport import api
-from penstock.transport.nodes import NodeList, parse_addresses
+from penstock.transport.nodes import NodeList, bearer, parse_addresses, reason_of
 from tests.penstock.conftest import QUICK, UNREACHABLE
 from tests.penstock.fake_node import FakeNode, answering, problem, reset
 
@@ -169,3 +171,27 @@ async def test_a_token_goes_to_the_nodes_given_and_not_where_they_redirect_to() 
                 await client.list_topics()
         assert first.seen_headers[0]["Authorization"] == "Bearer secret"
         assert not second.seen
+
+
+@pytest.mark.parametrize("token", ["secret\n", "secret\r", "se cret", "sécret", "\x00", "secret\x7f"])
+def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(ValueError, match="at position") as caught:
+        Client(UNREACHABLE, token=token)
+    assert "cret" not in str(caught.value)
+    assert bearer("a-Z_0.9~+/=") == "Bearer a-Z_0.9~+/="
+
+
+def test_the_reason_of_a_failed_connection_is_words_without_numbers() -> None:
+    unknown_name = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    assert reason_of(unknown_name) == "name or service not known"
+    assert reason_of(ConnectionRefusedError(111, "x")) == "connection refused"
+    assert reason_of(OSError("odd")) == "odd"
+    other = ssl.SSLError(1, "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] x")
+    other.reason = "TLSV1_ALERT_PROTOCOL_VERSION"
+    assert reason_of(other) == "tlsv1 alert protocol version"
+
+
+async def test_an_https_address_of_a_node_without_tls_is_named_as_the_mistake() -> None:
+    async with two_nodes() as (_, _, server, _), Client(f"https://127.0.0.1:{server.port}", options=QUICK) as client:
+        with pytest.raises(ConnectionFailed, match="does not answer in TLS; is it an http:// address"):
+            await client.list_topics()
