@@ -41,7 +41,7 @@ class Rule(NamedTuple):
             return self._expect(isinstance(value, bool), value, "true or false")
         if isinstance(self.default, tuple):
             is_list = isinstance(value, list | tuple) and all(isinstance(one, str) and one for one in value)
-            self._expect(is_list, value, "a list of texts")
+            self._expect(is_list, value, "a list of texts, none of them empty")
             return tuple(value)  # type: ignore[arg-type]
         if self.choices:
             return self._expect(value in self.choices, value, " or ".join(self.choices))

@@ -261,4 +261,6 @@ def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return Problem("method_not_allowed", f"{request.path} takes {allowed}", headers={"Allow": allowed})
-    return Problem("not_found", f"there is nothing at {request.rel_url.raw_path}; see /docs")
+    path = request.rel_url.raw_path
+    hint = "leave out the slash at its end, or see /docs" if path.endswith("/") else "see /docs"
+    return Problem("not_found", f"there is nothing at {path}; {hint}")

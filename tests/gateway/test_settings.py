@@ -94,6 +94,8 @@ def test_data_dir_and_data_dirs_replace_each_other(config):
     assert load_settings({}, {"PENSTOCK_DATA_DIR": "/env/a,b"}, both).directories == ["/env/a,b"]
     assert load_settings({"data_dirs": ("/flag/a",)}, environment, both).directories == ["/flag/a"]
     assert load_settings({"data_dirs": ("/flag/a", "/flag/b")}, environment).data_dir == "/flag/a"
+    with pytest.raises(StartRefused, match="none of them empty"):
+        load_settings({"data_dirs": ("",)}, environment)
 
 
 def test_variables_of_other_programs_are_ignored():

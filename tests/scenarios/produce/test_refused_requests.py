@@ -89,7 +89,8 @@ async def test_a_wrong_method_gets_405_with_the_allowed_ones(gateway, method, pa
      "/v1/topics//records", "/favicon.ico", "/%2e%2e/etc/passwd", "/docs/", "/v1/topics/t/partitions/0"],
 )  # fmt: skip
 async def test_a_path_with_nothing_at_it(gateway, path):
-    assert_problem(await gateway.send("GET", path), "not_found")
+    problem = assert_problem(await gateway.send("GET", path), "not_found")
+    assert ("leave out the slash at its end" in problem["detail"]) == path.endswith("/")
 
 
 @in_process_only
