@@ -25,6 +25,19 @@ command = burn + f"subprocess.Popen([sys.executable, '-c', {orphan!r}])"
 found = measure([sys.executable, "-c", command], Path(sys.argv[1]))
 print(found.cpu_s, found.rss_mb)
 """
+SPARK = """
+from pyspark import SparkContext
+context = SparkContext("local[1]", "workers")
+context.parallelize([450 << 20], 1).map(lambda size: bytearray(size).count(1)).collect()
+context.stop()
+"""
+WITH_SPARK = f"""
+import sys
+from pathlib import Path
+from loadtests.ingest_bench.measured import become_subreaper, measure
+become_subreaper()
+print(measure([sys.executable, "-c", {SPARK!r}], Path(sys.argv[1])).rss_mb)
+"""
 
 
 def test_rows_are_of_the_size_that_the_page_says_and_in_order() -> None:
@@ -66,3 +79,11 @@ def test_processes_that_outlive_a_command_count(tmp_path: Path) -> None:
     found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.split()
     assert float(found[0]) >= 0.4
     assert float(found[1]) >= 64
+
+
+def test_python_workers_of_spark_count(tmp_path: Path) -> None:
+    """The worker of this job has more memory than any other process of it."""
+    command = [sys.executable, "-c", WITH_SPARK, str(tmp_path / "log")]
+    root = Path(__file__).parents[3]
+    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    assert float(found) >= 450
