@@ -55,6 +55,7 @@ from replication.replica.acks import ACKS_BY_WORD, Acks
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+FORM = b"application/x-www-form-urlencoded"
 EVENT_DECODERS: dict[str, Callable[..., Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
 
 Decode = Callable[[bytes], Incoming]
@@ -353,6 +354,9 @@ def check_charset(request: Request) -> None:
 def _one_value(body: bytes, kept_type: bytes) -> Incoming:
     if not body:
         raise Problem("no_records", "the body is empty")
+    if kept_type.lower().startswith(FORM) and body[:1] in (b"{", b"["):  # form data has these characters encoded
+        text = f"the body looks like JSON, and its Content-Type is {FORM.decode()}, which `curl -d` sends"
+        raise Problem("unsupported_media_type", f"{text}: send -H 'Content-Type: {JSON}', or text/plain for a text")
     return [IncomingRow(None, body, [("content-type", kept_type)])]
 
 

@@ -38,6 +38,15 @@ async def test_what_plain_curl_sends_is_shown_as_text(topic):
     assert await topic.values() == ["a=1&b=2"]
 
 
+@pytest.mark.parametrize("body", [b'{"records":[{"value":1}]}', b'[{"value":1}]'])
+async def test_json_that_plain_curl_calls_a_form_is_refused(topic, body):
+    """The user has forgotten the header: one text record is not what is meant."""
+    answer = await topic.post(body, "application/x-www-form-urlencoded")
+    assert_problem(answer, "unsupported_media_type")
+    assert "Content-Type: application/json" in answer.json["detail"]
+    assert await topic.values() == []
+
+
 @pytest.mark.parametrize("media_type", ["application/geo+json", "application/vnd.acme.v2+json; charset=utf-8"])
 async def test_other_json_types_are_shown_as_json(topic, media_type):
     await topic.post(b'{"a": 1}', media_type)
