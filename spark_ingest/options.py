@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import click
 
 from spark_ingest.output.names import JOB_NAME
+from spark_ingest.output.stores import url_of
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -118,8 +117,7 @@ class StoreUrl(click.ParamType[str]):
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        return text if "://" in text else "file://" + quote(os.path.abspath(text))
+        return url_of(str(value))
 
 
 class JobName(click.ParamType[str]):

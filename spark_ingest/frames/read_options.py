@@ -17,6 +17,7 @@ from spark_ingest.decode.event_time import parse
 from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.record_array import COLUMNS
 from spark_ingest.frames.typed_schema import TYPED_COLUMNS
+from spark_ingest.output.stores import url_of
 
 PARTITION_BYTES = 32 << 20  # some seconds of one core
 FAIL, SKIP = "fail", "skip"
@@ -114,7 +115,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         raise IngestRefused("'job' needs 'output', where the job writes its tables")
     is_typed = "schema" in given or "output" in given
     return ReadOptions(
-        store=given["store"],
+        store=_url(given["store"]),
         topics=re.escape(given["topic"]) if "topic" in given else _pattern(given["topics"]),
         cluster=given.get("cluster"),
         starts=_offsets(given, "startoffset", "earliest"),
@@ -126,7 +127,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         partition_bytes=integer(given.get("partitionbytes", str(PARTITION_BYTES)), "partitionBytes", 1),
         undecodable=one_of(given.get("undecodable", FAIL), "undecodable", (FAIL, SKIP)),
         ddl_members=given.get("schema"),
-        output=given.get("output"),
+        output=_url(given["output"]) if "output" in given else None,
         job=given.get("job", "default"),
         topic=given.get("topic"),
     )
@@ -136,6 +137,11 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
     """Returns the options in lower case, without those that Spark adds to a table of its catalog."""
     given = {name.lower().removeprefix(_TABLE_OPTION): value for name, value in options.items()}
     return {name: value for name, value in given.items() if name not in _OF_SPARK}
+
+
+def _url(text: str) -> str:
+    """Takes absolute paths as the commands do. Relative ones would depend on the directory of each executor."""
+    return url_of(text) if text.startswith("/") else text
 
 
 def _pattern(text: str) -> str:

@@ -289,9 +289,10 @@ class _SourceFailed(OSError):
 @contextmanager
 def _map_errors(verb: str, key: str) -> Iterator[None]:
     """Maps the system's errors to the store's; the text names the operation."""
+    what = f"cannot {verb} {key or 'the store'}"
     try:
         yield
     except _SourceFailed:
         raise
     except OSError as error:
-        raise StoreUnavailable(f"cannot {verb} {key}: {error.strerror or error}") from error
+        raise StoreUnavailable(f"{what}: {error.strerror or error}") from error

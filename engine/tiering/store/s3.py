@@ -289,11 +289,12 @@ def _checksum_of(found: dict[str, Any], name: str) -> int | None:
 @contextmanager
 def _map_errors(verb: str, key: str) -> Iterator[None]:
     """Maps botocore's errors to the store's; the text names the operation."""
+    what = f"cannot {verb} {key or 'the store'}"
     try:
         yield
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
-        text = f"cannot {verb} {key}: the store answered {_status(error)} {code}"
+        text = f"{what}: the store answered {_status(error)} {code}"
         if code == "NoSuchBucket":
             raise StoreUnusable(text, hint="create the bucket first") from error
         if code == "NoSuchUpload":
@@ -304,6 +305,6 @@ def _map_errors(verb: str, key: str) -> Iterator[None]:
             raise StoreUnusable(text, hint=_FORBIDDEN_HINT) from error
         raise StoreUnavailable(text) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise StoreUnusable(f"cannot {verb} {key}: {error}", hint=_FORBIDDEN_HINT) from error
+        raise StoreUnusable(f"{what}: {error}", hint=_FORBIDDEN_HINT) from error
     except BotoCoreError as error:
-        raise StoreUnavailable(f"cannot {verb} {key}: {error}") from error
+        raise StoreUnavailable(f"{what}: {error}", hint="check its endpoint and the network") from error

@@ -132,3 +132,9 @@ def test_options_that_spark_adds_to_a_table_are_accepted() -> None:
     own = {"store": "s", "topic": "t"}
     added = {"option.store": "s", "option.topic": "t", "provider": "penstock", "owner": "me", "path": "x"}
     assert parse_options(own | added | {"location": "x"}) == parse_options(own)
+
+
+def test_absolute_paths_are_stores_as_they_are_for_the_commands() -> None:
+    found = parse_options({"store": "/data/my store", "topic": "flights", "output": "/lake"})
+    assert (found.store, found.output) == ("file:///data/my%20store", "file:///lake")
+    assert parse_options({"store": "s3://log/a?region=x", "topic": "flights"}).store == "s3://log/a?region=x"

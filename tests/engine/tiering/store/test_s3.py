@@ -124,6 +124,15 @@ def test_an_absent_server_is_reported_by_probe(new_id: Callable[[], str], monkey
         open_store("s3://bucket?endpoint=http://127.0.0.1:1", new_id=new_id).probe()
 
 
+def test_an_absent_server_is_named_with_what_to_check(
+    new_id: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+    with pytest.raises(StoreUnavailable, match="cannot list the store: Could not connect") as found:
+        list(open_store("s3://bucket?endpoint=http://127.0.0.1:1", new_id=new_id).list(""))
+    assert found.value.hint == "check its endpoint and the network"
+
+
 def test_a_local_file_that_is_too_short_is_reported_and_does_not_hang(door: S3Store, tmp_path: Path) -> None:
     source = tmp_path / "file"
     source.write_bytes(b"short")
