@@ -9,7 +9,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import TypeVar, Unpack
+from weakref import WeakSet
 
 from penstock.admin.admin import Admin
 from penstock.admin.table import AsyncTable
@@ -34,6 +35,9 @@ from penstock.transport.compression import compress, encoding_headers
 from penstock.transport.exchange import Json, Query, Request, problem_from
 from penstock.transport.nodes import DEFAULT_URL
 from penstock.transport.transport import Transport
+
+Child = Producer | Consumer | GroupConsumer | WorkQueue
+ChildT = TypeVar("ChildT", bound=Child)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         self._topics = TopicPartitions(
             self._attempts, self.options.delivery_timeout_ms, self.options.partitions_age_ms_max
         )
+        self._children: WeakSet[Child] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<Client {self._transport!r} {self._attempts!r}>"
@@ -87,8 +92,14 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         return ClientStatistics(self.url, self._transport.requests, self._transport.nodes.changes)
 
     async def close(self) -> None:
-        """Close the connections. Close the producers and consumers of this client first."""
+        """Close the connections. Close the producers and consumers of this client first.
+
+        It aborts those that are still open: records without a result fail with ClientClosed, and what was read and not
+        committed is delivered again.
+        """
         await self._transport.close()
+        for child in list(self._children):
+            await child.abort()
 
     async def call(self, request: Request) -> Json:
         """Make one attempt at a request of penstock.transport.api or penstock.admin.api. Returns its JSON document."""
@@ -113,7 +124,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         options = replace(self.options, **changed)
         attempts = Attempts(self._transport, options, self._attempts.jitter)
         preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors, headers)
-        return Producer(attempts, self._topics, options, chooser(partitioner), preparation)
+        return self._kept(Producer(attempts, self._topics, options, chooser(partitioner), preparation))
 
     def consume(
         self,
@@ -150,7 +161,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         async def opener() -> tuple[Fetcher, list[StartPosition]]:
             return await self.fetcher(topic, partitions, start, view, options)
 
-        return Consumer(topic, opener, decode if made is None else decoding(decode, made))
+        return self._kept(Consumer(topic, opener, decode if made is None else decoding(decode, made)))
 
     def consumer(
         self,
@@ -206,7 +217,8 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             deserializers=deserializers(key_deserializer, value_deserializer),
         )
         member = self.group_member(terms, options)
-        return GroupConsumer(member, poll_interval_ms_max, GroupEvents(on_assigned, on_revoked), auto_commit_ms)
+        events = GroupEvents(on_assigned, on_revoked)
+        return self._kept(GroupConsumer(member, poll_interval_ms_max, events, auto_commit_ms))
 
     def queue(
         self,
@@ -241,7 +253,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
 
     def work_queue(self, terms: QueueTerms, options: ClientOptions) -> WorkQueue:
         """Return what queue() does, for terms that it has no argument for."""
-        return WorkQueue(Attempts(self._transport, options, self._attempts.jitter), terms, options)
+        return self._kept(WorkQueue(Attempts(self._transport, options, self._attempts.jitter), terms, options))
 
     def processor(
         self,
@@ -345,6 +357,12 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             if "problem" in result:
                 raise problem_from(result["problem"], result.get("status", answer.status), answer.headers)
         return document
+
+    def _kept(self, child: ChildT) -> ChildT:
+        """Note a producer or consumer, which close() aborts. Raises ClientClosed."""
+        self._transport.check_open()
+        self._children.add(child)
+        return child
 
     def _call(self, request: Request) -> Awaitable[Json]:
         return self.call(request)

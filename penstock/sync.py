@@ -7,8 +7,10 @@ list, which the loop's thread empties as a whole: a wake-up per record would cos
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, Self, TypeVar, Unpack
 
 from penstock import aio
@@ -41,27 +43,43 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()  # several threads may close a client
         self._thread = threading.Thread(target=self.loop.run_forever, name="penstock-client", daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine and return its result; an interrupt of the caller cancels it. Raises ClientClosed."""
+    def run(self, work: Coroutine[Any, Any, ResultT], timeout_s: float | None = None) -> ResultT:
+        """Run a coroutine and return its result; an interrupt of the caller cancels it.
+
+        Raises ClientClosed, and TimeoutError after `timeout_s`.
+        """
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
         except RuntimeError as error:
             work.close()
             raise ClientClosed("the client is closed") from error
         try:
-            return future.result()
+            return future.result(timeout_s)
+        except CancelledError:
+            raise ClientClosed("the client was closed meanwhile") from None
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-            self.loop.close()
+        """Cancel what still runs, whose callers get ClientClosed, and end the thread."""
+        with self._lock:
+            if not self.loop.is_closed():
+                asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
+                self.loop.call_soon_threadsafe(self.loop.stop)
+                self._thread.join()
+                self.loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Client(Closing, Admin[Json]):
@@ -89,9 +107,10 @@ class Client(Closing, Admin[Json]):
         return self._client.statistics()
 
     def close(self) -> None:
-        if not self._thread.loop.is_closed():
+        """Close as the async client does, and end the client's thread."""
+        with contextlib.suppress(ClientClosed):  # it was closed before, or is by another thread
             self._thread.run(self._client.close())
-            self._thread.stop()
+        self._thread.stop()
 
     def producer(
         self,
@@ -334,7 +353,8 @@ class Processor(Closing):
 
     def close(self) -> None:
         """Commit the last delivery if its outputs are stored, and leave the group."""
-        self._run(self._processor.close())
+        with contextlib.suppress(ClientClosed):  # closing the client has closed it
+            self._run(self._processor.close())
 
 
 class Consumer(Closing):
@@ -374,4 +394,5 @@ class Consumer(Closing):
         return self._consumer.is_at_end
 
     def close(self) -> None:
-        self._run(self._consumer.close())
+        with contextlib.suppress(ClientClosed):  # closing the client has closed it
+            self._run(self._consumer.close())

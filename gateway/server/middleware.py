@@ -262,5 +262,9 @@ def _routing_problem(request: web.Request, error: web.HTTPException) -> Problem:
         allowed = ", ".join(sorted(error.allowed_methods))
         return Problem("method_not_allowed", f"{request.path} takes {allowed}", headers={"Allow": allowed})
     path = request.rel_url.raw_path
-    hint = "leave out the slash at its end, or see /docs" if path.endswith("/") else "see /docs"
+    hint = "see /docs"
+    if path.startswith("/v1/v1/"):
+        hint = "a client adds /v1 to the address that it is given: leave it out of that"
+    elif path.endswith("/"):
+        hint = "leave out the slash at its end, or see /docs"
     return Problem("not_found", f"there is nothing at {path}; {hint}")

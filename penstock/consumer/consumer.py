@@ -14,7 +14,7 @@ from penstock.closing import AsyncClosing
 from penstock.consumer.deserializers import Deserializers
 from penstock.consumer.fetcher import Fetched, Fetcher
 from penstock.consumer.start import StartPosition
-from penstock.errors import ClientError
+from penstock.errors import ClientClosed, ClientError
 from penstock.records import Record, decode_records, with_deserializers
 
 Decode = Callable[[str, Fetched], list[Record]]
@@ -33,7 +33,7 @@ class Consumer(AsyncClosing):
         self._records: list[Record] = []  # the list that is being iterated over
         self._index = 0
         self._after_list: tuple[int, int] | None = None  # partition, and its position after the list
-        self._is_at_end = False
+        self._is_at_end = self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<Consumer {self._topic} {self._positions}>"
@@ -67,9 +67,16 @@ class Consumer(AsyncClosing):
         return self.next_nowait()
 
     async def start(self) -> None:
-        """Fix the start offset of each partition. The first read calls it too."""
+        """Fix the start offset of each partition. The first read calls it too. Raises ClientClosed."""
+        self._check_open()
         if self._fetcher is None:
-            self._fetcher, starts = await self._opener()
+            fetcher, starts = await self._opener()
+            try:
+                self._check_open()  # close() may have run meanwhile
+            except ClientClosed:
+                await fetcher.close()
+                raise
+            self._fetcher = fetcher
             self._positions = {start.partition: start.offset for start in starts}
 
     async def poll(self, timeout_ms: int | None = None) -> list[Record]:
@@ -92,8 +99,17 @@ class Consumer(AsyncClosing):
 
     async def close(self) -> None:
         """Stop fetching. Records that were fetched but not handed out are dropped; positions() does not count them."""
+        self._is_closed = True
+        self._records, self._index, self._after_list = [], 0, None
         if self._fetcher is not None:
             await self._fetcher.close()
+
+    async def abort(self) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the consumer is closed")
 
     async def _next_list(self, timeout_ms: int | None) -> None:
         self._finish_list()

@@ -90,6 +90,7 @@ class Fetcher:
 
     async def close(self) -> None:
         self._failure = self._failure or ClientClosed("the consumer is closed")
+        self._ready.put_nowait(self._failure)  # for a task that waits in next()
         await self._stop_tasks()
 
     async def _run(self, start: StartPosition) -> None:

@@ -204,6 +204,15 @@ class GroupConsumer(AsyncClosing):
         self._records = self._records[: self._taken]
         await self._reassign(set())
 
+    async def abort(self) -> None:
+        """Stop at once without a request, as a crash would: records that are not committed are delivered again."""
+        self._is_closed = True
+        self._records = self._records[: self._taken]
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+        await self._end_heartbeats()
+
     async def leave(self) -> None:
         """Leave the group. Without an answer in time the session ends by itself."""
         if self._is_started:
@@ -221,6 +230,8 @@ class GroupConsumer(AsyncClosing):
             failed = tuple(self._failed.values())
             self._polling = asyncio.get_running_loop().create_task(self._member.poll(failed))
         done, _ = await asyncio.wait([self._polling], timeout=None if timeout_ms is None else timeout_ms / 1000)
+        if self._is_closed:
+            raise ClientClosed("the consumer is closed")
         if done:
             polling, self._polling = self._polling, None
             await self._take(polling.result())

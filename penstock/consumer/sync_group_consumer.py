@@ -6,6 +6,7 @@ caller's thread, before the records that follow are returned.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from penstock.closing import Closing
 from penstock.consumer.delivery import TopicPartition
 from penstock.consumer.group_consumer import GroupConsumer as AsyncGroupConsumer
 from penstock.consumer.group_consumer import by_partition
+from penstock.errors import ClientClosed
 from penstock.records import Record
 
 Callback = Callable[[list[TopicPartition]], None]
@@ -107,10 +109,12 @@ class GroupConsumer(Closing):
         return bool(self._run(self._consumer.commit()))
 
     def close(self, *, leave: bool = True) -> None:
-        self._run(self._consumer.stop())
+        with contextlib.suppress(ClientClosed):  # closing the client has closed it
+            self._run(self._consumer.stop())
         self._calls.make_calls()
         if leave:
-            self._run(self._consumer.leave())
+            with contextlib.suppress(ClientClosed):
+                self._run(self._consumer.leave())
 
 
 def _in_order(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -10,6 +11,7 @@ from penstock.closing import Closing
 from penstock.consumer.work_queue import ERROR_CHARACTERS_MAX
 from penstock.consumer.work_queue import WorkQueue as AsyncWorkQueue
 from penstock.consumer.work_queue import WorkRecord as AsyncWorkRecord
+from penstock.errors import ClientClosed
 
 
 class WorkRecord:
@@ -73,4 +75,5 @@ class WorkQueue(Closing):
         return [by_record[id(one)] for one in refused]
 
     def close(self) -> None:
-        self._run(self._queue.close())
+        with contextlib.suppress(ClientClosed):  # closing the client has closed it
+            self._run(self._queue.close())

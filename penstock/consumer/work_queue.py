@@ -18,7 +18,7 @@ import msgspec
 from penstock.admin import api
 from penstock.closing import AsyncClosing
 from penstock.consumer.deserializers import Deserializers
-from penstock.errors import ClientError, ProblemError
+from penstock.errors import ClientClosed, ClientError, ProblemError
 from penstock.options import ClientOptions
 from penstock.records import Record
 from penstock.transport.attempts import Attempts
@@ -111,6 +111,7 @@ class WorkQueue(AsyncClosing):
         self._waiting: deque[WorkRecord] = deque()  # acquired, and not handed out yet
         self._lock_s = 0.0
         self._locked_until = 0.0
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<WorkQueue {self._terms.group}/{self._terms.member_id} waiting={len(self._waiting)}>"
@@ -126,7 +127,9 @@ class WorkQueue(AsyncClosing):
         return self._waiting.popleft()
 
     async def take(self, max_records: int | None = None, *, timeout_ms: int | None = None) -> list[WorkRecord]:
-        """Acquire records; [] if none came in time. Raises ClientError."""
+        """Acquire records; [] if none came in time. Raises ClientError, ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed("the queue is closed")
         terms, options = self._terms, self._options
         wait_ms = options.fetch_wait_ms if timeout_ms is None else timeout_ms
         wish = {
@@ -178,11 +181,17 @@ class WorkQueue(AsyncClosing):
         return refused
 
     async def close(self) -> None:
-        """Release the records that were not handed out."""
+        """Release the records that were not handed out. The others can still be given an outcome."""
+        self._is_closed = True
         waiting = list(self._waiting)
         self._waiting.clear()
         if waiting:
             await self.give_back(waiting)
+
+    async def abort(self) -> None:
+        """Stop at once without a request: locks end by themselves."""
+        self._is_closed = True
+        self._waiting.clear()
 
     async def give_back(self, records: Iterable[WorkRecord]) -> None:
         """Release records for others at once. Without an answer in time their locks end by themselves."""

@@ -70,6 +70,10 @@ class Producer:
     ) -> None:
         await (self.close() if error is None else self.abort())
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     async def send(
         self,
         topic: str,

@@ -8,11 +8,13 @@ Invariant: `_is_draining` is true exactly while a drain is scheduled or runs; bo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
+from penstock.errors import ClientClosed
 from penstock.producer import batch as async_batch
 from penstock.producer import producer as async_producer
 from penstock.producer.batch import RecordPosition
@@ -21,7 +23,12 @@ from penstock.producer.preparation import Prepared, with_keys
 from penstock.producer.statistics import ProducerStatistics
 from penstock.records import Timestamp
 
-Runner = Callable[[Coroutine[Any, Any, Any]], Any]
+
+class Runner(Protocol):
+    """Runs a coroutine in the client's thread, for at most this time."""
+
+    def __call__(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any: ...
+
 
 _SUBMITTED_MAX = 10_000  # records on the list before the caller waits; buffer_bytes bounds the records after it
 
@@ -41,12 +48,19 @@ class Delivery:
     def done(self) -> bool:
         return self._delivery is not None and self._delivery.done()
 
-    def result(self) -> RecordPosition:
-        """Wait for the answer and return the position of the record. Raises its ClientError."""
+    def result(self, timeout: float | None = None) -> RecordPosition:
+        """Wait for the answer and return the position of the record. Raises its ClientError.
+
+        Raises TimeoutError after `timeout` seconds, as a concurrent.futures.Future does. The record is still sent.
+        """
+        begun_at = self._producer.time()
         if self._delivery is None:
-            self._producer.submit()
+            self._producer.submit(timeout)
         assert self._delivery is not None
-        return self._delivery.result() if self._delivery.done() else self._producer.wait_for(self._delivery)
+        if self._delivery.done():
+            return self._delivery.result()
+        left_s = None if timeout is None else max(timeout - (self._producer.time() - begun_at), 0.0)
+        return self._producer.wait_for(self._delivery, left_s)
 
 
 Submitted = tuple[Delivery, Prepared]
@@ -89,7 +103,12 @@ class Producer:
         timestamp: Timestamp | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Queue a record, waiting only for room. With `buffer_full="raise"`, the Delivery raises BufferFull."""
+        """Queue a record, waiting only for room. With `buffer_full="raise"`, the Delivery raises BufferFull.
+
+        Raises ClientClosed.
+        """
+        if self._producer.is_closed:
+            raise ClientClosed("the producer is closed")
         delivery = Delivery(self)
         submitted = delivery, self._prepare(topic, value, key, headers, timestamp, partition)
         with self._lock:
@@ -115,23 +134,31 @@ class Producer:
         self._run(self._producer.flush())
 
     def close(self) -> None:
-        """Flush, and reject further records. Raises like flush()."""
+        """Flush, and reject further records. Raises like flush(). Does nothing if it was closed before."""
+        if self._producer.is_closed and self._loop.is_closed():
+            return
         self.submit()
         self._run(self._producer.close())
 
     def abort(self) -> None:
         """Stop at once; records without a result fail."""
-        self._run(self._producer.abort())
+        with contextlib.suppress(ClientClosed):  # closing the client has aborted it
+            self._run(self._producer.abort())
 
     def statistics(self) -> ProducerStatistics:
         return self._producer.statistics()
 
-    def submit(self) -> None:
-        """Wait until the async producer has taken all records queued so far."""
-        self._run(self._wait_drained())
+    def submit(self, timeout_s: float | None = None) -> None:
+        """Wait until the async producer has taken all records queued so far. Raises TimeoutError."""
+        self._run(self._wait_drained(), timeout_s)
 
-    def wait_for(self, delivery: async_batch.Delivery) -> RecordPosition:
-        return self._run(_awaited(delivery))  # type: ignore[no-any-return]
+    def time(self) -> float:
+        """Return the seconds of the loop's clock."""
+        return self._loop.time()
+
+    def wait_for(self, delivery: async_batch.Delivery, timeout_s: float | None) -> RecordPosition:
+        """Raises TimeoutError, and the ClientError of the record."""
+        return self._run(_awaited(delivery), timeout_s)  # type: ignore[no-any-return]
 
     def _start_drain(self) -> None:
         self._drain = self._loop.create_task(self._drain_all())

@@ -115,7 +115,10 @@ class NodeList:
 
 def parse_addresses(given: str | Iterable[str]) -> list[str]:
     """Return addresses, given singly or joined with commas, in normal form without duplicates. Raises ValueError."""
-    texts = [given] if isinstance(given, str) else given
+    texts: list[str] = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"an address is a text such as {DEFAULT_URL!r}, not {text!r}")
     addresses = [str(parse_address(url.strip())) for text in texts for url in text.split(",")]
     if not addresses:
         raise ValueError("a client needs the address of at least one node")

@@ -133,9 +133,13 @@ class Transport(AsyncClosing):
         if self._session is not None:
             await self._session.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def check_open(self) -> None:
+        """Raises ClientClosed."""
         if self._is_closed:
             raise ClientClosed("the client is closed")
+
+    def _opened(self) -> aiohttp.ClientSession:
+        self.check_open()
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._options.connections_max, ssl=self._tls),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -70,18 +71,78 @@ def test_a_record_that_the_partitioner_fails_for_stops_no_other_record(url: str,
         producer.close()
 
 
-def test_a_closed_producer_fails_the_delivery(url: str, fake: FakeNode) -> None:
+def test_a_closed_producer_takes_no_record(url: str, fake: FakeNode) -> None:
     fake.add_topic("t")
     with Client(url, options=QUICK) as client:
         producer = client.producer()
         assert producer.send("t", 1).result().offset == 0
         producer.close()
         with pytest.raises(ClientClosed):
-            producer.send("t", 2).result()
-        producer.send("t", 3)
-        with pytest.raises(ClientClosed):
-            producer.flush()
+            producer.send("t", 2)
         producer.flush()
+
+
+def test_nothing_works_after_the_client_is_closed_and_all_can_still_be_closed(url: str, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    client = Client(url, options=QUICK)
+    producer, consumer, unstarted = client.producer(), client.consume("t"), client.consume("t")
+    producer.send_many("t", range(10))
+    producer.flush()
+    assert next(consumer).json() == 0
+    client.close()
+    for call in (
+        client.list_topics,
+        client.producer,
+        lambda: client.consume("t"),
+        lambda: client.consumer(group="g", topics="t"),
+        lambda: client.queue("g", topics="t"),
+        lambda: producer.send("t", 1),
+        lambda: next(consumer),
+        consumer.poll,
+        lambda: next(unstarted),
+    ):
+        with pytest.raises(ClientClosed):
+            call()
+    for one in (producer, consumer, unstarted, client):
+        one.close()
+
+
+def test_a_call_under_way_ends_when_another_thread_closes_the_client(url: str, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    client = Client(url, options=QUICK)
+    consumer = client.consume("t")
+    begun, found = threading.Event(), list[type[BaseException]]()
+
+    def read() -> None:
+        consumer.poll(timeout_ms=0)
+        begun.set()
+        try:
+            next(consumer)
+        except BaseException as error:
+            found.append(type(error))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert begun.wait(60)
+    client.close()
+    reader.join(60)
+    assert found == [ClientClosed]
+
+
+def test_a_result_is_awaited_for_the_time_that_is_given(url: str, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    with Client(url, options=QUICK) as client, client.producer(linger_ms=60_000) as producer:
+        delivery = producer.send("t", 1)
+        with pytest.raises(TimeoutError):
+            delivery.result(timeout=0.01)
+        producer.flush()
+        assert delivery.result(timeout=60).offset == 0
+
+
+@pytest.mark.parametrize("given", [None, 8080, ["http://127.0.0.1:1", None]])
+def test_an_address_that_is_no_text_is_named(given: Any) -> None:
+    with pytest.raises(ValueError, match="an address is a text such as 'http"):
+        Client(given)
 
 
 def test_an_abort_fails_the_records_that_were_not_sent(url: str, fake: FakeNode) -> None:

@@ -111,6 +111,49 @@ async def test_without_follow_it_ends_where_the_log_ended_at_the_start(client: C
     assert await consumer.poll() == []
 
 
+async def test_a_closed_consumer_gives_nothing_more(client: Client, fake: FakeNode) -> None:
+    (partition,) = fake.add_topic("t")
+    fill(partition, 10)
+    consumer, unstarted = client.consume("t"), client.consume("t")
+    assert (await consumer.next()).offset == 0
+    await consumer.close()
+    await unstarted.close()
+    before = fetches(fake)
+    for one in (consumer, unstarted):
+        with pytest.raises(ClientClosed):
+            await one.next()
+    assert fetches(fake) == before
+
+
+async def test_a_read_that_waits_ends_when_another_task_closes_the_consumer(client: Client, fake: FakeNode) -> None:
+    fake.add_topic("t")
+    consumer = client.consume("t")
+    reading = asyncio.ensure_future(consumer.next())
+    await until(lambda: fetches(fake))
+    await consumer.close()
+    async with asyncio.timeout(60):
+        with pytest.raises(ClientClosed):
+            await reading
+
+
+async def test_closing_the_client_ends_its_producers_and_consumers(client: Client, fake: FakeNode) -> None:
+    (partition,) = fake.add_topic("t")
+    fill(partition, 10)
+    consumer, producer = client.consume("t"), client.producer(linger_ms=60_000)
+    assert (await consumer.next()).offset == 0
+    delivery = await producer.send("t", 1)
+    await client.close()
+    with pytest.raises(ClientClosed):
+        await delivery
+    with pytest.raises(ClientClosed):
+        await consumer.next()
+    for open_one in (client.producer, lambda: client.consume("t"), lambda: client.queue("g", topics="t")):
+        with pytest.raises(ClientClosed):
+            open_one()
+    await consumer.close()
+    assert len(partition.records) == 10
+
+
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", [5, 6, 7, 8, 9]), ("latest", [10])])
 async def test_410_follows_the_policy(client: Client, fake: FakeNode, policy: str, expected: list[int]) -> None:
     (partition,) = fake.add_topic("t")

@@ -294,7 +294,7 @@ async def test_each_partition_of_a_delivery_has_a_task_of_its_own(client: Client
         done.append((record.partition, record.offset))
 
     async with client.consumer(group=topic, topics=topic, min_bytes=1) as consumer:
-        await consumer.run(work, idle_ms=50)
+        await consumer.run(work, idle_ms=1000)
     assert len(done) == 12
     for number in range(3):
         offsets_of = [offset for partition, offset in done if partition == number]

@@ -9,7 +9,7 @@ from contextlib import suppress
 import orjson
 import pytest
 
-from penstock import Client, ClientOptions
+from penstock import Client, ClientClosed, ClientOptions
 from penstock import sync as penstock_sync
 from penstock.admin.single_request import SingleRequestClient
 from penstock.cli.commands.dead_letters import GROUP, Maker, replay_all
@@ -40,6 +40,18 @@ async def topic(client: Client, request: pytest.FixtureRequest) -> str:
         for number in range(6):
             await producer.send(name, number, key=f"k{number}", headers=[("a", b"b")])
     return name
+
+
+async def test_a_closed_queue_locks_nothing_more(client: Client, topic: str) -> None:
+    queue = client.queue(topic, topics=topic)
+    first = await anext(queue)
+    await queue.close()
+    for call in (queue.take, queue.__anext__):
+        with pytest.raises(ClientClosed):
+            await call()
+    assert await first.accept(), "what was handed out still gets its outcome"
+    async with client.queue(topic, topics=topic) as other:
+        assert [record.offset for record in await other.take(100)] == [1, 2, 3, 4, 5]
 
 
 async def test_each_record_gets_an_outcome(client: Client, topic: str) -> None:

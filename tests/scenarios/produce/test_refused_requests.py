@@ -93,6 +93,12 @@ async def test_a_path_with_nothing_at_it(gateway, path):
     assert ("leave out the slash at its end" in problem["detail"]) == path.endswith("/")
 
 
+async def test_an_address_that_ends_in_v1_gets_a_hint(gateway):
+    """A client adds /v1 to the address that it is given."""
+    problem = (await gateway.send("GET", "/v1/v1/topics")).json
+    assert (problem["code"], "leave it out" in problem["detail"]) == ("not_found", True)
+
+
 @in_process_only
 async def test_an_encoded_slash_does_not_separate(topic):
     for path in ("/v1%2Ftopics", f"/v1/topics%2F{topic.name}"):
