@@ -43,20 +43,18 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._lock = threading.Lock()  # several threads may close a client
+        self._lock = threading.Lock()
+        self._is_stopped = False  # a loop that ends takes no work: its caller would wait without end
         self._thread = threading.Thread(target=self.loop.run_forever, name="penstock-client", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, ResultT], timeout_s: float | None = None) -> ResultT:
-        """Run a coroutine and return its result; an interrupt of the caller cancels it.
-
-        Raises ClientClosed, and TimeoutError after `timeout_s`.
-        """
-        try:
+        """Run a coroutine; an interrupt of its caller cancels it. Raises ClientClosed, TimeoutError."""
+        with self._lock:
+            if self._is_stopped:
+                work.close()
+                raise ClientClosed("the client is closed")
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        except RuntimeError as error:
-            work.close()
-            raise ClientClosed("the client is closed") from error
         try:
             return future.result(timeout_s)
         except CancelledError:
@@ -66,13 +64,15 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        """Cancel what still runs, whose callers get ClientClosed, and end the thread."""
+        """Cancel what still runs, whose callers get ClientClosed, and end the thread. Several threads may call it."""
         with self._lock:
-            if not self.loop.is_closed():
-                asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
-                self.loop.call_soon_threadsafe(self.loop.stop)
-                self._thread.join()
-                self.loop.close()
+            is_first, self._is_stopped = not self._is_stopped, True
+        if is_first:
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        if is_first:
+            self.loop.close()
 
 
 async def _cancel_others() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 HEADER = "content-type"
-_TEXTUAL = (b"application/x-www-form-urlencoded", b"application/xml")  # the first is sent by plain `curl -d`
+FORM = b"application/x-www-form-urlencoded"  # sent by plain `curl -d`
+_TEXTUAL = (FORM, b"application/xml")
 
 
 def media_type_of(headers: Sequence[tuple[str, bytes | None]]) -> bytes:

@@ -29,6 +29,7 @@ from gateway.http.messages import HttpResponse, Request, for_aiohttp
 from gateway.http.offload import OFF_LOOP_BYTES
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, path_partition, read_query
+from gateway.http.record_content_type import FORM
 from gateway.produce.accumulator import share_bytes_max
 from gateway.produce.appending import Part, answer, append
 from gateway.produce.batching import Destination, Incoming, IncomingRow, ProducerSequence, to_batches
@@ -55,7 +56,6 @@ from replication.replica.acks import ACKS_BY_WORD, Acks
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-FORM = b"application/x-www-form-urlencoded"
 EVENT_DECODERS: dict[str, Callable[..., Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
 
 Decode = Callable[[bytes], Incoming]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
 
 from penstock.errors import ClientClosed, ConnectionFailed, ProblemError
-from penstock.sync import Client
+from penstock.sync import Client, LoopThread
 from tests.penstock.conftest import QUICK, UNREACHABLE
 from tests.penstock.fake_node import FakeNode
 
@@ -127,6 +128,40 @@ def test_a_call_under_way_ends_when_another_thread_closes_the_client(url: str, f
     client.close()
     reader.join(60)
     assert found == [ClientClosed]
+
+
+def test_a_loop_that_ends_takes_no_work() -> None:
+    """Its caller would wait without end."""
+    thread, begun, cancelled, may_end = LoopThread(), threading.Event(), threading.Event(), threading.Event()
+    ended = list[type[Exception]]()
+
+    async def slow() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            cancelled.set()
+            await asyncio.to_thread(may_end.wait)
+
+    def call() -> None:
+        try:
+            thread.run(slow())
+        except Exception as error:
+            ended.append(type(error))
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert begun.wait(60)
+    stoppers = [threading.Thread(target=thread.stop) for _ in range(2)]
+    for one in stoppers:
+        one.start()
+    assert cancelled.wait(60)
+    with pytest.raises(ClientClosed):
+        thread.run(asyncio.sleep(1000), timeout_s=5)
+    may_end.set()
+    for one in (caller, *stoppers):
+        one.join(60)
+    assert (ended, thread.loop.is_closed()) == ([ClientClosed], True)
 
 
 def test_a_result_is_awaited_for_the_time_that_is_given(url: str, fake: FakeNode) -> None:
