@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 URL ?= http://127.0.0.1:8080
 # `penstock` and `penstock-codec` are in this repository, and not taken from a registry.
 LOCK := uv pip compile -q --generate-hashes --no-emit-index-url --no-emit-package penstock --no-emit-package penstock-codec --python-version 3.11 --custom-compile-command "make lock" pyproject.toml
-CODEC := penstock_codec/pyproject.toml penstock_codec/setup.py $(wildcard penstock_codec/src/*.[ch])
-# If the codec is not compiled and can be, this runs the installation although nothing has changed.
-COMPILE := $(if $(wildcard penstock_codec/*.so),,$(shell command -v cc >/dev/null && $(PYTHON) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null && echo compile-codec))
+CODEC := penstock_codec/pyproject.toml penstock_codec/setup.py $(wildcard penstock_codec/*.py penstock_codec/src/*.[ch])
+# If no usable codec is compiled and can be, this runs the installation although nothing has changed. A build of an
+# earlier version, or for another machine, is not usable.
+COMPILED := $(shell PENSTOCK_CODEC=auto $(BIN)/python -m penstock_codec 2>/dev/null | grep -x 'codec: compiled')
+COMPILE := $(if $(COMPILED),,$(shell command -v cc >/dev/null && $(PYTHON) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null && echo compile-codec))
 SANITIZED := -std=c11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined
 ARGS ?=
 # Tests at once: one more than the two cores that we count on, since many of them wait for processes.
@@ -19,7 +21,7 @@ TEST_WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year
+.PHONY: compile-codec compile-tests help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year minimal-debian
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,34 +86,43 @@ demo: ## Play the whole job on 336,776 real flights: produce, long-poll, tier, i
 	@$(MAKE) --no-print-directory -s $(VENV)/.all
 	@$(BIN)/python -m loadtests.demo $(ARGS)
 
-cluster: $(VENV)/.all ## ZooKeeper and three nodes on this machine until Ctrl-C (ARGS="--nodes 5 --shards 2")
+cluster: $(VENV)/.all ## ZooKeeper and three nodes on this machine until Ctrl-C (ARGS="--nodes 5 --shards 2 --port 9000")
 	@$(BIN)/python -m loadtests.cluster $(ARGS)
 
 bench: $(VENV)/.all ## Measure against a bare server in the same run
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.bench.__main__ $(ARGS)
 
 bench-servers: $(VENV)/.all ## Measure HTTP servers around the same bare function
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.http_servers granian aiohttp hypercorn httptools h2 penstock $(ARGS)
 
 bench-cluster: $(VENV)/.all ## Measure three nodes and ZooKeeper beside a single node: rates, failover, catch-up, 3,000 partitions
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.cluster_bench $(ARGS)
 
 bench-quick: $(VENV)/.all ## The same in a minute
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.bench.__main__ --quick $(ARGS)
 
 bench-peers: $(VENV)/.all ## Measure beside Kafka, NATS JetStream and Redis streams (ARGS="--quick": three minutes)
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.peer_bench $(ARGS)
 
 bench-groups: $(VENV)/.all ## Measure groups under many clients: open polls, a rebalance, streams, tables, callers (ARGS="table rebalance" for some)
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.group_bench $(ARGS)
 
 bench-queues: $(VENV)/.all ## Measure share groups, push and compaction (ARGS="push-single compaction" for some)
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.queue_bench $(ARGS)
 
 bench-typed-read: $(VENV)/.all ## Processor time of a typed read by Spark beside spark.read.parquet of the same million rows
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m tests.spark_ingest.typed_read_cost
 
 bench-ingest: $(VENV)/.all ## Ingestion beside DuckDB, PyArrow and plain Spark, of the same rows (ARGS="--quick --without-spark": minutes less)
+	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.ingest_bench $(ARGS)
 
 ingest-year: $(VENV)/.all ## A year of hourly runs of ingestion in virtual time, with upkeep once a day: files, objects and operations stay bounded
@@ -172,6 +183,9 @@ airflow-tests: $(VENV)/.all ## The DAGs of docs/ingest-operate.md run in Airflow
 workers: $(VENV)/.all ## Workers in bash, Python, Node, Go, Java and Rust share a topic while they come, go, hang and die: SECONDS (60); judged
 	@$(BIN)/python -m tests.workers --seconds $(or $(SECONDS),60) $(ARGS)
 
+full-disk: $(VENV)/.all ## Nodes on file systems of 24 MB, ext4 and tmpfs, filled to the last byte under every kind of operation; as root
+	$(BIN)/pytest -m "" tests/full_disk tests/engine/format/test_spare_files.py --timeout 600 $(ARGS)
+
 upgrade: $(VENV)/.all ## Three nodes of FROM (the latest tag) under load, replaced one by one by these; judged
 	@$(BIN)/python -m tests.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)
 
@@ -213,6 +227,9 @@ flame-graph: $(VENV)/.all ## Draw stacks of py-spy (record --format raw) as a pi
 
 codec-bench: $(VENV)/.all ## Processor time of the compiled codec beside its plain Python twin, in this process
 	@$(BIN)/python -m tests.penstock_codec.measure $(ARGS)
+
+minimal-debian: $(VENV)/.all ## The README's commands in a Debian 12 without Java, compiler and jq (debootstrap, as root; some 20 minutes)
+	$(BIN)/python -m tests.minimal_debian $(ARGS)
 
 image-check: ## Build the Dockerfile with buildah and try the image (Debian, as root; minutes)
 	tests/e2e/image.sh

@@ -98,6 +98,12 @@ class UnknownTopic(EngineError):
     code = "unknown_topic"
 
 
+class OtherTopic(EngineError):
+    """The topic of that name is not the one of the position: it was deleted and created again. Begin at its start."""
+
+    code = "topic_id_mismatch"
+
+
 class UnknownPartition(EngineError):
     """The topic has no partition of that number."""
 

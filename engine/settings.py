@@ -342,6 +342,44 @@ def topic_settings(overrides: Mapping[str, object]) -> TopicSettings:
     return settings
 
 
+OF_COMPACTION = (
+    "delete_retention_ms",
+    "min_compaction_lag_ms",
+    "max_compaction_lag_ms",
+    "min_cleanable_dirty_percent",
+)
+OF_RETENTION = (
+    "retention_ms",
+    "retention_bytes",
+    "local_retention_ms",
+    "local_retention_bytes",
+    "retention_waits_for_jobs",
+    "retention_wait_max_ms",
+)
+
+
+def check_applicable(given: Mapping[str, object], settings: TopicSettings) -> None:
+    """Checks that each setting of a request does something in the topic as it will be.
+
+    None restores a default, and a default may be sent with all others: a description can be sent back. A stored topic
+    is not checked: an earlier release accepted settings that do nothing. Raises InvalidConfig.
+    """
+    defaults = TopicSettings()
+    names = {name for name, value in given.items() if value is not None and value != getattr(defaults, name)}
+    for group, applies, policy in (
+        (OF_COMPACTION, settings.is_compacted, "compact, or compact,delete"),
+        (OF_RETENTION, settings.is_expiring, "delete, or compact,delete"),
+    ):
+        if not applies and (unused := sorted(names & set(group))):
+            text = f"{unused[0]} has no effect with cleanup_policy {settings.cleanup_policy}"
+            hint = f"leave {unused[0]} out, or set cleanup_policy to {policy}"
+            raise InvalidConfig(text, hint=hint, setting=unused[0])
+    if "retention_wait_max_ms" in names and not settings.retention_waits_for_jobs:
+        text = "retention_wait_max_ms has no effect without retention_waits_for_jobs"
+        hint = "set retention_waits_for_jobs too, or leave it out"
+        raise InvalidConfig(text, hint=hint, setting="retention_wait_max_ms")
+
+
 def check_deletable(name: str, overrides: Mapping[str, object]) -> None:
     """Raises TopicProtected if a topic with these settings must not be deleted."""
     if overrides.get("deletion_protection"):

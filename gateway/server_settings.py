@@ -34,7 +34,7 @@ class ServerSettings:
     store: str = setting(
         "",
         why=(
-            "The store for sealed segments: file:///path or s3://bucket/prefix. Empty: file:// inside the data "
+            "The store for sealed segments: a path, file:///path or s3://bucket/prefix. Empty: inside the data "
             "directory."
         ),
     )

@@ -300,6 +300,7 @@ class Node:
             self.partitions,
             self.peers,
             self.router,
+            self.replicas,
             operate,
             siblings,
             partial(_sizes, self.shard),
@@ -336,6 +337,7 @@ class Node:
         yield from topic_families(self.shard, self.settings.metrics_topics_max, self.clock.steady_ms())
         yield from admission_families(self.shard)
         yield from self.groups.families()
+        yield from self.push.families()
         if self.peers.index == 0:
             yield directory_family(self.shard)
         yield from cluster_families(self.settings.node_id, self.shard, self.peers, self.replicas)

@@ -62,6 +62,8 @@ def shard_events(
         moved_away=moved_away,
         positions_moved=replicas.positions_moved,
         went_offline=replicas.partition_went_offline,
+        read_failed=replicas.read_failed,
+        damaged=replicas.damaged,
         sealed=tier.sealed,
         directory_failed=directory_failed,
         tiered_end=tier.tiered_end,

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from penstock.producer.statistics import ProducerStatistics
     from penstock.records import Record
 
+    __version__: str
+
 _HOMES = {
     "Client": "penstock.aio",
     "Consumer": "penstock.consumer.consumer",
@@ -104,6 +106,8 @@ __all__ = [
 if not TYPE_CHECKING:  # with it, a type checker would take any name
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return import_module("importlib.metadata").version("penstock")
         if name not in _HOMES:
             raise AttributeError(f"module 'penstock' has no attribute {name!r}")
         return getattr(import_module(_HOMES[name]), name)

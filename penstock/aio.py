@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar, Unpack
 from weakref import WeakSet
 
@@ -121,7 +121,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         an installed one, or an object. Interceptors see every record before it is sent and when it has its result.
         `headers` are those of every record that has none of their name.
         """
-        options = replace(self.options, **changed)
+        options = self.options.changed("producer", changed)
         attempts = Attempts(self._transport, options, self._attempts.jitter)
         preparation = Preparation(as_serializer(key_serializer), as_serializer(value_serializer), interceptors, headers)
         return self._kept(Producer(attempts, self._topics, options, chooser(partitioner), preparation))
@@ -132,6 +132,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         *,
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
+        topic_id: str | None = None,
         follow: bool = True,
         filters: Sequence[str] = (),
         min_bytes: int | None = None,
@@ -143,13 +144,14 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         """Read a topic: `async for record in client.consume("flights")`.
 
         `start` is "earliest", "latest", a time (datetime or RFC 3339), an offset, or offsets per partition as
-        positions() returns them. Without `follow`, the consumer ends at the log ends of its start. `filters` has
-        conditions, such as `header.type=order.paid`; the node sends the records that meet all of them. A long poll
-        waits for `min_bytes` of a partition, and brings at most `max_records`. A deserializer is json, string, the name
-        of an installed one, or an object; `record.decoded()` calls it. Further names change options:
-        `fetch_bytes_max`, `fetch_wait_ms`, `out_of_range`, ... Raises ValueError for an unknown deserializer.
+        positions() returns them. With `topic_id`, which the consumer has too, these are of no other topic of that name.
+        Without `follow`, the consumer ends at the log ends of its start. `filters` has conditions, such as
+        `header.type=order.paid`; the node sends the records that meet all of them. A long poll waits for `min_bytes` of
+        a partition, and brings at most `max_records`. A deserializer is json, string, the name of an installed one, or
+        an object; `record.decoded()` calls it. Further names change options: `fetch_bytes_max`, `fetch_wait_ms`,
+        `out_of_range`, ... Raises ValueError for an unknown deserializer.
         """
-        options = replace(self.options, **changed)
+        options = self.options.changed("consume", changed)
         wanted = {"filter": tuple(filters) or None, "min_bytes": min_bytes, "max_records": max_records}
         query: Query = {name: value for name, value in wanted.items() if value is not None}
         made = deserializers(key_deserializer, value_deserializer)
@@ -159,7 +161,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             view, decode = FetchView(api.JSON_TYPE, {**query, "value": "json"}, follow), decode_json
 
         async def opener() -> tuple[Fetcher, list[StartPosition]]:
-            return await self.fetcher(topic, partitions, start, view, options)
+            return await self.fetcher(topic, partitions, start, view, options, topic_id=topic_id)
 
         return self._kept(Consumer(topic, opener, decode if made is None else decoding(decode, made)))
 
@@ -197,7 +199,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         names change options: `fetch_wait_ms`, `fetch_bytes_max`, `unreachable_timeout_ms`. Raises ValueError with
         `verify_crc`, and for `auto_commit_ms` without `auto_commit`.
         """
-        options = replace(self.options, **changed)
+        options = self.options.changed("consumer", changed)
         if auto_commit_ms is not None and not auto_commit:
             raise ValueError("auto_commit_ms needs auto_commit")
         if options.verify_crc:
@@ -249,7 +251,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
             is_extending,
             deserializers=deserializers(key_deserializer, value_deserializer),
         )
-        return self.work_queue(terms, replace(self.options, **changed))
+        return self.work_queue(terms, self.options.changed("queue", changed))
 
     def work_queue(self, terms: QueueTerms, options: ClientOptions) -> WorkQueue:
         """Return what queue() does, for terms that it has no argument for."""
@@ -274,7 +276,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         grown. The other arguments are those of consumer(). `batch_bytes` is the most a request has, unless the outputs
         of one record need more.
         """
-        options = replace(self.options, **changed)
+        options = self.options.changed("processor", changed)
         consumer = self.consumer(
             group=group, topics=topics, member_id=member_id, max_records=max_records, filters=filters, **changed
         )
@@ -293,6 +295,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         view: FetchView,
         options: ClientOptions,
         ends: Mapping[int, int] | None = None,
+        topic_id: str | None = None,
     ) -> tuple[Fetcher, list[StartPosition]]:
         """Return the fetcher of a consumer, whose answers are undecoded, and the start of each partition.
 
@@ -308,7 +311,7 @@ class Client(AsyncClosing, Admin[Awaitable[Json]]):
         starts = await start_positions(attempts, topic, partitions, start, give_up_ms)
         if ends is not None:
             starts = [one.ending_at(ends.get(one.partition, one.end)) for one in starts]
-        return Fetcher(attempts, topic, starts, view, options, growth), starts
+        return Fetcher(attempts, topic, starts, view, options, growth, topic_id), starts
 
     async def partition_count(self, topic: str) -> int:
         """Return the number of partitions of a topic. Retries by the options, unlike describe_topic().

@@ -5,7 +5,9 @@ The address and the token are not options. Options are validated once, when they
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
 
 KIB = 1024
@@ -138,8 +140,8 @@ class ClientOptions:
     )
     out_of_range: OutOfRange = option(
         "fail",
-        "The reaction to an offset that is deleted (410) or not committed (416). `fail` raises the problem; "
-        "`earliest` and `latest` continue there.",
+        "The reaction to an offset that is deleted (410), not committed (416), or of a deleted topic (409). "
+        "`fail` raises the problem; `earliest` and `latest` continue there, in a new topic at its first record.",
         choices=get_args(OutOfRange),
     )
     verify_crc: bool = option(
@@ -150,6 +152,19 @@ class ClientOptions:
     unreachable_timeout_ms: int = option(
         60_000, "A consumer gives up after this long without one good answer from a partition.", minimum=0
     )
+
+    def changed(self, function: str, changes: Mapping[str, Any]) -> ClientOptions:
+        """Return a copy with these changes, for a function that takes them as keyword arguments.
+
+        Raises TypeError, which names the function, for an unknown name, ValueError for a value.
+        """
+        names = [item.name for item in fields(self)]
+        for name in changes:
+            if name not in names:
+                close = get_close_matches(name, names, 1)
+                hint = f"did you mean {close[0]!r}?" if close else f"the options are: {', '.join(names)}"
+                raise TypeError(f"{function}() has no option {name!r}; {hint}")
+        return replace(self, **changes)
 
     def __post_init__(self) -> None:
         for item in fields(self):

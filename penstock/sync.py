@@ -11,15 +11,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from penstock import aio
 from penstock.admin.admin import Admin
 from penstock.admin.table import SyncTable
 from penstock.closing import Closing
-from penstock.consumer.consumer import Consumer as AsyncConsumer
 from penstock.consumer.deserializers import Deserializer
 from penstock.consumer.start import Start
+from penstock.consumer.sync_consumer import Consumer
 from penstock.consumer.sync_group_consumer import Callback, CallQueue, GroupConsumer
 from penstock.consumer.sync_work_queue import WorkQueue
 from penstock.errors import ClientClosed
@@ -142,6 +142,7 @@ class Client(Closing, Admin[Json]):
         *,
         partitions: Iterable[int] | None = None,
         start: Start = "earliest",
+        topic_id: str | None = None,
         follow: bool = True,
         filters: Sequence[str] = (),
         min_bytes: int | None = None,
@@ -155,6 +156,7 @@ class Client(Closing, Admin[Json]):
             topic,
             partitions=partitions,
             start=start,
+            topic_id=topic_id,
             follow=follow,
             filters=filters,
             min_bytes=min_bytes,
@@ -355,44 +357,3 @@ class Processor(Closing):
         """Commit the last delivery if its outputs are stored, and leave the group."""
         with contextlib.suppress(ClientClosed):  # closing the client has closed it
             self._run(self._processor.close())
-
-
-class Consumer(Closing):
-    """Returns records. Wakes the loop's thread once per list of records, not for each record."""
-
-    def __init__(self, consumer: AsyncConsumer, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self._consumer = consumer
-        self._run = run
-
-    def __repr__(self) -> str:
-        return f"<sync {self._consumer!r}>"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Record:
-        record = self._consumer.next_nowait() or self._run(self._consumer.next())
-        if record is None:
-            raise StopIteration
-        return record
-
-    def start(self) -> None:
-        self._run(self._consumer.start())
-
-    def poll(self, timeout_ms: int | None = None) -> list[Record]:
-        return self._run(self._consumer.poll(timeout_ms))  # type: ignore[no-any-return]
-
-    def positions(self) -> dict[int, int]:
-        return self._consumer.positions()
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._consumer.is_at_end
-
-    def close(self) -> None:
-        with contextlib.suppress(ClientClosed):  # closing the client has closed it
-            self._run(self._consumer.close())

@@ -61,6 +61,15 @@ def parse_quantity(text: str) -> Quantity | None:
     return Quantity(amount, kind)
 
 
+def time_before(text: str, now_ms: int) -> int | None:
+    """Return the time, in ms since 1970, that lies a duration such as `1h` before now; None for any other text.
+
+    Raises ValueError for a fraction of a millisecond.
+    """
+    age = parse_quantity(text)
+    return now_ms - age.amount if age is not None and age.kind == "ms" else None
+
+
 def kind_of(name: str) -> Kind | None:
     """Return the unit in the name of a setting, or None."""
     parts = name.split("_")

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 # Spark ships this package to executors as a zip, which can hold no compiled module: the one installed there is found.
 __path__ = extend_path(__path__, __name__)
 
-VERSION = 10  # of the module's functions; an older build left in place is not taken
+VERSION = 11  # of the module's functions; an older build left in place is not taken
 MODULE = "penstock_codec._native"
 VARIABLE = "PENSTOCK_CODEC"
 CHOICES = ("auto", "compiled", "python")
+CHOSEN = f"{VARIABLE}=python"  # the reason if plain Python is chosen
 
 
 def choose(choice: str) -> tuple[ModuleType | None, str]:
@@ -34,7 +35,7 @@ def choose(choice: str) -> tuple[ModuleType | None, str]:
     if choice not in CHOICES:
         raise ValueError(f"{VARIABLE}={choice!r}: it is one of {', '.join(CHOICES)}")
     if choice == "python":
-        return None, f"{VARIABLE}=python"
+        return None, CHOSEN
     reason = ""
     try:
         module = import_module(MODULE)
@@ -45,7 +46,7 @@ def choose(choice: str) -> tuple[ModuleType | None, str]:
     else:
         if module.VERSION == VERSION:
             return module, ""
-        reason = f"the compiled module is of version {module.VERSION}, {VERSION} is wanted: run make setup"
+        reason = f"the compiled module is of version {module.VERSION}, this is version {VERSION}: run make setup"
     if choice == "compiled":
         raise ImportError(f"{VARIABLE}=compiled, but {reason}")
     return None, reason

@@ -21,7 +21,9 @@ def lack() -> str:
 
 
 def missing() -> list[str]:
-    """Returns what compiling needs and this machine does not have."""
+    """Returns what compiling needs and this machine does not have; nothing if plain Python is chosen."""
+    if penstock_codec.why_not == penstock_codec.CHOSEN:
+        return []
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     headers = Path(sysconfig.get_path("include"), "Python.h")
     lacks = [] if shutil.which(compiler) else [f"a C compiler ({compiler})"]

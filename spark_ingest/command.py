@@ -42,7 +42,7 @@ from spark_ingest.options import (
 from spark_ingest.output.stores import open_output_store, open_source_store
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RECORD
 from spark_ingest.protocol.failures import Limits
-from spark_ingest.protocol.history import History
+from spark_ingest.protocol.history import History, cluster_of_job
 from spark_ingest.protocol.planner import (
     AGED,
     EARLIEST,
@@ -59,7 +59,7 @@ from spark_ingest.report import Report, print_document, print_summary
 from spark_ingest.run_metrics import MetricTargets, measured
 from spark_ingest.spark.environment import is_submitted, require_spark
 from spark_ingest.spark.execute import SparkExecutor
-from spark_ingest.tables.job_tables import JobTables, print_tables
+from spark_ingest.tables.job_tables import JobTables, name_rules, print_tables
 
 if TYPE_CHECKING:
     from spark_ingest.protocol.commit import Commit
@@ -152,8 +152,7 @@ def _read_config(context: click.Context, _: click.Parameter, path: Path | None) 
     type=Start(),
     default=EARLIEST,
     show_default=True,
-    help="Where to start in a partition without a committed position: earliest, latest, or at segments with records of "
-    "at most an age, such as 7d.",
+    help="Where a topic that is new to the job starts: earliest, latest, or at segments with records of an age (7d).",
 )
 @click.option(
     "--on-lost",
@@ -251,7 +250,11 @@ def run_command(
         not options["no_register"],
         _plan_nothing if is_resuming else None,
     )
-    source, target = open_source_store(store), open_output_store(output, is_written=True)
+    source, target = open_source_store(store), open_output_store(output, is_written=False)
+    cluster_of_job(source, target, job_name, selection.cluster)
+    if engine == SPARK:
+        require_spark()  # last, so that a wrong option is reported first
+    target.probe()
 
     def run_once() -> tuple[dict[str, Any], EngineError | None]:
         report = Report(lambda topic: choices(topic).recipe, is_quiet=as_json and is_submitted())
@@ -274,7 +277,7 @@ def run_command(
     def read_lag() -> dict[str, Any]:
         return lag(source, target, job.name, selection.wants, selection.cluster)
 
-    targets = MetricTargets(job.name, metrics_file, statsd, read_lag, _now_ms)
+    targets = MetricTargets(job.name, metrics_file, statsd, read_lag, lambda: time.time_ns() // 1_000_000)
     run_and_measure = measured(run_once, targets, lambda text: click.echo(text, err=True))
 
     def run_and_keep_up() -> tuple[dict[str, Any], EngineError | None]:
@@ -286,7 +289,7 @@ def run_command(
 
     if repetition is not None:
         upkeep = _upkeep(target, job.name, upkeep_s, tables.publisher)
-        repeat(run_and_keep_up, repetition, Stop(), time.monotonic, _now_ms)
+        repeat(run_and_keep_up, repetition, Stop(), time.monotonic, lambda: time.time_ns() // 1_000_000)
         return
     document, failure = run_and_measure()
     if as_json:
@@ -318,15 +321,12 @@ def choices_of(file: JobFile, options: Mapping[str, Any]) -> TopicChoices:
 
 
 def selection_of(options: Mapping[str, Any], choices: TopicChoices) -> Selection:
-    names = ("topics", "exclude", "cluster", "start", "on_lost", "task_bytes", "plan_bytes_max", "allow_no_topics")
-    given = {name: options[name] for name in names}
+    wanted = ("topics", "exclude", "cluster", "start", "on_lost", "task_bytes", "plan_bytes_max", "allow_no_topics")
+    given: dict[str, Any] = {name: options[name] for name in wanted}
+    given["names"] = name_rules(options.get("tables_file"))
     if (age_s := duration_s(options["start"])) is not None:
         given |= {"start": AGED, "start_age_ms": int(age_s * 1000)}
     return Selection(**given, choices=choices)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _upkeep(output: ObjectStore, job: str, every_s: float | None, publish: Callable[[], None] | None) -> Upkeep | None:
@@ -338,14 +338,12 @@ def _upkeep(output: ObjectStore, job: str, every_s: float | None, publish: Calla
 
 
 def check_engine(engine: str, master: str | None, workers: int | None) -> None:
-    """Raises IngestRefused if an option belongs to the other engine, or if Spark or Java is missing."""
+    """Raises IngestRefused if an option belongs to the other engine."""
     if engine == LOCAL and master is not None:
         hint = "--workers sets the tasks of --engine local"
         raise IngestRefused("--master is an option of --engine spark", hint=hint)
     if engine == SPARK and workers is not None:
         raise IngestRefused("--workers is an option of --engine local", hint="use --master local[N], or --engine local")
-    if engine == SPARK:
-        require_spark()
 
 
 def limits_of(percents: Mapping[str | None, float], choices: Choices | None = None) -> Limits:
@@ -365,7 +363,7 @@ def execute_job(
         parallelism=executor.parallelism,
         listener=report,
         new_id=secrets.token_hex,
-        now_ms=_now_ms,
+        now_ms=lambda: time.time_ns() // 1_000_000,
     )
     try:
         run(job, parts)

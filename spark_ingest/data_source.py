@@ -17,13 +17,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+import pyspark
+
+try:  # before the other modules import them
+    from pyspark.sql.datasource import (  # noqa: F401
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        Filter,
+    )
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
+except ImportError as error:
+    text = f"the data source penstock needs a newer PySpark than {pyspark.__version__}"
+    raise ImportError(f"{text}: pip install 'penstock-server[spark]'") from error
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 

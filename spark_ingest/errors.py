@@ -17,6 +17,12 @@ class LostRecords(EngineError):
     code = "lost_records"
 
 
+class RepeatedRecords(EngineError):
+    """A plan has offsets that are committed. Nothing was committed; abandon the plan."""
+
+    code = "repeated_records"
+
+
 class TooManyBadRecords(EngineError):
     """The share of dead letters exceeds the limit. Nothing was committed; resume or abandon the plan."""
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from engine.tiering.store.store import url_of
 from spark_ingest.output.names import JOB_NAME
-from spark_ingest.output.stores import url_of
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

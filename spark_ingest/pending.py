@@ -24,13 +24,15 @@ from spark_ingest.protocol.lost import counted, lost_of, rows_of
 from spark_ingest.protocol.planner import next_plan
 from spark_ingest.protocol.runner import within
 from spark_ingest.report import format_bytes, print_document
+from spark_ingest.source.discovery import resolve_cluster
 from spark_ingest.source.known import KnownManifests
 from spark_ingest.source.slices import Range
 
 EXIT_FAILED = 1
 _OF_PLAN = (
     *("file", "store", "output", "topics", "exclude", "cluster", "job_name", "payload", "event_time", "schema_file"),
-    *("event_time_fallback", "start", "on_lost", "allow_no_topics", "task_bytes", "plan_bytes_max", "workers"),
+    *("on_misfit", "misfit_max_percent", "event_time_fallback", "start", "on_lost", "allow_no_topics", "task_bytes"),
+    *("plan_bytes_max", "workers", "tables_file"),
     "as_json",
 )
 _OF_RESUME = (
@@ -50,6 +52,7 @@ def _show(file: JobFile, store: str, output: str, job_name: str, workers: int | 
         selection = within(selection_of(options, choices), file.run_limits.begin(now_ms))
         planned = next_plan(
             source,
+            resolve_cluster(source, selection.cluster, head.cluster if head else None),
             head,
             job_name,
             selection,
@@ -111,6 +114,7 @@ def _topic(plan: Plan, topic: str, ranges: dict[int, Range]) -> dict[str, Any]:
         "bytes": sum(piece.weight_bytes for one in mine for piece in one.slices),
         "columns": table_ddl(plan.recipe_of(topic).payload, plan.schemas[topic]),
         "partitions": [one._asdict() for _, one in sorted(ranges.items())],
+        "mixed": [{"path": one.path, "text": str(one)} for one in plan.mixed.get(topic, ())],
     }
 
 
@@ -131,6 +135,8 @@ def _print(document: dict[str, Any]) -> None:
         for one in found["partitions"]:
             count = one["end"] - one["start"]
             click.echo(f"{topic} partition {one['partition']}: {count:,} offsets, {one['start']} to {one['end'] - 1}")
+        for mixed in found["mixed"]:
+            click.echo(f"{topic}: {mixed['text']}")
 
 
 def _resume(**options: Any) -> None:

@@ -17,8 +17,8 @@ from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.source.slices import Range, Slice, ranges_of
 
 FORMAT = 1
-GENERATION = 7  # of the conversion code; increment it when the same plan would give different rows or files
-GENERATIONS = (1, 2, 3, 4, 5, 6, GENERATION)  # that this release executes; see _spec for those before
+GENERATION = 9  # of the conversion code; increment it when the same plan would give different rows or files
+GENERATIONS = (1, 2, 3, 4, 5, 6, 7, 8, GENERATION)  # that this release executes; see _spec for those before
 
 RECORD, DEAD_LETTER, FAIL = "record", "dead-letter", "fail"
 EVENT_TIME_FALLBACKS = (RECORD, DEAD_LETTER, FAIL)
@@ -27,6 +27,9 @@ JSON, RAW = "json", "raw"
 RETENTION, TOPIC_DELETED, NOT_TIERED, UNSEEN = "retention", "topic_deleted", "not_tiered", "unseen"
 PASSED = "passed"  # the operator moved the position past them
 REPEATED = "repeated"  # not lost: the operator moved the position back, so they come twice
+
+# Steps of a recipe on what is beside the value.
+DROP_TOMBSTONES, DROP_HEADERS = "drop-tombstones", "drop-headers"
 
 # Steps that are not runs: they move positions, or ingest ranges below them.
 MOVE, BACKFILL, REPLAY = "move", "backfill", "replay"
@@ -54,6 +57,10 @@ class Recipe(msgspec.Struct, frozen=True):
     event_time_past_max_s: int | None = None  # before the record's timestamp
     event_time_future_max_s: int | None = None  # after it
     layout: Layout = DEFAULT
+
+    def drops(self, what: str) -> bool:
+        """Return whether a step leaves out what has no member: DROP_TOMBSTONES, DROP_HEADERS."""
+        return any(step["do"] == what for step in self.transforms)
 
 
 class TableSchema(msgspec.Struct, frozen=True):
@@ -87,6 +94,7 @@ class TopicPosition(msgspec.Struct, frozen=True):
 
 
 Positions = dict[str, TopicPosition]
+Ended = dict[str, dict[str, dict[int, int]]]  # the ends of earlier ids of a topic, by name, id and partition
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -122,6 +130,44 @@ class Lost(msgspec.Struct, frozen=True):
 TOPIC_RANGES = ("skipped", "unseen", "passed", "reopened", "repeated", "recovered")
 
 
+class MixedColumn(msgspec.Struct, frozen=True):
+    """A new column whose sampled values have several types: its type, and values that are not of the type of most.
+
+    `path` has the names of a member. `offset` is that of a record with such a value, -1 if it is not known.
+    """
+
+    path: list[str]
+    kind: str
+    values: int
+    others: int
+    other_kinds: list[str]
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        what = {"json": "text, with the JSON of each value"}.get(self.kind, self.kind)
+        kinds = " and ".join(sorted({_KINDS_SHOWN.get(one, one) for one in self.other_kinds}))
+        place = f", such as partition {self.partition} offset {self.offset}" if self.offset >= 0 else ""
+        return f"column {'.'.join(self.path)} is {what}: {self.others:,} of {self.values:,} values are {kinds}{place}"
+
+
+_KINDS_SHOWN = {
+    "bigint": "integers",
+    "long": "integers beyond 2^53",
+    "double": "fractions",
+    "number": "other numbers",
+    "decimal": "numbers beyond a double",
+    "boolean": "booleans",
+    "string": "text",
+    "date": "dates",
+    "timestamp": "times",
+    "binary": "bytes",
+    "struct": "objects",
+    "array": "arrays",
+    "json": "numbers beyond 64 bits, or nested too deeply",
+}
+
+
 class Plan(msgspec.Struct, frozen=True):
     """Plan `number` of a job; commit `number - 1` is the state that it starts from.
 
@@ -129,11 +175,13 @@ class Plan(msgspec.Struct, frozen=True):
     partitions after the commit. With `--on-lost skip`, `skipped` lists ranges that retention removed and `deleted`
     ranges of deleted topics. `unseen` are ranges below the first offset of partitions that the job reads from
     the start for the first time. `is_partial`: the store has more records than this plan covers. `recipes` has the
-    topics whose recipe is not `recipe`.
+    topics whose recipe is not `recipe`. `settled` has ids by topic that were deleted before the job first read the
+    topic; None in plans of steps and of releases that did not look for them.
 
     `step` is empty for a run. A move has no tasks: positions go past the ranges in `passed`, or back to the start of
     those in `reopened`. `repeated` are ingested ranges that come again, `recovered` lost ranges that come after all.
-    `arrow` is the release of PyArrow whose bytes decide where files end; empty without a target for their size.
+    `arrow` is the release of PyArrow whose bytes decide where files end; empty without a target for their size. `mixed`
+    has new columns of several types, by topic.
     """
 
     job: str
@@ -156,7 +204,9 @@ class Plan(msgspec.Struct, frozen=True):
     reopened: dict[str, list[Range]] = {}
     repeated: dict[str, list[Range]] = {}
     recovered: dict[str, list[Range]] = {}
+    settled: dict[str, list[str]] | None = None
     arrow: str = ""
+    mixed: dict[str, list[MixedColumn]] = {}
     generation: int = GENERATION
     format: int = FORMAT
 
@@ -174,7 +224,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     `counts_columns`: the columns of rows count where chunks end, not only the bytes of records. `bounds_records`: so do
     the elements of arrays and dead letters, chunks end within batches, and members of too large records go to `_extra`.
     `codes_constants`: texts that all rows share are dictionaries of Arrow, whose bytes count where files of a target
-    size end.
+    size end. `rounds`: double columns round numbers that they do not hold.
     """
 
     number: int
@@ -187,6 +237,7 @@ class TaskSpec(msgspec.Struct, frozen=True):
     bounds_records: bool = True
     arrow: str = ""
     codes_constants: bool = True
+    rounds: bool = False
 
 
 def task_specs(plan: Plan) -> list[TaskSpec]:
@@ -196,13 +247,15 @@ def task_specs(plan: Plan) -> list[TaskSpec]:
 def _spec(plan: Plan, task: Task) -> TaskSpec:
     """Files of generation 1 have no `_topic_id`, dead letters of generations 1 and 2 have none. Chunks of generations
     1 to 4 do not count columns; those of 5 count one value for each column, and end after whole batches. Rows of
-    generations 1 to 6 have the text of every constant.
+    generations 1 to 6 have the text of every constant. Generations 1 to 7 round numbers. Plans of generations 1 to 8
+    have no columns of types that only payloads declare.
     """
     topic_id = plan.positions[task.topic].topic_id
     rows_id, dead_letters_id = (topic_id if plan.generation >= first else "" for first in (2, 3))
     recipe, schema = plan.recipe_of(task.topic), plan.schemas[task.topic]
-    counts, bounds, codes = (plan.generation >= first for first in (5, 6, 7))
-    return TaskSpec(plan.number, recipe, schema, task, rows_id, dead_letters_id, counts, bounds, plan.arrow, codes)
+    counts, bounds, codes, is_exact = (plan.generation >= first for first in (5, 6, 7, 8))
+    ids, rounds = (rows_id, dead_letters_id), not is_exact
+    return TaskSpec(plan.number, recipe, schema, task, *ids, counts, bounds, plan.arrow, codes, rounds)
 
 
 def arrow_of(recipes: Iterable[Recipe]) -> str:
@@ -230,20 +283,10 @@ def plan_without(plan: Plan, topics: Container[str]) -> Plan:
         positions={topic: one for topic, one in plan.positions.items() if topic not in topics},
         schemas={topic: one for topic, one in plan.schemas.items() if topic not in topics},
         recipes={topic: one for topic, one in plan.recipes.items() if topic not in topics},
+        mixed={topic: one for topic, one in plan.mixed.items() if topic not in topics},
         tasks=tuple(task for task in plan.tasks if task.topic not in topics),
         deleted=tuple(one for one in plan.deleted if one.topic not in topics),
     )
-
-
-def positions_after(before: Positions, plan: Plan) -> Positions:
-    """Returns the positions after the plan is committed. A recreated topic starts again; a deleted one is dropped."""
-    gone = {(one.topic, one.topic_id) for one in plan.deleted}
-    after = {topic: position for topic, position in before.items() if (topic, position.topic_id) not in gone}
-    for topic, position in plan.positions.items():
-        known = before.get(topic)
-        ends = dict(known.ends) if known and known.topic_id == position.topic_id else {}
-        after[topic] = TopicPosition(position.topic_id, ends | position.ends)
-    return after
 
 
 def encode(value: msgspec.Struct) -> bytes:

@@ -47,6 +47,9 @@ class Report:
             self.note(f"lost: {lost}")
         for gone in lost_of(plan.unseen, plan.positions, UNSEEN):
             self.note(f"not ingested: {gone}")
+        for topic, mixed in sorted(plan.mixed.items()):
+            for one in mixed:
+                self.note(f"{topic}: {one}")
         if is_resumed and any(plan.recipe_of(topic) != self._recipe_of(topic) for topic in plan.schemas):
             self.note("the plan was made with different options; they apply until it is committed")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from importlib.metadata import entry_points
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadGroupScheduling
+
+from spark_ingest.spark.environment import find_java
 
 # Test machines are shared and small: the duration of an example shows nothing about the code.
 settings.register_profile("penstock", deadline=None, max_examples=50, print_blob=True)
@@ -22,6 +25,7 @@ COMMANDS = {point.name for point in entry_points(group="penstock.commands")}
 if not {"serve", "token", "ingest", "segment"} <= COMMANDS:
     pytest.exit("the installed distributions are older than this tree: run `make setup`", returncode=4)
 
+SPARK = "Spark"  # the group of its tests
 LONG_FIRST = ("spark", "e2e", "slow")
 SUMMARY_PROPERTY = "summary line"  # a test's record_property of this name
 
@@ -60,6 +64,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if _group_of(item) == SPARK and find_java(os.environ) is None:
+        pytest.skip("Spark needs Java, and there is none (Debian: openjdk-17-jre-headless)")
+
+
 def _rank_of(item: pytest.Item) -> int:
     return next((at for at, name in enumerate(LONG_FIRST) if item.get_closest_marker(name)), len(LONG_FIRST))
 
@@ -67,7 +77,7 @@ def _rank_of(item: pytest.Item) -> int:
 def _group_of(item: pytest.Item) -> str | None:
     """One Spark at a time, which shares a session where it can; else what the test names, if anything."""
     if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
-        return "Spark"
+        return SPARK
     mark = item.get_closest_marker("xdist_group")
     return mark.args[0] if mark else None
 

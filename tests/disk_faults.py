@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ATTACH_S = 60.0
+READS = "pread64,preadv,preadv2,read,sendfile,copy_file_range"
 
 
 class CannotAttach(Exception):

@@ -3,7 +3,8 @@
 Decides nothing: engine/cleaning/retention.py computes the expired part; operators delete records by request. Readers
 are safe: a segment leaves the log first, and its file handle stays open until the last read of it is done.
 Invariants:
-- log_start is durable before a file below it is deleted, so a crash between the two leaves only unread files;
+- log_start is durable before it rises in memory, so a refused deletion changes nothing, and before a file below it is
+  deleted, so a crash between the two leaves only unread files;
 - a snapshot keeps the producers and keys of the records before their deletion, unless the disk is too full for one;
 - files are deleted oldest first, each durably, or recovery would find a hole.
 A failed deletion is retried by the next call.
@@ -12,7 +13,6 @@ A failed deletion is retried by the next call.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -20,7 +20,9 @@ from typing import TypeVar
 
 from engine.cleaning.foreign_batches import set_aside_foreign
 from engine.cleaning.retention import Bounds
+from engine.errors import NO_SPACE
 from engine.format import paths
+from engine.format.spare_files import write_without_room
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
 from engine.producers.snapshots import SnapshotFiles, remembers, save_state
@@ -35,14 +37,14 @@ log = logging.getLogger("penstock.engine")
 class LogStartAdvancer:
     """Trims the partitions of a shard.
 
-    `save_log_start` makes a partition's log_start durable unless it is; `saved` waits for snapshots in progress.
+    `save_log_start` makes a partition's log_start durable and then raises it; `saved` waits for snapshots in progress.
     """
 
     def __init__(
         self,
         disk: Disk,
         executor: Executor,
-        save_log_start: Callable[[Partition], Awaitable[None]],
+        save_log_start: Callable[[Partition, int], Awaitable[None]],
         saved: Callable[[Partition], Awaitable[None]],
     ) -> None:
         self._disk = disk
@@ -63,13 +65,13 @@ class LogStartAdvancer:
     async def advance(self, partition: Partition, bounds: Bounds) -> None:
         """Raise log_start to `bounds.log_start`; remove sealed segments that end at or below `bounds.local`.
 
-        Raises OSError; log_start may then be raised and files remain, which the next call deletes.
+        Raises OSError; if log_start is raised then, files remain, which the next call deletes.
         """
         async with partition.segments_lock:
-            partition.log.log_start = max(partition.log.log_start, bounds.log_start)
-            await self._save_log_start(partition)
+            await self._save_log_start(partition, bounds.log_start)
+            is_saved = True
             if partition.log.has_segments_below(bounds.local):
-                await self._save_state_below(partition, bounds.local)
+                is_saved = await self._save_state_below(partition, bounds.local)
             to_delete = self._to_delete.setdefault(partition, [])
             to_delete += partition.log.drop_oldest(bounds.local)
             while to_delete:
@@ -78,24 +80,31 @@ class LogStartAdvancer:
                 segment.deleted()
                 to_delete.remove(segment)
             self._to_delete.pop(partition, None)
+            if not is_saved:  # there is room now
+                await self._save_state_below(partition, bounds.local)
 
-    async def _save_state_below(self, partition: Partition, below: int) -> None:
-        """The snapshot of a roll may have failed, or contain uncommitted records that may be truncated."""
+    async def _save_state_below(self, partition: Partition, below: int) -> bool:
+        """Save the state of the records that go; returns False if the disk is too full, even for a spare file.
+
+        The snapshot of a roll may have failed, or contain uncommitted records that may be truncated.
+        """
         await self._saved(partition)
         kept_from, committed = partition.log.kept_from(below), partition.high_watermark
         directory, files = partition.log.directory, partition.snapshots
         if await self._in_thread(remembers, self._disk, directory, kept_from, committed, files):
-            return
+            return True
         try:
             args = (directory, take_snapshot(partition.validator, kept_from), committed, files)
             await self._in_thread(save_state_below, self._disk, *args)
         except OSError as error:
-            if error.errno != errno.ENOSPC:  # on a full disk the deletion itself makes the room
+            if error.errno not in NO_SPACE:  # on a full disk the deletion itself makes the room
                 raise
             log.warning(
                 "records are deleted before a snapshot contains their producers",
                 extra={"partition": partition.name, "reason": str(error)},
             )
+            return False
+        return True
 
     async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
@@ -110,7 +119,7 @@ def save_state_below(
     disk: Disk, directory: str, of: StateSnapshot, committed: int, files: SnapshotFiles | None = None
 ) -> None:
     """Save the state of the records below an offset, complete in one snapshot. Raises OSError."""
-    save_state(disk, directory, state_of(of), committed, files)
+    save_state(disk, directory, state_of(of), committed, files, write=write_without_room)
 
 
 def remove_segment(disk: Disk, segment: Segment) -> None:

@@ -26,10 +26,11 @@ from engine.cleaning.segment_check import Finding, SealedFile, examine, sealed_f
 from engine.errors import EngineError
 from engine.format import paths
 from engine.format.checksum import at_once, load_checksum
+from engine.format.spare_files import write_without_room
 from engine.log.damaged_ranges import Damage, encode_quarantine
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
-from engine.runtime.disk import Disk, write_atomically
+from engine.runtime.disk import Disk
 from engine.runtime.tasks import in_background
 
 log = logging.getLogger("penstock.engine")
@@ -42,12 +43,18 @@ class Quarantine:
     """The damage of a shard's partitions, and the counts of repairs since the start."""
 
     def __init__(
-        self, disk: Disk, executor: Executor, sealer: Sealer, roll: Callable[[Partition], Awaitable[int]]
+        self,
+        disk: Disk,
+        executor: Executor,
+        sealer: Sealer,
+        roll: Callable[[Partition], Awaitable[int]],
+        damaged: Callable[[Partition, int], None],
     ) -> None:
         self._sealer = sealer
         self._disk = disk
         self._executor = executor
         self._roll = roll
+        self._damaged = damaged  # is called with the first offset of what was found
         self._examining: dict[Segment, asyncio.Task[None]] = {}
         self.scrubbed_bytes = 0
         self.damaged_found = 0
@@ -146,8 +153,9 @@ class Quarantine:
                     "end_offset": damage.end_offset,
                 },
             )
+        self._damaged(partition, damages[0].start_offset)
         rows = encode_quarantine(damages)
-        await self._in_thread(write_atomically, self._disk, segment.file(paths.QUARANTINE), rows)
+        await self._in_thread(write_without_room, self._disk, segment.file(paths.QUARANTINE), rows)
         return True
 
     async def _is_gap(self, segment: Segment, last: Damage) -> bool:

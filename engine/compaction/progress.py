@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
-from engine.runtime.disk import Disk, read_file, write_atomically
+from engine.format.spare_files import write_without_room
+from engine.runtime.disk import Disk, read_file
 
 _HEADER = "penstock cleaned 1"
 GONE = -1  # in place of a time; an earlier version compacts once more for it
@@ -82,4 +83,4 @@ def lower_progress(disk: Disk, directory: str, log_end: int) -> None:
 def save_progress(disk: Disk, directory: str, progress: Progress) -> None:
     """Save the progress durably. Raises OSError."""
     rows = [str(progress.cleaned_end), *(f"{one.end} {one.at_ms}" for one in progress.rounds)]
-    write_atomically(disk, os.path.join(directory, paths.CLEANED), rows_as_text(_HEADER, rows))
+    write_without_room(disk, os.path.join(directory, paths.CLEANED), rows_as_text(_HEADER, rows))

@@ -239,7 +239,9 @@ class Catalog:
     def unknown_topic_error(self, name: str) -> EngineError:
         """Return the error for a topic that is not in `records`; one without `topic.json` must not be recreated."""
         if name in self.without_metadata.values():
-            return Corrupt(f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing", hint=HINT)
+            return Corrupt(
+                f"topic {name!r} is set aside: its {paths.TOPIC_FILE} is missing or cannot be read", hint=HINT
+            )
         hint = f"create it with PUT /v1/topics/{name}"
         if not paths.is_stored_topic_name(name):
             hint = f"it cannot be created: {NAME_RULE}"

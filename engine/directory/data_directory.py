@@ -24,6 +24,7 @@ from engine.directory.running_file import is_same_boot, write_running
 from engine.errors import NO_SPACE, StartRefused, Unreachable
 from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
+from engine.format.spare_files import fill_spares, remove_claimed, write_without_room
 from engine.log.recovery import Checkpoint, LastShutdown
 from engine.runtime.disk import Disk, read_file, write_atomically
 
@@ -147,8 +148,12 @@ class DataDirectory:
             return
         rows = [f"{name} {c.recovery_point} {c.log_start}" for name, c in sorted(checkpoints.items())]
         text = rows_as_text(_POINTS_HEADER, rows)
-        write_atomically(self.disk, self.file(paths.recovery_points_file(self.part)), text)
+        write_without_room(self.disk, self.file(paths.recovery_points_file(self.part)), text)
         self._saved = dict(checkpoints)
+
+    def fill_spares(self) -> bool:
+        """Make the missing spare files. Returns False if the disk has no room for them. Raises OSError."""
+        return fill_spares(self.disk, self.path, self.part)
 
     def mark_recovered(self) -> None:
         """Note that every partition has been recovered: after a kill from now on, a hole is not from a power loss."""
@@ -254,6 +259,7 @@ def _opened(
         directory_id=directory_id,
     )
     with _start_errors(path, "merging the recovery points of its shards"):
+        remove_claimed(disk, path)
         directory.merge_checkpoints()
         merge_high_watermarks(disk, path)
     return directory

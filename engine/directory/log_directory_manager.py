@@ -12,12 +12,13 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 from engine.directory.data_directory import DataDirectory
 from engine.directory.high_watermark_checkpoint import save_high_watermarks
 from engine.directory.log_directories import LogDirectories
 from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
-from engine.errors import EngineError, StorageFailed, Unreachable
+from engine.errors import EngineError, StorageFailed, StorageFull, Unreachable
 from engine.format import paths
 from engine.log.recovery import Checkpoint
 from engine.log.segment import save_index
@@ -26,8 +27,11 @@ from engine.partition.writer import PARALLEL_SYNCS_MIN, SYNC_THREADS
 from engine.producers.snapshots import remembers, save_state
 from engine.runtime.disk import Disk
 
+T = TypeVar("T")
+
 # reading the headers of fewer bytes takes less time than the four syncs of index and state
 WALKED_BYTES_MIN = 64 * 1024
+ROOM_BYTES = 4 * 1024 * 1024  # with more, missing spare files are made within a second whatever is appended
 SAVE_S = 5.0  # half of the supervisor's extra time beyond shutdown_timeout_ms
 
 log = logging.getLogger("penstock.engine")
@@ -53,6 +57,7 @@ class LogDirectoryManager:
         self._closed = closed
         self._saving = asyncio.Lock()
         self._saved_high_watermarks: dict[DataDirectory, dict[str, int]] = {}
+        self._full: set[DataDirectory] = set()  # without room for their spare files
         self._logged: dict[str, str] = {}  # by directory, the logged reason of its last failed checkpoint
 
     def __repr__(self) -> str:
@@ -90,12 +95,47 @@ class LogDirectoryManager:
                     self._logged[directory.path] = str(error)
                     log.warning("checkpoint failed", extra={"directory": directory.path, "reason": str(error)})
 
-    async def save_log_start(self, partition: Partition) -> None:
-        """Save the log_start of one partition, independently of other directories. Raises OSError."""
-        directory = self.directory_of(partition)
+    async def save_points(self, partition: Partition, log_start: int = 0) -> None:
+        """Save the positions of one partition, independently of other directories; its log_start rises once durable.
+
+        Raises OSError: the log_start in memory is as before.
+        """
+        directory, log_ = self.directory_of(partition), partition.log
         if directory.fault is not None:
             raise OSError(errno.EIO, str(directory.fault))
-        await self._save_in(directory)
+        async with self._saving:
+            checkpoints = await self._checkpoints(directory)
+            saved = checkpoints.get(self._key_of(partition))
+            if saved is not None and log_start > saved.log_start:
+                checkpoints[self._key_of(partition)] = saved._replace(log_start=log_start)
+            await self._in_thread(partial(directory.save_checkpoints, checkpoints))
+            log_.log_start = max(log_.log_start, log_start)
+
+    async def fill_spares(self) -> Callable[[Partition], None] | None:
+        """Make the missing spare files. Returns the check of appends while a directory has no room for them.
+
+        Raises OSError.
+        """
+        for directory in self._directories.usable:
+            try:
+                has_room = await self._in_thread(directory.fill_spares)
+            except OSError as error:
+                if not self._directories.is_several:
+                    raise
+                self._directories.record_failure(directory, error, "making spare files")
+                continue
+            if has_room:
+                self._full.discard(directory)
+            elif directory not in self._full:
+                self._full.add(directory)
+                log.warning("the disk is full: appends are refused until it has room", extra={"path": directory.path})
+        return self._check_room if self._full else None
+
+    def _check_room(self, partition: Partition) -> None:
+        """Raise StorageFull if the disk has little room, and spare files are missing: they come before records."""
+        directory = self.directory_of(partition)
+        if directory in self._full and self._disk.free_bytes(directory.path) < ROOM_BYTES:
+            raise StorageFull(f"{partition.name}: no space left to append", hint="free space or shorten retention")
 
     def close(self, now: Callable[[], float]) -> bool:
         """Stop each directory independently, so that a failed one does not make the others be scanned. Blocks.
@@ -124,7 +164,7 @@ class LogDirectoryManager:
         if directory.fault is None:
             self._closed.remove(self._closed.deleted())
             directory.save_checkpoints(self._checkpoints_in(directory))
-            self._save_high_watermarks(directory, self._high_watermarks_in(directory))
+            self._save_high_watermarks(directory, self._high_watermarks_in(directory), is_durable=False)
         if self._is_complete(directory):
             directory.close_clean()
             return True
@@ -161,23 +201,27 @@ class LogDirectoryManager:
     async def _save_in(self, directory: DataDirectory) -> None:
         """One at a time, since partitions share a file."""
         async with self._saving:
-            if self._closed:
-                loop = asyncio.get_running_loop()
-                self._closed.remove(await loop.run_in_executor(self._executor, self._closed.deleted))
-            hints = self._high_watermarks_in(directory)
-            await self._in_thread(partial(directory.save_checkpoints, self._checkpoints_in(directory)))
-            if hints != self._saved_high_watermarks.get(directory):
-                await self._in_thread(partial(self._save_high_watermarks, directory, hints))
+            checkpoints, hints = await self._checkpoints(directory), self._high_watermarks_in(directory)
+            await self._in_thread(partial(directory.save_checkpoints, checkpoints))
+            saved = self._saved_high_watermarks.get(directory)
+            if hints != saved:
+                is_lowered = saved is None or any(position < saved.get(name, 0) for name, position in hints.items())
+                await self._in_thread(partial(self._save_high_watermarks, directory, hints, is_durable=is_lowered))
                 self._saved_high_watermarks[directory] = hints
+
+    async def _checkpoints(self, directory: DataDirectory) -> dict[str, Checkpoint]:
+        if self._closed:
+            self._closed.remove(await self._in_thread(self._closed.deleted))
+        return self._checkpoints_in(directory)
 
     def _high_watermarks_in(self, directory: DataDirectory) -> dict[str, int]:
         having = self._partitions() if not self._directories.is_several else self._partitions_in(directory)
         return {self._key_of(one): one.high_watermark for one in having if one.is_replicated}
 
-    def _save_high_watermarks(self, directory: DataDirectory, hints: dict[str, int]) -> None:
+    def _save_high_watermarks(self, directory: DataDirectory, hints: dict[str, int], *, is_durable: bool) -> None:
         """Writes no file without replicated partitions, unless an earlier run wrote one."""
         if hints or self._disk.stat(directory.file(paths.high_watermarks_file(directory.part))) is not None:
-            save_high_watermarks(self._disk, directory.path, directory.part, hints)
+            save_high_watermarks(self._disk, directory.path, directory.part, hints, is_durable=is_durable)
 
     def take_offline(self, directory: DataDirectory) -> None:
         """Take all partitions of a failed directory offline."""
@@ -210,8 +254,8 @@ class LogDirectoryManager:
         opened = {self._key_of(one): Checkpoint(one.durable_end, one.log.log_start) for one in having}
         return self._closed.of_directory(directory) | opened
 
-    async def _in_thread(self, function: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._executor, function)
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
 
 
 def _walked_bytes(partition: Partition) -> int:

@@ -14,20 +14,21 @@ import orjson
 
 from engine.errors import NO_SPACE
 from engine.format import paths
-from engine.runtime.disk import Disk, read_file, write_atomically, write_fully
+from engine.format.spare_files import write_without_room
+from engine.runtime.disk import Disk, read_file, write_fully
 
 
 def write_running(disk: Disk, path: str, boot_id: str, *, is_recovered: bool) -> None:
     """Write `running` durably. Raises OSError.
 
-    On a full disk an existing file is overwritten in place, which needs no room. An interruption leaves an unreadable
-    file, which counts as a power loss: more is scanned, nothing is lost.
+    On a full disk without spare files an existing file is overwritten in place, which needs no room. An interruption
+    leaves an unreadable file, which counts as a power loss: more is scanned, nothing is lost.
     """
     file, data = os.path.join(path, paths.RUNNING), orjson.dumps({"boot_id": boot_id, "recovered": is_recovered})
     if read_file(disk, file) == data:
         return
     try:
-        write_atomically(disk, file, data)
+        write_without_room(disk, file, data)
     except OSError as error:
         if error.errno not in NO_SPACE or disk.stat(file) is None:
             raise

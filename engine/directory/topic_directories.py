@@ -26,6 +26,7 @@ from engine.directory.removal import (
 from engine.directory.topics import TopicRecord
 from engine.errors import Corrupt
 from engine.format import paths
+from engine.format.spare_files import write_without_room
 from engine.runtime.disk import Disk, FileKind
 
 log = logging.getLogger("penstock.engine")
@@ -99,8 +100,7 @@ def mark_moved_away(disk: Disk, directories: LogDirectories, record: TopicRecord
             path = paths.partition_dir(directory.path, record.name, record.topic_id, number)
             try:
                 if disk.kind(path) is FileKind.DIRECTORY:
-                    disk.close(disk.open(f"{path}/{paths.MOVED_AWAY}", create=True, writable=True))
-                    disk.fsync_dir(path)
+                    write_without_room(disk, f"{path}/{paths.MOVED_AWAY}", b"")
             except OSError as error:  # its files stay, and the next start logs them
                 log.warning(
                     "the mark of a moved partition could not be written",

@@ -9,6 +9,7 @@ Invariant: idempotent; a second run on the same directory finds the same topics.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable
@@ -67,6 +68,8 @@ def scan_topics(
                 _log_foreign(directory)
             elif topic_id.endswith(paths.DELETED_SUFFIX):
                 _finish_deletion(disk, name, directory, removing, found)
+            elif not _is_readable(disk, directory, name, found):
+                continue
             elif (data := _topic_file(disk, directory)) is not None:
                 found.records.append(_checked(directory, name, topic_id, data))
             elif disk.kind(directory) is FileKind.DIRECTORY and is_unfinished_creation(disk, directory):
@@ -126,6 +129,22 @@ def _checked(directory: str, name: str, topic_id: str, data: bytes) -> TopicReco
             hint="restore the right file, and restart",
         )
     return record
+
+
+def _is_readable(disk: Disk, directory: str, name: str, found: TopicScan) -> bool:
+    """Set a topic aside if its disk cannot read `topic.json` (EIO): the other topics of the node are served."""
+    try:
+        read_file(disk, f"{directory}/{paths.TOPIC_FILE}")
+    except OSError as error:
+        if error.errno != errno.EIO:  # of all files, such as a wrong owner
+            return True
+        found.without_metadata.append((name, os.path.basename(directory)))
+        words = {"directory": directory, "reason": str(error), "hint": HINT}
+        log.error(
+            f"the {paths.TOPIC_FILE} of a topic cannot be read; it was set aside, and its files stay", extra=words
+        )
+        return False
+    return True
 
 
 def _topic_file(disk: Disk, directory: str) -> bytes | None:

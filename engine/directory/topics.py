@@ -17,7 +17,8 @@ import orjson
 
 from engine.errors import Corrupt, InvalidConfig, InvalidTopicName
 from engine.format import paths
-from engine.runtime.disk import Disk, write_atomically
+from engine.format.spare_files import write_without_room
+from engine.runtime.disk import Disk
 from engine.settings import TopicSettings, topic_settings
 
 FORMAT_VERSION = 3  # of a topic with some partitions on other nodes
@@ -126,7 +127,7 @@ def save_topic(disk: Disk, data_dir: str, topic: TopicRecord, added: Iterable[in
 def save_settings(disk: Disk, data_dir: str, topic: TopicRecord) -> None:
     """Replace the stored settings of an existing topic."""
     directory = paths.topic_dir(data_dir, topic.name, topic.topic_id)
-    write_atomically(disk, f"{directory}/{paths.TOPIC_FILE}", encoded_topic(topic))
+    write_without_room(disk, f"{directory}/{paths.TOPIC_FILE}", encoded_topic(topic))
 
 
 def unlist_topic(disk: Disk, data_dir: str, topic: TopicRecord) -> str:

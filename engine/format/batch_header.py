@@ -181,7 +181,7 @@ def checked_headers(data: memoryview, position: int, batches_max: int) -> tuple[
 
 
 class ValidRun(NamedTuple):
-    """Contiguous batches: where the first wanted one begins, where they end, and the offset that follows.
+    """Contiguous batches: where the first requested one begins, where they end, and the offset that follows.
 
     `is_bounded`: the bound on batches ended them; else a bad batch or the end of the bytes did.
     """
@@ -196,7 +196,7 @@ def valid_batches(data: Buffer, start_offset: int, offset: int, batches_max: int
     """Check a run of batches whose first one must have base offset `start_offset`; stop at the first bad batch.
 
     A batch is bad if its header cannot follow the one before, if it is incomplete, or if its checksum is wrong. Batches
-    that end at or below `offset` are not wanted: only their headers are checked.
+    that end at or below `offset` are not returned: only their headers are checked.
     """
     native = penstock_codec.native
     found = None if native is None else native.valid_batches(data, start_offset, offset, batches_max)

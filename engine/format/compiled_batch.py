@@ -174,6 +174,11 @@ def read_members(
     return None if found is None else [MemberColumn(*one) for one in found]
 
 
+def has_held_numbers(texts: list[bytes | None]) -> bool:
+    """Return whether doubles hold all numbers of JSON texts but integers; False without the codec, or if unusual."""
+    return penstock_codec.native is not None and penstock_codec.native.hold_numbers(texts)
+
+
 def _stored_bytes(header: StoredHeader) -> bytes:
     """Encodes a header of ours, whose name and value are short: a length below 64 is a varint of one byte."""
     name, value = header

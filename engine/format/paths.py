@@ -8,6 +8,7 @@ Layout of a data directory:
     <data>/recovery-points[.<shard>]   per partition: everything below is fsynced
     <data>/high-watermarks[.<shard>]   per partition of a cluster: its last known high watermark, a hint
     <data>/coordination                the coordination state of a standalone node
+    <data>/spare/<number>              room for small files on a full disk
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
@@ -43,7 +44,9 @@ RECOVERY_POINTS = "recovery-points"
 HIGH_WATERMARKS = "high-watermarks"
 COORDINATION = "coordination"
 TOPICS = "topics"
+SPARE = "spare"
 REGISTRATION_STATE = "vouching"
+START_COUNTER = "start-counter"
 LEADER_EPOCHS = "leader-epochs"
 FENCED = "fenced"
 CLEANED = "cleaned"  # in a partition's directory: how far its log is compacted
@@ -62,12 +65,15 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RECOVERY_PART = re.compile(rf"{RECOVERY_POINTS}\.\d+")
 _HIGH_WATERMARKS_PART = re.compile(rf"{HIGH_WATERMARKS}\.\d+")
+_SPARE = re.compile(r"\d{1,2}")
+_UNFINISHED_SPARE = re.compile(rf"\d{{1,2}}\.[a-z0-9-]+{re.escape(TEMPORARY)}")
 _SEGMENT_LOG = re.compile(r"(\d{20})\.log")
 _SWAP = re.compile(r"(\d{20})\.swap")
 _COMPACTED = re.compile(rf"\d{{20}}{re.escape(COMPACTED + TEMPORARY)}")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _PARTITION = re.compile(r"0|[1-9]\d*")
 _STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
+_DELETED = re.compile(r"([^/]+)/([A-Za-z0-9_-]{1,64})\.json")
 _REGISTRATION = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]+\.json")
 _UNFINISHED_FOREIGN = re.compile(rf"\d{{20}}{re.escape(FOREIGN + TEMPORARY)}")
 _OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT, SWAP, COMPACTED)))})")
@@ -89,6 +95,20 @@ def high_watermarks_file(part: int | None) -> str:
 
 def is_part_of_high_watermarks(name: str) -> bool:
     return bool(_HIGH_WATERMARKS_PART.fullmatch(name))
+
+
+def is_spare(name: str) -> bool:
+    return bool(_SPARE.fullmatch(name))
+
+
+def is_unfinished_spare(name: str) -> bool:
+    """Return whether this is a spare file that is or was being written."""
+    return bool(_UNFINISHED_SPARE.fullmatch(name))
+
+
+def is_checkpoint(name: str) -> bool:
+    """Return whether a file of the data directory itself grows with its partitions and is replaced on a full disk."""
+    return name in (RECOVERY_POINTS, COORDINATION) or is_part_of_recovery_points(name)
 
 
 def is_topic_name(name: str) -> bool:
@@ -200,9 +220,20 @@ def store_partition_prefix(cluster_id: str, topic: str, topic_id: str, partition
     return f"{store_topic_prefix(cluster_id, topic, topic_id)}{partition}/"
 
 
+def store_deleted_prefix(cluster_id: str) -> str:
+    """Return the prefix of the markers of deleted topics. No topic's name begins with `__`."""
+    return f"{cluster_id}/__deleted/"
+
+
 def store_deleted_topic_key(cluster_id: str, topic: str, topic_id: str) -> str:
-    """Return the key of a deleted topic's marker. No topic's name begins with `__`."""
-    return f"{cluster_id}/__deleted/{topic}/{topic_id}.json"
+    """Return the key of a deleted topic's marker."""
+    return f"{store_deleted_prefix(cluster_id)}{topic}/{topic_id}.json"
+
+
+def deleted_topic_of(name: str) -> tuple[str, str] | None:
+    """Return the topic and the id of a marker, from its name without the prefix; None for another object."""
+    match = _DELETED.fullmatch(name)
+    return (match[1], match[2]) if match else None
 
 
 def store_registrations_prefix(cluster_id: str) -> str:

@@ -13,9 +13,10 @@ from itertools import pairwise
 
 from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
+from engine.format.spare_files import write_without_room
 from engine.log.epochs import EpochStart, assigned, with_epoch
 from engine.log.log import Log
-from engine.runtime.disk import Disk, read_file, write_atomically
+from engine.runtime.disk import Disk, read_file
 
 _HEADER = "penstock leader-epochs 1"
 
@@ -40,7 +41,7 @@ def can_only_be_0(disk: Disk, directory: str) -> bool:
 def save_epochs(disk: Disk, directory: str, epochs: list[EpochStart]) -> None:
     """Replace the file durably. Raises OSError."""
     text = rows_as_text(_HEADER, [f"{epoch} {start}" for epoch, start in epochs])
-    write_atomically(disk, os.path.join(directory, paths.LEADER_EPOCHS), text)
+    write_without_room(disk, os.path.join(directory, paths.LEADER_EPOCHS), text)
 
 
 def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end: int) -> list[EpochStart]:
@@ -50,12 +51,18 @@ def recovered_epochs(disk: Disk, directory: str, seen: list[EpochStart], log_end
     used twice.
     """
     on_file = load_epochs(disk, directory)
+    epochs = merged_epochs(on_file, seen, log_end)
+    if epochs and epochs[-1].epoch and epochs != on_file:
+        save_epochs(disk, directory, epochs)
+    return epochs
+
+
+def merged_epochs(on_file: list[EpochStart], seen: list[EpochStart], log_end: int) -> list[EpochStart]:
+    """Return the epochs of a file and of batches, limited by the end of the log."""
     epochs = [EpochStart(epoch, min(start, log_end)) for epoch, start in on_file]
     epochs = [one for at, one in enumerate(epochs) if all(one.start_offset < later[1] for later in epochs[at + 1 :])]
     for epoch, start in seen:
         epochs = with_epoch(epochs, epoch, start)
-    if epochs and epochs[-1].epoch and epochs != on_file:
-        save_epochs(disk, directory, epochs)
     return epochs
 
 

@@ -40,6 +40,7 @@ from engine.log.damaged_ranges import Damage, decode_quarantine
 from engine.log.epochs import EpochStart, with_epoch
 from engine.log.leader_epochs import can_only_be_0, recovered_epochs
 from engine.log.log import Log
+from engine.log.recovery_report import RecoveryReport
 from engine.log.segment import Segment, can_follow, headers_after_index
 from engine.log.segment_swap import finish_swaps
 from engine.runtime.disk import Disk, FileKind, read_file, write_fully
@@ -72,29 +73,12 @@ class Checkpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """The result of a recovery, for the log and the metrics."""
-
-    scanned_bytes: int = 0
-    truncated_bytes: int = 0
-    dropped_segments: int = 0
-    mid_log_truncations: int = 0  # truncations with valid batches behind them, after a power loss
-
-    def __add__(self, other: RecoveryReport) -> RecoveryReport:
-        return RecoveryReport(
-            self.scanned_bytes + other.scanned_bytes,
-            self.truncated_bytes + other.truncated_bytes,
-            self.dropped_segments + other.dropped_segments,
-            self.mid_log_truncations + other.mid_log_truncations,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class _Scan:
     index: SegmentIndex
     valid_bytes: int
     next_offset: int
     epochs: list[EpochStart]
+    producer_id_max: int  # -1 without one
 
 
 def open_log(
@@ -106,17 +90,21 @@ def open_log(
     now_ms: int,
     on_scanned: Callable[[int], None] = lambda _: None,
 ) -> tuple[Log, RecoveryReport]:
-    """Open the log of a partition's directory; makes an empty one in an empty directory.
+    """Open the log of a partition's directory; an empty directory is an empty log, whose file the first append makes.
 
     All bytes below the checkpoint's recovery point were fsynced. Raises Corrupt if such bytes are bad or missing.
     Calls `on_scanned` with the number of scanned bytes, in this thread.
     """
     recovery_point, log_start = checkpoint
-    disk.mkdir(directory)
-    finish_swaps(disk, directory)
-    missing = _missing_segments(disk.listdir(directory), recovery_point)
-    _remove_leftovers(disk, directory, missing)
-    segments = _list_segments(disk, directory, missing)
+    if not (names := disk.listdir(directory)):
+        disk.mkdir(directory)
+        return _new_log(disk, directory, checkpoint, now_ms), RecoveryReport(new_logs=1)
+    if any(paths.swap_base_of(name) is not None for name in names):
+        finish_swaps(disk, directory)
+        names = disk.listdir(directory)
+    missing = _missing_segments(names, recovery_point)
+    names = _without_leftovers(disk, directory, names, missing)
+    segments = _list_segments(disk, directory, names, missing)
     _restore_ages(segments, now_ms)
     report = RecoveryReport()
     epochs: list[EpochStart] = []
@@ -125,9 +113,7 @@ def open_log(
     elif segments:
         epochs = _load_trusted(segments)
     if not segments:
-        if recovery_point > log_start:
-            raise Corrupt(f"{directory}: no segment is left, but everything below {recovery_point} was fsynced")
-        segments = [_first_segment(disk, directory, log_start)]
+        segments = [_first_segment(disk, directory, checkpoint)]
     active = segments[-1]
     if active.next_offset < recovery_point:
         raise Corrupt(
@@ -139,7 +125,8 @@ def open_log(
     if epochs and epochs[0].epoch == 0:  # no epoch is before 0, so it began with the log
         epochs = [EpochStart(0, segments[0].base_offset), *epochs[1:]]
     epochs = recovered_epochs(disk, directory, epochs, active.next_offset)
-    _open_for_append(disk, active)
+    if active.is_made:
+        _open_for_append(disk, active)
     active.created_ms = now_ms if active.size_bytes == 0 else active.last_append_ms
     log = Log(
         disk,
@@ -168,20 +155,25 @@ def _missing_segments(names: list[str], recovery_point: int) -> list[int]:
     return [base for base, end in zip(between, ends, strict=True) if end <= recovery_point]
 
 
-def _remove_leftovers(disk: Disk, directory: str, missing: list[int]) -> None:
-    """Removes also derived files without their segment: they would pass for those of the next segment of that name."""
-    names = disk.listdir(directory)
+def _without_leftovers(disk: Disk, directory: str, names: list[str], missing: list[int]) -> list[str]:
+    """Removes leftovers; returns the other names.
+
+    Derived files without their segment are leftovers: they would pass for those of the next segment of that name.
+    """
     logs = {name.removesuffix(paths.LOG) for name in names if name.endswith(paths.LOG)}
     logs |= {paths.segment_file(base, "") for base in missing}
+    kept = []
     for name in names:
         path = os.path.join(directory, name)
         if paths.is_leftover(name, logs) and disk.kind(path) is FileKind.FILE:
             disk.unlink(path)
+        else:
+            kept.append(name)
+    return kept
 
 
-def _list_segments(disk: Disk, directory: str, missing: list[int]) -> list[Segment]:
+def _list_segments(disk: Disk, directory: str, names: list[str], missing: list[int]) -> list[Segment]:
     """Includes missing segments, as damaged from their first offset to their last."""
-    names = disk.listdir(directory)
     found = [base for name in names if (base := paths.base_offset_of(name)) is not None]
     segments = []
     for base_offset in sorted({*found, *missing}):
@@ -309,6 +301,7 @@ def scan_segment(segment: Segment, on_scanned: Callable[[int], None] = lambda _:
     index = SegmentIndex(segment.base_offset)
     position, expected = 0, segment.base_offset
     epochs: list[EpochStart] = []
+    producer_id_max = -1
     window, window_at = b"", 0
     while position + HEADER_BYTES <= segment.size_bytes:
         if position + HEADER_BYTES > window_at + len(window):
@@ -325,9 +318,11 @@ def scan_segment(segment: Segment, on_scanned: Callable[[int], None] = lambda _:
         position += header.size_bytes
         if not epochs or header.leader_epoch > epochs[-1].epoch:
             epochs = with_epoch(epochs, header.leader_epoch, header.base_offset)
+        if header.producer_id > producer_id_max:
+            producer_id_max = header.producer_id
         expected = header.next_offset
     on_scanned(len(window))
-    return _Scan(index, position, expected, epochs)
+    return _Scan(index, position, expected, epochs, producer_id_max)
 
 
 def _window(segment: Segment, position: int, length: int) -> bytes:
@@ -363,11 +358,20 @@ def _remove(disk: Disk, directory: str, segments: list[Segment]) -> None:
         disk.fsync_dir(directory)
 
 
-def _first_segment(disk: Disk, directory: str, base_offset: int) -> Segment:
-    """Its directory entry becomes durable with the first records: an empty file may be lost."""
-    segment = Segment(disk, directory, base_offset)
-    handle = disk.open(segment.path, create=True, writable=True)
-    disk.close(handle)
+def _new_log(disk: Disk, directory: str, checkpoint: Checkpoint, now_ms: int) -> Log:
+    """Returns the log of a directory without a file, which has nothing to look up."""
+    segment = _first_segment(disk, directory, checkpoint)
+    segment.created_ms = now_ms
+    return Log(disk, directory, [segment], log_start=max(checkpoint.log_start, 0), leader_epoch=0)
+
+
+def _first_segment(disk: Disk, directory: str, checkpoint: Checkpoint) -> Segment:
+    """The first append makes its file, whose entry becomes durable with the records. Raises Corrupt."""
+    recovery_point, log_start = checkpoint
+    if recovery_point > log_start:
+        raise Corrupt(f"{directory}: no segment is left, but everything below {recovery_point} was fsynced")
+    segment = Segment(disk, directory, log_start)
+    segment.make_at_append()
     return segment
 
 

@@ -15,7 +15,7 @@ from engine.format.batch import HEADER_BYTES, MAGIC, Buffer, Header, read_header
 from engine.format.checksum import Checksum, load_checksum
 from engine.format.index import SegmentIndex, load_index
 from engine.log.damaged_ranges import Damage
-from engine.runtime.disk import Disk, WouldBlock, read_file, replace_file
+from engine.runtime.disk import Disk, WouldBlock, read_derived, replace_file
 
 READ_AHEAD_BYTES = 16 * 1024  # one read covers many small batches; of large ones it wastes little
 
@@ -46,6 +46,7 @@ class Segment:
         self._replaced: list[int] = []  # handles that no new reader gets, still being read
         self._readers = 0
         self._is_deleted = False
+        self.is_made = True  # False: the first append makes the file
         self.is_being_replaced = False  # another file may have its name: what is found there is not this segment
 
     def __repr__(self) -> str:
@@ -63,9 +64,11 @@ class Segment:
         """Opens the file if it is closed: not for the event loop, unless the segment is active."""
         if (handle := self._handle) is not None:
             return handle
-        handle = self.disk.open(self.path)
+        is_made = self.is_made
+        handle = self.disk.open(self.path) if is_made else self.disk.open(self.path, create=True, writable=True)
         surplus: int | None = handle
         with _LOCK:
+            self.is_made = True
             if self._handle is None:
                 self._handle, surplus = handle, None
             handle = self._handle
@@ -86,6 +89,10 @@ class Segment:
         if self._handle is None or self.loaded_index is None:
             raise WouldBlock
         return self.disk.pread_nowait(self._handle, length, position)
+
+    def make_at_append(self) -> None:
+        """Make the file of an empty log at the first append: many partitions of a large topic never get one."""
+        self.is_made = False
 
     def opened_for_append(self, handle: int) -> None:
         """Set the handle that the writer has opened or created; reads use it too."""
@@ -265,8 +272,8 @@ def saved_index(disk: Disk, log_path: str, base_offset: int, size_bytes: int) ->
     They are valid for the file's size at sealing. A checksum file has that size, and takes precedence: the file may
     have been cut off since.
     """
-    offsets = read_file(disk, paths.beside_log(log_path, paths.OFFSET_INDEX))
-    times = read_file(disk, paths.beside_log(log_path, paths.TIME_INDEX))
+    offsets = read_derived(disk, paths.beside_log(log_path, paths.OFFSET_INDEX))
+    times = read_derived(disk, paths.beside_log(log_path, paths.TIME_INDEX))
     if offsets is None or times is None:
         return None
     index = load_index(base_offset, offsets, times, size_bytes)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from engine.format import paths
 from engine.format.checksum import Checksum, checksum_of
 from engine.format.small_file import read_rows, rows_as_text
-from engine.runtime.disk import Disk, FileKind, read_file, write_atomically
+from engine.format.spare_files import write_without_room
+from engine.runtime.disk import Disk, FileKind, read_file
 
 _HEADER = "penstock swap 1"
 
@@ -43,7 +44,7 @@ def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
     disk.set_modified(path, swap.modified_ms)
     disk.fsync_dir(directory)
     rows = [f"{swap.file.size_bytes} {swap.file.crc32c:08x} {swap.modified_ms}", *map(str, swap.also_replaced)]
-    write_atomically(disk, _swap_path(directory, swap.base_offset), rows_as_text(_HEADER, rows))
+    write_without_room(disk, _swap_path(directory, swap.base_offset), rows_as_text(_HEADER, rows))
 
 
 def put_in_place(disk: Disk, directory: str, swap: Swap) -> None:

@@ -34,6 +34,7 @@ TIMER_S_MIN = 0.001  # the resolution of the loop's timers
 GROUP_PARTITIONS_MAX = 64  # their syncs take tens of milliseconds, for which every other partition may wait
 PUT_OFF_S = 0.1  # pause before the retry of a sync that could not open a file
 
+OnSealed = Callable[[Partition, list[Segment]], None]
 log = logging.getLogger("penstock.engine")
 
 
@@ -120,12 +121,11 @@ class GroupTimes:
 class Committer:
     """Takes appends for many partitions; at most one group is in progress."""
 
-    def __init__(
-        self, writer: WriterThread, clock: Clock, on_sealed: Callable[[Partition, list[Segment]], None]
-    ) -> None:
+    def __init__(self, writer: WriterThread, clock: Clock, on_sealed: OnSealed) -> None:
         self._writer = writer
         self._clock = clock
         self._on_sealed = on_sealed
+        self.check_room: Callable[[Partition], None] | None = None  # while a disk is full
         self._loop = asyncio.get_running_loop()
         self._due = CommitQueue()  # for the next group
         self._in_progress: list[_InProgress] = []
@@ -152,18 +152,17 @@ class Committer:
         *,
         wants_sync: bool,
     ) -> asyncio.Future[Appended]:
-        """Queue a batch; done with its positions once in the page cache. Raises the error of an offline partition."""
+        """Queue a batch; done with its positions once in the page cache. Raises StorageFull, an offline one's error."""
         return self.append_all(partition, [(batch, conditions, None)], wants_sync=wants_sync)[0]
 
     def append_all(
         self, partition: Partition, batches: Iterable[QueuedBatch], *, wants_sync: bool
     ) -> list[asyncio.Future[Any]]:
-        """Queue batches side by side. The futures end together, with Appended or AppendedApart.
-
-        Raises the error of an offline partition.
-        """
+        """Queue batches side by side. The futures end together, with Appended or AppendedApart. Raises as `append`."""
         if partition.offline is not None:
             raise partition.offline
+        if self.check_room is not None:
+            self.check_room(partition)
         create_future, queue, futures = self._loop.create_future, partition.queue, []
         for batch, conditions, requests in batches:
             future: asyncio.Future[Any] = create_future()
@@ -185,10 +184,12 @@ class Committer:
         Skips batches below log_end. One across it belongs to a log that is reset to that offset (Shard.reset_log).
         Fails with UnexpectedOffset, InvalidBatch or CorruptBatch if this or an earlier queued batch does not join, and
         with the errors of the disk. A cancel ends the wait, not the append.
-        Raises the error of an offline partition.
+        Raises the error of an offline partition, and StorageFull.
         """
         if partition.offline is not None:
             raise partition.offline
+        if self.check_room is not None:
+            self.check_room(partition)
         done: asyncio.Future[int] = self._loop.create_future()
         partition.copies.add(FollowerAppend(memoryview(data), done, wants_sync, starts_segment))
         self.queued_bytes += len(data)
@@ -338,9 +339,8 @@ class Committer:
     def _finished(self) -> None:
         """Start due work; wake waits for the end of a group or of a hold."""
         awaiting, self._awaiting = self._awaiting, []
-        for future in awaiting:
-            if not future.done():
-                future.set_result(None)
+        for future in (one for one in awaiting if not one.done()):
+            future.set_result(None)
         if self._due:
             self._schedule()
         elif not self._held:

@@ -119,7 +119,7 @@ class Partition:
         self._events = events
         self._unsynced: list[Segment] = []
         self._sealed: list[Segment] = []  # to be closed once they are durable
-        self._directory_unsynced = log.active.size_bytes == 0  # the file may be new: engine/log/recovery.py
+        self._directory_unsynced = log.active.size_bytes == 0  # the file may be new, or is not made yet
 
     def __repr__(self) -> str:
         return f"Partition({self.name}, {self.statistics()})"

@@ -1,4 +1,4 @@
-"""Reads stored batches for a position: from the page cache in the loop, from the disk in a thread.
+"""Reads stored batches for a position: a little from the page cache in the loop, more or from the disk in a thread.
 
 Serves only bytes below the given limit, and decodes records only to find a time.
 Invariants: it returns whole batches, in order, without a gap, each with a valid CRC from the one that holds the offset
@@ -13,11 +13,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from engine.errors import (
     TOO_MANY_FILES,
     Corrupt,
+    Damaged,
     EngineError,
     InvalidBatch,
     OffsetBelowLogStart,
@@ -35,14 +36,21 @@ from engine.partition.partition import Partition
 from engine.partition.valid_span import valid_span
 from engine.runtime.disk import Disk, WouldBlock
 
+T = TypeVar("T")
+
 log = logging.getLogger("penstock.engine")
 
 _TIME_SCAN_BYTES = 256 * 1024
 FIND_AGAIN_S, FIND_AGAIN_S_MAX = 0.05, 2.0  # acknowledgements wait for the place of the high watermark
 _UNBOUNDED = 1 << 62
+LOOP_BYTES_MAX = 2 * 1024 * 1024  # read and checked in the loop, which takes a millisecond; more in a thread
 _CHECKED_AT_ONCE = 4000  # batches, 2 to 3 ms of the loop; more are checked in a thread
 
 Examine = Callable[[Partition, Segment], Awaitable[None]]
+
+
+def _nothing(*_: object) -> None:
+    """No-op: nothing follows a failed read."""
 
 
 class Chunk(NamedTuple):
@@ -63,10 +71,14 @@ class _Suspect(Exception):
 class Reader:
     """Reads all partitions of a shard.
 
-    `examine` examines a segment; when it returns, its damage is known.
+    `examine` examines a segment; when it returns, its damage is known. `read_failed` is called with the offset of a
+    record that the disk did not return, or that is damaged.
     """
 
-    def __init__(self, disk: Disk, executor: Executor, examine: Examine) -> None:
+    def __init__(
+        self, disk: Disk, executor: Executor, examine: Examine, read_failed: Callable[[Partition, int], None] = _nothing
+    ) -> None:
+        self._read_failed = read_failed
         self._disk = disk
         self._executor = executor
         self._examine = examine
@@ -123,9 +135,15 @@ class Reader:
                 return await self._attempt(partition, offset, max_bytes, is_committed=is_committed)
             except OSError as error:
                 self.failed_reads += 1
+                if error.errno not in TOO_MANY_FILES:
+                    self._read_failed(partition, offset)
                 raise _failure(partition, offset, error) from error
+            except Damaged:
+                self._read_failed(partition, offset)
+                raise
             except _Suspect as suspect:
                 if is_examined:
+                    self._read_failed(partition, offset)
                     raise Corrupt(str(suspect)) from None
                 await self._examine(partition, suspect.segment)
                 _check_not_expired(partition, offset, is_committed=is_committed)
@@ -150,15 +168,17 @@ class Reader:
         span = partition.log.locate(offset, max_bytes, *limit)
         if span is None:
             return None
-        try:
-            data = span.segment.pread_nowait(span.end - span.start, span.start)
-        except WouldBlock:
-            self.page_cache_misses += 1
-            data = await self._read_span(span)
-        chunk = _checked(span, offset, data, _CHECKED_AT_ONCE)
+        size_bytes = span.end - span.start
+        chunk, data = None, None
+        if size_bytes <= LOOP_BYTES_MAX:
+            try:
+                data = span.segment.pread_nowait(size_bytes, span.start)
+            except WouldBlock:
+                self.page_cache_misses += 1
+                data = await self._in_thread(span, span.segment.pread, size_bytes, span.start)
+            chunk = _checked(span, offset, data, _CHECKED_AT_ONCE)
         if chunk is None:
-            loop = asyncio.get_running_loop()
-            chunk = await loop.run_in_executor(self._executor, _checked, span, offset, data)
+            chunk = await self._in_thread(span, _read_checked, span, offset, data)
         return chunk
 
     async def find_watermark(self, partition: Partition, generation: int) -> None:
@@ -277,11 +297,11 @@ class Reader:
         except (Corrupt, FileNotFoundError) as error:
             raise _Suspect(segment, str(error)) from error
 
-    async def _read_span(self, span: ReadSpan) -> bytes:
+    async def _in_thread(self, span: ReadSpan, work: Callable[..., T], *arguments: object) -> T:
+        """Returns what `work` returns, while the segment stays. Raises _Suspect, and what `work` raises."""
         release = span.segment.begin_read()
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, span.segment.pread, span.end - span.start, span.start)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, partial(work, *arguments))
         except FileNotFoundError as error:
             raise _Suspect(span.segment, "the file is missing") from error
         finally:
@@ -319,6 +339,11 @@ def _checked(span: ReadSpan, offset: int, data: bytes | bytearray, batches_max: 
     if begin == end or next_offset > span.next_offset:
         raise _Suspect(span.segment, f"no sound batch of offset {offset} between bytes {span.start} and {span.end}")
     return Chunk(data if end - begin == len(data) else data[begin:end], next_offset)
+
+
+def _read_checked(span: ReadSpan, offset: int, data: bytes | bytearray | None) -> Chunk | None:
+    """Reads a span, unless `data` has its bytes, and checks it. Call it in a thread. Raises _Suspect, OSError."""
+    return _checked(span, offset, span.segment.pread(span.end - span.start, span.start) if data is None else data)
 
 
 def _end_of(log: Log) -> tuple[int, BytePosition]:

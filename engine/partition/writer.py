@@ -122,10 +122,10 @@ def _write(disk: Disk, work: PartitionWork) -> EngineError | None:
                 step.segment.opened_for_append(handle)
                 disk.truncate(handle, 0)
                 continue
+            expected, handle = step.size_bytes, step.segment.handle  # which may make the file
             done.append(step)
-            expected = step.size_bytes
             try:
-                written = disk.pwritev(step.segment.handle, step.buffers, step.position)
+                written = disk.pwritev(handle, step.buffers, step.position)
             except OSError as error:
                 if error.errno in TOO_MANY_FILES:  # the write has not begun: nothing to undo
                     done.pop()

@@ -39,7 +39,7 @@ from engine.producers.appends import NO_CONDITIONS, Append, AppendConditions, Ap
 from engine.producers.fencing import Fencing
 from engine.producers.key_window import KeyRecord, StoredKey
 from engine.producers.partition_keys import PartitionKeys
-from engine.producers.sequences import First, Producers, StagedRequest
+from engine.producers.sequences import ID_MAX, First, Producers, StagedRequest
 from engine.producers.snapshots import State
 from engine.producers.sources import Sources
 from engine.settings import TopicSettings
@@ -191,7 +191,9 @@ class AppendValidator:
     def state(self, log_end: int) -> State:
         """Return the applied state; costs a reference for each item."""
         rows, files = self.keys.to_save(log_end)
-        return State(log_end, self.producers.items(), self.fencing.present, rows, files, self.sources.items())
+        producers, sources = self.producers, self.sources.items()
+        fence, forgotten = self.fencing.present, producers.forgotten_id_max
+        return State(log_end, producers.items(), fence, rows, files, sources, forgotten)
 
     def take_states(self) -> list[State]:
         """Return the states of the rolls since the last call, to be saved."""
@@ -201,6 +203,7 @@ class AppendValidator:
     def restore(self, state: State, settings: TopicSettings, now_ms: int) -> None:
         """Begin with a saved state, perhaps by another clock: its producers and sources count as used now."""
         self.has_state = True
+        self.producers.forgotten_id_max = state.forgotten_id_max
         for producer_id, producer in state.producers:
             self.producers.commit(producer_id, producer.used_at(now_ms), settings.producers_max)
         self.fencing.restore(state.fence)
@@ -247,6 +250,8 @@ class AppendValidator:
         `batches` are those among them that have state for the validator.
         """
         self.has_state |= bool(batches)
+        if settings.is_compacted:  # batches of expired producers may have been removed before they were copied
+            self.producers.forgotten_id_max = ID_MAX
         rolls = deque(rolled_at)
         for header, batch in batches:
             while rolls and rolls[0] <= header.base_offset:

@@ -9,8 +9,9 @@ import os
 
 from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
+from engine.format.spare_files import write_without_room
 from engine.producers.fencing import NO_FENCE, Fence
-from engine.runtime.disk import Disk, read_file, write_atomically
+from engine.runtime.disk import Disk, read_file
 
 _HEADER = "penstock fenced 1"
 
@@ -18,7 +19,7 @@ _HEADER = "penstock fenced 1"
 def save_fence(disk: Disk, directory: str, fence: Fence = NO_FENCE) -> None:
     """Replace the file durably; without a fence it states only that the log may have one. Raises OSError."""
     rows = [] if fence == NO_FENCE else [f"{fence.offset} {fence.token}"]
-    write_atomically(disk, _file(directory), rows_as_text(_HEADER, rows))
+    write_without_room(disk, _file(directory), rows_as_text(_HEADER, rows))
 
 
 def load_fence(disk: Disk, directory: str) -> Fence | None:

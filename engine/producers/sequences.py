@@ -7,8 +7,10 @@ Pure: bytes and numbers in, verdicts out. Does not know other reasons for a reje
 A sequence numbers a producer's records of one partition, from 0 in each epoch; after 2^31-1 comes 0. A batch of a known
 producer is, in this order: (1) of an older epoch: fenced; (2) of a newer one: accepted if it begins at 0; (3) the next:
 accepted; (4) one of the last 16 batches: a duplicate, answered with its first positions; (5) older than those: stored,
-at forgotten offsets; (6) anything else: a gap, or records in different batches than before. For an unknown or expired
-producer any batch is accepted (KIP-360).
+at forgotten offsets; (6) anything else: a gap, or records in different batches than before. For an unknown producer
+any batch is accepted if it may have been forgotten (KIP-360). One whose id is above all forgotten ones, which are given
+out in rising order, never wrote here and begins at 0 (KAFKA-15591): otherwise a request that overtook its first one
+would be stored, and the first one then be a gap permanently.
 Invariants: `commit` applies the notes of a plan, `discard_staged` drops them. A Producer is immutable, so that a
 snapshot of all of them is a copy of references. The batches of a Producer are of its epoch and contiguous.
 """
@@ -28,9 +30,11 @@ from engine.format.keyed_batch import RequestFields, SequenceEntry
 WINDOW_BATCHES = 16  # Kafka has 5; HTTP/2 clients have more requests in progress
 EXPIRED_AT_ONCE = 2000  # dropping them takes half a millisecond
 SEQUENCE_MAX = 2**31 - 1
+ID_MAX = 2**63 - 1
 _SEQUENCES = SEQUENCE_MAX + 1
 _FIELDS = 4  # of a batch in Producer.batches: first sequence, last sequence, base offset, latest timestamp
 _KEPT = -(WINDOW_BATCHES - 1) * _FIELDS  # those that stay before a further batch
+_NOTHING_YET = "no record of it is stored here yet; send the earlier ones first, and retry with the same batches"
 _HEAD = struct.Struct(">qhqIB")
 _BATCH = struct.Struct(">iiqq")
 
@@ -103,6 +107,7 @@ class Producers:
     def __init__(self) -> None:
         self._known: OrderedDict[int, Producer] = OrderedDict()
         self._staged: dict[int, Producer] = {}  # by the plan in progress
+        self.forgotten_id_max = ID_MAX  # greatest id that may have written here and is not known; -1: none
 
     def __repr__(self) -> str:
         return f"Producers({len(self._known)}, noted={len(self._staged)})"
@@ -118,7 +123,8 @@ class Producers:
         """Judge a batch; None accepts it. The cases are those of the file's head."""
         producer = self._staged.get(header.producer_id) or self._known.get(header.producer_id)
         if producer is None:
-            return None
+            is_new = header.producer_id > self.forgotten_id_max
+            return _gap(header, 0, _NOTHING_YET) if is_new and header.base_sequence else None
         if header.producer_epoch != producer.epoch:
             return _validate_epoch(header, producer.epoch)
         expected = producer.next_sequence
@@ -147,6 +153,8 @@ class Producers:
             offset = base_offset + first
             fields = (sequence, (sequence + count - 1) % _SEQUENCES, offset, latest_ms)
             if producer is None:
+                if sequence and producer_id > self.forgotten_id_max:
+                    return None
                 after = Producer(epoch, count, now_ms, array("q", fields))
             elif producer.epoch == epoch and producer.next_sequence == sequence:
                 after = producer.with_batch(fields, count, now_ms)
@@ -172,7 +180,7 @@ class Producers:
             known[producer_id] = producer
             known.move_to_end(producer_id)
         while len(known) > producers_max:
-            known.popitem(last=False)
+            self._forget(next(iter(known)))
 
     def discard_staged(self) -> None:
         """Drop the notes at the end of a plan: those of written batches are applied before."""
@@ -198,7 +206,11 @@ class Producers:
             producer_id = next(iter(self._known))
             if self._known[producer_id].used_ms >= before_ms:
                 return
-            del self._known[producer_id]
+            self._forget(producer_id)
+
+    def _forget(self, producer_id: int) -> None:
+        del self._known[producer_id]
+        self.forgotten_id_max = max(self.forgotten_id_max, producer_id)
 
     def ids(self) -> Iterable[int]:
         return self._known.keys()

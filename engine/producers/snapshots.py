@@ -23,7 +23,8 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
@@ -32,13 +33,16 @@ from crc32c import crc32c
 
 from engine.format import paths
 from engine.producers.fencing import NO_FENCE, Fence
-from engine.producers.sequences import Producer, decode_producers, encode_producers
+from engine.producers.sequences import ID_MAX, Producer, decode_producers, encode_producers
 from engine.producers.sources import Source, decode_sources, encode_sources
-from engine.runtime.disk import Disk, read_file, write_atomically
+from engine.runtime.disk import Disk, read_derived, write_atomically
 
 VERSION = 1
 KEPT = 2  # the earlier one serves if the latest is damaged
 EVERYTHING = 1 << 63
+# The producer of a row that has `forgotten_id_max` as its offset. A version that does not know it takes it for the
+# producer that has not written for the longest time, so it is the first one that such a version forgets.
+_FORGOTTEN = -3
 
 _HEAD = struct.Struct(">Ihq")  # CRC-32C of all that follows it, version, offset
 _SECTION = struct.Struct(">bI")  # kind, length
@@ -65,10 +69,14 @@ class State(NamedTuple):
     keys: bytes | bytearray = b""  # since the state before: rows of engine/producers/key_window.py
     key_files: Sequence[int] = ()  # the states that have earlier ones, oldest first
     sources: Sequence[tuple[bytes, Source]] = ()
+    forgotten_id_max: int = ID_MAX
 
 
 def encode_state(state: State) -> bytes:
-    sections = {Section.PRODUCERS: encode_producers(state.producers), Section.FENCE: _encode_fence(state.fence)}
+    producers = state.producers
+    if state.forgotten_id_max < ID_MAX:
+        producers = [(_FORGOTTEN, Producer(0, 0, 0, array("q", (0, 0, state.forgotten_id_max, 0)))), *producers]
+    sections = {Section.PRODUCERS: encode_producers(producers), Section.FENCE: _encode_fence(state.fence)}
     if state.keys or state.key_files:
         sections[Section.KEYS] = struct.pack(f">I{len(state.key_files)}q", len(state.key_files), *state.key_files)
         sections[Section.KEYS] += state.keys
@@ -91,7 +99,10 @@ def decode_state(data: bytes | None, offset: int) -> State | None:
         body = data[position + _SECTION.size : position + _SECTION.size + length]
         position += _SECTION.size + length
         if kind == Section.PRODUCERS:
-            state = state._replace(producers=list(decode_producers(body)))
+            producers = list(decode_producers(body))
+            if producers and producers[0][0] == _FORGOTTEN:
+                state = state._replace(forgotten_id_max=producers.pop(0)[1].batches[2])
+            state = state._replace(producers=producers)
         elif kind == Section.FENCE:
             state = state._replace(fence=Fence(body[_OFFSET.size :].decode("latin-1"), *_OFFSET.unpack_from(body)))
         elif kind == Section.KEYS:
@@ -142,12 +153,17 @@ class SnapshotFiles:
 
 
 def save_state(
-    disk: Disk, directory: str, state: State, committed: int = EVERYTHING, files: SnapshotFiles | None = None
+    disk: Disk,
+    directory: str,
+    state: State,
+    committed: int = EVERYTHING,
+    files: SnapshotFiles | None = None,
+    write: Callable[[Disk, str, bytes], None] = write_atomically,
 ) -> None:
     """Write a snapshot durably and remove old ones; `committed` is the high watermark. Blocks. Raises OSError."""
     files = files or SnapshotFiles()
     try:
-        write_atomically(disk, _file(directory, state.offset), encode_state(state))
+        write(disk, _file(directory, state.offset), encode_state(state))
         files.changed(added=state.offset)
         offsets = files.offsets(disk, directory)
         last_committed = [offset for offset in offsets if offset <= committed][-1:]
@@ -184,9 +200,13 @@ def load_latest(disk: Disk, directory: str, log_end: int) -> State | None:
         disk.unlink(_file(directory, offset))
     if beyond:
         disk.fsync_dir(directory)
-    for offset in reversed(offsets[: len(offsets) - len(beyond)]):
-        state = _load(disk, directory, offset)
-        if state is not None:
+    return read_latest(disk, directory, log_end)
+
+
+def read_latest(disk: Disk, directory: str, log_end: int) -> State | None:
+    """Return the latest readable snapshot up to the log's end, and change nothing."""
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        if offset <= log_end and (state := _load(disk, directory, offset)) is not None:
             return state
     return None
 
@@ -204,7 +224,7 @@ def load_keys(disk: Disk, directory: str, state: State) -> tuple[list[State], bo
 
 
 def _load(disk: Disk, directory: str, offset: int) -> State | None:
-    return decode_state(read_file(disk, _file(directory, offset)), offset)
+    return decode_state(read_derived(disk, _file(directory, offset)), offset)
 
 
 def _file(directory: str, offset: int) -> str:

@@ -5,7 +5,8 @@ begins at the oldest batch still of use: expiry bounds its age, counted back fro
 since the wall clock may have been set. State found by the walk counts as new. A fencing token does not expire, so a log
 that has ever had one (`fenced`) is then walked as a whole. Rejects nothing: batches in the log are accepted.
 Invariant: the state claims nothing that the log does not have, since it replays only the log's own batches and uses no
-snapshot beyond its end.
+snapshot beyond its end. It claims that no producer was forgotten only after a walk of a whole log from which no
+compaction has removed a batch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from engine.log.log import Log
 from engine.log.segment import Segment, headers
 from engine.producers.append_validator import AppendValidator
 from engine.producers.fence_file import load_fence
+from engine.producers.sequences import ID_MAX
 from engine.producers.snapshots import load_keys, load_latest
 from engine.runtime.disk import Disk
 from engine.settings import TopicSettings
@@ -45,18 +47,27 @@ class _Begins(NamedTuple):
 
 
 def loaded_validator(
-    disk: Disk, name: str, of: Log, settings: TopicSettings, now_ms: int, *, is_replicated: bool = False
+    disk: Disk,
+    name: str,
+    of: Log,
+    settings: TopicSettings,
+    now_ms: int,
+    *,
+    is_replicated: bool = False,
+    is_new: bool = False,
 ) -> AppendValidator:
     """Build the validator of an opened log. Raises OSError.
 
-    `is_replicated`: other replicas may have learned of its keys earlier, and drop them earlier.
+    `is_replicated`: other replicas may have learned of its keys earlier, and drop them earlier. `is_new`: the log has
+    just been made in an empty directory, which is not searched.
     """
     validator = AppendValidator(name)
-    state = load_latest(disk, of.directory, of.log_end)
-    kept = load_fence(disk, of.directory)
+    state = None if is_new else load_latest(disk, of.directory, of.log_end)
+    kept = None if is_new else load_fence(disk, of.directory)
     if state is None:
         written_ms = 0 if kept is not None else _last_write_ms(of) - settings.producer_expiry_ms
         begin = _first_of_use(of, written_ms)
+        validator.producers.forgotten_id_max = ID_MAX if begin else -1
     else:
         begin = state.offset
         validator.restore(state, settings, now_ms)
@@ -129,6 +140,8 @@ def _replay(
         for position, header in _headers_from(segment, min(begins)):
             if header.base_offset >= begins.producers:
                 validator.replay(header, settings, now_ms)
+                if header.record_count <= header.last_offset_delta:  # compacted
+                    validator.producers.forgotten_id_max = ID_MAX
                 if header.is_control:
                     batch = segment.pread(header.size_bytes, position)
                     if has_valid_crc(batch, 0, header):
@@ -139,4 +152,5 @@ def _replay(
                 ]
                 validator.replay_entries(header, entries, settings, now_ms, since_ms)
     except Corrupt as error:  # a damaged sealed segment: its state is not claimed
+        validator.producers.forgotten_id_max = ID_MAX
         log.warning("producer state was rebuilt without the damaged records", extra={"reason": str(error)})

@@ -24,7 +24,7 @@ from engine.producers.append_validator import AppendValidator
 from engine.producers.fence_file import save_fence
 from engine.producers.fencing import NO_FENCE, Fence
 from engine.producers.key_window import rows_before
-from engine.producers.sequences import Producer
+from engine.producers.sequences import ID_MAX, Producer
 from engine.producers.snapshots import State, decode_state, encode_state, snapshot_offsets
 from engine.producers.sources import Source
 from engine.runtime.disk import Disk, write_atomically
@@ -38,6 +38,7 @@ class StateSnapshot(NamedTuple):
     fence: Fence
     keys: Sequence[dict[bytes, bytes]]
     sources: Sequence[tuple[bytes, Source]] = ()
+    forgotten_id_max: int = ID_MAX
 
 
 def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
@@ -49,6 +50,7 @@ def take_snapshot(validator: AppendValidator, offset: int) -> StateSnapshot:
         fence if fence.offset < offset else NO_FENCE,  # a later one is among the fetched batches
         validator.keys.window.copies(),
         validator.sources.items(),
+        validator.producers.forgotten_id_max,
     )
 
 
@@ -60,9 +62,12 @@ def encoded(of: StateSnapshot) -> bytes:
 def state_of(of: StateSnapshot) -> State:
     """Return the state as saved beside a log: complete, without references to other files."""
     producers = [(producer_id, before) for producer_id, one in of.producers if (before := one.before(of.offset))]
+    kept = {producer_id for producer_id, _ in producers}
+    later = (producer_id for producer_id, _ in of.producers if producer_id not in kept)
+    forgotten = max(of.forgotten_id_max, *later, -1)
     rows = b"".join(row for keys in of.keys for row in rows_before(keys, of.offset))
     sources = [(source_hash, known) for source_hash, one in of.sources if (known := one.before(of.offset))]
-    return State(of.offset, producers, of.fence, rows, (), sources)
+    return State(of.offset, producers, of.fence, rows, (), sources, forgotten)
 
 
 def import_state(disk: Disk, directory: str, offset: int, data: bytes) -> None:

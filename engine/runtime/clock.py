@@ -17,6 +17,14 @@ from typing import Protocol
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+_SECONDS = range(10**9, 10**10)  # the years 2001 to 2286; as milliseconds, 12 January to 26 April 1970
+
+
+def is_in_seconds(time_ms: int) -> bool:
+    """Returns whether a time is probably seconds that were given as milliseconds."""
+    return time_ms in _SECONDS
+
+
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from engine.runtime.read_buffers import SIZE_BYTES_MIN, ReadBuffers
+
+log = logging.getLogger("penstock.engine")
 
 
 class WouldBlock(Exception):
@@ -124,6 +127,17 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         return disk.pread(handle, disk.size(handle), 0)
     finally:
         disk.close(handle)
+
+
+def read_derived(disk: Disk, path: str) -> bytes | None:
+    """Read a file that can be made again; None also if the disk cannot read it (EIO). Raises other errors."""
+    try:
+        return read_file(disk, path)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        log.warning("a derived file cannot be read and is made again", extra={"file": path, "reason": str(error)})
+        return None
 
 
 class RealDisk:

@@ -1,4 +1,4 @@
-"""Shared state of the waits of one event loop: their deadlines, and their two wake-up queues.
+"""Shared state of the waits of one event loop: their deadlines, their two wake-up queues, and the turns of the loop.
 
 One of each for a loop and not for a partition, because 10,000 waits may be on 10,000 partitions.
 
@@ -13,11 +13,15 @@ earliest bucket that may have waits.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, ref
+
+from engine.runtime.rotation import Rotation
 
 T = TypeVar("T")
 
@@ -149,12 +153,116 @@ def expire(future: asyncio.Future[Any]) -> None:
         future.set_exception(TimeoutError())
 
 
+TURN_S = 0.005  # with a last piece of some milliseconds less than the 20 ms that may block the loop
+PIECES_MAX = 16  # that begin in one turn without a look at the clock in between; 1 after a turn that was too long
+
+# the client whose work a task does. A number: a long-lived task that inherits it keeps nothing else alive
+client_key: ContextVar[int] = ContextVar("client_key", default=0)
+
+
+class LoopTurns:
+    """Shares the time of the loop between clients: queued work goes on in turns of the loop, client by client.
+
+    In a turn of the loop, work of about TURN_S begins; the rest waits for later turns. The next piece is that of the
+    next client, so that a client with a thousand pieces delays another one by a few of them. A client without queued
+    work does not wait while the turn has time. Work that has begun is not stopped: a caller divides it into pieces of a
+    few milliseconds. Invariants: the work of one client begins in the order in which it was queued; while work is
+    queued, a turn is scheduled, and some of it begins in each. `now_s` is a monotonic clock, in seconds.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_s: Callable[[], float] = time.perf_counter) -> None:
+        self._loop = ref(loop)
+        self._now_s = now_s
+        self.is_queued = False  # some client waits
+        self.is_counted = False  # the time of the current turn: it has work that takes time
+        self._ends_at = 0.0
+        self._pieces = 1
+        self._called = 0  # in the current turn, without the queue
+        self._woken: set[int] = set()  # clients whose waits ended in the last turn; they go on in this one
+        self._queue: Rotation[Callable[[], object] | asyncio.Future[None]] = Rotation()
+
+    def __repr__(self) -> str:
+        return f"LoopTurns({self._queue})"
+
+    def is_over(self) -> bool:
+        """Returns whether the time of this turn is used up. The first call of a turn begins to count it."""
+        if self.is_counted:
+            return self._now_s() >= self._ends_at
+        self._begin()
+        return False
+
+    def must_wait(self, client: int) -> bool:
+        """Returns whether a client's work is to `wait`: the turn is over, or earlier work of the client waits."""
+        return self.is_over() or (self.is_queued and self.is_waiting(client))
+
+    def is_waiting(self, client: int) -> bool:
+        """Returns whether work of a client waits for its turn."""
+        return client in self._queue or client in self._woken
+
+    async def wait(self, client: int) -> None:
+        """Wait for the client's turn."""
+        waiter = self._running_loop().create_future()
+        self._put(client, waiter)
+        await waiter
+
+    def call(self, client: int, work: Callable[[], object]) -> None:
+        """Calls `work` in the next turn, or in a later one if there is much of it."""
+        if not self.must_wait(client) and self._called < self._pieces:
+            self._called += 1
+            self._running_loop().call_soon(work)
+        else:
+            self._put(client, work)
+
+    def _put(self, client: int, work: Callable[[], object] | asyncio.Future[None]) -> None:
+        self._queue.put(client, work)
+        self.is_queued = True
+        if not self.is_counted:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begins to count the time of a turn, which ends with the next one."""
+        self.is_counted = True
+        self._ends_at = self._now_s() + TURN_S
+        self._running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        """Begins the next turn, with work that is queued."""
+        self._called = 0
+        self._woken.clear()
+        self._pieces = 1 if self._now_s() >= self._ends_at else min(2 * self._pieces, PIECES_MAX)
+        self.is_counted = self.is_queued = self._queue.count > 0
+        if self.is_counted:
+            self._ends_at = self._now_s() + TURN_S
+            try:
+                self._take()
+                self.is_queued = bool(self._queue.count or self._woken)
+            finally:  # behind the waits that have ended, whose work counts to this turn
+                self._running_loop().call_soon(self._next)
+
+    def _take(self) -> None:
+        woken = 0
+        while self._queue.count and woken < self._pieces and self._now_s() < self._ends_at:
+            client, work = self._queue.take()
+            if not isinstance(work, asyncio.Future):
+                work()
+            elif not work.done():  # else it was cancelled
+                woken += 1
+                self._woken.add(client)
+                work.set_result(None)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop()
+        assert loop is not None, "turns are those of a loop that runs"
+        return loop
+
+
 class LoopWaits(NamedTuple):
     """Acknowledgements have their own queue: a produce never waits behind the long polls that it wakes."""
 
     deadlines: Deadlines
     polls: Wakeups
     acks: Wakeups
+    turns: LoopTurns
 
 
 _BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaits] = WeakKeyDictionary()
@@ -169,6 +277,13 @@ def loop_waits(loop: asyncio.AbstractEventLoop | None = None) -> LoopWaits:
     found = _BY_LOOP.get(loop)
     if found is None:
         polls = Wakeups()
-        found = _BY_LOOP[loop] = LoopWaits(Deadlines(loop, polls), polls, Wakeups())
+        found = _BY_LOOP[loop] = LoopWaits(Deadlines(loop, polls), polls, Wakeups(), LoopTurns(loop))
     _last[:] = [(loop, found)]
     return found
+
+
+async def wait_turn() -> None:
+    """Wait for a turn of the running loop that has time for the client of this task."""
+    turns, client = loop_waits().turns, client_key.get()
+    if turns.must_wait(client):
+        await turns.wait(client)

@@ -148,7 +148,7 @@ class DivergenceHandler:
 
     async def _save_points(self, partition: Partition) -> None:
         try:
-            await self._log_manager.save_log_start(partition)
+            await self._log_manager.save_points(partition)
         except OSError as error:
             self._log_manager.record_failure(partition, error, "saving recovery points")
             raise storage_error(f"{partition.name}: saving recovery points", error) from error

@@ -15,7 +15,7 @@ from typing import Any
 from engine.directory.log_directory_manager import LogDirectoryManager
 from engine.partition.committer import Committer
 from engine.partition.partition import Partition
-from engine.runtime.clock import Clock
+from engine.runtime.clock import Clock, is_in_seconds
 from engine.runtime.tasks import BackgroundTasks
 
 TICK_S = 1.0
@@ -49,6 +49,7 @@ class Housekeeping:
         self._background = background
         self._due: dict[Partition, Work] = {}  # queued, in this order
         self._expiring: set[Partition] = set()
+        self._topics_in_seconds: set[str] = set()  # logged ones
         self._logged = ""  # the logged reason of the last failed checkpoint: a disk stays full for hours
 
     def __repr__(self) -> str:
@@ -66,6 +67,7 @@ class Housekeeping:
         tick = 0
         checkpoint_due = 0.0
         while True:
+            await self._background.finish(self._try("making spare files", self._fill_spares()), "filling")
             await asyncio.sleep(TICK_S)
             tick += 1
             for place, partition in enumerate(list(self._partitions())):
@@ -83,12 +85,23 @@ class Housekeeping:
         """Does work without disk access at once: of thousands of partitions nearly all have no other."""
         try:
             self._roll_if_due(partition)
+            self._check_times(partition)
             partition.validator.expire(self._clock.steady_ms(), partition.settings)
             is_expiring = partition in self._due or partition in self._expiring
             if not is_expiring and (work := self._expiry(partition)) is not None:
                 self._due[partition] = work
         except Exception:  # see below
             log.exception("retention failed")
+
+    def _check_times(self, partition: Partition) -> None:
+        """Logs each topic once whose producers send seconds. Costs appends nothing: they keep the latest timestamp."""
+        index = partition.log.active.loaded_index
+        if index is None or not is_in_seconds(latest := index.max_timestamp):
+            return
+        if partition.topic not in self._topics_in_seconds:
+            self._topics_in_seconds.add(partition.topic)
+            text = "records have times of 1970: their producer sends seconds, timestamps are milliseconds"
+            log.warning(text, extra={"topic": partition.topic, "partition": partition.number, "timestamp": latest})
 
     def _expire_next(self) -> None:
         """Runs in the background, in turn: a slow removal of one partition's files delays no other partition."""
@@ -105,6 +118,9 @@ class Housekeeping:
         work.close()  # a task that is cancelled before its first step has not awaited it
         self._expiring.discard(partition)
         self._expire_next()
+
+    async def _fill_spares(self) -> None:
+        self._committer.check_room = await self._log_manager.fill_spares()
 
     async def _checkpoint(self) -> None:
         """Logs each distinct failure once."""

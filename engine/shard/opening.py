@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from typing import NamedTuple
 from engine.compaction.progress import lower_progress
 from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
-from engine.errors import Corrupt, EngineError
+from engine.errors import TOO_MANY_FILES, Corrupt, EngineError
 from engine.format import paths
 from engine.log.batch_boundaries import boundary_above, boundary_below
 from engine.log.log import BytePosition, Log
-from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport, open_log
+from engine.log.recovery import Checkpoint, LastShutdown, open_log
+from engine.log.recovery_report import RecoveryReport
 from engine.log.segment import Segment
 from engine.partition.partition import Partition, PartitionEvents
 from engine.producers.append_validator import AppendValidator
@@ -31,12 +33,14 @@ from engine.runtime.clock import Clock
 from engine.runtime.disk import Disk
 from engine.runtime.file_retries import retry_until_files_free
 from engine.runtime.tasks import in_background
+from engine.settings import TopicSettings
 
 log = logging.getLogger("penstock.engine")
 
 _Committed = tuple[int, BytePosition] | None
 
 PARALLEL_OPENINGS = 4  # a scan is disk and CRC, both outside the interpreter's lock; more would only seek more
+BATCH = 64  # partitions in one call of a thread; taking them over costs the event loop about 1 ms
 PROGRESS_LOG_S = 1.0
 
 
@@ -44,6 +48,7 @@ class OpenRequest(NamedTuple):
     """A partition to open."""
 
     record: TopicRecord
+    settings: TopicSettings
     number: int
     checkpoint: Checkpoint
     checkpointed_high_watermark: int = 0
@@ -51,6 +56,23 @@ class OpenRequest(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.record.name}/{self.number}"
+
+
+class _Opened(NamedTuple):
+    log: Log
+    validator: AppendValidator
+    committed: _Committed
+    report: RecoveryReport
+    last_shutdown: LastShutdown
+
+
+class _Failed(NamedTuple):
+    directory: str
+    error: Exception
+
+
+_Waiting = deque[tuple[int, OpenRequest]]  # each with its place in the answer
+_Outcome = tuple[int, OpenRequest, _Opened | _Failed]
 
 
 @dataclass(slots=True)
@@ -67,8 +89,11 @@ def open_requests(
     record: TopicRecord, numbers: Iterable[int], checkpoints: Mapping[str, Checkpoint], hints: Mapping[str, int]
 ) -> list[OpenRequest]:
     """Return the partitions of a topic with what the last run has saved of them."""
+    settings, nothing = record.settings, Checkpoint()
     keys = ((number, f"{record.topic_id}/{number}") for number in numbers)
-    return [OpenRequest(record, number, checkpoints.get(key, Checkpoint()), hints.get(key, 0)) for number, key in keys]
+    return [
+        OpenRequest(record, settings, number, checkpoints.get(key, nothing), hints.get(key, 0)) for number, key in keys
+    ]
 
 
 class Opener:
@@ -90,77 +115,111 @@ class Opener:
         return f"Opener({self.progress}, {self.report})"
 
     async def open_all(
-        self, wanted: Sequence[OpenRequest], last_shutdown: LastShutdown | None = None
+        self, requests: Sequence[OpenRequest], last_shutdown: LastShutdown | None = None
     ) -> list[Partition]:
         """Open the partitions, in the given order; `last_shutdown` overrides that of their directories."""
-        self.progress.partitions += len(wanted)
-        slots = asyncio.Semaphore(PARALLEL_OPENINGS)
-
-        async def opened(one: OpenRequest) -> Partition:
-            async with slots:
-                return await self.open(one, last_shutdown)
-
+        self.progress.partitions += len(requests)
+        waiting = deque(enumerate(requests))
+        partitions: dict[int, Partition] = {}
         began = time.perf_counter()
         telling = in_background(self._log_progress(), "reporting the progress of a start")
+        threads = range(min(PARALLEL_OPENINGS, len(requests)))
         try:
-            return await asyncio.gather(*map(opened, wanted))
+            await asyncio.gather(*(self._open_waiting(waiting, partitions, last_shutdown) for _ in threads))
         finally:
+            waiting.clear()  # so that the threads of a cancelled start end
             telling.cancel()
             self.progress.seconds += time.perf_counter() - began
+        return [partitions[place] for place in range(len(requests))]
 
-    async def open(self, wanted: OpenRequest, last_shutdown: LastShutdown | None = None) -> Partition:
-        record, number = wanted.record, wanted.number
+    async def _open_waiting(
+        self, waiting: _Waiting, partitions: dict[int, Partition], last_shutdown: LastShutdown | None
+    ) -> None:
+        """Open what waits, a batch in each call of a thread: a call for each partition took most of the time."""
         loop = asyncio.get_running_loop()
-        if self._directories.is_several:
-            located = await retry_until_files_free(
-                wanted.name, lambda: loop.run_in_executor(self._executor, self._directories.located, record, number)
+        while waiting:
+            outcomes = await retry_until_files_free(
+                "opening partitions",
+                lambda: loop.run_in_executor(self._executor, self._open_batch, waiting, last_shutdown),
             )
-        else:
-            located = self._directories.located(record, number)
-        directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
-        last_shutdown = last_shutdown or located.directory.last_shutdown
-        if located.error is not None:
-            self.progress.opened += 1
-            return self._closed(wanted, directory, located.error)
-        try:
-            opened, validator, committed, report = await retry_until_files_free(
-                wanted.name, lambda: loop.run_in_executor(self._executor, self._open, directory, wanted, last_shutdown)
-            )
-        except (EngineError, OSError) as error:
-            self.progress.opened += 1
-            return self._closed(wanted, directory, error)
-        self.progress.opened += 1
-        self.report += report
-        if report.truncated_bytes:
-            _log_truncation(wanted, last_shutdown, report, opened)
-        partition = Partition(record.name, number, opened, record.settings, validator, self._events)
-        if committed is not None:
-            partition.begin_replicated(*committed)
-        return partition
+            for place, request, outcome in outcomes:
+                partitions[place] = self._partition(request, outcome)
 
-    def _open(
-        self, directory: str, wanted: OpenRequest, last_shutdown: LastShutdown
-    ) -> tuple[Log, AppendValidator, _Committed, RecoveryReport]:
+    def _open_batch(self, waiting: _Waiting, last_shutdown: LastShutdown | None) -> list[_Outcome]:
+        """Raises OSError for too many open files, with nothing opened; one that fails later waits again."""
+        outcomes: list[_Outcome] = []
+        while waiting and len(outcomes) < BATCH:
+            try:
+                place, request = waiting.popleft()
+            except IndexError:  # another thread has taken the last one
+                break
+            try:
+                outcomes.append((place, request, self._attempt(request, last_shutdown)))
+            except OSError:
+                waiting.appendleft((place, request))
+                if not outcomes:
+                    raise
+                break
+        return outcomes
+
+    def _attempt(self, request: OpenRequest, last_shutdown: LastShutdown | None) -> _Opened | _Failed:
+        """Raises OSError for too many open files."""
+        located = self._directories.located(request.record, request.number)
+        record = request.record
+        directory = paths.partition_dir(located.directory.path, record.name, record.topic_id, request.number)
+        outcome: _Opened | _Failed
+        try:
+            if located.error is not None:
+                raise located.error
+            outcome = self._open(directory, request, last_shutdown or located.directory.last_shutdown)
+        except (EngineError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+                raise
+            outcome = _Failed(directory, error)
+        with self._counting:
+            self.progress.opened += 1
+        return outcome
+
+    def _open(self, directory: str, request: OpenRequest, last_shutdown: LastShutdown) -> _Opened:
         now_ms = self._clock.steady_ms()
         opened, report = open_log(
-            self._disk, directory, wanted.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._scanned
+            self._disk, directory, request.checkpoint, last_shutdown, now_ms=now_ms, on_scanned=self._scanned
         )
         if report.truncated_bytes or report.dropped_segments:
             lower_progress(self._disk, directory, opened.log_end)
-        is_replicated = wanted.record.hosted is not None
+        is_replicated = request.record.hosted is not None
         validator = loaded_validator(
-            self._disk, wanted.name, opened, wanted.record.settings, now_ms, is_replicated=is_replicated
+            self._disk,
+            request.name,
+            opened,
+            request.settings,
+            now_ms,
+            is_replicated=is_replicated,
+            is_new=bool(report.new_logs),
         )
-        return opened, validator, self._committed(opened, wanted), report
+        return _Opened(opened, validator, self._committed(opened, request), report, last_shutdown)
 
-    def _committed(self, opened: Log, wanted: OpenRequest) -> _Committed:
+    def _partition(self, request: OpenRequest, outcome: _Opened | _Failed) -> Partition:
+        if isinstance(outcome, _Failed):
+            return self._closed(request, outcome.directory, outcome.error)
+        self.report += outcome.report
+        if outcome.report.truncated_bytes:
+            _log_truncation(request, outcome.last_shutdown, outcome.report, outcome.log)
+        partition = Partition(
+            request.record.name, request.number, outcome.log, request.settings, outcome.validator, self._events
+        )
+        if outcome.committed is not None:
+            partition.begin_replicated(*outcome.committed)
+        return partition
+
+    def _committed(self, opened: Log, request: OpenRequest) -> _Committed:
         """On a standalone node the whole log is committed. Else the last known high watermark, at least log_start."""
-        if wanted.record.hosted is None:
+        if request.record.hosted is None:
             return None
         read, first = Segment.pread, opened.segments[0].base_offset
         try:
             below = boundary_above(opened, opened.local_log_start, read)
-            return max(below, boundary_below(opened, max(wanted.checkpointed_high_watermark, below[0]), read))
+            return max(below, boundary_below(opened, max(request.checkpointed_high_watermark, below[0]), read))
         except Corrupt:  # a damaged sealed segment; the leader sends the high watermark
             return first, BytePosition(first, 0)
 
@@ -168,16 +227,16 @@ class Opener:
         with self._counting:
             self.progress.scanned_bytes += size_bytes
 
-    def _closed(self, wanted: OpenRequest, directory: str, error: Exception) -> Partition:
+    def _closed(self, request: OpenRequest, directory: str, error: Exception) -> Partition:
         """Returns an offline partition with its old checkpoint."""
         if error is not self._directories.holding(directory).fault:  # which has been logged
-            log.error("partition is offline", extra={"partition": wanted.name, "reason": str(error)})
-        recovery_point, log_start = wanted.checkpoint
+            log.error("partition is offline", extra={"partition": request.name, "reason": str(error)})
+        recovery_point, log_start = request.checkpoint
         nothing = Segment(self._disk, directory, max(recovery_point, log_start))
         empty = Log(self._disk, directory, [nothing], log_start=log_start, leader_epoch=0)
-        partition = Partition(wanted.record.name, wanted.number, empty, wanted.record.settings, events=self._events)
+        partition = Partition(request.record.name, request.number, empty, request.settings, events=self._events)
         partition.durable_end = recovery_point
-        partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{wanted.name}: {error}")
+        partition.offline = error if isinstance(error, EngineError) else Corrupt(f"{request.name}: {error}")
         return partition
 
     async def _log_progress(self) -> None:
@@ -195,7 +254,7 @@ class Opener:
             )
 
 
-def _log_truncation(wanted: OpenRequest, last_shutdown: LastShutdown, report: RecoveryReport, opened: Log) -> None:
+def _log_truncation(request: OpenRequest, last_shutdown: LastShutdown, report: RecoveryReport, opened: Log) -> None:
     text = (
         "records that were not fsynced were lost in the power loss"
         if report.mid_log_truncations
@@ -204,7 +263,7 @@ def _log_truncation(wanted: OpenRequest, last_shutdown: LastShutdown, report: Re
     log.warning(
         text,
         extra={
-            "partition": wanted.name,
+            "partition": request.name,
             "last_shutdown": last_shutdown.value,
             "truncated_bytes": report.truncated_bytes,
             "dropped_segments": report.dropped_segments,

@@ -12,7 +12,7 @@ from typing import Any
 from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.retention import Bounds, expired_below
 from engine.directory.log_directory_manager import LogDirectoryManager
-from engine.errors import storage_error
+from engine.errors import NO_SPACE, storage_error
 from engine.partition.fence_checkpoint import save_fence_below
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
@@ -69,4 +69,6 @@ class RecordDeletion:
             await self._log_start_advancer.advance(partition, Bounds(offset, offset))
         except OSError as error:
             self._log_manager.record_failure(partition, error, "deleting records")
+            if error.errno in NO_SPACE and partition.log.log_start >= offset:
+                return  # deleted durably; a later call removes the files
             raise storage_error(f"{partition.name}: deleting records", error) from error

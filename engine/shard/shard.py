@@ -19,6 +19,7 @@ from engine.cleaning.log_start import LogStartAdvancer
 from engine.cleaning.quarantine import Quarantine
 from engine.cleaning.retention import Bounds
 from engine.cleaning.sealing import Sealer
+from engine.cleaning.segment_check import Finding, SealedFile
 from engine.compaction.swapping import SegmentSwapper, own_compacted_end
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
@@ -28,7 +29,8 @@ from engine.directory.topics import TopicRecord
 from engine.directory.unopened_recovery_points import UnopenedRecoveryPoints
 from engine.errors import EngineError, UnknownPartition, UnknownTopic
 from engine.format.batch import Buffer
-from engine.log.recovery import Checkpoint, LastShutdown, RecoveryReport
+from engine.log.recovery import Checkpoint, LastShutdown
+from engine.log.recovery_report import RecoveryReport
 from engine.log.truncation import batch_start
 from engine.partition.committer import Committer
 from engine.partition.fence_checkpoint import mark_fenced
@@ -74,6 +76,8 @@ class ShardEvents:
     moved_away: Callable[[Topic, list[Partition]], None] = _nothing  # to other nodes
     positions_moved: Callable[[Partition], None] = _nothing  # log_end or durable_end
     went_offline: Callable[[Partition], None] = _nothing
+    read_failed: Callable[[Partition, int], None] = _nothing  # at an offset
+    damaged: Callable[[Partition, int], None] = _nothing  # records at an offset were quarantined
     sealed: Callable[[Partition], None] = _nothing  # it has more to ship
     directory_failed: Callable[[DataDirectory], None] = log_offline
     tiered_end: Callable[[Partition], int | None] = _nothing  # None: nothing is tiered
@@ -109,23 +113,17 @@ class Shard:
         self.writer = WriterThread(disk, "penstock-writer")
         self._background = BackgroundTasks()
         self._finding = BackgroundTasks()  # searches for high watermarks; a stop cancels these
-        self.sealer = Sealer(
-            disk,
-            executor,
-            self._background,
-            events.sealed,
-            lambda *damage: self.quarantine.record(*damage),  # noqa: PLW0108 - made below
-        )
-        self.committer = Committer(self.writer, clock, self.sealer.sealed)
+        self.sealer = Sealer(disk, executor, self._background, events.sealed, self._record_damage)
         closed = self._closed = UnopenedRecoveryPoints(disk, self.directories)
         self._opening = OpeningPartitions()
         self.log_manager = LogDirectoryManager(disk, self.directories, executor, self._opened, self._key_of, closed)
+        self.committer = Committer(self.writer, clock, self.sealer.sealed)
         moved, offline, include = events.positions_moved, events.went_offline, self.committer.include
         reports = PartitionEvents(moved, include, offline, self._find_watermark, self.log_manager.mapped_error)
         self.opener = Opener(disk, self.directories, executor, clock, reports)
-        self.advancer = LogStartAdvancer(disk, executor, self.log_manager.save_log_start, self.sealer.saved)
-        self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll)
-        self.reader = Reader(disk, executor, self.quarantine.examine)
+        self.advancer = LogStartAdvancer(disk, executor, self.log_manager.save_points, self.sealer.saved)
+        self.quarantine = Quarantine(disk, executor, self.sealer, self.committer.roll, events.damaged)
+        self.reader = Reader(disk, executor, self.quarantine.examine, events.read_failed)
         positions = self.tiered_end, self.leading_epoch = events.tiered_end, events.leading_epoch
         self.deletion = RecordDeletion(disk, executor, clock, self.log_manager, self.advancer, *positions)
         self.segment_swapper = SegmentSwapper(disk, executor, clock, events.compacted_by_all, moved)
@@ -329,8 +327,7 @@ class Shard:
     async def truncate(self, partition: Partition, offset: int) -> None:
         """End the log, durably, at the start of the batch that holds `offset`. The log has the records before it.
 
-        Raises StorageFull and StorageFailed; if the truncation itself failed, the partition is offline. A cancel ends
-        the wait, not the work.
+        Raises StorageFull, StorageFailed; if it fails half way, the partition is offline. A cancel ends only the wait.
         """
         await self._background.finish(self._divergence_handler.truncate(partition, offset), "cutting a log")
 
@@ -385,6 +382,9 @@ class Shard:
         work = partial(self.reader.find_watermark, partition, partition.watermark.generation)
         self._finding.keep(work, "finding the high watermark", of=partition.name)
 
+    async def _record_damage(self, partition: Partition, file: SealedFile, finding: Finding) -> None:
+        await self.quarantine.record(partition, file, finding)
+
     def _directory_failed(self, directory: DataDirectory) -> None:
         self.log_manager.take_offline(directory)
         self._events.directory_failed(directory)
@@ -393,8 +393,7 @@ class Shard:
         return self._opening.and_served(self.partitions())
 
     def _key_of(self, partition: Partition) -> str:
-        key = self._opening.key_of(partition)
-        return key or f"{self.topics[partition.topic].record.topic_id}/{partition.number}"
+        return self._opening.key_of(partition) or f"{self.topics[partition.topic].record.topic_id}/{partition.number}"
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

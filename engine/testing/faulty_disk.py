@@ -117,10 +117,12 @@ class FaultyDisk:
         wanted = sum(map(len, buffers))
         allowed = wanted if fault.write_bytes is None else min(wanted, fault.write_bytes)
         if self.room_bytes is not None:
-            if wanted and not self.room_bytes:
+            inside = min(allowed, max(0, self.disk.size(handle) - position))  # overwrites what has its room
+            if inside < wanted and not self.room_bytes:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            allowed = min(allowed, self.room_bytes)
-            self.room_bytes -= allowed
+            growth = min(allowed - inside, self.room_bytes)
+            allowed = inside + growth
+            self.room_bytes -= growth
         if allowed == wanted:
             return self.disk.pwritev(handle, buffers, position)
         return self.disk.pwritev(handle, [memoryview(b"".join(buffers))[:allowed]], position)

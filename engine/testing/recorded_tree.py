@@ -169,7 +169,7 @@ def needs(changes: Sequence[EntryChange]) -> list[set[int]]:
 
 
 def with_needed(wanted: Iterable[int], needed: Sequence[set[int]]) -> set[int]:
-    """Add all changes that the wanted ones need, directly or indirectly."""
+    """Add all changes that the selected ones need, directly or indirectly."""
     closed: set[int] = set()
     open_ends = list(wanted)
     while open_ends:

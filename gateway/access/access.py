@@ -13,11 +13,15 @@ from typing import Protocol
 
 from aiohttp import web
 
-from gateway.access.tokens_file import Right, Token, Tokens
+from gateway.access.tokens_file import Right, Token, Tokens, unknown_because
 from gateway.http.messages import Request
 from gateway.http.problems import Problem
 
 _SCHEME = "bearer "
+_HOW = (
+    "Authorization: Bearer penstock_…, the whole line that `penstock token create` has printed; "
+    "the command takes it as --token or PENSTOCK_TOKEN"
+)
 
 
 class Requirement(Enum):
@@ -163,13 +167,14 @@ class Access:
     def _caller(self, request: Request, tokens: Tokens) -> Token:
         given = request.headers.getall("Authorization", ())
         if not given:
-            raise _unauthorized("this node requires a token: Authorization: Bearer <token>", "Bearer")
+            raise _unauthorized(f"this node requires a token: send {_HOW}", "Bearer")
         text = given[0]
         if len(given) > 1 or text[: len(_SCHEME)].lower() != _SCHEME:
-            raise _unauthorized("send one Authorization header with scheme Bearer and a token", "Bearer")
-        token = tokens.find(text[len(_SCHEME) :].strip(" "))
+            raise _unauthorized(f"the Authorization header is not one with the scheme Bearer: send {_HOW}", "Bearer")
+        given_token = text[len(_SCHEME) :].strip(" ")
+        token = tokens.find(given_token)
         if token is None:
-            raise _unauthorized("the token is unknown to this node", 'Bearer error="invalid_token"')
+            raise _unauthorized(unknown_because(given_token), 'Bearer error="invalid_token"')
         return token
 
 
@@ -177,6 +182,14 @@ def caller_of(request: Request) -> Caller:
     """Returns the sender of a request, for handlers that read many topics."""
     caller: Caller = request.get(_CALLER, ANONYMOUS)
     return caller
+
+
+def limits_of(caller: Caller, right: Right) -> dict[str, object]:
+    """Returns the field of a list that a token does not see whole: the right and the prefixes that it has of it."""
+    prefixes = caller.prefixes(right)
+    if prefixes is None or "" in prefixes:
+        return {}
+    return {"limited_to": {"right": right.value, "prefixes": list(prefixes)}}
 
 
 def forbidden(caller: Caller, right: Right, topic: str) -> Problem:

@@ -17,7 +17,7 @@ from gateway.settings import NodeSettings
 EXPOSED = (
     "ETag, Retry-After, WWW-Authenticate, Penstock-Request-Id, Penstock-Next-Offset, Penstock-High-Watermark, "
     "Penstock-Log-Start, Penstock-Base-Offset, Penstock-Leader, Penstock-Leader-Epoch, Penstock-Duplicate, "
-    "Penstock-Idempotency-Window, Producer-Epoch, Producer-Expected-Seq, Producer-Received-Seq"
+    "Penstock-Idempotency-Window, Penstock-Hint, Producer-Epoch, Producer-Expected-Seq, Producer-Received-Seq"
 )
 MAX_AGE_S = "7200"  # Chromium caches the answer to a preflight for at most this time
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*")

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import hmac
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,7 +30,8 @@ _PREFIX = "penstock_"
 _ID = slice(len(_PREFIX), len(_PREFIX) + 2 * ID_BYTES)
 _TOKEN_LENGTH = len(_PREFIX) + 2 * ID_BYTES + 1 + 43  # base64 of 32 bytes without its padding
 _NOBODY = bytes(32)
-_HEAD = "# Who may use this node. Made by `penstock token create`; to revoke a token, remove its entry.\n"
+_ENTRY = re.compile(r"^(?=\[\[tokens\]\])", re.MULTILINE)
+_HEAD = "# Who may use this node. Made by `penstock token create`; `penstock token revoke` removes one.\n"
 
 # \Z, because $ accepts a line end.
 Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
@@ -128,6 +130,15 @@ class Tokens:
         return token
 
 
+def unknown_because(text: str) -> str:
+    """Returns why no token has this text, as far as its form says, without any part of it."""
+    if not text.startswith(_PREFIX):
+        return f"what was sent is not a token: it begins with {_PREFIX}, and `penstock token create` prints it"
+    if len(text) != _TOKEN_LENGTH:
+        return f"the token has {len(text)} characters instead of {_TOKEN_LENGTH}: it is cut off or has more behind it"
+    return "the token is unknown to this node: it was revoked, or belongs to another tokens file"
+
+
 class NewToken(NamedTuple):
     """A new token. `text` is shown to its owner once; `entry` is appended to the file."""
 
@@ -195,6 +206,32 @@ def make_token(
     _check_entry(name, rights)
     parse_tokens(entry)
     return NewToken(token_id, text, entry)
+
+
+def remove_token(path: str, name: str) -> str:
+    """Removes the entry with this id or name from the file, with the comments in it, and returns its id. Blocks.
+
+    Rewrites the file in place, so that owner and mode stay. Nothing else in the file changes. Raises InvalidTokens,
+    OSError.
+    """
+    with open(path, "r+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        before = file.read().decode()
+        removed = next((token for token in parse_tokens(before).all if name in (token.id, token.name)), None)
+        if removed is None:
+            raise InvalidTokens(f"no token has the id or name {name}")
+        head, *entries = _ENTRY.split(before)
+        kept = [entry for entry in entries if tomllib.loads(entry)["tokens"][0]["id"] != removed.id]
+        after = "".join([head, *kept])
+        remaining = {token.id for token in parse_tokens(after).all}
+        if remaining != {token.id for token in parse_tokens(before).all} - {removed.id}:
+            raise InvalidTokens(f"the entry of {name} is not a [[tokens]] section of its own; remove it by hand")
+        data = after.encode()
+        file.seek(0)
+        file.write(data)
+        file.truncate(len(data))
+        os.fsync(file.fileno())
+    return removed.id
 
 
 def append_token(path: str, new: NewToken) -> None:

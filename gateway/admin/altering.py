@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from engine.directory.topics import changed_topic
 from engine.errors import InvalidConfig
+from engine.format.paths import INTERNAL_TOPICS
+from engine.settings import check_applicable
 from engine.shard.served_topics import Topic
 from gateway.admin.context import AdminContext
 from gateway.admin.operation_calls import ChangeReplicationFactor
@@ -24,7 +26,9 @@ async def alter(
 ) -> Topic:
     """Alters a topic. Raises UnknownTopic, InvalidConfig, Problem too_many_topics."""
     record = context.topics.topic(name).record
-    changed_topic(record, overrides, partitions)
+    changed = changed_topic(record, overrides, partitions)
+    if name not in INTERNAL_TOPICS:
+        check_applicable(overrides, changed.settings)
     is_growing = replication_factor is not None and replication_factor > record.replication_factor
     if replication_factor is not None and is_growing:
         await _change_replication_factor(context, name, replication_factor)

@@ -37,13 +37,17 @@ class PartitionRow(TypedDict, total=False):
 
 
 class NodeRow(TypedDict):
-    """A node in the description of its cluster. `leading` and the numbers below it count partitions."""
+    """A node in the description of its cluster. `leading` and the numbers below it count partitions.
+
+    `stale`: the coordination store is silent, so this is what was known when it last answered.
+    """
 
     node_id: int
     url: str | None
     rack: str | None
     version: str | None
     alive: bool
+    stale: bool
     leaving: bool
     drained: bool
     leading: int
@@ -123,8 +127,11 @@ def offline_row(view: ClusterView, topic_id: str, number: int) -> PartitionRow:
     return {**row, **_NO_POSITIONS, "lag": {}, "lag_bytes": {}, "offline": reason}
 
 
-def node_rows(view: ClusterView) -> list[NodeRow]:
-    """Returns every registered node, and every other node that has replicas."""
+def node_rows(view: ClusterView, silent_at: int | None = None) -> list[NodeRow]:
+    """Returns every registered node, and every other node that has replicas.
+
+    `silent_at`: this node, if the coordination store does not answer it.
+    """
     leading, having, behind = Counter[int](), Counter[int](), Counter[int]()
     for (topic_id, number), found in view.states.items():
         state = found.state
@@ -143,6 +150,7 @@ def node_rows(view: ClusterView) -> list[NodeRow]:
                 "rack": None if node is None else node.rack or None,
                 "version": None if node is None else node.version,
                 "alive": node is not None,
+                "stale": silent_at not in (None, node_id),
                 "leaving": node is not None and node.is_leaving,
                 "drained": node_id in view.drained,
                 "leading": leading[node_id],

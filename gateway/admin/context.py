@@ -21,6 +21,7 @@ from gateway.routing.partitions import Partitions, Topics
 from gateway.routing.peers import Peers
 from gateway.routing.router import Router
 from gateway.settings import NodeSettings
+from replication.replica.replicas import Replicas
 
 
 class TierStatus(Protocol):
@@ -46,8 +47,8 @@ class OwnerContext:
 class AdminContext:
     """The dependencies for answering an operator's request.
 
-    `operate` runs an operation on the cluster; None on a standalone node. `siblings` are the processes of this node
-    that serve no requests, by name.
+    `replicas` knows how old the view of the cluster is. `operate` runs an operation on the cluster; None on a
+    standalone node. `siblings` are the processes of this node that serve no requests, by name.
     """
 
     settings: NodeSettings
@@ -55,6 +56,7 @@ class AdminContext:
     partitions: Partitions
     peers: Peers
     router: Router
+    replicas: Replicas
     operate: Operate | None
     siblings: Callable[[], Mapping[str, LinkClient]]
     own_sizes: Callable[[], dict[str, int]]

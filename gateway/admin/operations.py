@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from math import inf
 from typing import Any
 
 from aiohttp import web
@@ -41,8 +42,13 @@ async def describe_cluster(request: web.Request) -> web.Response:
         return answer(_standalone_view(context) | {"cluster_id": cluster_id, "shards": shards})
     view, caller = context.peers.view, caller_of(request)
     unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Right.READ, name))
-    nodes = {"nodes": node_rows(view), "controller": view.controller}
-    return answer({"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards})
+    replicas = context.replicas
+    is_silent, age_s = not replicas.has_contact, replicas.store_age_s
+    rows = node_rows(view, context.settings.node_id if is_silent else None)
+    nodes = {"nodes": rows, "controller": None if is_silent else view.controller}
+    age_ms = None if age_s is None or age_s == inf else round(age_s * 1000)
+    coordination = {} if age_s is None else {"coordination": {"age_ms": age_ms, "silent": is_silent}}
+    return answer({"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards, **coordination})
 
 
 def _standalone_view(context: AdminContext) -> dict[str, Any]:
@@ -54,6 +60,7 @@ def _standalone_view(context: AdminContext) -> dict[str, Any]:
         "rack": settings.rack or None,
         "version": version("penstock-server"),
         "alive": True,
+        "stale": False,
         "leaving": context.lifecycle.is_draining,
         "drained": False,
         "leading": partitions,
@@ -76,7 +83,13 @@ async def readyz(request: web.Request) -> web.Response:
         raise Problem("draining", "the node is stopping")
     if not request.app[ADMIN].lifecycle.is_ready:
         raise Problem("overloaded", "not all shards of the node are ready")
-    return answer({"status": "ready"})
+    replicas = request.app[ADMIN].replicas
+    if replicas.has_contact:
+        return answer({"status": "ready"})
+    age_s = replicas.store_age_s
+    since = "" if age_s is None or age_s == inf else f" for {age_s:.0f} s"
+    detail = f"the coordination store has not confirmed this node{since}: it cannot elect leaders or change topics"
+    return answer({"status": "degraded", "detail": detail})
 
 
 async def metrics(request: web.Request) -> web.Response:

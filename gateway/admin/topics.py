@@ -10,9 +10,9 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.format.paths import INTERNAL_TOPICS
-from engine.settings import TopicSettings, rules
+from engine.settings import TopicSettings, check_applicable, rules, topic_settings
 from engine.shard.served_topics import Topic
-from gateway.access.access import caller_of
+from gateway.access.access import caller_of, limits_of
 from gateway.access.tokens_file import Right
 from gateway.admin.altering import alter
 from gateway.admin.context import ADMIN, AdminContext
@@ -53,6 +53,7 @@ async def create_topic(request: web.Request) -> web.Response:
     replicas = context.settings.default_replication_factor
     if wish.replication_factor is not UNSET:
         replicas = wish.replication_factor
+    check_applicable(wish.config, topic_settings(wish.config))
     topic, is_new = await context.topics.create(request.match_info["topic"], partitions, replicas, wish.config)
     return await _described(context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
 
@@ -72,7 +73,7 @@ async def list_topics(request: web.Request) -> web.Response:
         for name, topic in sorted((one.record.name, one) for one in context.topics.all())
         if caller.allows(Right.READ, name) and name not in INTERNAL_TOPICS
     ]
-    return answer({"topics": topics})
+    return answer({"topics": topics} | limits_of(caller, Right.READ))
 
 
 async def describe_topic(request: web.Request) -> web.Response:

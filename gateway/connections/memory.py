@@ -1,4 +1,4 @@
-"""Returns free memory of this process to the operating system after large bodies.
+"""Returns free memory of this process to the operating system after large bodies, and after waves of any requests.
 
 The C library (glibc) keeps freed memory in two ways. It raises its thresholds with each large block, so that 64 MiB can
 stay at the end of each thread's heap: `configure_allocators` fixes the thresholds. It never returns memory that is free
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -53,19 +54,41 @@ def configure_allocators() -> None:
             mallopt(option.number, option.value)
 
 
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"
+    ))  # fmt: skip
+
+
+def free_bytes() -> int:
+    """Returns the free bytes in all heaps of the C library; 0 if it does not report them."""
+    try:
+        mallinfo = ctypes.CDLL(None).mallinfo2
+    except AttributeError:  # not glibc, or before 2.33
+        return 0
+    mallinfo.restype = _Mallinfo2
+    return int(mallinfo().fordblks)
+
+
 class MemoryWatch:
-    """Trims the heaps of the C library after the process has grown or shrunk by CHANGE_BYTES."""
+    """Trims the heaps of the C library after CHANGE_BYTES were taken, given back, or freed within the heaps.
+
+    Memory that was in use while the process grew is freed without a change of its size: only the heaps report it.
+    """
 
     def __init__(
         self,
         executor: Executor,
         resident: Callable[[], int] = resident_bytes,
         trim: Callable[[], object] | None = None,
+        free: Callable[[], int] = free_bytes,
     ) -> None:
         self.trims = 0
         self._executor = executor
         self._resident = resident
-        self._trim = trim or (lambda: _of_c_library("malloc_trim")(0))
+        self._trim = trim or _collect_and_trim
+        self._free = free
+        self._least_free_bytes = 0  # since the last trim
         self._least_bytes = self._most_bytes = 0  # since the last trim; 0 before the first look
         self._checks_left = 0
 
@@ -83,12 +106,21 @@ class MemoryWatch:
         now_bytes = self._resident()
         self._least_bytes = min(now_bytes, self._least_bytes or now_bytes)
         self._most_bytes = max(now_bytes, self._most_bytes)
+        free_bytes = self._free()
+        self._least_free_bytes = min(free_bytes, self._least_free_bytes)
         self._checks_left -= 1
-        if self._most_bytes - self._least_bytes >= CHANGE_BYTES and self._checks_left <= 0:
+        changed_bytes = max(self._most_bytes - self._least_bytes, free_bytes - self._least_free_bytes)
+        if changed_bytes >= CHANGE_BYTES and self._checks_left <= 0:
             self._trim()
             self.trims += 1
             self._checks_left = CHECKS_BETWEEN
             self._least_bytes = self._most_bytes = self._resident()
+            self._least_free_bytes = self._free()
+
+
+def _collect_and_trim() -> None:
+    gc.collect(0)  # a cycle that was left by what ended; the older generations would hold up the loop
+    _of_c_library("malloc_trim")(0)
 
 
 def _of_c_library(name: str) -> Callable[..., object]:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from gateway.http.messages import Request
 from gateway.http.problems import Problem
-from gateway.wire.exchange import Carrier
+from gateway.wire.exchange import Carrier, sendable_of
 
 COUNTED_BYTES = 64 * 1024  # of smaller responses, a connection bounds what waits (gateway/wire/connection.py)
 REFRESH_S = 0.1  # between two sums over all connections
@@ -32,6 +32,12 @@ class ResponseLimits(NamedTuple):
 
 CONNECTION = web.RequestKey("penstock.connection", Carrier)
 RESERVED = web.RequestKey("penstock.reserved_bytes", int)
+
+
+def sendable_bytes(request: Request, size_bytes: int) -> int:
+    """Returns how many bytes are read for a request, of `size_bytes`: what its connection can be sent, or a piece."""
+    connection = request.get(CONNECTION)
+    return size_bytes if connection is None else sendable_of(connection, size_bytes)
 
 
 class ResponseBuffers:

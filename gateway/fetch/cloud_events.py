@@ -19,7 +19,7 @@ from msgspec import Raw
 from engine.format.batch import Record
 from gateway.fetch.record_json import Undecodable, as_json, as_text
 from gateway.http.problems import Problem
-from gateway.http.record_content_type import is_text
+from gateway.http.record_content_type import OWN_TYPE_HEADERS, is_text
 from gateway.http.times import rfc3339_ms
 from gateway.produce.cloud_events import (
     CONTENT_TYPE,
@@ -113,7 +113,7 @@ def _binary(event: EventOut) -> tuple[dict[str, str], bytes]:
     if sum(len(name) + len(text) for name, text in headers.items()) > HEADERS_BYTES_MAX:
         text = f"the attributes of the event at {event.offset} are too large for headers; accept {EVENT} instead"
         raise Problem("not_acceptable", text)
-    return headers, event.data or b""
+    return headers | OWN_TYPE_HEADERS, event.data or b""
 
 
 def _split_attributes(event: EventOut) -> EventOut:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 from aiohttp import HttpVersion11, web
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from engine.errors import EngineError
 from engine.format import keyed_batch
@@ -21,12 +21,12 @@ from engine.format.batch import MEDIA_TYPE, read_header
 from engine.format.batch_header import has_no_records
 from engine.partition.partition import Partition
 from engine.partition.placed_read import Place, place_of
-from gateway.connections.response_buffers import CONNECTION
+from gateway.connections.response_buffers import CONNECTION, sendable_bytes
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
 from gateway.fetch.context import FETCH, FetchContext, ReadContext
 from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, Answer
-from gateway.fetch.positions import FIND_OFFSETS
+from gateway.fetch.positions import FIND_OFFSETS, check_topic
 from gateway.fetch.request import JSON, OFFERED, FetchRequest, FilteredFetchRequest, Timestamp, parse
 from gateway.fetch.streamed_records import PIECE_BYTES
 from gateway.fetch.tail import tail_partition
@@ -37,7 +37,7 @@ from gateway.http.messages import HttpResponse, Request, StreamedResponse, for_a
 from gateway.http.negotiation import SSE, prefers_events
 from gateway.http.query import path_partition, read_query
 from gateway.http.response_compression import packed
-from gateway.http.times import parse_timestamp
+from gateway.http.times import hint_of_time, parse_timestamp
 from gateway.links.link import Handler, LinkDown, LinkLost, handler
 from gateway.produce.cloud_events import EVENT
 from gateway.routing.calls import PartitionArguments
@@ -73,15 +73,18 @@ async def read_wanted(request: Request, wanted: FetchRequest) -> HttpResponse:
     context, topic, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
     if FORWARD in request.headers:
         await check_leadership(request, context.router, [(topic, number)])
+    if wanted.topic_id is not UNSET:
+        await check_topic(context, topic, wanted.topic_id)
     partition = context.partitions.local_partition(topic, number)
     if partition is not None:
-        may_stream = partial(_may_stream, request)
-        headers, body, rest = await partition_reads.fetch_local(context.reads, partition, wanted, may_stream)
+        may_stream, sendable = partial(_may_stream, request), partial(sendable_bytes, request)
+        headers, body, rest = await partition_reads.fetch_local(context.reads, partition, wanted, may_stream, sendable)
     else:
+        wanted = _of_sendable(request, context, wanted)
         headers, body = await _fetch_remote(context, topic, number, wanted)
         note_owner(request.get(CONNECTION), context.peers, context.partitions.topic_id(topic, number), [number])
         rest = None
-    headers = dict(headers)  # long polls share them
+    headers = headers | hint_of_time(wanted.timestamp)  # a new dict: long polls share theirs
     if STATUS in headers:
         return HttpResponse(b"", headers, int(headers.pop(STATUS)))
     if not body and wanted.media_type in (EVENT, BINARY) and "ce-id" not in headers:  # there is no event
@@ -90,6 +93,13 @@ async def read_wanted(request: Request, wanted: FetchRequest) -> HttpResponse:
     response = HttpResponse(body, headers, rest=rest)
     is_small = rest is None and len(body) < request.app[HTTP].compress_bytes_min
     return response if is_small else await packed(request, response)
+
+
+def _of_sendable(request: Request, context: FetchContext, wanted: FetchRequest) -> FetchRequest:
+    """Returns a fetch of no more bytes than its client can be sent."""
+    max_bytes = wanted.max_bytes or context.settings.fetch_bytes_default
+    given_bytes = sendable_bytes(request, max_bytes)
+    return wanted if given_bytes == max_bytes else structs.replace(wanted, max_bytes=given_bytes)
 
 
 def _may_stream(request: Request) -> bool:
@@ -109,11 +119,14 @@ async def find_offsets(request: web.Request) -> web.Response:
     timestamp = None if query.timestamp is None else parse_timestamp(query.timestamp)
     topic, number = request.match_info["topic"], path_partition(request)
     document, _ = await request.app[FETCH].router.call(FIND_OFFSETS, topic, number, timestamp)
-    return web.Response(body=orjson.dumps(document), headers={"Content-Type": JSON})
+    return web.Response(body=orjson.dumps(document), headers={"Content-Type": JSON} | hint_of_time(timestamp))
 
 
 async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: FetchRequest) -> Answer:
     """Fetches from a follower in the reader's rack, else from the partition's owner. Raises Problem, EngineError."""
+    topic_id = None
+    if wanted.topic_id is not UNSET:
+        topic_id, wanted = wanted.topic_id, structs.replace(wanted, topic_id=UNSET)
     if wanted.rack is not None:
         budget = context.budgets.begin(wanted.wait_ms)
         found = await _fetch_from_follower(context, topic, number, wanted, wanted.rack)
@@ -123,7 +136,7 @@ async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: 
     found = await _fetch_placed(context, topic, number, wanted) if _may_be_placed(context, wanted) else None
     if found is None:
         call = FILTERED_FETCH_CALL if isinstance(wanted, FilteredFetchRequest) else FETCH_CALL
-        found = await context.router.call(call, topic, number, wanted, wait_ms=wanted.wait_ms)
+        found = await context.router.call(call, topic, number, wanted, wait_ms=wanted.wait_ms, topic_id=topic_id)
     headers, body = found
     if context.peers.has_others:
         headers = headers | leader_headers(context.peers, context.partitions.topic_id(topic, number), [number])

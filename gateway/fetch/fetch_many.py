@@ -17,6 +17,7 @@ from engine.errors import EngineError
 from engine.format.paths import INTERNAL_TOPICS
 from gateway.access.access import Caller, caller_of, forbidden, unreadable
 from gateway.access.tokens_file import Right
+from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
@@ -39,12 +40,16 @@ _Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class Entry(Struct, forbid_unknown_fields=True, gc=False):
-    """A partition, the first offset wanted of it, and the newest leader epoch that its reader knows."""
+    """A partition, the first offset to read, and the newest leader epoch that its reader knows.
+
+    With `topic_id` no other topic of that name answers.
+    """
 
     topic: str
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     leader_epoch: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    topic_id: Annotated[str, Meta(max_length=64)] | None = None
 
 
 class MultiFetchRequest(Struct, forbid_unknown_fields=True):
@@ -80,9 +85,12 @@ async def fetch_many(request: web.Request) -> web.Response:
         allowed = [entry for entry in options.partitions if caller.allows(Right.READ, entry.topic)]
         for name in {entry.topic for entry in allowed}:
             await context.topics.refresh(name, 1 + max(entry.partition for entry in allowed if entry.topic == name))
+        for name, topic_id in {(entry.topic, entry.topic_id) for entry in allowed if entry.topic_id is not None}:
+            if context.topics.get(name) is not None:
+                await context.topics.confirm_id(name, topic_id.__eq__)
     wanted = [_wanted(context, caller, entry) for entry in options.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
-    parts = await _read(context, known, options, must_wait=len(known) == len(wanted)) if known else []
+    parts = await _read(request, known, options, must_wait=len(known) == len(wanted)) if known else []
     return for_aiohttp(await packed(request, _answer(options.partitions, _answered(wanted, parts))))
 
 
@@ -108,6 +116,8 @@ def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Pro
     if not caller.allows(Right.READ, entry.topic):
         return forbidden(caller, Right.READ, entry.topic)
     try:
+        if entry.topic_id is not None:
+            context.partitions.check_topic_id(entry.topic, entry.topic_id)
         topic_id = context.partitions.topic_id(entry.topic, entry.partition)
         return Wanted(entry.topic, topic_id, entry.partition, entry.offset, entry.leader_epoch)
     except EngineError as error:
@@ -115,9 +125,10 @@ def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Pro
 
 
 async def _read(
-    context: FetchContext, wanted: Sequence[Wanted], options: MultiFetchRequest, *, must_wait: bool
+    request: web.Request, wanted: Sequence[Wanted], options: MultiFetchRequest, *, must_wait: bool
 ) -> list[Part]:
     """Reads; waits before if there is not enough and no entry has a problem."""
+    context = request.app[FETCH]
     max_bytes = context.settings.fetch_bytes_default if options.max_bytes is UNSET else options.max_bytes
     max_bytes = min(max_bytes, context.settings.fetch_bytes_max)
     min_bytes = min(options.min_bytes, max_bytes)
@@ -133,7 +144,7 @@ async def _read(
         if must_wait and wait_s > 0 and min_bytes > found.size_bytes and not found.has_problem:
             with context.long_polls.waiting(len(wanted)):
                 await many.wait(min_bytes, wait_s)
-        parts = await many.read_with_retries(limits)
+        parts = await many.read_with_retries(limits._replace(max_bytes=sendable_bytes(request, max_bytes)))
         searched_bytes += max_bytes
         if searched_bytes >= SEARCHED_BYTES_MAX or not many.advance_over(parts):
             return parts

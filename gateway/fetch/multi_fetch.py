@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from engine.errors import UnknownTopic
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import start_task
 from gateway.fetch import multi_partition_read
@@ -247,7 +248,7 @@ class MultiFetch:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
         filters, bytes_max = self._filters, self._partition_bytes_max
         if owner is None:
-            return [Part(one.offset, 0, [], NOBODY, b"") for one in wanted]
+            return [Part(one.offset, 0, [], self._why_nobody(one), b"") for one in wanted]
         if self._context.peers.is_local(owner):
             return await multi_partition_read.read(self._context.reads, wanted, limits, filters, bytes_max)
         try:
@@ -260,6 +261,12 @@ class MultiFetch:
         except (Busy, LinkLost):
             return [Part(one.offset, 0, [], BUSY, b"") for one in wanted]
         return _unpacked(heads, bodies)
+
+    def _why_nobody(self, one: Wanted) -> ProblemFields:
+        """Returns why a partition has no leader: its topic may have been deleted."""
+        if self._context.topics.get(one.topic) is None:
+            return ProblemFields(UnknownTopic.code, f"topic {one.topic!r} has been deleted", {})
+        return NOBODY
 
 
 def multi_fetch_handlers(context: ReadContext) -> Mapping[str, Handler]:

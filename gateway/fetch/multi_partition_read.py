@@ -50,7 +50,7 @@ FINAL = (OffsetAboveHighWatermark.code,)  # a client does not retry, and the ans
 
 
 class Wanted(NamedTuple):
-    """One entry: a partition, the first offset wanted of it, and the leader epoch that its reader has seen."""
+    """One entry: a partition, the first offset to read, and the leader epoch that its reader has seen."""
 
     topic: str
     topic_id: str
@@ -165,7 +165,8 @@ async def read(
         for one, source in zip(wanted, sources, strict=True)
     )
     room = context.local_budget if is_local else context.store_budget  # the store may be slow
-    async with room.hold(limits.max_bytes * RENDERED_COPIES):
+    async with room.share(limits.max_bytes * RENDERED_COPIES) as granted_bytes:
+        limits = limits._replace(max_bytes=granted_bytes // RENDERED_COPIES)
         return await _read(context, wanted, sources, order, limits, filters, partition_bytes_max or limits.max_bytes)
 
 

@@ -47,16 +47,21 @@ FILTERED_FETCH_CALL: PartitionCall[FetchRequest, dict[str, str]] = PartitionCall
 
 async def fetch(context: ReadContext, partition: Partition, wanted: FetchRequest) -> Answer:
     """Answers a fetch as `fetch_local` does, with a whole body."""
-    headers, body, _ = await fetch_local(context, partition, wanted, lambda: False)
+    headers, body, _ = await fetch_local(context, partition, wanted)
     return headers, body
 
 
 async def fetch_local(
-    context: ReadContext, partition: Partition, wanted: FetchRequest, may_stream: Callable[[], bool]
+    context: ReadContext,
+    partition: Partition,
+    wanted: FetchRequest,
+    may_stream: Callable[[], bool] = lambda: False,
+    sendable: Callable[[int], int] = lambda size_bytes: size_bytes,
 ) -> Found:
     """Answers a fetch. Waits, as a long poll, for at most `wait_ms`. Raises Problem, EngineError.
 
-    A large body of records has a rest if `may_stream` returns True.
+    A large body of records has a rest if `may_stream` returns True. `sendable` takes a number of
+    bytes and returns how many of them are read for the client.
     """
     if partition.offline is not None:
         raise partition.offline
@@ -79,8 +84,8 @@ async def fetch_local(
                 count_bytes(context, partition, polled.stored_bytes)
                 return polled.found
         budget = context.local_budget if offset >= partition.log.local_log_start else context.store_budget
-        async with budget.hold(max_bytes * copies):
-            found = await read_chunk(context, partition, offset, max_bytes)
+        async with budget.hold(sendable(max_bytes) * copies) as granted_bytes:
+            found = await read_chunk(context, partition, offset, granted_bytes // copies)
             chunk = passed
             if found is not None:
                 searched_bytes += len(found.data)

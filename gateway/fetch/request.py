@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from engine.format import batch as record_batch
 from gateway.fetch.cloud_events import BINARY
@@ -28,6 +28,7 @@ From = Annotated[str | None, Word(("earliest", "latest"))]
 ValueForm = Annotated[str | None, Word(("json", "text", "base64"))]
 Filter = Annotated[tuple[str, ...], Texts()]
 Offset = Annotated[int | None, Number(0, 2**63 - 1)]
+TopicId = Annotated[str | None, Text(64)]  # of the topic that the offset is of; None: whatever topic has the name
 
 
 class FetchQuery(Struct, frozen=True):
@@ -44,13 +45,15 @@ class FetchQuery(Struct, frozen=True):
     ndjson: Annotated[str, Word(("values", "records"))] = "records"
     cloudevents: Annotated[str | None, Word(("binary",))] = None
     filter: Filter = ()
+    topic_id: TopicId = None
 
 
 class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     """A fetch of one partition. One of `offset`, `from_` and `timestamp` (milliseconds) is given.
 
     `leader_epoch` is the newest one that the reader knows, 0 if it knows none. `from_follower`: an in-sync follower may
-    answer, below its own high watermark. A link carries it as a map by the names of its fields.
+    answer, below its own high watermark. With `topic_id` no other topic of that name answers. A link carries all but
+    that as a map by the names of its fields.
     """
 
     offset: int | None
@@ -67,6 +70,7 @@ class FetchRequest(Struct, frozen=True, rename={"from_": "from"}):
     leader_epoch: int = 0
     from_follower: bool = False
     rack: str | None = None
+    topic_id: str | UnsetType = UNSET
 
 
 class FilteredFetchRequest(FetchRequest, frozen=True, rename={"from_": "from"}):
@@ -97,6 +101,7 @@ def parse(request: Request) -> FetchRequest:
         read_leader_epoch(request) if LEADER_EPOCH in headers else 0,
         False,
         read_rack(request) if RACK in headers else None,
+        UNSET if query.topic_id is None else query.topic_id,
     )
     return FilteredFetchRequest(**structs.asdict(wanted), filters=query.filter) if query.filter else wanted
 

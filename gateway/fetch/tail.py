@@ -26,9 +26,9 @@ from gateway.fetch import event_stream
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_fetch import MOVING, MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
-from gateway.fetch.positions import FIND_OFFSETS, Positions
+from gateway.fetch.positions import FIND_OFFSETS, Positions, check_topic, is_of_topic
 from gateway.fetch.recent_pieces import Part
-from gateway.fetch.request import Filter, From, Offset, Timestamp, ValueForm, check_filter
+from gateway.fetch.request import Filter, From, Offset, Timestamp, TopicId, ValueForm, check_filter
 from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
@@ -61,6 +61,7 @@ class PartitionQuery(StartQuery, frozen=True):
     """The query of an event stream of one partition."""
 
     offset: Offset = None
+    topic_id: TopicId = None
 
 
 class TopicQuery(StartQuery, frozen=True):
@@ -72,14 +73,18 @@ class TopicQuery(StartQuery, frozen=True):
 async def tail_partition(request: web.Request) -> web.StreamResponse:
     """GET /v1/topics/{topic}/partitions/{partition}/records as `text/event-stream`"""
     context, name, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
-    topic_id, epoch = context.partitions.topic_id(name, number), read_leader_epoch(request)
     query = read_query(request, PartitionQuery)
     check_filter(query.filter)
+    event_id = request.headers.get("Last-Event-ID") or ""
+    if query.topic_id is not None and not event_id:
+        await check_topic(context, name, query.topic_id)
+    is_other = not await is_of_topic(context, name, event_id)
+    topic_id, epoch = context.partitions.topic_id(name, number), read_leader_epoch(request)
     await check_leadership(request, context.router, [(name, number)])
     given = None if query.offset is None else [query.offset]
-    starts = await _starts(request, query, given, name, [number])
+    starts = await _starts(request, query, given, name, [number], is_other=is_other)
     wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
-    return await Tail(context, wanted, query, names_partition=False).answer(request)
+    return await Tail(context, wanted, query, names_partition=False, is_other=is_other).answer(request)
 
 
 async def tail_topic(request: web.Request) -> web.StreamResponse:
@@ -89,7 +94,8 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     query = read_query(request, TopicQuery)
     check_filter(query.filter)
     positions = request.headers.get("Last-Event-ID") or query.positions or ""
-    if (count := event_stream.count_of_id(positions)) > known:
+    is_other = not await is_of_topic(context, name, positions)
+    if not is_other and (count := event_stream.count_of_id(positions)) > known:
         await context.topics.refresh(name, count)
     record = context.topics.topic(name).record
     if SSE not in by_preference(request.headers.get("Accept", "")):
@@ -100,10 +106,12 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
         raise Problem("not_acceptable", text, limit=context.settings.fetch_partitions_max)
     numbers = range(record.partitions)
     await check_leadership(request, context.router, [(name, number) for number in numbers])
-    given = None if query.positions is None else _query_positions(query.positions, record.partitions)
-    starts = await _starts(request, query, given, name, numbers)
+    given = None
+    if query.positions is not None and not is_other:
+        given = _query_positions(query.positions, record.partitions)
+    starts = await _starts(request, query, given, name, numbers, is_other=is_other)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
-    return await Tail(context, wanted, query, names_partition=True).answer(request)
+    return await Tail(context, wanted, query, names_partition=True, is_other=is_other).answer(request)
 
 
 def resume_later(request: web.Request, problem: Problem) -> web.Response | None:
@@ -125,9 +133,17 @@ class Tail:
     """One stream and its position in each of its partitions."""
 
     def __init__(
-        self, context: FetchContext, wanted: Sequence[Wanted], query: StartQuery, *, names_partition: bool
+        self,
+        context: FetchContext,
+        wanted: Sequence[Wanted],
+        query: StartQuery,
+        *,
+        names_partition: bool,
+        is_other: bool = False,
     ) -> None:
         self._context = context
+        self._topic, self._topic_id = wanted[0].topic, wanted[0].topic_id
+        self._is_other = is_other  # the client resumes at positions of a deleted topic of this name
         self._many = MultiFetch(context, wanted, query.filter)
         self._positions = [one.offset for one in wanted]
         self._query = query
@@ -158,7 +174,10 @@ class Tail:
         return response
 
     async def _from_opening(self, request: web.Request, response: web.StreamResponse) -> None:
-        await self._write(response, event_stream.opening(self._positions))
+        opening = event_stream.opening(self._topic_id, self._positions)
+        if self._is_other:
+            opening += event_stream.recreated(self._topic, self._topic_id)
+        await self._write(response, opening)
         await self.run(request, response)
 
     async def run(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -191,7 +210,9 @@ class Tail:
                 due_s = written_at + heartbeat_s - loop.time()
                 if due_s <= 0:
                     is_ahead, self._is_ahead = self._is_ahead, False
-                    heartbeat = event_stream.position(self._positions) if is_ahead else event_stream.HEARTBEAT
+                    heartbeat = (
+                        event_stream.position(self._topic_id, self._positions) if is_ahead else event_stream.HEARTBEAT
+                    )
                     await self._write(response, heartbeat)
                     written_at, due_s = loop.time(), heartbeat_s
                 await self._many.wait_for_any(due_s)
@@ -247,7 +268,7 @@ class Tail:
             is_behind = not part.line_ends or part.line_ends[-1] != part.next_offset
             self._is_ahead = is_behind and bool(self._query.filter)  # then a heartbeat names the position
             if is_behind and not self._is_ahead:
-                pieces.append(event_stream.position(self._positions))
+                pieces.append(event_stream.position(self._topic_id, self._positions))
         return b"".join(pieces)
 
     def _events(self, index: int, part: Part) -> bytes:
@@ -258,7 +279,7 @@ class Tail:
             return found[1]
         number = self._many.wanted[index].partition
         extra = b'"partition":%d,' % number if self._names_partition else b""
-        events = event_stream.events(part.body, part.line_ends, self._positions, index, extra)
+        events = event_stream.events(self._topic_id, part.body, part.line_ends, self._positions, index, extra)
         self._context.events.put(key, (part, events), len(part.body) + len(events))
         return events
 
@@ -297,10 +318,21 @@ async def write(context: FetchContext, response: web.StreamResponse, data: bytes
 
 
 async def _starts(
-    request: web.Request, query: StartQuery, given: list[int] | None, topic: str, numbers: Sequence[int]
+    request: web.Request,
+    query: StartQuery,
+    given: list[int] | None,
+    topic: str,
+    numbers: Sequence[int],
+    *,
+    is_other: bool,
 ) -> list[int]:
-    """Returns the first offset of each partition: after the client's last event, or as the query asks."""
+    """Returns the first offset of each partition: after the client's last event, or as the query asks.
+
+    `is_other`: the client resumes at positions of a deleted topic of that name, and gets all of the new one.
+    """
     context = request.app[FETCH]
+    if is_other:
+        return await _with_new_partitions(context, [], topic, numbers)
     event_id = request.headers.get("Last-Event-ID")
     if event_id:
         return await _with_new_partitions(context, event_stream.parse_id(event_id, len(numbers)), topic, numbers)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,14 +19,17 @@ import orjson
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from engine.errors import EngineError, OffsetAboveHighWatermark
+from engine.errors import EngineError, OffsetAboveHighWatermark, UnknownTopic
 from engine.runtime.tasks import start_task
+from gateway.connections.response_buffers import sendable_bytes
 from gateway.connections.turns import Turn
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.groups.context import GROUPS, GroupContext
-from gateway.groups.hosting.calls import ACQUIRE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall
+from gateway.groups.hosting.calls import ACQUIRE, DESCRIBE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
+from gateway.groups.model.errors import CoordinatorMoved, LockUnknown, UnknownGroup
+from gateway.groups.model.values import GroupView
 from gateway.groups.names import TopicNames, check_readable, check_topics, group_name, member_name
 from gateway.groups.share.values import (
     AcquireCall,
@@ -83,16 +88,41 @@ async def acquire_records(request: web.Request) -> web.Response:
     wish = await read_json(request, AcquireRequest, AcquireRequest())
     member_id = "" if wish.member_id is UNSET else member_name(wish.member_id)
     if wish.topics is UNSET:
+        missing: list[str] = []
         names: list[str] = await context.coordinators.call(SHARE_TOPICS, None, group, group)
         topics = tuple(names)
         for topic in topics:
             check_readable(request, topic)
             await context.topics.refresh(topic)
     else:
-        topics = await check_topics(request, context, wish.topics, must_exist=True)
+        topics, missing = await _existing(request, context, group, wish.topics)
     with context.turns.caller((group, topics)) as turn:
-        response = await _Acquire(context, group, member_id, topics, wish, turn).answer()
+        sendable = partial(sendable_bytes, request)
+        response = await _Acquire(context, group, member_id, topics, wish, turn, sendable, missing).answer()
     return for_aiohttp(await packed(request, response))
+
+
+async def _existing(
+    request: web.Request, context: GroupContext, group: str, names: Sequence[str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Returns the topics of a call that exist, and those that the group has read and that were deleted since.
+
+    A topic that the group has never read may be a mistake in its name. Raises Problem, UnknownTopic.
+    """
+    topics = await check_topics(request, context, names, must_exist=False)
+    for name in topics:
+        await context.topics.refresh(name)
+    missing = [name for name in topics if context.topics.get(name) is None]
+    if missing:
+        known: set[str] = set()
+        with suppress(UnknownGroup):
+            view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
+            known = {one.topic for one in view.offsets}
+        if unknown := [name for name in missing if name not in known]:
+            context.topics.topic(unknown[0])
+        if len(missing) == len(topics):
+            raise UnknownTopic(f"all topics of the call were deleted: {', '.join(missing)}")
+    return tuple(name for name in topics if name not in missing), missing
 
 
 class _Acquire:
@@ -109,13 +139,17 @@ class _Acquire:
         topics: tuple[str, ...],
         wish: AcquireRequest,
         turn: Turn,
+        sendable: Callable[[int], int],
+        missing: Sequence[str],
     ) -> None:
         self._context = context
+        self._missing = missing
         self._group = group
         self._member_id = member_id
         self._topics = topics
         self._wish = wish
         self._turn = turn
+        self._sendable = sendable
         self._budget = context.budgets.begin(wish.wait_ms)
         self._places: tuple[Place, ...] = ()
         self._resets = 0
@@ -197,7 +231,8 @@ class _Acquire:
             by_partition[one.topic, one.partition].append(one)
         settings, wish = self._context.settings, self._wish
         max_bytes = settings.fetch_bytes_default if wish.max_bytes is UNSET else wish.max_bytes
-        share_bytes = max(1, min(max_bytes, settings.fetch_bytes_max) // len(by_partition))
+        max_bytes = self._sendable(min(max_bytes, settings.fetch_bytes_max))
+        share_bytes = max(1, max_bytes // len(by_partition))
         value = None if wish.value is UNSET else wish.value
         reads = [self._read_partition(slot, ranges, share_bytes, value) for slot, ranges in by_partition.items()]
         texts: list[bytes] = []
@@ -215,9 +250,15 @@ class _Acquire:
                 texts.append(text)
         if settlements:
             call = SettleCall(self._group, lock, tuple(settlements))
-            await self._context.coordinators.call(SETTLE, Settled, self._group, call)
-        if problems and not texts:
-            raise problems[0]
+            try:
+                await self._context.coordinators.call(SETTLE, Settled, self._group, call)
+            except LockUnknown as error:
+                raise CoordinatorMoved(
+                    f"group {self._group!r}: its coordinator was replaced during the call"
+                ) from error
+        lasting = [one for one in problems if one.code != UnknownTopic.code]  # the next look is without a deleted topic
+        if lasting and not texts:
+            raise lasting[0]
         return texts
 
     async def _read_partition(
@@ -265,6 +306,6 @@ class _Acquire:
             "lock": lock,
             "lock_ms": found.lock_ms,
             "lock_until": self._context.clock.now_ms() + found.lock_ms,
-        }
+        } | ({"missing_topics": self._missing} if self._missing else {})
         body = b"".join((orjson.dumps(head)[:-1], b',"records":[', b",".join(texts), b"]}"))
         return HttpResponse(body, {"Content-Type": "application/json"})

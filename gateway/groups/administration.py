@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from engine.settings import rules
-from gateway.access.access import Caller, caller_of
+from gateway.access.access import Caller, caller_of, limits_of
 from gateway.access.tokens_file import Right
 from gateway.groups.bounds import Lag, lags
 from gateway.groups.context import GROUPS, GroupContext
@@ -34,7 +34,7 @@ async def list_groups(request: web.Request) -> web.Response:
         {"group": row.group, "kind": row.kind, "state": row.state, "members": row.members}
         for row in sorted(rows, key=_name)
     ]
-    return answer({"groups": groups})
+    return answer({"groups": groups} | limits_of(caller, Right.GROUP))
 
 
 async def describe_group(request: web.Request) -> web.Response:

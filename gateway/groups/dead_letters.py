@@ -96,6 +96,7 @@ def _origin(letter: DeadLetter, offset: int, reason: str, error: str) -> list[tu
         "attempts": str(letter.deliveries),
         "group": letter.group,
         "topic": letter.topic,
+        "topic-id": letter.topic_id,
         "partition": str(letter.partition),
         "offset": str(offset),
     }

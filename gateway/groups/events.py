@@ -11,6 +11,7 @@ next request; (4) what is read is written before more is read.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,7 +19,7 @@ import orjson
 from aiohttp import web
 from msgspec import UNSET, Struct, structs
 
-from engine.errors import EngineError
+from engine.errors import EngineError, UnknownTopic
 from engine.runtime.tasks import start_task
 from gateway.fetch import event_stream
 from gateway.fetch.multi_fetch import MultiFetch
@@ -94,11 +95,18 @@ class _Events:
         self._unconfirmed = 0
         self._written_at = 0.0
         self._first_at: float | None = None  # when the first unconfirmed record was sent
+        self._delayed_until = math.inf  # then a partition that waits for its failed record may be read again
+        self._reading: Sequence[Position] = ()
 
     async def answer(self) -> web.StreamResponse:
         """Returns the stream once it has ended. Raises Problem, EngineError before it begins."""
         fetch = self._context.fetch
         grant = self._grant = await self._begin()
+        delayed = {one.slot for one in grant.delayed}
+        self._reading = [one for one in grant.assignment if one.slot not in delayed]
+        if delayed:
+            left_ms = min(one.left_ms for one in grant.delayed)
+            self._delayed_until = asyncio.get_running_loop().time() + left_ms / 1000
         if not grant.auto_commit:
             self._positions = {one.slot: one for one in grant.assignment}
         with fetch.long_polls.waiting(max(1, len(grant.assignment))):
@@ -128,7 +136,7 @@ class _Events:
         grant, fetch = self._grant, self._context.fetch
         assert grant is not None
         await self._write(response, b"retry: %d\nid: %b\n\n" % (event_stream.RECONNECT_MS, self._id(grant)))
-        wanted = [Wanted(one.topic, one.topic_id, one.partition, one.offset) for one in grant.assignment]
+        wanted = [Wanted(one.topic, one.topic_id, one.partition, one.offset) for one in self._reading]
         many = MultiFetch(fetch, wanted, self._query.filter) if wanted else None
         changing = start_task(self._changed(grant))
         was_woken, reconnect_ms = False, RECONNECT_MS
@@ -179,17 +187,17 @@ class _Events:
     async def _skip_deleted(self, many: MultiFetch, grant: Grant, parts: Sequence[Part]) -> None:
         """Goes on where the log begins, if records were deleted before they were read. Raises the other problems."""
         for index, part in enumerate(parts):
-            if part.problem is None or part.problem.code in TRANSIENT:
-                continue
+            if part.problem is None or part.problem.code in (*TRANSIENT, UnknownTopic.code):
+                continue  # the coordinator takes the partitions of a deleted topic away
             if part.problem.code != BELOW or grant.start == "error":
                 raise from_fields(part.problem, partition=many.wanted[index].partition)
-            [place] = await bounds(self._context.router, [grant.assignment[index].slot])
+            [place] = await bounds(self._context.router, [self._reading[index].slot])
             many.advance(index, place["high_watermark" if grant.start == "latest" else "log_start"])
 
     def _events(self, index: int, grant: Grant, many: MultiFetch, part: Part) -> bytes:
         if part.problem is not None:
             return b""
-        one = grant.assignment[index]
+        one = self._reading[index]
         head = b"data: {" + orjson.dumps({"topic": one.topic, "partition": one.partition})[1:-1] + b","
         events = []
         for row, end in zip(part.body.split(b"\n"), part.line_ends, strict=False):
@@ -209,7 +217,11 @@ class _Events:
         return encode_token(token).encode()
 
     def _is_due(self) -> bool:
-        return self._first_at is not None and asyncio.get_running_loop().time() >= self._first_at + CONFIRM_S
+        return asyncio.get_running_loop().time() >= min(self._delayed_until, self._confirm_at)
+
+    @property
+    def _confirm_at(self) -> float:
+        return math.inf if self._first_at is None else self._first_at + CONFIRM_S
 
     async def _wait(self, many: MultiFetch | None, changing: asyncio.Task[None], response: web.StreamResponse) -> bool:
         """Waits for records, another assignment, or the time to confirm; sends a comment after a long silence.
@@ -223,9 +235,7 @@ class _Events:
             for topic in {one.topic for one in many.wanted} if many is not None else ():
                 check_readable(self._request, topic)
             await self._write(response, event_stream.HEARTBEAT)
-        due_s = self._written_at + heartbeat_s - now
-        if self._first_at is not None:
-            due_s = min(due_s, self._first_at + CONFIRM_S - now)
+        due_s = min(self._written_at + heartbeat_s, self._delayed_until, self._confirm_at) - now
         reading = changing if many is None else start_task(many.wait_for_any(max(0.01, due_s)))
         try:
             await asyncio.wait([changing, reading], timeout=max(0.01, due_s), return_when=asyncio.FIRST_COMPLETED)

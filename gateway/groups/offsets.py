@@ -18,7 +18,8 @@ from gateway.groups.names import TopicNames, check_readable, group_name, member_
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, Text, read_query
-from gateway.http.times import rfc3339_ms
+from gateway.http.times import hint_of_time, time_of_body
+from gateway.routing.partitions import other_topic
 
 POSITIONS_MAX = 10_000
 METADATA_BYTES_MAX = 4 * 1024 * 1024  # of one call: its positions are stored as one batch
@@ -26,12 +27,13 @@ _Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class OffsetEntry(Struct, forbid_unknown_fields=True):
-    """A position to commit or to reset to."""
+    """A position to commit or to reset to. With `topic_id` it is of no other topic of that name."""
 
     topic: str
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     offset: _Offset
     metadata: Annotated[str, Meta(max_length=4096)] = ""
+    topic_id: Annotated[str, Meta(max_length=64)] | None = None
 
 
 Offsets = Annotated[list[OffsetEntry], Meta(min_length=1, max_length=POSITIONS_MAX)]
@@ -133,7 +135,10 @@ async def reset_group(request: web.Request) -> web.Response:
         }
         for one in positions
     ]
-    return answer({"group": group, "dry_run": wish.dry_run, "offsets": rows})
+    response = answer({"group": group, "dry_run": wish.dry_run, "offsets": rows})
+    if isinstance(wish.to, int):
+        response.headers.update(hint_of_time(wish.to))
+    return response
 
 
 async def _moved(
@@ -150,12 +155,13 @@ async def _moved(
     for topic in {topic for topic, _ in places}:
         check_readable(request, topic)
     timestamp = _timestamp(context, wish)
-    before = {(one.topic, one.partition): one.offset for one in view.offsets}
+    before = {(one.topic, one.topic_id, one.partition): one.offset for one in view.offsets}
     moved = []
     for (topic, number), found in zip(places, await bounds(context.router, places, timestamp), strict=True):
         start, end = found["log_start"], found["high_watermark"]
         if wish.shift is not UNSET:
-            offset = min(max((before.get((topic, number)) or start) + wish.shift, start), end)
+            committed = before.get((topic, context.partitions.topic_id(topic, number), number)) or start
+            offset = min(max(committed + wish.shift, start), end)
         elif timestamp is not None:
             offset = end if found["offset"] is None else found["offset"]
         else:
@@ -170,14 +176,15 @@ def _timestamp(context: GroupContext, wish: ResetRequest) -> int | None:
         return max(0, context.clock.now_ms() - wish.ago_ms)
     if wish.to is UNSET or wish.to in ("earliest", "latest"):
         return None
-    moment = wish.to if isinstance(wish.to, int) else rfc3339_ms(wish.to)
-    if moment is None or not 0 <= moment < 2**53:
-        raise Problem("invalid_body", "to is earliest, latest, or a time in milliseconds or RFC 3339")
-    return moment
+    try:
+        return time_of_body(wish.to)
+    except ValueError as error:
+        text = f"to {wish.to!r} {error}; give earliest, latest, or a time in milliseconds or RFC 3339"
+        raise Problem("invalid_body", text) from None
 
 
 async def _checked(request: web.Request, context: GroupContext, entries: Sequence[OffsetEntry]) -> tuple[Position, ...]:
-    """Returns positions that exist. Raises Problem invalid_body, UnknownTopic, UnknownPartition, CommitTooHigh."""
+    """Returns positions that exist. Raises Problem invalid_body, OtherTopic, UnknownPartition, CommitTooHigh, …"""
     places = [(one.topic, one.partition) for one in entries]
     if len(set(places)) < len(places):
         raise Problem("invalid_body", "a partition is named twice")
@@ -186,6 +193,10 @@ async def _checked(request: web.Request, context: GroupContext, entries: Sequenc
     for topic in {topic for topic, _ in places}:
         check_readable(request, topic)
         await context.topics.refresh(topic, 1 + max(number for name, number in places if name == topic))
+    for entry in entries:
+        name, meant_id = entry.topic, entry.topic_id
+        if meant_id is not None and not await context.topics.confirm_id(name, meant_id.__eq__):
+            raise other_topic(name, context.topics.topic(name).record.topic_id)
     for entry, found in zip(entries, await bounds(context.router, places), strict=True):
         if entry.offset > found["high_watermark"]:
             raise CommitTooHigh(
@@ -208,5 +219,6 @@ async def _answer(context: GroupContext, group: str) -> web.Response:
 
 
 def _row(one: OffsetView) -> dict[str, object]:
-    row: dict[str, object] = {"topic": one.topic, "partition": one.partition, "offset": one.offset}
+    place: dict[str, object] = {"topic": one.topic, "topic_id": one.topic_id, "partition": one.partition}
+    row = place | {"offset": one.offset}
     return row | ({"metadata": one.metadata} if one.metadata else {}) | {"committed_ms": one.committed_ms}

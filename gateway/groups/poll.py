@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal
 
@@ -23,6 +24,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 
 from engine.errors import EngineError
 from engine.runtime.tasks import start_task
+from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX
@@ -138,7 +140,7 @@ class _Poll:
         self._budget = context.budgets.begin(wish.wait_ms)
         self._grants = Grants(request, context, call.group)
         self._moved: dict[Slot, int] = {}
-        self._paused = _paused(wish)
+        self._delayed_until = math.inf  # then the first partition that waits for its failed record is read again
 
     async def answer(self, granted: Grant | None = None) -> HttpResponse:
         """Returns the answer. `granted`: the grant of the call, if it has been made. Raises Problem, EngineError."""
@@ -149,7 +151,8 @@ class _Poll:
             try:
                 grant = await self._grants.with_burials(self._call, grant)
                 grant = await self._grants.with_starts(self._call, grant)
-                reading = not_paused(self._wish, grant.assignment)
+                reading = readable(self._wish, grant)
+                self._note_delays(grant)
                 wanted = self._wanted(reading)
                 parts = await self._read(wanted, grant)
                 if parts is None:
@@ -173,6 +176,11 @@ class _Poll:
             finally:
                 if storing is not None:
                     storing.cancel()
+
+    def _note_delays(self, grant: Grant) -> None:
+        left_ms = min((one.left_ms for one in grant.delayed), default=None)
+        now_s = asyncio.get_running_loop().time()
+        self._delayed_until = math.inf if left_ms is None else now_s + left_ms / 1000
 
     def _next_call(self, grant: Grant) -> PollCall:
         """Returns the call of a poll that holds no records and looks at its assignment again. It never joins again:
@@ -215,9 +223,12 @@ class _Poll:
             found = await many.check_available()
             if found.size_bytes >= self._wish.min_bytes or found.has_problem:
                 return Outcome.READABLE
+        loop = asyncio.get_running_loop()
         left_ms = self._budget.wait_left_ms
         if left_ms <= 0 or self._context.lifecycle.is_draining:
             return Outcome.READABLE
+        if self._delayed_until < loop.time() + left_ms / 1000:
+            left_ms = max(1, 1 + math.ceil((self._delayed_until - loop.time()) * 1000))
         with self._context.fetch.long_polls.waiting(max(1, len(grant.assignment))):
             changing = start_task(self._changed(grant, left_ms))
             try:
@@ -226,7 +237,7 @@ class _Poll:
                 else:
                     await many.wait(self._wish.min_bytes, left_ms / 1000, changing, found)
                 is_over = self._context.lifecycle.is_draining or self._budget.wait_left_ms <= 0
-                if not is_over and changing.done() and changing.result():
+                if not is_over and ((changing.done() and changing.result()) or loop.time() >= self._delayed_until):
                     return Outcome.CHANGED
                 is_quiet = many is not None and many.is_quiet and self._wish.min_bytes == 1  # fewer bytes may have come
                 return Outcome.NOTHING if is_over and is_quiet else Outcome.READABLE
@@ -243,7 +254,8 @@ class _Poll:
         max_records = None if wish.max_records is UNSET else wish.max_records
         value = None if wish.value is UNSET else wish.value
         rotation = 0 if self._call.token is None else self._call.token.delivery  # a repeat begins where it began
-        return Limits(min(max_bytes, settings.fetch_bytes_max), max_records, value, rotation, as_lines=False)
+        max_bytes = sendable_bytes(self._request, min(max_bytes, settings.fetch_bytes_max))
+        return Limits(max_bytes, max_records, value, rotation, as_lines=False)
 
     async def _has_moved(self, grant: Grant, reading: Sequence[Position], parts: Sequence[Part]) -> bool:
         """Moves positions that are outside of their logs, by the group's `start`: those below at most once each.
@@ -309,7 +321,7 @@ class _Poll:
         """Returns the positions that this delivery moves; all of them if tokens do not commit."""
         delivered = []
         if not grant.auto_commit:
-            delivered += [one for one in grant.assignment if one.slot in self._paused]
+            delivered += _unread(grant, reading)
         for one, read, part in zip(reading, wanted, parts, strict=True):
             end = part.next_offset if part.problem is None else read.offset
             if end != one.offset or not grant.auto_commit:
@@ -328,20 +340,22 @@ def going_on(wish: PollRequest, call: PollCall, grant: Grant) -> Callable[[Reque
 
 def empty_answer(call: PollCall, grant: Grant, wish: PollRequest) -> bytes:
     """Returns the answer of a poll whose partitions had no records until its time was over."""
-    delivered: Sequence[Position] = ()
-    if not grant.auto_commit:
-        paused = _paused(wish)
-        kept = [one for one in grant.assignment if one.slot in paused]
-        delivered = [*kept, *not_paused(wish, grant.assignment)]
+    reading = readable(wish, grant)
+    delivered = () if grant.auto_commit else (*_unread(grant, reading), *reading)
     return _head(call, grant, delivered)[:-1] + b',"partitions":[]}'
 
 
-def not_paused(wish: PollRequest, assignment: Sequence[Position]) -> Sequence[Position]:
-    """Returns the partitions of an assignment that the poll does not name as paused."""
-    if not wish.paused:
-        return assignment
-    paused = _paused(wish)
-    return [one for one in assignment if one.slot not in paused]
+def readable(wish: PollRequest, grant: Grant) -> Sequence[Position]:
+    """Returns the partitions that the poll does not name as paused, and that do not wait for a failed record."""
+    if not wish.paused and not grant.delayed:
+        return grant.assignment
+    others = {Slot(one.topic, one.partition) for one in wish.paused} | {one.slot for one in grant.delayed}
+    return [one for one in grant.assignment if one.slot not in others]
+
+
+def _unread(grant: Grant, reading: Sequence[Position]) -> list[Position]:
+    slots = {one.slot for one in reading}
+    return [one for one in grant.assignment if one.slot not in slots]
 
 
 def _may_begin_again(error: BaseException) -> bool:
@@ -355,10 +369,6 @@ def _refusal(storing: asyncio.Task[None] | None) -> BaseException | None:
         return None
     error = storing.exception()
     return None if error is None or _may_begin_again(error) else error
-
-
-def _paused(wish: PollRequest) -> set[Slot]:
-    return {Slot(one.topic, one.partition) for one in wish.paused}
 
 
 def _head(call: PollCall, grant: Grant, delivered: Sequence[Position]) -> bytes:

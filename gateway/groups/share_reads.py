@@ -42,7 +42,7 @@ class RangesFound(NamedTuple):
 
 
 class KeysRead(Struct, frozen=True, array_like=True):
-    """The offsets whose keys, or whose stored records, are wanted."""
+    """The offsets whose keys, or whose stored records, are read."""
 
     first: int
     end: int

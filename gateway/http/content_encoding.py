@@ -12,12 +12,13 @@ from gateway.http.problems import Problem
 
 ENCODINGS = ("gzip", "zstd")
 IDENTITY = "identity"
+_SYNONYMS = {"x-gzip": "gzip"}  # RFC 9110 8.4.1.3
 _IN_LOOP_BYTES_MAX = 64 * 1024  # 3,000 gzip members that are all empty take 14 ms
 
 
 def check_encoding(name: str) -> str:
     """Returns the encoding of a request's body in lower case. Raises Problem unsupported_encoding."""
-    encoding = name.lower()
+    encoding = _SYNONYMS.get(name.lower(), name.lower())
     if encoding not in (IDENTITY, *ENCODINGS):
         text = f"Content-Encoding is {encoding!r}; give {', '.join(ENCODINGS)} or none"
         raise Problem("unsupported_encoding", text, headers={"Accept-Encoding": ", ".join(ENCODINGS)})

@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 import re
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import add
 from typing import Any
 
-from msgspec import Raw
+from msgspec import DecodeError, Raw
+from msgspec.json import decode as json_decode
 
 from gateway.http.problems import Problem
 
@@ -36,6 +38,14 @@ _PASSES = 2  # each removes the innermost pairs of all brackets: most values hav
 _MANY = 64 * 1024  # brackets: a pass over them costs half as much as to count their levels
 _TOGETHER = 256  # values: enough that a call for all of them costs nothing
 _SAMPLES = 16  # of a number that is too long
+# No alternative within may backtrack: CPython before 3.11.5 matches these wrongly (gh-106052).
+_BEFORE_CONSTANT = re.compile(rb'(?:[^"NI]++|' + _STRING + rb")*+")
+_UNICODE_ESCAPES = re.compile(rb"\\(?:u([0-9A-Fa-f]{4})(?:\\u([dD][c-fC-F][0-9A-Fa-f]{2}))?|.)", re.DOTALL)
+_HIGH, _LOW = re.compile(rb"[dD][89abAB]"), re.compile(rb"[dD][c-fC-F]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_OPEN = ord("[")
+_TO_STEPS = bytes.maketrans(b"[]", b"\x01\xff")
+_COUNTED_MAX = 1_000_000  # brackets before an error: to count the records among them takes 0.1 s
 _TO_BITS = bytes.maketrans(b"[]", b"10")
 _STEPS = [list(accumulate((1 if bits >> at & 1 else -1 for at in range(7, -1, -1)), initial=0)) for bits in range(256)]
 _RISES = bytes(steps[-1] & 0xFF for steps in _STEPS)  # of the eight brackets in a byte: the change of depth
@@ -180,14 +190,85 @@ def check_utf8(body: bytes) -> None:
         raise Problem("invalid_utf8", f"byte {error.start} of the body is not UTF-8", byte=error.start) from None
 
 
-def malformed_json(body: bytes) -> Problem:
-    """Return the problem of a body that is not JSON, with line and column of the error."""
+def malformed_json(body: bytes, records_level: int | None = None) -> Problem:
+    """Return the problem of a body that is not JSON, with line and column of the error, both from 1, in bytes.
+
+    `records_level`: how many brackets are open around a record; then the problem also has its index.
+    """
     try:
-        # As text: from bytes with a NUL json would guess UTF-16. A number of any length is JSON.
-        json.loads(body.decode("utf-8", "replace"), parse_int=str, parse_float=str)
-    except json.JSONDecodeError as error:
-        text = f"line {error.lineno}, column {error.colno}: {error.msg}"
-        return Problem("malformed_json", text, line=error.lineno, column=error.colno)
+        at, what = _fault_of(body)
     except RecursionError:
         return stack_exhausted(body)
-    return Problem("malformed_json", "the body is not JSON as RFC 8259 has it")
+    line, column = body.count(b"\n", 0, at) + 1, at - body.rfind(b"\n", 0, at)
+    members: dict[str, Any]
+    where, members = f"line {line}, column {column}", {"line": line, "column": column}
+    record = None if records_level is None else _record_at(body, at, records_level)
+    if record is not None:
+        where, members = f"{where}, in record {record}", members | {"record": record}
+    return Problem("malformed_json", f"{where}: {what}", **members)
+
+
+def malformed_line(body: bytes, number: int, record: int) -> Problem:
+    """Return the problem of the line of this number, from 1, which is not one JSON value."""
+    line = body.split(b"\n")[number - 1].rstrip(b" \t\r")
+    at, what = _fault_of(line)
+    text = f"line {number} is not one JSON value: column {at + 1}, in record {record}: {what}"
+    return Problem("malformed_ndjson", text, line=number, column=at + 1, record=record)
+
+
+def reject_lines(body: bytes) -> None:
+    """Raises Problem unsupported_media_type for lines of JSON values that were sent as one value."""
+    first, _, rest = body.strip().partition(b"\n")
+    try:
+        json_decode(first, type=Raw)
+    except (DecodeError, RecursionError):
+        return
+    if rest:
+        text = "the body is lines of JSON, and its Content-Type is application/json"
+        raise Problem("unsupported_media_type", f"{text}: send them as application/x-ndjson") from None
+
+
+def _fault_of(text: bytes) -> tuple[int, str]:
+    """Return the first byte that is not JSON as RFC 8259 has it, and why. Raises RecursionError.
+
+    Python's parser takes NaN, Infinity and halves of surrogate pairs, which are looked for apart.
+    """
+    if text.startswith(BOM_UTF8):
+        return 0, "a byte order mark; send UTF-8 without it"
+    decoded = text.decode("utf-8", "replace")  # as text: from bytes with a NUL json would guess UTF-16
+    try:
+        json.loads(decoded, parse_int=str, parse_float=str, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        at = len(decoded[: error.pos].encode())
+        is_cut = not text[at:].strip() or error.msg.startswith("Unterminated")
+        return at, f"{error.msg}; the text ends too early" if is_cut else error.msg
+    except _ConstantFound as found:
+        before = _BEFORE_CONSTANT.match(text)
+        at = 0 if before is None else before.end() - str(found).startswith("-")
+        return at, f"{found} is not a value of JSON; send null, or a text"
+    for escape in _UNICODE_ESCAPES.finditer(text):
+        first, second = escape.groups()
+        if first is not None and (_HIGH.match(first) is not None) != (second is not None):
+            return escape.start(), "half of a surrogate pair"
+        if first is not None and _LOW.match(first) is not None:
+            return escape.start(), "half of a surrogate pair"
+    return 0, "the text is not JSON as RFC 8259 has it"
+
+
+class _ConstantFound(Exception):
+    """NaN or Infinity."""
+
+
+def _reject_constant(name: str) -> None:
+    raise _ConstantFound(name)
+
+
+def _record_at(body: bytes, at: int, level: int) -> int | None:
+    """Return the index of the record that a byte is in; None outside of the list of records, and far within it."""
+    brackets = re.sub(_STRING, b"", body[:at]).partition(b'"')[0].translate(_TO_SQUARE, _NO_BRACKETS)
+    depth_at_end = 2 * brackets.count(b"[") - len(brackets)
+    if depth_at_end < level or len(brackets) > _COUNTED_MAX:
+        return None
+    depths = accumulate(array("b", brackets.translate(_TO_STEPS)), initial=0)
+    begun = sum(1 for depth, one in zip(depths, brackets, strict=False) if depth == level and one == _OPEN)
+    return begun - 1 if depth_at_end > level else begun

@@ -15,6 +15,9 @@ from aiohttp.helpers import HeadersMixin
 from multidict import CIMultiDictProxy, MultiDict, MultiDictProxy
 from yarl import query_to_pairs
 
+# Headers of every answer: who sends it, and that no browser may guess another type for it.
+COMMON_HEADERS = (("Server", "penstock"), ("X-Content-Type-Options", "nosniff"))
+
 
 class BodyReader(Protocol):
     """The body of a request: gateway/server/body.py, or the stream of aiohttp's own server."""

@@ -6,6 +6,7 @@ of 400 or above.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +56,7 @@ KINDS: dict[str, Kind] = {
     "push_disabled": Kind(403, "The operator has not allowed push"),
     "producer_fenced": Kind(403, "A newer epoch of the producer has taken over"),
     "unknown_topic": Kind(404, "There is no such topic"),
+    "topic_id_mismatch": Kind(409, "The position is of a deleted topic of that name"),
     "unknown_partition": Kind(404, "There is no such partition"),
     "unknown_group": Kind(404, "There is no such group"),
     "unknown_member": Kind(404, "The group has no such member"),
@@ -74,6 +76,7 @@ KINDS: dict[str, Kind] = {
     "too_many_members": Kind(409, "The group or the coordinator has its maximum"),
     "wrong_group_kind": Kind(409, "The group is of the other kind"),
     "lock_expired": Kind(409, "The lock does not hold the records"),
+    "lock_unknown": Kind(409, "The coordinator does not know the lock", retryable=True, no_side_effects=False),
     "no_committed_offset": Kind(409, "The group has no position to begin at"),
     "topic_not_compacted": Kind(409, "The topic is not a table"),
     "no_other_node": Kind(409, "There is no other node to take over"),
@@ -187,7 +190,15 @@ class Problem(Exception):
             headers.setdefault("Retry-After", str(RETRY_AFTER_S))
         from aiohttp import web  # settings and links name problems too, in processes that serve no HTTP
 
-        return web.Response(status=self.status, body=orjson.dumps(self.document(request_id)), headers=headers)
+        return web.Response(status=self.status, body=_encode(self.document(request_id)), headers=headers)
+
+
+def _encode(document: dict[str, object]) -> bytes:
+    """Returns the document as JSON. A detail may repeat bytes of a header that are not UTF-8: each becomes a `?`."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def from_fields(fields: ProblemFields, **more: object) -> Problem:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from engine.runtime.clock import is_in_seconds
 from gateway.http.problems import Problem
 
 # RFC 3339 5.6: `t` and `z` may be lower case, a fraction has a point and any number of digits.
@@ -17,16 +18,35 @@ _FORM = re.compile(
 )
 _SECOND = slice(17, 19)
 _LEAP_DAYS = ((6, 30), (12, 31))  # a leap second is the last second of one of these days, in UTC
+_HINT = "Penstock-Hint"
 
 
 def parse_timestamp(text: str) -> int:
     """Returns milliseconds since 1970, from milliseconds or RFC 3339. Raises Problem invalid_query."""
     if text.isascii() and text.isdecimal() and len(text) <= 16 and int(text) < 2**53:
         return int(text)
+    if re.fullmatch("-[0-9]{1,16}", text):
+        raise Problem("invalid_query", f"timestamp {text} is before 1970", parameter="timestamp")
     moment = rfc3339_ms(text.replace(" ", "+"))  # a bare + in a query means a space
     if moment is None:
         raise Problem("invalid_query", f"timestamp is {text!r}; give milliseconds or RFC 3339", parameter="timestamp")
     return moment
+
+
+def time_of_body(given: int | str) -> int:
+    """Returns milliseconds since 1970, from milliseconds or RFC 3339. Raises ValueError, which says what is wrong."""
+    moment = given if isinstance(given, int) else rfc3339_ms(given)
+    if moment is None or not 0 <= moment < 2**53:
+        is_early = moment is not None and moment < 0
+        raise ValueError("is before 1970" if is_early else "is neither milliseconds nor RFC 3339")
+    return moment
+
+
+def hint_of_time(moment: int | None) -> dict[str, str]:
+    """Returns the header of an answer whose request gives a time that is probably in seconds; none for others."""
+    if moment is None or not is_in_seconds(moment):
+        return {}
+    return {_HINT: f"{moment} is a time in {datetime.fromtimestamp(moment / 1000, UTC):%B %Y}: give milliseconds"}
 
 
 def rfc3339_ms(text: str) -> int | None:

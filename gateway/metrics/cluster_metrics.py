@@ -2,12 +2,13 @@
 
 Counts nothing itself; a scrape reads all values from the view of the cluster and the replicas. One process of each node
 reports the values of the whole cluster. A standalone node reports the same families, so that a dashboard needs no
-second form.
+second form. While the coordination store is silent, what only the store knows is NaN: neither 0 nor the last value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import nan
 
 from engine.directory.placement import shard_of
 from engine.shard.shard import Shard
@@ -17,31 +18,38 @@ from replication.cluster.view import ClusterView
 from replication.cores.partition_state import PartitionState
 from replication.replica.replicas import Replicas
 
+_OF_THE_STORE = ("penstock_under_replicated_partitions", "penstock_under_min_isr_partitions")
+
 
 def cluster_families(node_id: int, shard: Shard, peers: Peers, replicas: Replicas) -> Iterator[Numbers]:
     """Yields the families of one process of a node."""
+    is_silent = not replicas.has_contact
     if peers.index == 0:
-        yield from _view_families(peers.view, node_id)
+        yield from _view_families(peers.view, node_id, is_silent=is_silent)
+        text = "Seconds since the coordination store answered this node, and age of what it knows of the cluster"
+        yield _number("penstock_coordination_age_seconds", text, replicas.store_age_s or 0)
     partitions = list(shard.partitions())
     lags = [lag for one in partitions for lag in replicas.by_partition[one].lag.values()]
-    yield from _leader_families(peers.view, node_id, peers.index, peers.count, len(partitions), lags)
+    families = _leader_families(peers.view, node_id, peers.index, peers.count, len(partitions), lags)
+    yield from (_unknown(one) if is_silent and one.name in _OF_THE_STORE else one for one in families)
+    kept = sum(replicas.by_partition[one].kept_from is not None for one in partitions)
+    text = "Replicas of this node that do not follow their leader, because it lacks committed records that they have"
+    yield _number("penstock_diverged_replicas", text, kept)
     text = "Bytes of new batches kept in memory because followers in sync lack them (replica_cache_bytes_max)"
     yield _number("penstock_replica_cache_bytes", text, replicas.cached_bytes)
 
 
-def _view_families(view: ClusterView | None, node_id: int) -> Iterator[Numbers]:
+def _view_families(view: ClusterView | None, node_id: int, *, is_silent: bool) -> Iterator[Numbers]:
     """Yields the families of the cluster, from this node's view."""
     leaderless = unclean = 0
     if view is not None:
         leaderless = sum(view.leader(topic_id, number) is None for topic_id, number in view.states)
         unclean = sum(found.state.unclean_elections for found in view.states.values())
-    yield _number(
-        "penstock_cluster_nodes",
-        "Live nodes: registered in the coordination store",
-        1 if view is None else len(view.nodes),
-    )
-    yield _number("penstock_leaderless_partitions", "Partitions of the cluster without a leader", leaderless)
-    is_controller = view is None or view.controller == node_id
+    text = "Live nodes: registered in the coordination store"
+    yield _number("penstock_cluster_nodes", text, nan if is_silent else 1 if view is None else len(view.nodes))
+    text = "Partitions of the cluster without a leader"
+    yield _number("penstock_leaderless_partitions", text, nan if is_silent else leaderless)
+    is_controller = not is_silent and (view is None or view.controller == node_id)
     yield _number("penstock_active_controller", "1 if this node is the controller, else 0", is_controller)
     text = "Leader elections that this node has observed"
     yield _number("penstock_leader_elections_total", text, 0 if view is None else view.elections)
@@ -78,6 +86,10 @@ def _leader_partitions(
         leader = view.leader(topic_id, number)
         if leader is not None and leader.node_id == node_id and shard_of(topic_id, number, shards) == shard:
             yield topic_id, found.state
+
+
+def _unknown(family: Numbers) -> Numbers:
+    return family._replace(values=dict.fromkeys(family.values, nan))
 
 
 def _number(name: str, text: str, value: float) -> Numbers:

@@ -16,7 +16,8 @@ def shard_gauges(shard: Shard, *, is_first: bool) -> Iterator[tuple[str, str, fl
         yield "penstock_topics", "Topics", len(shard.topics)
         offline = sum(directory.fault is not None for directory in shard.directories)
         stray = len(shard.catalog.without_metadata)
-        yield "penstock_topics_without_metadata", "Topics that are set aside: their topic.json is missing", stray
+        text = "Topics that are set aside: their topic.json is missing or cannot be read"
+        yield "penstock_topics_without_metadata", text, stray
         yield "penstock_offline_data_directories", "Data directories that are missing or failed", offline
     yield "penstock_partitions", "Partitions", len(partitions)
     yield (

@@ -100,7 +100,7 @@ def _decode(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except msgspec.ValidationError as error:
         raise Problem("invalid_body", str(error)) from None
     except (msgspec.DecodeError, RecursionError):
-        raise malformed_json(body) from None
+        raise malformed_json(body, 1 if decoder is _EVENTS else None) from None
     _reject_duplicates(body, events)
     return events
 

@@ -24,14 +24,17 @@ from gateway.http.json_limits import (
     check_value,
     check_values,
     malformed_json,
+    malformed_line,
+    reject_lines,
     stack_exhausted,
 )
 from gateway.http.problems import Problem
 from gateway.http.record_content_type import is_text, media_type_of
-from gateway.http.times import rfc3339_ms
+from gateway.http.times import time_of_body
 from gateway.produce.batching import Headers, Incoming, IncomingObjects, IncomingRow, IncomingSpans, IncomingValues
 
 _NULL = b"null"
+_LEVEL = 2  # brackets around a record of an envelope
 ENVELOPE_FORM = 'expected {"records":[{"value":…}]}'
 _TOPIC_ENVELOPE_FORM = 'expected {"records":[{"topic":…,"value":…}]}'
 E = TypeVar("E", bound=Struct)  # an envelope
@@ -151,10 +154,12 @@ def _decode_envelope(
     try:
         envelope = decoder.decode(body)
     except msgspec.ValidationError as error:
+        reject_lines(body)
         is_of_record = " - at `$.records[" in str(error)
         raise _wrong_shape(error, record_form if is_of_record else envelope_form) from None
     except (msgspec.DecodeError, RecursionError):
-        raise malformed_json(body) from None
+        reject_lines(body)
+        raise malformed_json(body, _LEVEL) from None
     _check_no_duplicates(body, _ENCODER.encode(envelope))
     return envelope
 
@@ -205,10 +210,12 @@ def _decode_lines(body: bytes, decoder: msgspec.json.Decoder[L]) -> list[L]:
     except (msgspec.DecodeError, RecursionError):
         records = []
     is_exact = len(records) == trimmed.count(b"\n") + 1 and len(_ENCODER.encode_lines(records)) == len(trimmed) + 1
-    return records if is_exact else [_decode_line(number, line, decoder) for number, line in numbered_lines(body)]
+    if is_exact:
+        return records
+    return [_decode_line(body, record, *line, decoder) for record, line in enumerate(numbered_lines(body))]
 
 
-def _decode_line(number: int, line: bytes, decoder: msgspec.json.Decoder[L]) -> L:
+def _decode_line(body: bytes, position: int, number: int, line: bytes, decoder: msgspec.json.Decoder[L]) -> L:
     try:
         record = decoder.decode(line)
     except msgspec.ValidationError as error:
@@ -216,8 +223,8 @@ def _decode_line(number: int, line: bytes, decoder: msgspec.json.Decoder[L]) -> 
         raise Problem(problem.code, f"line {number}: {problem.detail}", line=number) from None
     except RecursionError:
         raise stack_exhausted(line, f"line {number}", line=number) from None
-    except msgspec.DecodeError as error:
-        raise Problem("malformed_ndjson", f"line {number}: {error}", line=number) from None
+    except msgspec.DecodeError:
+        raise malformed_line(body, number, position) from None
     _check_no_duplicates(line, _ENCODER.encode(record), line=number)
     return record
 
@@ -375,11 +382,11 @@ def _reject_both(given: Raw | UnsetType, name: str, position: int) -> None:
 def _timestamp(given: int | str | UnsetType | None, position: int) -> int | None:
     if given is None or isinstance(given, UnsetType):
         return None
-    moment = given if isinstance(given, int) else rfc3339_ms(given)
-    if moment is None or not 0 <= moment < 2**53:
-        text = f"record {position}: timestamp {given!r} is neither milliseconds nor RFC 3339"
-        raise Problem("invalid_body", text, record=position)
-    return moment
+    try:
+        return time_of_body(given)
+    except ValueError as error:
+        text = f"record {position}: timestamp {given!r} {error}"
+        raise Problem("invalid_body", text, record=position) from None
 
 
 def _partition(given: int | UnsetType | None, position: int) -> int | None:

@@ -19,7 +19,14 @@ import msgspec
 from msgspec import Raw
 
 import penstock_codec
-from gateway.http.json_limits import DEFAULT_LIMITS, JsonLimits, check_utf8, check_values, stack_exhausted
+from gateway.http.json_limits import (
+    DEFAULT_LIMITS,
+    JsonLimits,
+    check_utf8,
+    check_values,
+    malformed_line,
+    stack_exhausted,
+)
 from gateway.http.problems import Problem
 from gateway.produce.batching import Incoming, IncomingObjects, IncomingRow, IncomingSpans, IncomingValues
 from gateway.produce.json_records import key_bytes, numbered_lines
@@ -104,16 +111,16 @@ def _exact_lines(body: bytes) -> list[Raw] | None:
 def _split_exactly(body: bytes) -> list[bytes]:
     if _exact_lines(body) is not None:
         return body.removesuffix(b"\n").split(b"\n")
-    return [_checked_line(number, line) for number, line in numbered_lines(body)]
+    return [_checked_line(body, record, *line) for record, line in enumerate(numbered_lines(body))]
 
 
-def _checked_line(number: int, line: bytes) -> bytes:
+def _checked_line(body: bytes, record: int, number: int, line: bytes) -> bytes:
     try:
         msgspec.json.decode(line, type=Raw)
     except RecursionError:
         raise stack_exhausted(line, f"line {number}", line=number) from None
-    except msgspec.DecodeError as error:
-        raise Problem("malformed_ndjson", f"line {number} is not one JSON value: {error}", line=number) from None
+    except msgspec.DecodeError:
+        raise malformed_line(body, number, record) from None
     return line
 
 

@@ -21,15 +21,16 @@ from engine.errors import Draining
 from engine.format import batch as record_batch
 from engine.format.keyed_batch import KeyEntry, SourceEntry
 from engine.producers.appends import NO_CONDITIONS, AppendConditions
+from engine.runtime.loop_waits import wait_turn
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
 from gateway.connections.response_buffers import CONNECTION
 from gateway.http.json_limits import JsonLimits
 from gateway.http.messages import HttpResponse, Request, for_aiohttp
-from gateway.http.offload import OFF_LOOP_BYTES
+from gateway.http.offload import OFF_LOOP_BYTES, TIMED_BYTES
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, path_partition, read_query
-from gateway.http.record_content_type import FORM
+from gateway.http.record_content_type import FORM, JSON, LINES, NDJSON, check_one_value
 from gateway.produce.accumulator import share_bytes_max
 from gateway.produce.appending import Part, answer, append
 from gateway.produce.batching import Destination, Incoming, IncomingRow, ProducerSequence, to_batches
@@ -54,8 +55,6 @@ from gateway.produce.stored_batch import check_producer_id, stored_batch
 from gateway.routing.leader_headers import check_leadership, leader_headers, note_owner
 from replication.replica.acks import ACKS_BY_WORD, Acks
 
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
 EVENT_DECODERS: dict[str, Callable[..., Incoming]] = {EVENT: decode_event, EVENT_BATCH: decode_event_batch}
 
 Decode = Callable[[bytes], Incoming]
@@ -211,6 +210,8 @@ async def _store_one(
     """Stores the records of one topic. With an `entry` they are placed as those of the key's first request were."""
     began = time.perf_counter()
     body, decode = received.body, wanted.decode
+    if len(body) >= TIMED_BYTES:
+        await wait_turn()
     to = destination(context, wanted, topic, len(body), received.now_ms, entry)
     if wanted.source is not None:
         to = to._replace(entry=wanted.source.entry(received.now_ms))
@@ -264,6 +265,8 @@ def parse(request: Request) -> ProduceRequest:
         partition = topic_query.partition
     has_own = not BEGINNINGS.isdisjoint([name[:3].lower() for name in request.headers])
     content_type = request.content_type if "Content-Type" in request.headers else ""
+    if content_type in LINES:
+        content_type = NDJSON
     headers = NO_HEADERS
     if has_own:
         headers = read_headers(request, partition, is_structured=content_type in EVENT_DECODERS)
@@ -331,6 +334,7 @@ def _decoder(
         if pointer is None:
             return partial(decode_values, limits=limits)
         return partial(decode_keyed_values, pointer=parse_pointer(pointer), limits=limits)
+    check_one_value(content_type)
     kept_type = request.headers.get("Content-Type", "application/octet-stream")
     return partial(_one_value, kept_type=kept_type.encode())
 

@@ -27,13 +27,14 @@ from gateway.http.json_limits import JsonLimits
 from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import read_query
+from gateway.http.record_content_type import JSON, LINES, NDJSON
 from gateway.produce.appending import Outcome, Part, answer, append
 from gateway.produce.batching import Destination, IncomingRow, check_count, count_of, encode, group_by_partition
 from gateway.produce.context import PRODUCE, ProduceContext
 from gateway.produce.headers import IdempotencyKey, read_headers_of_many
 from gateway.produce.idempotency import KeyedRequest, KeyInFlight, window_headers
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
-from gateway.produce.produce import JSON, NDJSON, AcksWord, TimeoutMs, check_charset, in_order, read_body
+from gateway.produce.produce import AcksWord, TimeoutMs, check_charset, in_order, read_body
 from gateway.routing.leader_headers import check_leadership
 from gateway.settings import NodeSettings
 from replication.replica.acks import ACKS_BY_WORD, Acks
@@ -113,7 +114,7 @@ def parse_many(
 ) -> ProduceManyRequest:
     """Parses a produce to many topics. Raises Problem invalid_header, unsupported_media_type."""
     headers = read_headers_of_many(request)
-    if request.content_type not in (JSON, NDJSON) or "Content-Type" not in request.headers:
+    if request.content_type not in (JSON, *LINES) or "Content-Type" not in request.headers:
         raise Problem("unsupported_media_type", f"records for many topics come as {JSON} or {NDJSON}")
     check_charset(request)
     if headers.attributes is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from engine.errors import InvalidTopicName, UnknownPartition, UnknownTopic
+from engine.errors import InvalidTopicName, OtherTopic, UnknownPartition, UnknownTopic
 from engine.format.paths import INTERNAL_TOPICS
 from engine.partition.partition import Partition
 from engine.shard.served_topics import Topic
@@ -26,6 +26,16 @@ def check_not_internal(name: str) -> None:
     """Checks that clients may change a topic. Raises InvalidTopicName for one that only nodes write."""
     if name in INTERNAL_TOPICS:
         raise InvalidTopicName(f"{name!r} is an internal topic: it can be read, not changed")
+
+
+def other_topic(name: str, present_id: str) -> OtherTopic:
+    """Returns the error of a position that is of a deleted topic of this name."""
+    return OtherTopic(
+        f"the position is of a deleted topic: topic {name!r} was created again, with the id {present_id}",
+        hint="begin at the first records of the new topic",
+        topic=name,
+        topic_id=present_id,
+    )
 
 
 class TopicChanges(Protocol):
@@ -83,6 +93,15 @@ class Topics:
         """
         if self._finder is not None:
             await self._finder.find(name)
+
+    async def confirm_id(self, name: str, is_meant: Callable[[str], bool]) -> bool:
+        """Returns whether the topic has the id that a reader means, also if this process learns of it late.
+
+        Raises UnknownTopic, Problem.
+        """
+        if not is_meant(self.topic(name).record.topic_id):
+            await self.confirm(name)
+        return is_meant(self.topic(name).record.topic_id)
 
     async def has_grown(self, name: str, partitions: int) -> bool:
         """Returns whether the topic now has more than `partitions` partitions, here or in the cluster."""
@@ -176,6 +195,12 @@ class Partitions:
             last = topic.record.partitions - 1
             raise UnknownPartition(f"topic {topic_name!r} has no partition {number}", hint=f"it has 0 to {last}")
         return topic.record.topic_id
+
+    def check_topic_id(self, topic_name: str, topic_id: str) -> None:
+        """Checks that the topic is the one that a reader means. Raises UnknownTopic, OtherTopic."""
+        present_id = self._shard.topic(topic_name).record.topic_id
+        if present_id != topic_id:
+            raise other_topic(topic_name, present_id)
 
     def local_partition(self, topic_name: str, number: int) -> Partition | None:
         """Returns a partition of a standalone process; None if another process owns it, or the node is in a cluster.

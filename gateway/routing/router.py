@@ -83,17 +83,19 @@ class Router:
         *,
         wait_ms: int = 0,
         budget_ms: int | None = None,
+        topic_id: str | None = None,
     ) -> Reply[R]:
         """Makes a call at the partition's owner. In a cluster it waits for a leader and follows it when it moves.
 
-        Raises UnknownTopic, UnknownPartition, NoLeader, and what the call raises.
+        With a `topic_id` no call reaches another topic of that name. Raises UnknownTopic, UnknownPartition, NoLeader,
+        OtherTopic, and what the call raises.
         """
         if self.peers.view is None:
-            return await self._call_now(call, topic_name, number, arguments, wait_ms)
+            return await self._call_now(call, topic_name, number, arguments, wait_ms, topic_id)
         budget = self.budgets.begin(wait_ms, budget_ms)
         while True:
             try:
-                return await self._call_now(call, topic_name, number, arguments, wait_ms)
+                return await self._call_now(call, topic_name, number, arguments, wait_ms, topic_id)
             except EngineError as error:
                 if not may_retry(call, error):
                     raise
@@ -148,10 +150,18 @@ class Router:
         return {"rows": handler(RowsArguments, rows), **{name: of(one) for name, one in self._calls.items()}}
 
     async def _call_now(
-        self, call: PartitionCall[A, R], topic_name: str, number: int, arguments: A, wait_ms: int
+        self,
+        call: PartitionCall[A, R],
+        topic_name: str,
+        number: int,
+        arguments: A,
+        wait_ms: int,
+        expected_id: str | None,
     ) -> Reply[R]:
         partitions, peers = self.partitions, self.peers
         topic_id = partitions.topic_id(topic_name, number)
+        if expected_id is not None:
+            partitions.check_topic_id(topic_name, expected_id)
         owner = peers.owner(topic_id, number)
         if peers.is_local(owner):
             partition = partitions.owned_partition(topic_name, topic_id, number)

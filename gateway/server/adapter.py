@@ -28,7 +28,7 @@ from gateway.connections.send_buffers import ClientStalled, SendBuffers
 from gateway.fetch.context import FETCH
 from gateway.groups.context import GROUPS
 from gateway.http.context import HTTP
-from gateway.http.messages import HttpResponse, NextPiece, StreamedResponse
+from gateway.http.messages import COMMON_HEADERS, HttpResponse, NextPiece, StreamedResponse
 from gateway.http.problems import Problem
 from gateway.produce.context import PRODUCE
 from gateway.server.body import Body, BodyLimits
@@ -132,7 +132,7 @@ class Adapter:
             _send_response(exchange, response)
             return
         assert isinstance(response, HttpResponse | StreamedResponse)
-        exchange.begin(response.status, [*response.headers.items(), _SERVER])
+        exchange.begin(response.status, [*response.headers.items(), *COMMON_HEADERS])
         exchange.write(response.body)
         try:
             await self._send_rest(exchange, rest)
@@ -179,11 +179,11 @@ def problem_response(status: int) -> tuple[list[Header], bytes]:
     response = Problem(*_OF_HEADS[status]).response()
     assert isinstance(response.body, bytes)
     length = ("Content-Length", str(len(response.body)))
-    return [*response.headers.items(), _SERVER, length], response.body
+    return [*response.headers.items(), *COMMON_HEADERS, length], response.body
 
 
 def _send_response(exchange: Exchange, response: web.StreamResponse | HttpResponse) -> None:
-    headers = [*response.headers.items(), _SERVER]
+    headers = [*response.headers.items(), *COMMON_HEADERS]
     content = response.body if isinstance(response, HttpResponse | web.Response) else None
     if not isinstance(content, (bytes, bytearray)):
         content = b""
@@ -195,7 +195,7 @@ def _send_response(exchange: Exchange, response: web.StreamResponse | HttpRespon
 def _send_pieces(exchange: Exchange, response: HttpResponse) -> None:
     """Sends a whole answer without joining its pieces."""
     length = ("Content-Length", str(response.size_bytes))
-    exchange.begin(response.status, [*response.headers.items(), _SERVER, length])
+    exchange.begin(response.status, [*response.headers.items(), *COMMON_HEADERS, length])
     with suppress(ConnectionResetError):
         for piece in (response.body, *response.more):
             exchange.write(piece)
@@ -249,7 +249,7 @@ class _StreamWriter(AbstractStreamWriter):
     async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
         status = int(status_line.split(" ", 2)[1])
         kept = [(name, value) for name, value in headers.items() if name.lower() not in _NOT_OURS]
-        self._exchange.begin(status, [*kept, _SERVER])
+        self._exchange.begin(status, [*kept, *COMMON_HEADERS])
         self._streams.begin(self._exchange.connection)
 
     async def write(self, chunk: bytes | bytearray | memoryview) -> None:
@@ -283,13 +283,13 @@ class _StreamWriter(AbstractStreamWriter):
 _OF_HEADS = {
     400: ("malformed_request", "the bytes are not an HTTP request, or its framing is doubtful (RFC 9112)"),
     431: ("headers_too_large", "the headers are larger or more than the node takes"),
+    500: ("internal", "the server failed; its log has the error"),
     501: (
         "unknown_method",
         "the method is not one of HTTP, or is CONNECT; or TLS is spoken to a port without TLS",
     ),
     505: ("unsupported_http_version", "this node speaks HTTP/1.0, HTTP/1.1 and HTTP/2"),
 }
-_SERVER = ("Server", "penstock")
 # aiohttp sets them, and the server sets its own
-_NOT_OURS = ("transfer-encoding", "connection", "keep-alive", "date", "server")
+_NOT_OURS = ("transfer-encoding", "connection", "keep-alive", "date", "server", "x-content-type-options")
 _WITHOUT_LENGTH = (204, 304)

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from engine.errors import EngineError
 from engine.format import batch as record_batch
@@ -32,18 +32,18 @@ from gateway.fetch.recent_pieces import Found, Polled
 from gateway.fetch.record_json import Read
 from gateway.fetch.request import FetchRequest
 from gateway.http.caching import NO_STORE
-from gateway.http.messages import HttpRequest, HttpResponse
+from gateway.http.messages import COMMON_HEADERS, HttpRequest, HttpResponse
 from gateway.http.problems import Problem
 from gateway.server.middleware import Middleware
 from gateway.server.short_path import NO_BODY, KnownHead, ShortPath, offset_of
 from gateway.wire.connection import Connection
+from gateway.wire.exchange import sendable_of
 from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
 
 log = logging.getLogger("penstock.gateway")
 
 NOW_BYTES_MAX = 32 * 1024  # of batches that are read and rendered in one call: takes less than a millisecond
 STORED_BYTES_MAX = 2 * 1024 * 1024  # of batches that are read and sent as they are, in a turn of their own: as long
-SERVER = ("Server", "penstock")
 
 
 class DelayedFetches:
@@ -57,7 +57,7 @@ class DelayedFetches:
         self.middleware = middleware
         self.context = context
         self.reads = context.reads
-        self.deadlines = loop_waits(self.loop).deadlines
+        self.deadlines, self.turns = loop_waits(self.loop).deadlines, loop_waits(self.loop).turns
         self._small_bytes_max = min(COUNTED_BYTES, compress_bytes_min)  # others are counted or compressed
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class DelayedFetches:
         partition = self._readable(known.fetched, known.place, request)
         if partition is None or not partition.log.local_log_start <= offset <= partition.watermark.position:
             return None
-        if not self.reads.long_polls.has_room:
+        if known.fetched.wait_ms and not self.reads.long_polls.has_room:
             return None
         one = DelayedFetch(self, connection, stream_id, head, known, partition, offset, request)
         one.begin(known.fetched.wait_ms)
@@ -100,6 +100,8 @@ class DelayedFetches:
             partition = self.context.partitions.local_partition(*place)
             if partition is None or partition.offline is not None:
                 return None
+            if wanted.topic_id is not UNSET and wanted.topic_id != self.context.partitions.topic_id(*place):
+                return None
             self.context.partitions.replica(partition).check_serves_reads(wanted.leader_epoch)
         except (Problem, EngineError, KeyError):  # KeyError: the partition is closed
             return None
@@ -124,7 +126,7 @@ class DelayedFetches:
                     return None
                 count_bytes(reads, partition, polled.stored_bytes)
                 return polled.found
-        chunk = self._read(partition, wanted, offset, stored_max)
+        chunk = self._read(connection, partition, wanted, offset, stored_max)
         if chunk is None:
             return None
         found = self._rendered(partition, wanted, Read(offset, chunk))
@@ -150,13 +152,18 @@ class DelayedFetches:
         headers, body = render_decoded(self.reads, partition, wanted, read)
         return Found(NO_STORE | headers, body)
 
-    def _read(self, partition: Partition, wanted: FetchRequest, offset: int, stored_max: int) -> Chunk | None:
+    def _read(
+        self, connection: Connection, partition: Partition, wanted: FetchRequest, offset: int, stored_max: int
+    ) -> Chunk | None:
         """Returns a read of records from memory that can be rendered at once."""
         reads, settings = self.reads, self.reads.settings
         is_stored = wanted.media_type == record_batch.MEDIA_TYPE
         max_bytes = min(wanted.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+        max_bytes = sendable_of(connection, max_bytes)
         copies, at_most = (1, stored_max) if is_stored else (RENDERED_COPIES, NOW_BYTES_MAX)
-        if offset < partition.log.local_log_start or not reads.local_budget.has_room(max_bytes * copies):
+        if offset < partition.log.local_log_start:
+            return None
+        if reads.local_budget.held_bytes and not reads.local_budget.has_room(max_bytes * copies):
             return None
         try:
             if data := partition.last_write.between(offset, partition.watermark.position):
@@ -214,7 +221,7 @@ class DelayedFetch:
         self._deadline += wait_ms / 1000
         watermark = self._partition.watermark
         if watermark.position > self._offset or wait_ms == 0 or fetches.reads.lifecycle.is_draining:
-            fetches.loop.call_soon(self._answer_stored)
+            fetches.turns.call(id(self._connection), self._answer_stored)
             return
         fetches.reads.long_polls.begin()
         self._bucket = fetches.deadlines.put(self._deadline, self, DelayedFetch._expire)
@@ -261,9 +268,8 @@ class DelayedFetch:
         """Raises nothing: the caller is the append."""
         try:
             self._finish(stored_max, may_answer=may_answer)
-        except Exception:
-            log.exception("a delayed fetch failed")
-            self._connection.abort()
+        except Exception as error:
+            self._connection.fail(self._stream_id, error)
 
     def _finish(self, stored_max: int, *, may_answer: bool) -> None:
         """Gives the answer of now, or starts a task."""
@@ -301,7 +307,7 @@ class DelayedFetch:
         headers = [
             *found.headers.items(),
             ("Penstock-Request-Id", request_id),
-            SERVER,
+            *COMMON_HEADERS,
             ("Content-Length", str(len(body))),
         ]
         seconds = time.perf_counter() - self._began

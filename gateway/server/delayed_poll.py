@@ -11,7 +11,6 @@ poll ends once, by an answer, a task or its client; nothing is raised into the c
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Sequence
 
@@ -42,8 +41,6 @@ from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
 from gateway.wire.connection import Connection
 from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
 
-log = logging.getLogger("penstock.gateway")
-
 _decode = msgspec.json.Decoder(PollRequest).decode
 
 
@@ -57,7 +54,7 @@ class DelayedPolls:
         self.context = context
         self.bodies = http.bodies
         self.metrics = context.fetch.metrics
-        self.deadlines = loop_waits(self.loop).deadlines
+        self.deadlines, self.turns = loop_waits(self.loop).deadlines, loop_waits(self.loop).turns
         self.small_bytes_max = min(COUNTED_BYTES, http.compress_bytes_min)  # others are counted or compressed
         self._body_bytes_max = min(COUNTED_BY_CONNECTION_BYTES - 1, http.request_body_bytes_max)
 
@@ -166,7 +163,7 @@ class DelayedPoll:
         self._grant = grant
         self._hosted = hosted
         self._request = request
-        self._reading = poll.not_paused(wish, grant.assignment)
+        self._reading = poll.readable(wish, grant)
         self._waits: list[PositionWaiters] = []
         self._bucket: Bucket | None = None
         self._is_over = False
@@ -183,7 +180,11 @@ class DelayedPoll:
         polls.metrics.requests_in_flight.value += 1
         self._deadline = polls.loop.time() + self._wish.wait_ms / 1000
         waits = None
-        if not grant.sequence and polls.may_read(self._request, {one.topic for one in grant.assignment}):
+        if (
+            not grant.sequence
+            and not grant.delayed
+            and polls.may_read(self._request, {one.topic for one in grant.assignment})
+        ):
             waits = polls.waits(self._reading)
         try:
             if waits is not None:
@@ -191,7 +192,7 @@ class DelayedPoll:
         except Problem:
             waits = None
         if waits is None:
-            polls.loop.call_soon(self._go_on)
+            polls.turns.call(id(self._connection), self._go_on)
             return
         self._waits = waits
         self._hosted.watch(self._call.group, self._call.member_id, self)
@@ -244,9 +245,8 @@ class DelayedPoll:
             self._end()
             if not is_due or not self._give():
                 self._run()
-        except Exception:
-            log.exception("a delayed poll failed")
-            self._connection.abort()
+        except Exception as error:
+            self._connection.fail(self._stream_id, error)
 
     def _end(self) -> None:
         polls = self._polls

@@ -1,8 +1,9 @@
 """Surrounds every handler: checks the head of a request, gives it an id, turns each failure into a problem document.
 
-The head is checked before any other decision: Host, headers that appear once, transfer codings. The server in front
-checks the framing; it delivers requests without Host, with two of them, or with transfer codings that it does not
-decode. Invariant: what a request holds is released, and its answer is counted, whatever its handler raises.
+Host and Origin come first, then the token, then the other headers: headers that appear once, transfer codings. Nothing
+else of a request is read before its token. The server in front checks the framing; it delivers requests without Host,
+with two of them, or with transfer codings that it does not decode. Invariant: what a request holds is released, and
+its answer is counted, whatever its handler raises.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ONCE = frozenset({"host", "origin", "content-type", "content-encoding", "idempotency-key", "last-event-id"})
 _ONCE_PREFIXES = ("penstock-", "producer-", "ce-")
 # The look-up of an istr takes half the time of a plain text.
-_HOST, _TRANSFER_ENCODING = istr("Host"), istr("Transfer-Encoding")
+_HOST, _TRANSFER_ENCODING, _CONTENT_TYPE = istr("Host"), istr("Transfer-Encoding"), istr("Content-Type")
 _FORWARD, _CLIENT_ID, _KEY = istr(FORWARD), istr("Penstock-Client-Id"), istr("Penstock-Key")
 _REQUEST_ID = istr("X-Request-Id")
 
@@ -74,12 +75,14 @@ class Middleware:
         operation = _operation(handler)
 
         async def checked(request: web.Request) -> web.StreamResponse:
-            self.check(request)
+            self.check_host(request)
             if "Origin" in request.headers or self.origins.is_open:
                 request[ANSWER_HEADERS].update(self.origins.answer_headers(request))
             if request.method == "OPTIONS":  # browsers ask without a token
                 return await _options_of(handler, self._methods)(request)
-            await self.admit(request, operation)
+            self.check_rights(request, operation)
+            self.check_headers(request)
+            await self._refresh_topic(request)
             return await handler(request)
 
         response = await self.answer(request, checked, operation)
@@ -157,6 +160,9 @@ class Middleware:
     async def admit(self, request: Request, operation: str) -> None:
         """Checks the token, and looks for a topic that this process may not know yet. Raises Problem, EngineError."""
         self.check_rights(request, operation)
+        await self._refresh_topic(request)
+
+    async def _refresh_topic(self, request: Request) -> None:
         if not self._context.topics.is_standalone and "topic" in request.match_info:
             await self._context.topics.refresh(request.match_info["topic"], partitions_named(request))
 
@@ -168,19 +174,30 @@ class Middleware:
             raise unreadable(request.match_info["topic"])
 
     def check(self, request: Request) -> None:
-        """Checks the headers of a request to any route.
+        """Checks the headers of a request to any route, its token aside. Raises as check_host and check_headers do."""
+        self.check_host(request)
+        self.check_headers(request)
 
-        Raises Problem invalid_header, host_not_allowed, unsupported_transfer_coding, misdirected.
-        """
+    def check_host(self, request: Request) -> None:
+        """Checks the Host, which comes before the token. Raises Problem invalid_header, host_not_allowed."""
+        headers = request.headers
+        hosts = headers.getall(_HOST, ())
+        if len(hosts) > 1:
+            _check_repeated(headers)
+        if hosts:
+            if hosts[0] not in self._hosts.accepted:
+                self._hosts.check(hosts[0])
+        elif request.version >= HttpVersion11:
+            raise Problem("invalid_header", "the request has no Host, which HTTP/1.1 and HTTP/2 demand")
+
+    def check_headers(self, request: Request) -> None:
+        """Checks the other headers. Raises Problem invalid_header, unsupported_transfer_coding, misdirected."""
         headers = request.headers
         if len(headers) != len(list(headers)):  # iterates over distinct names
             _check_repeated(headers)
-        host = headers.get(_HOST)
-        if host is not None:
-            if host not in self._hosts.accepted:
-                self._hosts.check(host)
-        elif request.version >= HttpVersion11:
-            raise Problem("invalid_header", "the request has no Host, which HTTP/1.1 and HTTP/2 demand")
+        content_type = headers.get(_CONTENT_TYPE)
+        if content_type is not None and not content_type.isascii():
+            _check_utf8("Content-Type", content_type)
         if _TRANSFER_ENCODING in headers:
             _check_transfer_coding(headers)
         if _FORWARD in headers or _CLIENT_ID in headers or _KEY in headers:
@@ -206,6 +223,14 @@ def _check_common_headers(request: Request) -> None:
         raise Problem("invalid_header", "Penstock-Client-Id takes 1 to 128 of A-Z a-z 0-9 . _ -")
     if not request.headers.get("Penstock-Key", "").isascii():
         raise Problem("invalid_header", "Penstock-Key takes ASCII only; give other keys as ?key= or in the body")
+
+
+def _check_utf8(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # gateway/wire has other bytes as halves of surrogate pairs
+        shown = value[:100].encode("utf-8", "surrogateescape")
+        raise Problem("invalid_header", f"{name} is {shown!r}, which is not UTF-8") from None
 
 
 def _check_repeated(headers: CIMultiDictProxy[str]) -> None:

@@ -19,7 +19,7 @@ from engine.format.batch import RowFields
 from engine.format.keyed_batch import KeyEntry
 from engine.producers.appends import Appended
 from engine.shard.served_topics import Topic
-from gateway.http.messages import HttpRequest, HttpResponse
+from gateway.http.messages import COMMON_HEADERS, HttpRequest, HttpResponse
 from gateway.http.problems import Problem, from_engine
 from gateway.produce.accumulator import REQUEST_BYTES_MAX, share_bytes_max
 from gateway.produce.appending import Part, answer, plain_answer, send_turn
@@ -46,7 +46,6 @@ from replication.replica.acks import Acks
 
 JSON_TYPE = ("Content-Type", "application/json")
 REQUEST_ID = "Penstock-Request-Id"
-SERVER = ("Server", "penstock")
 
 
 _new = tuple.__new__  # of a value without a frame for it
@@ -237,18 +236,24 @@ class DelayedProduce:
         """Answers with the outcome of the append, None with acks=0. No-op if the client has left."""
         if self._is_over:
             return
-        if outcome is None or isinstance(outcome, Appended):
-            self._succeed(outcome)
-        elif isinstance(outcome, Exception):  # it failed, or what became of it is not known
-            now = time.perf_counter()
-            self._end(now)
-            topic, _, _, _, entry = self.placed
-            if entry is not None and isinstance(outcome, EngineError):
-                window_ms = topic.settings.idempotency_window_ms
-                outcome = with_window(from_engine(outcome), window_ms - int(1000 * (now - self._began)))
-            self._fail(outcome)
-        else:  # the process stops
-            self._connection.delayed.drop(self.stream_id)
+        try:
+            if outcome is None or isinstance(outcome, Appended):
+                self._succeed(outcome)
+            elif isinstance(outcome, Exception):  # it failed, or what became of it is not known
+                self._report(outcome)
+            else:  # the process stops
+                self._connection.delayed.drop(self.stream_id)
+        except Exception as error:  # the caller has outcomes for other requests
+            self._connection.fail(self.stream_id, error)
+
+    def _report(self, error: Exception) -> None:
+        now = time.perf_counter()
+        self._end(now)
+        topic, _, _, _, entry = self.placed
+        if entry is not None and isinstance(error, EngineError):
+            window_ms = topic.settings.idempotency_window_ms
+            error = with_window(from_engine(error), window_ms - int(1000 * (now - self._began)))
+        self._fail(error)
 
     def _succeed(self, appended: Appended | None) -> None:
         began = time.perf_counter()
@@ -316,7 +321,7 @@ class DelayedProduce:
 
     def _complete(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         length = ("Content-Length", str(len(body)))
-        self._connection.delayed.complete(self.stream_id, status, [*headers.items(), SERVER, length], body)
+        self._connection.delayed.complete(self.stream_id, status, [*headers.items(), *COMMON_HEADERS, length], body)
 
     def _request(self) -> HttpRequest:
         if self.request is None:
@@ -343,7 +348,7 @@ def _own(wanted: ProduceRequest, head: VariedHead) -> tuple[IdempotencyKey | Non
 def _form(status: int, kept_s: int | None, leader: str | None) -> AnswerForm:
     keyed = () if kept_s is None else ((WINDOW_HEADER, str(kept_s)),)
     led = () if leader is None else ((LEADER, leader),)
-    return AnswerForm(status, (JSON_TYPE, *keyed, *led), REQUEST_ID, (SERVER,))
+    return AnswerForm(status, (JSON_TYPE, *keyed, *led), REQUEST_ID, COMMON_HEADERS)
 
 
-FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID, (SERVER,)) for status in (200, 202)}
+FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID, COMMON_HEADERS) for status in (200, 202)}

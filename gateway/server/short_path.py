@@ -19,7 +19,6 @@ from aiohttp import HttpVersion, web
 from msgspec import structs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from engine.errors import EngineError
 from engine.format.batch import MEDIA_TYPE
 from engine.format.paths import INTERNAL_TOPICS
 from gateway.connections.response_buffers import CONNECTION, RESERVED
@@ -31,7 +30,6 @@ from gateway.groups.names import NAME_CHARS_MAX
 from gateway.http.json_body import MEDIA_TYPES
 from gateway.http.messages import BodyReader, HttpRequest, HttpResponse, RequestHeaders
 from gateway.http.negotiation import SSE
-from gateway.http.problems import Problem
 from gateway.produce import produce
 from gateway.produce.produce import ProduceRequest
 from gateway.routing.leader_headers import FORWARD
@@ -166,7 +164,7 @@ class ShortPath:
         assert known.wanted is not None
         try:
             wanted = produce.with_own(known.wanted, own.get(_KEY), own.get(_SEQUENCE))
-        except Problem:
+        except Exception:  # the long path meets it too, behind the check of the token, and answers
             return None
         route, operation, match_info, _, typed, *_ = known
         storing, plain = self._storing(wanted, operation), None if known.plain is None else wanted
@@ -222,7 +220,7 @@ class ShortPath:
         if known is None:
             try:
                 wanted = fetch_request.parse(self._head_alone(head, match_info, typed))
-            except Problem:
+            except Exception:  # as in _known_produce
                 return None
             known = KnownHead(_PARTITION, "fetch", match_info, headers, typed, self._fetching(wanted), fetched=wanted)
             topic, number = match_info["topic"], int(match_info["partition"])
@@ -276,7 +274,7 @@ class ShortPath:
         route, operation = (_TOPIC, "produce") if partition is None else (_PARTITION, "produce_to_partition")
         try:
             wanted = produce.parse(self._head_alone(head, match_info, headers))
-        except Problem:
+        except Exception:  # the long path meets it too, behind the check of the token, and answers
             return None
         is_plain = produce.is_plain(wanted) and topic not in INTERNAL_TOPICS and "Content-Encoding" not in headers.all
         storing, plain = self._storing(wanted, operation), wanted if is_plain else None
@@ -332,7 +330,7 @@ class ShortPath:
         headers = RequestHeaders(CIMultiDictProxy(CIMultiDict(pairs)))
         try:
             self._middleware.check(self._head_alone(head, {}, headers))
-        except (Problem, EngineError):
+        except Exception:  # the long path meets it too, behind the check of the token, and answers
             return None
         return headers
 

@@ -15,6 +15,7 @@ from gateway.filters.record_filter import record_filter
 from gateway.http.json_body import invalid
 from gateway.http.problems import Problem
 from gateway.subscriptions.core.definition import Definition, Delivery, Secret
+from gateway.subscriptions.core.signature import PREFIX, can_sign
 
 Start = str | int
 Secrets = Annotated[tuple[Secret, ...], Meta(min_length=1, max_length=2)]
@@ -71,9 +72,19 @@ def altered(before: Definition, wish: PatchSubscription) -> Definition:
         changes["delivery"] = _delivery(before.delivery, wish.delivery)
     if not changes:
         raise Problem("invalid_body", "the body has no change: give url, delivery, filter or secrets")
+    check_secrets(wish.secrets)
     changed = replace(before, **changes)
     check(changed.delivery, changed.filters)
+    if wish.delivery is not UNSET and "batch_records_max" in wish.delivery:
+        check_applicable(changed.delivery)
     return changed
+
+
+def check_secrets(secrets: Secrets | UnsetType) -> None:
+    """Checks that each secret can sign. Raises Problem invalid_body."""
+    for number, secret in enumerate(() if secrets is UNSET else secrets):
+        if not can_sign(secret):
+            raise Problem("invalid_body", f"secret {number} is not whsec_ and base64: give {PREFIX} and whole bytes")
 
 
 def check(delivery: Delivery, filters: tuple[str, ...]) -> None:
@@ -86,6 +97,13 @@ def check(delivery: Delivery, filters: tuple[str, ...]) -> None:
         raise Problem("invalid_body", "backoff_ms_min is above backoff_ms_max")
     if (delivery.deliveries_max is None) != (delivery.dead_letter_topic is None):
         raise Problem("invalid_body", "give both deliveries_max and dead_letter_topic, or none of them")
+
+
+def check_applicable(delivery: Delivery) -> None:
+    """Checks that each setting does something; a default may be sent with all others. Raises Problem invalid_body."""
+    if delivery.batch_records_max != Delivery().batch_records_max and delivery.form != "batch":
+        text = f"batch_records_max has no effect with form {delivery.form}: leave it out, or set form to batch"
+        raise Problem("invalid_body", text)
 
 
 def _delivery(before: Delivery, given: dict[str, Any]) -> Delivery:

@@ -73,5 +73,7 @@ def _view(group: Group, runner: Runner | None) -> View:
     offsets = tuple((slot.topic, slot.partition, one.offset) for slot, one in sorted(group.offsets.items()))
     if runner is None:
         return View(name, group.definition, offsets, False, Counts(), 0, "", ())
-    counts, attempts = copy(runner.counts), tuple(runner.attempts)
-    return View(name, group.definition, offsets, True, counts, runner.waiting, runner.last_error, attempts)
+    counts, attempts, error = copy(runner.counts), tuple(runner.attempts), runner.last_error
+    if runner.missing:
+        error = f"deleted topics: {', '.join(runner.missing)}; the others are delivered"
+    return View(name, group.definition, offsets, True, counts, runner.waiting, error, attempts)

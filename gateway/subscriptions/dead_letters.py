@@ -28,6 +28,7 @@ class Reason(NamedTuple):
     attempts: int
     error: str
     origin: Slot
+    topic_id: str
 
 
 class DeadLetters:
@@ -63,6 +64,7 @@ def _headers(offset: int, reason: Reason) -> list[tuple[str, bytes | None]]:
         "reason": reason.error,
         "attempts": str(reason.attempts),
         "topic": reason.origin.topic,
+        "topic-id": reason.topic_id,
         "partition": str(reason.origin.partition),
         "offset": str(offset),
     }

@@ -18,8 +18,11 @@ from engine.runtime.tasks import keep_running
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.hosted import Hosted
+from gateway.groups.hosting.lags import added_up
 from gateway.groups.model.state import Group
 from gateway.groups.model.values import PushCall, ResetCall, Slot
+from gateway.groups.names import PUSH_PREFIX
+from gateway.metrics.metrics import Numbers
 from gateway.routing.partitions import Partitions, Topics
 from gateway.subscriptions.core.definition import Definition, decode
 from gateway.subscriptions.runner import Counts, Means, Runner
@@ -37,7 +40,8 @@ class PushHost:
         self._means: Means | None = None
         self._runners: dict[str, Runner] = {}
         self._changing: Counter[str] = Counter()  # changes that are not stored yet
-        self._ended = Counts()  # of runners that were stopped
+        self._ended: dict[str, Counts] = {}  # of runners that were stopped, by subscription
+        self._gone = Counts()  # of subscriptions that this process does not run any more
         self._looking: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -60,7 +64,7 @@ class PushHost:
 
     def gauges(self) -> Iterator[tuple[str, str, float]]:
         """Yields name, text and value of each metric."""
-        now = [self._ended, *(runner.counts for runner in self._runners.values())]
+        now = [self._gone, *self._ended.values(), *(runner.counts for runner in self._runners.values())]
         yield "penstock_subscriptions", "Push subscriptions that this process delivers", len(self._runners)
         waiting = sum(runner.waiting for runner in self._runners.values())
         yield "penstock_push_waiting_requests", "Failed requests of push that wait for a retry", waiting
@@ -68,6 +72,22 @@ class PushHost:
         yield "penstock_push_failures_total", "Requests of push that failed", sum(one.failed for one in now)
         letters = sum(one.dead_lettered for one in now)
         yield "penstock_push_dead_letters_total", "Records that push gave up and stored elsewhere", letters
+
+    def families(self) -> Iterator[Numbers]:
+        """Yields the metrics of each subscription that this process delivers."""
+        counts = {name: Counts() for name in (*self._ended, *self._runners)}
+        for name, total in counts.items():
+            for one in (self._ended.get(name), self._runners[name].counts if name in self._runners else None):
+                total.add(one or Counts())
+        label = "subscription"
+        letters = added_up((_shown(name), one.dead_lettered) for name, one in counts.items())
+        text = "Records that a subscription gave up and stored in its dead-letter topic"
+        yield Numbers("penstock_subscription_dead_letters_total", text, label, letters)
+        failed = added_up((_shown(name), one.failed) for name, one in counts.items())
+        yield Numbers("penstock_subscription_failures_total", "Requests of a subscription that failed", label, failed)
+        waiting = added_up((_shown(name), runner.waiting) for name, runner in self._runners.items())
+        text = "Failed requests of a subscription that wait for a retry"
+        yield Numbers("penstock_subscription_waiting_requests", text, label, waiting)
 
     async def put(self, partition: Partition, call: PushCall) -> bool | None:
         """Creates or changes a subscription. Returns whether it is new; None: nothing changed (Coordinator.push)."""
@@ -120,6 +140,8 @@ class PushHost:
         }
         for name in set(self._runners) - set(led):
             self._stop(name)
+        for name in set(self._ended) - set(led):
+            self._gone.add(self._ended.pop(name))
         for name, hosted in led.items():
             self._update(hosted, name, is_stored=name not in self._changing)
 
@@ -158,6 +180,7 @@ class PushHost:
         if runner is None:
             runner = self._runners[name] = Runner(hosted, name, definition, group.resets, self._means)
         runner.follow(places)
+        runner.missing = tuple(name for name in definition.topics if self._topics.get(name) is None)
 
     def _places(self, definition: Definition) -> dict[Slot, str]:
         """Returns the partitions of a subscription with the ids of their topics."""
@@ -171,4 +194,8 @@ class PushHost:
     def _stop(self, name: str) -> None:
         if (runner := self._runners.pop(name, None)) is not None:
             runner.stop()
-            self._ended.add(runner.counts)
+            self._ended.setdefault(name, Counts()).add(runner.counts)
+
+
+def _shown(name: str) -> str:
+    return name.removeprefix(PUSH_PREFIX)

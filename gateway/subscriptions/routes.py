@@ -15,18 +15,28 @@ from msgspec import UNSET, convert
 from msgspec.structs import asdict, replace
 
 from engine.errors import EngineError
-from gateway.access.access import caller_of
+from gateway.access.access import caller_of, limits_of
 from gateway.access.tokens_file import Right
 from gateway.groups.bounds import bounds
 from gateway.groups.membership import answer
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
-from gateway.groups.names import PUSH_PREFIX, check_readable, check_topics, check_writable
+from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
-from gateway.http.times import rfc3339_ms
-from gateway.subscriptions.bodies import PatchSubscription, PutSubscription, Replay, ReplayOffset, Start, altered, check
+from gateway.http.times import time_of_body
+from gateway.subscriptions.bodies import (
+    PatchSubscription,
+    PutSubscription,
+    Replay,
+    ReplayOffset,
+    Start,
+    altered,
+    check,
+    check_applicable,
+    check_secrets,
+)
 from gateway.subscriptions.calls import DELETE, DESCRIBE, LIST, PUT, RESET, View
 from gateway.subscriptions.context import PUSH, PushContext
 from gateway.subscriptions.core.definition import Definition, decode, encode
@@ -53,16 +63,21 @@ async def put_subscription(request: web.Request) -> web.Response:
     topics = await _checked_topics(request, context, wish.topics)
     delivery = wish.delivery.stored()
     check(delivery, wish.filter)
+    check_applicable(delivery)
+    check_secrets(wish.secrets)
     if delivery.dead_letter_topic is not None:
         await check_writable(request, context.groups, delivery.dead_letter_topic)
     _check_target(sender, wish.url)
-    found = await _find(request, context, group)
+    found = await _find(context, group)
     before = None if found is None else found.definition
+    if before is not None and not _may_read(request, before):
+        text = "a subscription has this name, and the token lacks the right read to its topics"
+        raise Problem("forbidden", text, right=Right.READ.value)
     secrets, shown = _secrets(context, wish, before)
     if before is None or before.url != wish.url:
         await _confirm(context, sender, wish.url)
-    is_paused = before is not None and before.is_paused
-    definition = Definition(wish.url, topics, delivery, wish.filter, secrets, is_paused)
+    is_paused, reason = (False, "") if before is None else (before.is_paused, before.pause_reason)
+    definition = Definition(wish.url, topics, delivery, wish.filter, secrets, is_paused, reason)
     positions = await _positions(context, topics, wish.start)
     is_new = await _put(context, group, definition, positions)
     document = await _described(context, group)
@@ -103,7 +118,7 @@ async def list_subscriptions(request: web.Request) -> web.Response:
         for row in sorted(rows, key=lambda row: str(row["subscription"]))
         if all(caller.allows(Right.READ, topic) for topic in cast(list[str], row["topics"]))
     ]
-    return answer({"subscriptions": listed})
+    return answer({"subscriptions": listed} | limits_of(caller, Right.READ))
 
 
 async def delete_subscription(request: web.Request) -> web.Response:
@@ -141,7 +156,9 @@ async def replay_subscription(request: web.Request) -> web.Response:
 
 async def _set_paused(request: web.Request, *, is_paused: bool) -> web.Response:
     context, _, group = _begin(request)
-    return await _change(request, context, group, lambda definition: replace(definition, is_paused=is_paused))
+    return await _change(
+        request, context, group, lambda definition: replace(definition, is_paused=is_paused, pause_reason="")
+    )
 
 
 async def _change(
@@ -208,22 +225,27 @@ async def _put(
 
 
 async def _found(request: web.Request, context: PushContext, group: str) -> _Found:
-    """Returns a subscription that the caller may change. Raises Problem unknown_subscription, forbidden."""
-    found = await _find(request, context, group)
-    if found is None:
+    """Returns a subscription that the caller may change. Raises Problem unknown_subscription.
+
+    A caller without the right to its topics gets the same answer as for a name without a subscription.
+    """
+    found = await _find(context, group)
+    if found is None or not _may_read(request, found.definition):
         raise _unknown(group)
     return found
 
 
-async def _find(request: web.Request, context: PushContext, group: str) -> _Found | None:
-    """Returns a subscription that the caller may change; None: there is none. Raises Problem forbidden."""
+async def _find(context: PushContext, group: str) -> _Found | None:
+    """Returns a subscription, without a check of rights; None: there is none."""
     view = await _view(context, group)
     if view is None or view.definition is None:
         return None
-    definition = decode(view.definition)
-    for topic in definition.topics:
-        check_readable(request, topic)
-    return _Found(view.definition, definition)
+    return _Found(view.definition, decode(view.definition))
+
+
+def _may_read(request: web.Request, definition: Definition) -> bool:
+    caller = caller_of(request)
+    return all(caller.allows(Right.READ, topic) for topic in definition.topics)
 
 
 def _unknown(group: str) -> Problem:
@@ -272,7 +294,7 @@ def _shown(view: View) -> dict[str, object]:
         "dead_lettered": view.counts.dead_lettered,
         "in_flight": view.counts.in_flight,
         "waiting": view.waiting,
-        "last_error": view.last_error,
+        "last_error": definition.pause_reason or view.last_error,
         "attempts": [one._asdict() for one in view.attempts],
     }
 
@@ -301,11 +323,15 @@ async def _positions(context: PushContext, topics: tuple[str, ...], start: Start
     """Returns the positions of a start. Raises Problem invalid_body."""
     timestamp = None
     if start not in ("earliest", "latest"):
-        timestamp = start if isinstance(start, int) else rfc3339_ms(start)
-        if timestamp is None or not 0 <= timestamp < 2**53:
-            raise Problem("invalid_body", "a start is earliest, latest, or a time in milliseconds or RFC 3339")
+        try:
+            timestamp = time_of_body(start)
+        except ValueError as error:
+            text = f"the start {start!r} {error}; give earliest, latest, or a time in milliseconds or RFC 3339"
+            raise Problem("invalid_body", text) from None
     known = context.groups.topics
-    places = [(name, number) for name in topics for number in range(known.topic(name).record.partitions)]
+    if topics and not (existing := [name for name in topics if known.get(name) is not None]):
+        raise Problem("unknown_topic", f"all topics of the subscription were deleted: {', '.join(topics)}")
+    places = [(name, number) for name in existing for number in range(known.topic(name).record.partitions)]
     found = await bounds(context.groups.router, places, timestamp)
     positions = []
     for (name, number), place in zip(places, found, strict=True):

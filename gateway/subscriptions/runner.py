@@ -10,6 +10,7 @@ change of the definition the host stops this runner before anything else runs, s
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +18,10 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from msgspec.structs import asdict
+import msgspec
+from msgspec.structs import asdict, replace
 
-from engine.errors import EngineError, OffsetBelowLogStart
+from engine.errors import EngineError, OffsetAboveHighWatermark, OffsetBelowLogStart
 from engine.format import batch as record_batch
 from engine.runtime.tasks import BackgroundTasks
 from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL
@@ -28,12 +30,12 @@ from gateway.fetch.record_json import Bounds, Undecodable, decode_stored
 from gateway.fetch.request import FetchRequest, FilteredFetchRequest
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.hosted import Hosted
-from gateway.groups.model.values import CommitCall, Now, Position, Slot, TopicSource
+from gateway.groups.model.values import CommitCall, Now, Position, PushCall, ResetCall, Slot, TopicSource
 from gateway.http.offload import Offload
 from gateway.http.problems import Problem
 from gateway.links.link import Busy
 from gateway.routing.router import Router
-from gateway.subscriptions.core.definition import Definition
+from gateway.subscriptions.core.definition import Definition, decode, encode
 from gateway.subscriptions.core.outcome import Outcome, is_last, pause_ms
 from gateway.subscriptions.core.signature import signed_headers
 from gateway.subscriptions.core.window import Batch, Item, Window
@@ -41,6 +43,9 @@ from gateway.subscriptions.dead_letters import DeadLetters, Reason
 from gateway.subscriptions.rendering import Pushed, message_id, rendered
 from gateway.subscriptions.sender import Sender
 
+log = logging.getLogger("penstock.gateway")
+
+GONE = 410  # the receiver wants no more deliveries (Standard Webhooks)
 COMMIT_S = 0.1
 READ_BYTES = 256 * 1024
 WINDOW_BYTES = 1024 * 1024  # of a partition, before more is read
@@ -102,6 +107,7 @@ class Runner:
         self.counts = Counts()
         self.attempts: deque[Attempt] = deque(maxlen=DELIVERIES_KEPT)
         self.last_error = ""
+        self.missing: tuple[str, ...] = ()  # topics that were deleted
         self.group = group
         self.means = means
         self.tasks = BackgroundTasks()
@@ -120,8 +126,9 @@ class Runner:
         for slot, topic_id in places.items():
             if slot in self._lanes:
                 continue
-            committed = group.offsets.get(slot)
-            lane = _Lane(self, slot, topic_id, None if committed is None else committed.offset)
+            known, committed = group.topics.get(slot.topic), group.offsets.get(slot)
+            is_same = known is not None and known.topic_id == topic_id  # else the position is of a deleted topic
+            lane = _Lane(self, slot, topic_id, committed.offset if committed is not None and is_same else None)
             self._lanes[slot] = lane
             self.tasks.start(lane.read(), "reading for push", of=self.group)
             self.tasks.start(lane.deliver(), "delivering by push", of=self.group)
@@ -160,6 +167,19 @@ class Runner:
             for lane, position in zip(moved, positions, strict=True):
                 lane.committed = position.offset
 
+    def pause(self, reason: str) -> None:
+        """Stores that the subscription is paused; the host then ends this runner. No-op if it has been changed."""
+        group = self.hosted.coordinator.groups.get(self.group)
+        if group is None or group.definition is None or decode(group.definition) != self.definition:
+            return
+        paused = replace(self.definition, is_paused=True, pause_reason=reason)
+        call = PushCall(self.group, encode(paused).decode(), (), group.definition)
+        log.warning("a subscription is paused", extra={"subscription": self.group, "reason": reason})
+        try:
+            self.hosted.decide(lambda core, now, source: core.push(call, now, source))
+        except (EngineError, Busy) as error:  # the next attempt is answered in the same way
+            self.last_error = str(error)
+
     def note(self, attempt: Attempt) -> None:
         """Keeps an attempt for people."""
         self.attempts.append(attempt)
@@ -177,6 +197,10 @@ class Runner:
 
 def _commit(call: CommitCall, core: Coordinator, now: Now, source: TopicSource) -> None:
     core.commit(call, now, source)
+
+
+def _reset(call: ResetCall, core: Coordinator, now: Now, source: TopicSource) -> None:
+    core.reset(call, now, source)
 
 
 class _Lane:
@@ -200,11 +224,13 @@ class _Lane:
             try:
                 await self._read_once()
             except (EngineError, Problem) as error:
-                if getattr(error, "code", "") == OffsetBelowLogStart.code:
+                if error.code == OffsetBelowLogStart.code:
                     await self._skip_deleted()
-                else:
-                    self._runner.last_error = str(error)
-                    await asyncio.sleep(ERROR_S)
+                    continue
+                self._runner.last_error = str(error)
+                if error.code == OffsetAboveHighWatermark.code:
+                    self._lower(error)
+                await asyncio.sleep(ERROR_S)
 
     async def deliver(self) -> None:
         """Sends the batches that may leave the window."""
@@ -227,15 +253,22 @@ class _Lane:
         if definition.filters:
             call, wanted = FILTERED_FETCH_CALL, FilteredFetchRequest(**asdict(wanted), filters=definition.filters)
         router, (topic, number) = self._runner.means.router, self.slot
-        headers, body = await router.call(call, topic, number, wanted, wait_ms=WAIT_MS)
+        headers, body = await router.call(call, topic, number, wanted, wait_ms=WAIT_MS, topic_id=self.topic_id)
         next_offset = int(headers["Penstock-Next-Offset"])
         items = await self._runner.means.offload.in_thread(lambda: _items(body, window.next_offset, next_offset))
         window.add(items, next_offset)
         self._runner.moved.set()  # past records that no filter passed
         self._changed.set()
 
+    def _lower(self, error: EngineError | Problem) -> None:
+        """Resets a position above its log, which became shorter. The host then starts a runner that begins there."""
+        runner, end = self._runner, msgspec.convert(error.members["high_watermark"], int)
+        position = Position(self.slot.topic, self.topic_id, self.slot.partition, end)
+        call = ResetCall(runner.group, (position,), force=True, resets=runner.resets)
+        runner.hosted.decide(partial(_reset, call))
+
     async def _skip_deleted(self) -> None:
-        found, _ = await self._runner.means.router.call(FIND_OFFSETS, *self.slot, None)
+        found, _ = await self._runner.means.router.call(FIND_OFFSETS, *self.slot, None, topic_id=self.topic_id)
         self.window.add([], max(found["log_start"], self.window.next_offset))
         self._runner.moved.set()
 
@@ -271,8 +304,11 @@ class _Lane:
     async def _failed(self, batch: Batch[Pushed], outcome: Outcome) -> None:
         runner, delivery = self._runner, self._runner.definition.delivery
         runner.counts.failed += 1
-        if is_last(delivery, batch.attempts + 1) and delivery.dead_letter_topic is not None:
-            reason = Reason(runner.group.partition(":")[2], batch.attempts + 1, outcome.error, self.slot)
+        runner.last_error = outcome.error
+        if outcome.status == GONE:
+            runner.pause(f"{outcome.error} (Gone), which pauses its subscription until it is resumed")
+        elif is_last(delivery, batch.attempts + 1) and delivery.dead_letter_topic is not None:
+            reason = Reason(runner.group.partition(":")[2], batch.attempts + 1, outcome.error, self.slot, self.topic_id)
             records = [item.record for item in batch.items]
             error = await runner.means.dead_letters.store(delivery.dead_letter_topic, records, reason)
             if not error:

@@ -7,6 +7,7 @@ proxies, keeps no cookies, and drops the body of an answer.
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from gateway.subscriptions.core.targets import AllowedTargets, InvalidTarget
 CONNECTIONS_MAX = 500  # of a process, to all receivers
 HEADER_BYTES_MAX = 8190
 ANSWER_BYTES = 16 * 1024
+BODY_S = 1.0  # for the body of an answer, which decides nothing
 
 
 class CheckedResolver(AbstractResolver):
@@ -42,7 +44,7 @@ class CheckedResolver(AbstractResolver):
             if isinstance(place[0], str) and is_allowed(self._allowed, place[0])
         ]
         if not results:
-            raise OSError(f"no address of {host} is allowed")
+            raise OSError(errno.EACCES, f"no address of {host} is allowed")  # aiohttp shows the second
         return results
 
     async def close(self) -> None:
@@ -79,7 +81,11 @@ class Sender:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, timeout_ms: int
     ) -> tuple[Outcome, Mapping[str, str]]:
-        """Returns the outcome of a request and the headers of its answer. A failure is an outcome too."""
+        """Returns the outcome of a request and the headers of its answer. A failure is an outcome too.
+
+        Once the head of an answer has come, its status is the outcome, whatever becomes of its body.
+        """
+        answered: tuple[Outcome, Mapping[str, str]] | None = None
         began = time.perf_counter()
 
         def outcome(status: int | None, error: str, pause_s: int | None = None) -> Outcome:
@@ -98,17 +104,18 @@ class Sender:
                 timeout=aiohttp.ClientTimeout(total=timeout_ms / 1000),
                 allow_redirects=False,
             ) as response:
-                found = response.headers
-                await response.content.read(ANSWER_BYTES)  # with more to come, the connection is not used again
-                is_delivered = 200 <= response.status < 300
-                error = "" if is_delivered else f"the receiver answered {response.status}"
-                return outcome(response.status, error, retry_after_s(response.status, found.get("Retry-After"))), found
+                status, found = response.status, response.headers
+                error = "" if 200 <= status < 300 else f"the receiver answered {status}"
+                answered = outcome(status, error, retry_after_s(status, found.get("Retry-After"))), found
+                async with asyncio.timeout(BODY_S):  # with more to come, the connection is not used again
+                    await response.content.read(ANSWER_BYTES)
+            return answered
         except TimeoutError:
-            return outcome(None, f"no answer within {timeout_ms} ms"), {}
+            return answered or (outcome(None, f"no answer within {timeout_ms} ms"), {})
         except InvalidTarget as error:
             return outcome(None, str(error)), {}
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return outcome(None, f"{type(error).__name__}: {error}"[:300]), {}
+            return answered or (outcome(None, f"{type(error).__name__}: {error}"[:300]), {})
 
     async def close(self) -> None:
         if self._session is not None:

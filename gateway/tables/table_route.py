@@ -14,9 +14,11 @@ import orjson
 from aiohttp import web
 from msgspec import Struct, convert
 
+from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch import event_stream
 from gateway.fetch.context import FETCH, FetchContext
 from gateway.fetch.multi_partition_read import Wanted
+from gateway.fetch.positions import is_of_topic
 from gateway.fetch.request import JSON, ValueForm
 from gateway.fetch.tail import HEADERS, PIECE_BYTES, StartQuery, Tail, stream, write
 from gateway.http.context import ANSWER_HEADERS
@@ -26,10 +28,11 @@ from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, read_query
 from gateway.http.response_compression import packed
 from gateway.routing.leader_headers import check_leadership
+from gateway.routing.partitions import other_topic
 from gateway.tables.tables import READ_ROWS, PieceRead, TablePiece
 
 _UNFINISHED = "s"
-_POSITIONS = re.compile(r"s?[0-9]{1,19}(-[0-9]{1,19})*")
+_POSITIONS = re.compile(r"s?([0-9A-Za-z_-]{1,8}\.)?[0-9]{1,19}(-[0-9]{1,19})*")
 
 
 class TableQuery(Struct, frozen=True):
@@ -44,10 +47,14 @@ class TableQuery(Struct, frozen=True):
 
 
 class Start(NamedTuple):
-    """The first offset of each partition, and whether they are those of a reader that has earlier rows."""
+    """The first offset of each partition, and whether they are those of a reader that has earlier rows.
+
+    `is_other`: the reader has rows of a deleted topic of this name.
+    """
 
     offsets: list[int]
     is_resumed: bool
+    is_other: bool = False
 
 
 async def read_table(request: web.Request) -> web.StreamResponse:
@@ -61,7 +68,9 @@ async def read_table(request: web.Request) -> web.StreamResponse:
     start = await _start(request, context, name, query, is_stream=is_stream)
     await check_leadership(request, context.router, [(name, number) for number in range(len(start.offsets))])
     read = _TableRead(context, name, query, start)
-    return await (_as_events(request, context, read) if is_stream else _as_page(request, context, read))
+    if is_stream:
+        return await _as_events(request, context, read, is_other=start.is_other)
+    return await _as_page(request, context, read)
 
 
 class _TableRead:
@@ -69,6 +78,7 @@ class _TableRead:
 
     def __init__(self, context: FetchContext, topic: str, query: TableQuery, start: Start) -> None:
         self.topic = topic
+        self.topic_id = context.topics.topic(topic).record.topic_id
         self.query = query
         self.positions = start.offsets
         self.is_complete = False
@@ -82,7 +92,7 @@ class _TableRead:
     @property
     def text(self) -> str:
         """The positions for a reader that continues."""
-        return ("" if self.is_complete else _UNFINISHED) + "-".join(map(str, self.positions))
+        return ("" if self.is_complete else _UNFINISHED) + event_stream.id_of(self.topic_id, self.positions)
 
     async def next(self, max_bytes: int) -> tuple[int, bytes]:
         """Returns the partition and the rows of the next piece, one a line. Raises Problem, EngineError."""
@@ -115,7 +125,8 @@ class _TableRead:
 
 async def _as_page(request: web.Request, context: FetchContext, read: _TableRead) -> web.StreamResponse:
     settings = context.settings
-    left = min(read.query.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+    max_bytes = min(read.query.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
+    left = sendable_bytes(request, max_bytes)
     rows: list[bytes] = []
     while left > 0 and not read.is_complete:
         before = list(read.positions)
@@ -130,7 +141,9 @@ async def _as_page(request: web.Request, context: FetchContext, read: _TableRead
     return for_aiohttp(await packed(request, HttpResponse(body, headers)))
 
 
-async def _as_events(request: web.Request, context: FetchContext, read: _TableRead) -> web.StreamResponse:
+async def _as_events(
+    request: web.Request, context: FetchContext, read: _TableRead, *, is_other: bool
+) -> web.StreamResponse:
     with context.long_polls.waiting(len(read.positions)):
         number, rows = await read.next(PIECE_BYTES)  # its problem is an answer of its own
         if context.lifecycle.is_refusing:
@@ -143,6 +156,8 @@ async def _as_events(request: web.Request, context: FetchContext, read: _TableRe
         async def run(request: web.Request, response: web.StreamResponse) -> None:
             nonlocal number, rows
             await write(context, response, event_stream.FAREWELL)
+            if is_other:
+                await write(context, response, event_stream.recreated(read.topic, read.topic_id))
             while True:
                 with context.stream_budget.hold(2 * len(rows)):
                     events, rows = _events(number, rows, read.text), b""
@@ -185,8 +200,14 @@ async def _start(
         if event_id:
             raise Problem("invalid_header", detail)
         raise Problem("invalid_query", detail, parameter="positions")
-    known = context.topics.topic(name).record.partitions
     wanted = [one for one in (text, query.as_of) if one is not None]
+    for one in wanted:
+        if not await is_of_topic(context, name, one.removeprefix(_UNFINISHED)):
+            present = context.topics.topic(name).record
+            if not is_stream or one is query.as_of:
+                raise other_topic(name, present.topic_id)
+            return Start([0] * present.partitions, is_resumed=False, is_other=True)
+    known = context.topics.topic(name).record.partitions
     if (count := max(map(event_stream.count_of_id, wanted), default=1)) > known:
         await context.topics.refresh(name, count)
     count = context.topics.topic(name).record.partitions

@@ -2,7 +2,9 @@
 
 The shell around gateway/wire/http1.py and gateway/wire/http2.py. Invariants: (1) requests of HTTP/1.1 are answered in
 order, those of HTTP/2 concurrently; (2) when the client leaves, the work for it is cancelled; (3) in a turn of the loop
-a core parses one portion at most, so that a client with many small frames does not keep others waiting.
+a core parses one portion at most, and in a turn that is used up none (engine/runtime/loop_waits.py), so that a client
+with much work does not keep others waiting; (4) an exception while an event is handled ends the request of this event,
+and no other one.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import logging
 from collections import deque
 from typing import Any
 
+from engine.runtime.loop_waits import client_key, loop_waits
 from engine.runtime.tasks import start_handler
 from gateway.wire.exchange import DelayedRequests, Exchange, Host, Moves
 from gateway.wire.frames import PREFACE, Buffer
@@ -20,16 +23,18 @@ from gateway.wire.http2 import Http2
 from gateway.wire.idle import Progress
 from gateway.wire.listening import endpoint_of
 from gateway.wire.messages import BodyCut, BodyEnded, BodyPart, Event, Header, HeadRejected, RequestBegan, StreamReset
-from gateway.wire.output import Output
+from gateway.wire.output import Output, SendingConnection
 
 log = logging.getLogger("penstock.gateway")
 
 BODY_BYTES_MAX = 256 * 1024  # unread bytes of a body over HTTP/1.1; reading pauses beyond them
 HELD_BYTES_MAX = 256 * 1024  # received and not parsed yet; reading pauses beyond them
+UNCOUNTED_BYTES = 16 * 1024  # in a turn that has only as little work; parsed, with small requests in it, in no time
+UNCOUNTED_EVENTS = 64  # likewise: a small request takes 50 µs
 READY_BYTES_MAX = 1024 * 1024  # of answers that wait for the transport alone; beyond them no request is begun
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(SendingConnection, asyncio.BufferedProtocol):
     """`client` and `server` are the two ends as `host:port`. Times are those of the loop."""
 
     def __init__(self, server: Host, moved: Http1 | Http2 | None = None) -> None:
@@ -38,20 +43,19 @@ class Connection(asyncio.BufferedProtocol):
         self._moved = moved
         self.moves: Moves | None = None
         self._loop = server.loop
+        self._turns, self._key = loop_waits(server.loop).turns, id(self)
         self.transport: Any = None
-        self.core: Http1 | Http2 | None = None
-        self.output: Output | None = None
+        self.core: Http1 | Http2 = None  # type: ignore[assignment]  # until the protocol is known
+        self.output: Output = None  # type: ignore[assignment]
         self._unsniffed = b""
         self._exchanges: dict[int, Exchange] = {}
         self.delayed = DelayedRequests(self, server)
         self._unstarted = 0  # exchanges whose tasks have not run yet
         self._queued: deque[Exchange | HeadRejected] = deque()  # of HTTP/1.1, behind the one in progress
-        self._is_reading_paused = False
-        self._is_reading_on = False  # what is received and not parsed has its turn soon
+        self._is_reading_paused = self._is_reading_on = False  # on: what is received and not parsed has its turn soon
         self._is_held_back = False  # the client does not read its answers
-        self.is_closed = False
+        self.is_closed = self.is_http2 = False
         self.client = self.server = ""
-        self.is_http2 = False
         self.opened_at = self.received_at = self.idle_since = server.loop.time()
         self.has_asked = False  # a whole head has been received
         self.pinged_at: float | None = None
@@ -62,18 +66,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_requests(self) -> bool:
-        """True if a request is under way."""
         return bool(self._exchanges or self.delayed.by_stream)
-
-    @property
-    def unsent_bytes(self) -> int:
-        """Returns the bytes that were given and that the kernel has not taken."""
-        return 0 if self.output is None else self.output.unsent_bytes
-
-    @property
-    def taken_bytes(self) -> int:
-        """Returns the bytes that the kernel has taken since the connection began."""
-        return 0 if self.output is None else self.output.taken_bytes
 
     # From the transport
 
@@ -97,42 +90,40 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.received_at = self._loop.time()
         data: Buffer = self._server.receive_room[:nbytes]
-        if self.core is None:
+        if not self.core:
             data = self._unsniffed + data
             if len(data) < len(PREFACE) and PREFACE.startswith(data):
                 self._unsniffed = data
                 return
             self._unsniffed = b""
             self._speak((Http2 if data.startswith(PREFACE) else Http1)(self._server.limits))
-        if self._queued or self._is_reading_on or self._is_held_back:
-            assert self.core is not None
+        is_over = (self._turns.is_counted or nbytes > UNCOUNTED_BYTES) and self._turns.is_over()
+        if is_over or self._queued or self._is_reading_on or self._is_held_back:
             self.core.hold(data)
-            self._steer_reading()
+            self._read_on_soon()
         else:
             self._receive(data)
 
-    def eof_received(self) -> bool | None:
+    def eof_received(self) -> None:  # the transport closes itself
         if self.core is not None:
-            for event in self.core.end_of_input():
-                self._handle(event)
-        return None  # the transport closes itself
+            self._handle_all(self.core.end_of_input())
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closed = True
-        for exchange in list(self._exchanges.values()):
-            self._cancel(exchange)
-        self.delayed.drop_all()
-        if self.output is not None:
-            self.output.lose()
-        self._server.closed(self)
+        try:
+            for exchange in list(self._exchanges.values()):
+                self._cancel(exchange)
+            self.delayed.drop_all()
+            if self.output is not None:
+                self.output.lose()
+        finally:
+            self._server.closed(self)
 
     def pause_writing(self) -> None:
-        if self.output is not None:
-            self.output.pause()
+        self.output.pause()
 
     def resume_writing(self) -> None:
-        if self.output is not None:
-            self.output.resume()
+        self.output.resume()
         self.go_on()
 
     def hold_back(self) -> None:
@@ -154,7 +145,6 @@ class Connection(asyncio.BufferedProtocol):
     def consumed(self, exchange: Exchange, size_bytes: int) -> None:
         if self.is_closed:
             return
-        assert self.core is not None
         self.core.consumed(exchange.stream_id, size_bytes)
         if self.is_http2 and self.core.has_output:
             self._flush_soon()
@@ -162,24 +152,19 @@ class Connection(asyncio.BufferedProtocol):
             self._steer_reading()
 
     def send_continue(self, exchange: Exchange) -> None:
-        assert self.core is not None
         self.core.send_continue(exchange.stream_id)
         self._flush_soon()
 
     def stop_body(self, exchange: Exchange) -> None:
-        assert self.core is not None
         self.core.stop_body(exchange.stream_id)
         self._flush_soon()
 
     def answer(self, exchange: Exchange, status: int, headers: list[Header], body: bytes | bytearray) -> None:
-        assert self.core is not None
         self.core.answer(exchange.stream_id, status, [*headers, self._server.date], body)
         self._flush_soon()
 
     def delayed_ended(self) -> None:
         """Follows the end of a request without a task."""
-        assert self.core is not None
-        assert self.output is not None
         self.idle_since = self._loop.time()
         if self.is_http2:
             self.output.flush_soon()
@@ -191,7 +176,6 @@ class Connection(asyncio.BufferedProtocol):
             self.moves.ended()
 
     def begin(self, exchange: Exchange, status: int, headers: list[Header]) -> None:
-        assert self.core is not None
         self.core.begin(exchange.stream_id, status, [*headers, self._server.date])
         self._flush_soon()
 
@@ -199,24 +183,12 @@ class Connection(asyncio.BufferedProtocol):
         """Writes a piece of an answer. Raises ConnectionResetError when the client has left."""
         if self.is_closed or exchange.stream_id not in self._exchanges:
             raise ConnectionResetError("the client has left")
-        assert self.core is not None
         self.core.write(exchange.stream_id, data)
         self._flush_soon()
 
     def finish(self, exchange: Exchange) -> None:
-        assert self.core is not None
         self.core.finish(exchange.stream_id)
         self._flush_soon()
-
-    async def wait_progress(self) -> None:
-        """Wait until some of the output has left. Raises ConnectionResetError when the client has left."""
-        assert self.output is not None
-        await self.output.wait_progress()
-
-    async def wait_room(self, exchange: Exchange) -> None:
-        """Wait until what was written has left for the transport, and it has room. Raises ConnectionResetError."""
-        assert self.output is not None
-        await self.output.wait_room(exchange.stream_id)
 
     # From the server
 
@@ -228,11 +200,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def leave(self) -> None:
         """Answer the requests that were received, then close."""
-        if self.core is None:
+        if not self.core:
             self.transport.close()
-        else:
-            self.core.leave()
-            self._flush_soon()
+            return
+        self.core.leave()
+        self._flush_soon()
 
     def ping(self, now: float) -> None:
         """Ask for a sign of life (PING); any received byte counts."""
@@ -246,8 +218,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_closed:
             self.transport.abort()
 
-    # Within
-
     def _speak(self, core: Http1 | Http2) -> None:
         self.core = self.delayed.core = core
         self.output = Output(self._loop, self.transport, core)
@@ -256,22 +226,17 @@ class Connection(asyncio.BufferedProtocol):
             self._flush_soon()
 
     def _receive(self, data: Buffer) -> None:
-        assert self.core is not None
-        for event in self.core.receive(data, self.received_at):
-            self._handle(event)
+        self._handle_all(self.core.receive(data, self.received_at))
         if self.core.has_output or self.core.is_closing:
             self._flush_soon()
         if self.core.held_bytes:
             self._read_on_soon()
 
     def _read_on_soon(self) -> None:
-        """Parses the next portion in the next turn, unless requests wait.
-
-        Reading goes on, to notice that a client has left.
-        """
+        """Parses the next portion in the next turn, unless requests wait. Reading goes on: a client may leave."""
         if not self._is_reading_on and not self._queued:
             self._is_reading_on = True
-            self._loop.call_soon(self._read_on)
+            self._turns.call(self._key, self._read_on)
         self._steer_reading()
 
     def _read_on(self) -> None:
@@ -280,10 +245,36 @@ class Connection(asyncio.BufferedProtocol):
             self._receive(b"")
             self._steer_reading()
 
+    def _handle_all(self, events: list[Event]) -> None:
+        if len(events) > UNCOUNTED_EVENTS:
+            self._turns.is_over()
+        for event in events:
+            try:
+                self._handle(event)
+            except Exception as error:
+                self.fail(event.stream_id, error, event.body if isinstance(event, RequestBegan) else None)
+
+    def fail(self, stream_id: int, error: Exception, body: bytes | None = None) -> None:
+        """Ends a request whose handling raised: by 500, or with its stream. `body` is of one that is not taken yet."""
+        log.error("a request failed outside of its handler", exc_info=error)
+        if (exchange := self._exchanges.get(stream_id)) is not None:
+            self._cancel(exchange)
+        elif stream_id in self.delayed.by_stream:
+            self.delayed.complete(stream_id, 500, *self._server.rejection(500))
+        elif body is not None:
+            self.core.consumed(stream_id, len(body))
+            self._handle(HeadRejected(stream_id, 500))
+        else:
+            self.core.abandon(stream_id)
+            self.core.release(stream_id)
+            self._flush_soon()
+
     def _handle(self, event: Event) -> None:
         kind = type(event)
         if kind is BodyPart:
-            if (exchange := self._exchanges.get(event.stream_id)) is not None:
+            if (exchange := self._exchanges.get(event.stream_id)) is None:  # the request has ended
+                self.core.consumed(event.stream_id, len(event.data))  # type: ignore[union-attr]
+            else:
                 exchange.feed(event.data)  # type: ignore[union-attr]
                 if not self.is_http2 and exchange.unread_bytes > BODY_BYTES_MAX:
                     self._steer_reading()
@@ -314,7 +305,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_next(self) -> bool:
         """True if the next request can reach the application now, behind all before it."""
-        return not (self._unstarted if self.is_http2 else self._exchanges or self.delayed.by_stream or self._queued)
+        if self.is_http2:
+            return not (self._unstarted or (self._turns.is_counted and self._turns.must_wait(self._key)))
+        return not (self._exchanges or self.delayed.by_stream or self._queued)
 
     def start(self, exchange: Exchange) -> None:
         self._exchanges[exchange.stream_id] = exchange
@@ -325,25 +318,30 @@ class Connection(asyncio.BufferedProtocol):
     async def _run(self, exchange: Exchange) -> None:
         exchange.has_started = True
         self._unstarted -= 1
+        client_key.set(self._key)
         try:
+            if self._turns.must_wait(self._key):
+                await self._turns.wait(self._key)
             await self._server.application(exchange)
         except asyncio.CancelledError:
             pass  # the client has left, or the server stops
         except Exception:
             log.exception("the application failed")
+            if not (exchange.has_begun or exchange.is_answered):
+                exchange.answer(500, *self._server.rejection(500))
+                exchange.stop_body()
         finally:
             self._ended(exchange)
 
     def _ended(self, exchange: Exchange) -> None:
-        assert self.core is not None
         self.idle_since = self._loop.time()
         self._exchanges.pop(exchange.stream_id, None)
         if not exchange.is_answered:
             self.core.abandon(exchange.stream_id)
             self._flush_soon()
         self.core.release(exchange.stream_id)
-        if exchange.unread_bytes and not self.is_closed:  # the application reads no more
-            self.core.consumed(exchange.stream_id, exchange.unread_bytes)
+        if exchange.unread_bytes:  # the application reads no more
+            self.consumed(exchange, exchange.unread_bytes)
         if not self.is_http2 or (self.output is not None and self.output.is_paused):
             self._go_on()
         self._server.ended(self)
@@ -352,8 +350,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Goes on to the next request, unless the client does not read its answers."""
-        assert self.core is not None
-        assert self.output is not None
         if self.output.is_paused and self.core.ready_bytes > READY_BYTES_MAX:
             self._is_held_back = True
             self._steer_reading()
@@ -368,14 +364,14 @@ class Connection(asyncio.BufferedProtocol):
             self._steer_reading()
 
     def _reject(self, event: HeadRejected) -> None:
-        assert self.core is not None
         headers, body = self._server.rejection(event.status)
         self.core.answer(event.stream_id, event.status, [*headers, self._server.date], body)
+        self.core.stop_body(event.stream_id)
+        self.core.release(event.stream_id)
         self._flush_soon()
 
     def _steer_reading(self) -> None:
         """Pauses reading while many bytes wait: to be parsed, to be sent, or over HTTP/1.1 for the reader of a body."""
-        assert self.core is not None
         is_full = self._is_held_back or self.core.held_bytes > HELD_BYTES_MAX
         if not is_full and not self.is_http2:
             unread_bytes = max((one.unread_bytes for one in self._exchanges.values()), default=0)
@@ -385,7 +381,6 @@ class Connection(asyncio.BufferedProtocol):
             (self.transport.pause_reading if is_full else self.transport.resume_reading)()
 
     def _flush_soon(self) -> None:
-        assert self.output is not None
         self._server.watched.add(self)
         self.output.flush_soon()
 

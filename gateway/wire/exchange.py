@@ -8,6 +8,7 @@ whole request by a plain call instead, and answer it later: then it costs no exc
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
@@ -16,9 +17,13 @@ from gateway.wire.http1 import Http1
 from gateway.wire.http2 import Http2
 from gateway.wire.messages import AnswerForm, Header, RequestHead, WireLimits
 
+log = logging.getLogger("penstock.gateway")
+
 Application = Callable[["Exchange"], Coroutine[Any, Any, None]]
 Take = Callable[[Any, int, RequestHead, bytes], "Delayed | None"]  # the connection, the stream, head and body
 Rejection = Callable[[int], tuple[list[Header], bytes]]  # headers and body of an answer that needs no application
+
+READ_BYTES_LEAST = 256 * 1024  # for a client that takes nothing now: one piece of an answer
 
 
 class Carrier(Protocol):
@@ -27,6 +32,7 @@ class Carrier(Protocol):
     client: str
     is_http2: bool
     moves: Moves | None
+    core: Http1 | Http2
 
     @property
     def unsent_bytes(self) -> int: ...
@@ -42,7 +48,15 @@ class Carrier(Protocol):
     async def wait_room(self, exchange: Exchange) -> None: ...
     def abort(self) -> None: ...
     def delayed_ended(self) -> None: ...
+    def fail(self, stream_id: int, error: Exception) -> None: ...
     def start(self, exchange: Exchange) -> None: ...
+
+
+def sendable_of(connection: Carrier, size_bytes: int) -> int:
+    """Returns how many bytes are read for a client of this connection, of `size_bytes`."""
+    if size_bytes <= READ_BYTES_LEAST:
+        return size_bytes
+    return min(size_bytes, max(READ_BYTES_LEAST, connection.core.sendable_bytes))
 
 
 class Host(Protocol):
@@ -234,14 +248,18 @@ class DelayedRequests:
     def complete_as(self, stream_id: int, form: AnswerForm, value: bytes, body: bytes) -> None:
         """Gives the whole answer to a request, in a form."""
         del self.by_stream[stream_id]
-        self.core.answer_as(stream_id, form, value, self._host.date, body)
-        self._end(stream_id)
+        try:
+            self.core.answer_as(stream_id, form, value, self._host.date, body)
+        finally:
+            self._end(stream_id)
 
     def complete(self, stream_id: int, status: int, headers: list[Header], body: bytes | bytearray) -> None:
         """Gives the whole answer to a request."""
         del self.by_stream[stream_id]
-        self.core.answer(stream_id, status, [*headers, self._host.date], body)
-        self._end(stream_id)
+        try:
+            self.core.answer(stream_id, status, [*headers, self._host.date], body)
+        finally:
+            self._end(stream_id)
 
     def run(self, stream_id: int, head: RequestHead) -> None:
         """Gives a request without a body to a task, which answers it by its head."""
@@ -253,7 +271,10 @@ class DelayedRequests:
         """Ends a request without an answer. No-op if it has ended."""
         delayed = self.by_stream.pop(stream_id, None)
         if delayed is not None:
-            delayed.cancel()
+            try:
+                delayed.cancel()
+            except Exception:
+                log.exception("a request without a task failed to end")
             self.core.abandon(stream_id)
             self._end(stream_id)
 

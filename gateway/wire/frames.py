@@ -237,6 +237,7 @@ class FrameReader:
         return HEADERS, block.flags, stream_id, b"".join(block.parts)
 
 
+GOAWAY_BYTES_MIN = 8  # the last stream and the code
 _SIZES = {RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
 _OF_CONNECTION = (SETTINGS, PING, GOAWAY)
 
@@ -245,7 +246,7 @@ def _check_layout(kind: int, flags: int, stream_id: int, length: int) -> None:
     """Raises ConnectionFault for a frame of a wrong size, or on a stream where it cannot be."""
     if kind == PUSH_PROMISE or (stream_id and kind in _OF_CONNECTION):
         raise ConnectionFault(PROTOCOL_ERROR, "a frame that cannot be there")
-    is_wrong = kind in _SIZES and length != _SIZES[kind]
+    is_wrong = (kind in _SIZES and length != _SIZES[kind]) or (kind == GOAWAY and length < GOAWAY_BYTES_MIN)
     if is_wrong or (kind == SETTINGS and (length % 6 or (flags & ACK and length))):
         raise ConnectionFault(FRAME_SIZE_ERROR, "a frame of a wrong size")
 

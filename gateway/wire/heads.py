@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import penstock_codec
-from gateway.wire.frames import COMPRESSION_ERROR, PROTOCOL_ERROR, ConnectionFault, StreamFault
+from gateway.wire.frames import COMPRESSION_ERROR, INTERNAL_ERROR, PROTOCOL_ERROR, ConnectionFault, StreamFault
 from gateway.wire.hpack import BrokenBlock, decoder, decoder_of
 from gateway.wire.messages import Header, RequestHead, VariedHead, Varying, size_of, split_target
 
@@ -127,14 +127,25 @@ class HeadReader:
         value_bytes = sum(len(fields[place][1]) for place in places.values())
         self._similar.append(_Similar(pattern, head, varying, head.size_bytes - value_bytes))
 
+    def are_trailers(self, block: bytes) -> bool:
+        """Returns whether a block, which is always decoded, has fields of trailers. Raises ConnectionFault."""
+        fields = self.fields(block)
+        try:
+            check_headers(fields)
+        except Malformed:
+            return False
+        return not self._decoder.is_too_large
+
     def fields(self, block: bytes) -> list[Header]:
-        """Returns the fields of a block, such as trailers. Raises ConnectionFault."""
+        """Returns the fields of a block. Raises ConnectionFault."""
         if block and block[0] & 0xE0 == 0x20:
             self.has_resized = True
         try:
             fields = self._decoder.decode(block)
         except BrokenBlock as error:
             raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
+        except Exception as error:  # the table may be out of step: no later block can be read
+            raise ConnectionFault(INTERNAL_ERROR, "a header block cannot be decoded") from error
         if self._decoder.has_changed:
             self._known.clear()
         return fields
@@ -155,8 +166,10 @@ def head_of(fields: Sequence[Header]) -> RequestHead:
     method, path = pseudo.get(":method", ""), pseudo.get(":path", "")
     if not _METHOD.fullmatch(method) or any(_BAD_VALUE.search(value) for value in pseudo.values()):
         raise Malformed("a pseudo-header has a value that it cannot have")
-    if method == "CONNECT":
-        path = "*"  # its target is the authority; no route takes it
+    if method == "CONNECT":  # RFC 9113 8.5: its target is the authority; no route takes it
+        if ":scheme" in pseudo or ":path" in pseudo or ":authority" not in pseudo:
+            raise Malformed("CONNECT has a scheme or a path, or no authority")
+        path = "*"
     elif ":scheme" not in pseudo or not _PATH.fullmatch(path) or not (path.startswith("/") or path == "*"):
         raise Malformed("the request has no scheme or no path")
     lengths = {value for name, value in headers if name == "content-length"}

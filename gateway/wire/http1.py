@@ -9,8 +9,6 @@ shell ensures; (3) no input makes `receive` raise.
 
 from __future__ import annotations
 
-from collections import deque
-
 import httptools
 
 from gateway.wire.frames import Buffer
@@ -25,33 +23,37 @@ from gateway.wire.messages import (
     Header,
     HeadRejected,
     Message,
+    PendingOutput,
     RequestBegan,
     RequestHead,
+    RequestLines,
     StreamReset,
     WireLimits,
     chunked,
     end_body,
     head_lines,
     head_without_upgrade,
+    is_target,
     split_target,
-    take_pieces,
 )
 
 PORTION_BYTES = 16 * 1024  # a thousand of the smallest requests, as streams of HTTP/2; a body has none in it
 
 
-class Http1:
+class Http1(PendingOutput):
     """`is_closing`: once what `take_output` returns is sent, the connection is to be closed."""
 
     def __init__(self, limits: WireLimits) -> None:
         self.is_closing = False
         self.has_fault = False  # the client may still be sending, and its bytes are dropped
+        PendingOutput.__init__(self, limits.unsent_bytes_max)
         self._limits = limits
         self._parser = httptools.HttpRequestParser(self)
         self._known = KnownHeads(limits.header_bytes_max)
         self._ignores_input = False  # nothing more is parsed
         self._is_between = True  # llhttp has not seen the beginning of a message
         self._is_in_head = False
+        self._lines = RequestLines()
         self._head_bytes = 0  # of whole headers
         self._quiet_bytes = 0  # since something whole came: an unfinished header, a chunk's extension
         self._is_quiet = True
@@ -66,8 +68,6 @@ class Http1:
         self._messages: dict[int, Message] = {}  # those that are not over
         self._is_leaving = False
         self._events: list[Event] = []
-        self._out: deque[bytes | bytearray | memoryview] = deque()
-        self.pending_bytes = 0
 
     def __repr__(self) -> str:
         return f"Http1(requests={self._last_id}, under_way={len(self._messages)}, pending_bytes={self.pending_bytes})"
@@ -91,9 +91,9 @@ class Http1:
             data = bytes(data)
             head_bytes = data.find(b"\r\n\r\n") + 4
             if self._take_known(data, head_bytes):
-                return self._events
+                return self._taken_events()
         try:
-            self._feed(data)
+            self._feed_messages(data)
             self._quiet_bytes = self._quiet_bytes + len(data) if self._is_quiet else 0
             self._check_head()
             if head_bytes > 4:
@@ -105,16 +105,19 @@ class Http1:
         except httptools.HttpParserError as error:
             cause = error.__context__  # our own error is the context of the parser's
             self._reject(cause.args[0] if isinstance(cause, _Rejected) else 400)
-        return self._events
+        return self._taken_events()
+
+    def _taken_events(self) -> list[Event]:
+        """Returns the events, and keeps none: an idle connection does not hold the last piece of its last body."""
+        events, self._events = self._events, []
+        return events
 
     def end_of_input(self) -> list[Event]:
-        """Ends all requests: a client that has closed its side is taken to have left."""
         self._ignores_input = self.is_closing = True
         return [StreamReset(stream_id) for stream_id in self._messages]
 
     @property
-    def held_bytes(self) -> int:
-        """Returns the bytes for which `receive` is to be called again, with nothing."""
+    def held_bytes(self) -> int:  # for which `receive` is to be called again, with nothing
         return 0 if self._ignores_input else len(self._held) - self._held_from
 
     @property
@@ -124,7 +127,6 @@ class Http1:
         return self._is_between and not (self._messages or self._held or self._out or is_over)
 
     def hold(self, data: Buffer) -> None:
-        """Takes bytes that are parsed later."""
         self._held, self._held_from = self._held[self._held_from :] + data, 0
 
     def _take_known(self, data: bytes, head_bytes: int) -> bool:
@@ -146,6 +148,19 @@ class Http1:
             head, body_bytes = began.head, len(data) - head_bytes
             if body_bytes == len(began.body) == (head.content_length or 0) and not head.expects_continue:
                 self._known.add(bytes(data[:head_bytes]), head)
+
+    def _feed_messages(self, data: Buffer) -> None:
+        """Feeds llhttp in pieces that end with a head, so that each request line is checked. Raises _Rejected."""
+        if self._body_left >= len(data):
+            self._feed(data)
+            return
+        data, start = bytes(data), 0
+        while start < len(data):
+            end = self._lines.end_of_piece(data, start, self._body_left)
+            if not self._lines.takes(piece := data[start:end]):
+                raise _Rejected(400)
+            self._feed(piece)
+            start = end
 
     def _feed(self, data: Buffer) -> None:
         """Feeds llhttp, which stops at an `Upgrade`: a new parser gets what was read, without that header."""
@@ -179,8 +194,7 @@ class Http1:
         """Takes a header, or a trailer, which is ignored. Raises _Rejected."""
         self._is_quiet = False
         self._head_bytes += len(name) + len(value) + 4
-        if self._is_in_head:
-            self._headers.append((name.decode("latin-1"), value.decode("utf-8", "surrogateescape")))
+        self._headers.append((name.decode("latin-1"), value.decode("utf-8", "surrogateescape")))
         if self._head_bytes > self._limits.header_bytes_max or len(self._headers) > self._limits.headers_max:
             raise _Rejected(431)
 
@@ -194,8 +208,11 @@ class Http1:
         version = parser.get_http_version()
         if version not in ("1.0", "1.1"):
             raise _Rejected(505)
-        authority, path, query = split_target(self._target.decode("utf-8", "surrogateescape"))
+        if not is_target(self._target):
+            raise _Rejected(400)
+        authority, path, query = split_target(self._target.decode())
         head = RequestHead(version, parser.get_method().decode(), path, query, authority, tuple(self._headers))
+        self._headers = []  # trailers follow
         self._last_id += 1
         waits = head.expects_continue and version == "1.1"
         is_chunked = bool(head.values_of("transfer-encoding"))
@@ -220,6 +237,7 @@ class Http1:
         if self._is_upgrade:
             return
         self._is_between = True
+        self._lines.begin()
         message = self._messages.get(self._last_id)
         if message is not None and not message.has_ended_body:
             message.has_ended_body = True
@@ -257,30 +275,14 @@ class Http1:
         refused.has_ended_body = True
         self._events.append(HeadRejected(self._last_id, status))
 
+    def close(self) -> None:
+        """Frees what is held, and breaks the cycle with the parser: the next collection may be far away."""
+        self._ignores_input = True
+        self._parser = None  # type: ignore[assignment]
+        self._held = b""
+        self.drop_output()
+
     # Sending
-
-    @property
-    def ready_bytes(self) -> int:
-        return self.pending_bytes
-
-    @property
-    def has_output(self) -> bool:
-        return bool(self._out)
-
-    def is_waiting(self, stream_id: int) -> bool:
-        """Returns whether data waits to be taken."""
-        return bool(self._out)
-
-    def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
-        """Returns the pieces to send, about so many bytes."""
-        taken = take_pieces(self._out, budget_bytes)
-        self.pending_bytes -= sum(map(len, taken))
-        return taken
-
-    def drop_output(self) -> None:
-        """Frees what waits to be sent, at once: the next collection of cycles may be far away."""
-        self._out.clear()
-        self.pending_bytes = 0
 
     def send_continue(self, stream_id: int) -> None:
         """Sends 100 Continue, unless the client has begun its body."""
@@ -289,7 +291,6 @@ class Http1:
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def answer(self, stream_id: int, status: int, headers: list[Header], body: bytes | bytearray | memoryview) -> None:
-        """Sends a whole answer; its headers contain its Content-Length."""
         message = self._messages.get(stream_id)
         if message is None:
             return
@@ -302,7 +303,6 @@ class Http1:
         self._end_answer(stream_id, message)
 
     def answer_as(self, stream_id: int, form: AnswerForm, value: bytes, date: Header, body: bytes) -> None:
-        """Sends a whole small answer of a form."""
         message = self._messages.get(stream_id)
         if message is None or self._is_leaving or not message.keeps_alive or message.version != "1.1":
             self.answer(stream_id, form.status, form.headers(value, len(body), date), body)
@@ -340,15 +340,13 @@ class Http1:
                 self._end(stream_id, message)
 
     def abandon(self, stream_id: int) -> None:
-        """Ends the connection, because the answer has no end."""
         if self._messages.pop(stream_id, None) is not None:
             self._ignores_input = self.is_closing = True
 
-    # HTTP/1.1 has no windows, for which the shell pauses reading, no streams to count, and no ping.
+    # HTTP/1.1 has no windows, no streams to count, and no ping.
     def consumed(self, stream_id: int, size_bytes: int) -> None: ...
     def release(self, stream_id: int) -> None: ...
     def ping(self) -> None: ...
-
     def announce_leave(self) -> None:
         """Adds `connection: close` to the next answer behind which no request waits."""
         self._is_leaving = True
@@ -370,10 +368,6 @@ class Http1:
         first = STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
         return f"{first}{head_lines(headers)}\r\n".encode("utf-8", "surrogateescape")
 
-    def _send(self, data: bytes | bytearray | memoryview) -> None:
-        self._out.append(data)
-        self.pending_bytes += len(data)
-
     def _end_answer(self, stream_id: int, message: Message) -> None:
         message.is_answered = True
         if message.waits_for_100:
@@ -388,4 +382,4 @@ class Http1:
 
 
 class _Rejected(ValueError):
-    """A well-formed head that is rejected, with its status alone."""
+    """A head that is rejected, with its status alone."""

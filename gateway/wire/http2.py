@@ -10,10 +10,12 @@ Known limit: priorities are read and ignored (RFC 9113 5.3.2); DATA frames go ro
 
 from __future__ import annotations
 
+import logging
+
 from gateway.wire import frames
 from gateway.wire.frames import END_STREAM, Buffer, ConnectionFault, FloodGuard, FrameReader, StreamFault, frame
-from gateway.wire.heads import HeadReader, Malformed, check_headers
-from gateway.wire.http2_sending import Piece, Sender
+from gateway.wire.heads import HeadReader
+from gateway.wire.http2_sending import Piece, Sender, SendingSide
 from gateway.wire.http2_streams import CONNECTION_WINDOW, ReceiveWindow, Stream, Streams, first_frames
 from gateway.wire.messages import (
     AnswerForm,
@@ -27,6 +29,8 @@ from gateway.wire.messages import (
     end_body,
 )
 
+log = logging.getLogger("penstock.gateway")
+
 EFFORT_MAX = 256  # frames of a portion: one takes 5 µs, so that others wait for a millisecond or two
 EFFORT_BYTES = 128  # of a header block, which take as long as a frame
 LEAVE_PING = b"goodbye!"  # its answer shows that the client has seen the GOAWAY before it
@@ -34,8 +38,11 @@ LEAVE_PING = b"goodbye!"  # its answer shows that the client has seen the GOAWAY
 _new = tuple.__new__  # of a value without a frame for it
 
 
-class Http2:
-    """`is_closing`: once what `take_output` returns is sent, the connection is to be closed."""
+class Http2(SendingSide):
+    """`is_closing`: once what `take_output` returns is sent, the connection is to be closed.
+
+    A stream that `is_waiting` has some of the pending bytes.
+    """
 
     def __init__(self, limits: WireLimits) -> None:
         self.is_closing = False
@@ -49,7 +56,7 @@ class Http2:
         self._is_ending = False  # GOAWAY is sent, and the connection closes once no stream is open
         self._has_announced = self._is_last = False  # last: no more streams are answered
         self._has_rest = False  # more was received than one portion
-        self._sender = Sender()
+        self._sender = Sender(limits.unsent_bytes_max)
         self._send, self._queue = self._sender.send, self._sender.queue
         self._cancels, self._efforts = FloodGuard("reset streams"), FloodGuard("frames without use")
         self._events: list[Event] = []
@@ -80,6 +87,9 @@ class Http2:
                 effort -= 1 if one[0] == frames.DATA else 1 + len(one[3]) // EFFORT_BYTES
         except ConnectionFault as fault:
             self._fail(fault)
+        except Exception:
+            log.exception("the bytes of a connection cannot be handled")
+            self._fail(ConnectionFault(frames.INTERNAL_ERROR, "the server failed"))
         self._reader.keep()
         self._has_rest = effort <= 0
         events, self._events = self._events, []
@@ -94,9 +104,10 @@ class Http2:
         """Takes bytes that are parsed later."""
         self._reader.feed(data)
         self._reader.keep()
+        self._has_rest = True
 
     def end_of_input(self) -> list[Event]:
-        """Ends all requests: a client that sends no more has left."""
+        """Ends all requests: the client has left."""
         self.is_closing = True
         return [StreamReset(stream_id) for stream_id in self._open]
 
@@ -106,46 +117,56 @@ class Http2:
                 self._on[kind](flags, stream_id, payload)
             else:
                 self._efforts.spend(self._now)
+            return
         except StreamFault as fault:
-            self._cancels.spend(self._now)
-            self._reset(fault.stream_id, fault.code)
-            self._close(fault.stream_id)
+            code = fault.code
+        except Exception as error:
+            if not stream_id or isinstance(error, ConnectionFault):
+                raise
+            log.exception("a frame cannot be handled")
+            code = frames.INTERNAL_ERROR
+        if kind == frames.DATA:
+            self._give_back(len(payload))
+        self._cancels.spend(self._now)
+        self._reset(stream_id, code)
+        self._close(stream_id)
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """Handles a frame of a body. Each byte of it is given back to the client's window once (RFC 9113 6.9).
+
+        With `BodyPart` or `RequestBegan` the shell does it, for a StreamFault `_on_frame`, and here it is the rest.
+        """
         size = len(payload)
         if not self._window.takes(size):
             raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "more than the window of the connection")
         stream = self._open.get(stream_id) or self._streams.known(stream_id)
-        if stream is None:
-            self.consumed(stream_id, size)
-            if self._streams.was_reset_here(stream_id):
-                return
+        if stream is None and self._streams.was_reset_here(stream_id):
+            self._give_back(size)
+            return
+        if stream is None or not stream.is_remote_open:
             raise StreamFault(stream_id, frames.STREAM_CLOSED)
-        if not stream.is_remote_open:
-            raise StreamFault(stream_id, frames.STREAM_CLOSED)
-        has_taken = stream.takes(size)
-        if stream.is_stopped:  # no application reads it
-            self.consumed(stream_id, size)
-        if not has_taken:
+        if not stream.takes(size):
             raise StreamFault(stream_id, frames.FLOW_CONTROL_ERROR)
         data = frames.without_padding(flags, payload) if flags & frames.PADDED else payload
-        if len(data) < size:
-            self.consumed(stream_id, size - len(data))
         stream.received += len(data)
         if data and stream.announced is not None and stream.received > stream.announced:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
+        if stream.is_stopped:  # no application reads it
+            data = b""
         if flags & END_STREAM:
             self._end_body(stream, data)
         elif data:
             self._events.append(_new(BodyPart, (stream_id, data)))
-        else:
+        elif not stream.is_stopped:
             self._efforts.spend(self._now)
+        if len(data) < size:
+            self.consumed(stream_id, size - len(data))
 
     def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         """Handles a whole header block. It is always decoded, so that the table stays in step."""
         is_last = bool(flags & END_STREAM)
         if stream_id <= self._streams.last_id:
-            self._on_trailers(stream_id, self._heads.fields(block), is_last)
+            self._on_trailers(stream_id, self._heads.are_trailers(block) and is_last)
             return
         self._streams.last_id = stream_id
         head = self._heads.read(stream_id, block)
@@ -163,7 +184,7 @@ class Http2:
         self._began[stream_id] = len(self._events)
         self._events.append(RequestBegan(stream_id, head, is_last))
 
-    def _on_trailers(self, stream_id: int, fields: list[Header], is_last: bool) -> None:
+    def _on_trailers(self, stream_id: int, are_right: bool) -> None:
         stream = self._open.get(stream_id)
         if stream is None:
             if self._streams.was_reset_here(stream_id):
@@ -171,17 +192,12 @@ class Http2:
             raise ConnectionFault(frames.STREAM_CLOSED, "headers on a stream that is closed")
         if not stream.is_remote_open:
             raise StreamFault(stream_id, frames.STREAM_CLOSED)
-        try:
-            check_headers(fields)
-        except Malformed:
-            raise StreamFault(stream_id, frames.PROTOCOL_ERROR) from None
-        if not is_last:
+        if not are_right:
             raise StreamFault(stream_id, frames.PROTOCOL_ERROR)
         self._end_body(stream)
 
     def _end_body(self, stream: Stream, data: bytes = b"") -> None:
         if stream.announced is not None and stream.received != stream.announced:
-            self.consumed(stream.stream_id, len(data))
             raise StreamFault(stream.stream_id, frames.PROTOCOL_ERROR)
         stream.is_remote_open = False
         at = self._began.get(stream.stream_id, -1) if stream.received == len(data) else -1
@@ -202,9 +218,7 @@ class Http2:
         if flags & frames.ACK:
             return
         self._efforts.spend(self._now)
-        for name, value in frames.settings_in(payload):
-            self._sender.set(name, value, self._open)
-        self._send(frame(frames.SETTINGS, frames.ACK, 0))
+        self._sender.apply(payload, self._open)
 
     def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not flags & frames.ACK:
@@ -214,7 +228,6 @@ class Http2:
             self._answer_no_more()
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """Notes that the client opens no more streams; open ones are answered."""
         self._efforts.spend(self._now)
 
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -224,23 +237,7 @@ class Http2:
         elif (stream := self._streams.known(stream_id)) is not None:
             self._queue.widen_stream(stream, increment)
 
-    @property
-    def pending_bytes(self) -> int:
-        """Returns the bytes that were given and not taken by `take_output`."""
-        return self._sender.pending_bytes
-
-    @property
-    def ready_bytes(self) -> int:
-        """Returns those of the pending bytes that wait for no window."""
-        return self._sender.ready_bytes
-
-    @property
-    def has_output(self) -> bool:
-        """Returns whether `take_output` returns anything now; pending bytes may wait for a window."""
-        return self._sender.has_output
-
     def is_waiting(self, stream_id: int) -> bool:
-        """Returns whether data of a stream waits to be taken, such as for a window."""
         return bool((stream := self._open.get(stream_id)) and stream.pieces)
 
     def take_output(self, budget_bytes: int) -> list[Piece]:
@@ -248,19 +245,16 @@ class Http2:
         out = self._sender.take()
         if self._queue.is_ready:
             data, ended = self._queue.take(budget_bytes)
-            out += data
             for stream in ended:
                 self._end_answer(stream)
-            out += self._sender.take()
+            out = [*out, *data, *self._sender.take()]
         return out
 
     def send_continue(self, stream_id: int) -> None:
-        """Sends 100 Continue, for which the client waits before it sends its body."""
         if stream_id in self._open:
             self._sender.send_headers(stream_id, 0, 100)
 
     def answer(self, stream_id: int, status: int, headers: list[Header], body: Piece) -> None:
-        """Sends a whole answer."""
         stream = self._open.get(stream_id)
         if stream is None:
             return
@@ -269,7 +263,6 @@ class Http2:
             self._end_answer(stream)
 
     def answer_as(self, stream_id: int, form: AnswerForm, value: bytes, date: Header, body: bytes) -> None:
-        """Sends a whole small answer of a form."""
         stream = self._open.get(stream_id)
         if stream is not None and self._sender.send_whole(stream, form, value, date, body):
             self._end_answer(stream)
@@ -277,7 +270,6 @@ class Http2:
             self.answer(stream_id, form.status, form.headers(value, len(body), date), body)
 
     def begin(self, stream_id: int, status: int, headers: list[Header]) -> None:
-        """Begins an answer in pieces: `write` and `finish` follow."""
         if stream_id in self._open:
             self._sender.send_headers(stream_id, 0, status, headers)
 
@@ -294,22 +286,23 @@ class Http2:
         if (stream := self._open.get(stream_id)) is not None and stream.is_remote_open:
             stream.is_stopped = True
             if not stream.is_local_open:
-                self._reset(stream_id, frames.NO_ERROR)
-                self._forget(stream)
+                self._end_answer(stream)
 
     def abandon(self, stream_id: int) -> None:
-        """Resets the stream, because its answer has no end."""
         if stream_id in self._open:
             self._reset(stream_id, frames.INTERNAL_ERROR)
             self._forget(self._open[stream_id])
 
     def consumed(self, stream_id: int, size_bytes: int) -> None:
         """Widens the client's window by the bytes that were read, in large steps."""
-        if step := self._window.widened(size_bytes):
-            self._send(frames.window_update(0, step))
+        self._give_back(size_bytes)
         stream = self._open.get(stream_id)
         if stream is not None and stream.is_remote_open and (step := stream.widened(size_bytes)):
             self._send(frames.window_update(stream_id, step))
+
+    def _give_back(self, size_bytes: int) -> None:
+        if step := self._window.widened(size_bytes):
+            self._send(frames.window_update(0, step))
 
     def release(self, stream_id: int) -> None:
         """Stops counting a request, reset or not, among those under way."""
@@ -319,18 +312,14 @@ class Http2:
         self._send(frame(frames.PING, 0, 0, b"penstock"))
 
     def announce_leave(self) -> None:
-        """Sends GOAWAY once the client has no open stream; streams that it still opens are answered.
-
-        Not before: some clients (h2 for Python) lose their open streams with a GOAWAY.
-        """
+        """Sends GOAWAY once no stream is open: some clients (h2 for Python) lose their open streams with it."""
         self._is_leaving = True
         self._send_goaway()
 
     def leave(self) -> None:
-        """Ends the connection after the last open stream (RFC 9113 6.8).
+        """Ends the connection after the last open stream (RFC 9113 6.8). Streams that cross the GOAWAY are answered.
 
-        GOAWAY makes the client open further streams elsewhere. Streams that cross it are answered. Once the client has
-        seen it, a second GOAWAY names the last stream; later ones are refused, which is safe to retry.
+        Once the client has seen it, a second GOAWAY names the last stream; later ones are refused, and safe to retry.
         """
         if self._is_ending or self.is_closing:
             return
@@ -382,9 +371,10 @@ class Http2:
             self._forget(stream)
             self._events.append(StreamReset(stream_id))
 
-    def drop_output(self) -> None:
-        """Frees what waits to be sent, at once: the next collection of cycles may be far away."""
-        self._sender.take()
+    def close(self) -> None:
+        self.is_closing = True
+        self._on = ()  # type: ignore[assignment]  # methods of ours: a cycle
+        self._sender.take()  # at once: the next collection of cycles may be far away
         self._sender.drop_streams(self._open)
 
     def _forget(self, stream: Stream) -> None:

@@ -155,8 +155,9 @@ class SendQueue:
 class Sender:
     """The frames and data that were given and not taken yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsent_bytes_max: int) -> None:
         self.queue = SendQueue()
+        self._unsent_bytes_max = unsent_bytes_max
         self._out: list[Piece] = []
         self._out_bytes = 0
         self._table_update = b""
@@ -172,6 +173,12 @@ class Sender:
     def ready_bytes(self) -> int:
         """Returns the bytes that wait for no window."""
         return self._out_bytes
+
+    @property
+    def sendable_bytes(self) -> int:
+        if min(self.queue.first_window, self.queue.left) <= 0:
+            return 0
+        return self._unsent_bytes_max
 
     @property
     def has_output(self) -> bool:
@@ -194,6 +201,12 @@ class Sender:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "push is on or off")
         elif name == frames.HEADER_TABLE_SIZE and value < hpack.TABLE_BYTES:
             self._table_update = b"\x20"  # of size 0: the client's is smaller than by default (RFC 7541 4.2)
+
+    def apply(self, payload: bytes, streams: dict[int, Stream]) -> None:
+        """Applies and acknowledges a frame of settings of the client. Raises ConnectionFault."""
+        for name, value in frames.settings_in(payload):
+            self.set(name, value, streams)
+        self.send(frame(frames.SETTINGS, frames.ACK, 0))
 
     def send(self, data: Piece) -> None:
         self._out.append(data)
@@ -240,3 +253,32 @@ class Sender:
         if data:
             self.send(data)
         return ends
+
+
+class SendingSide:
+    """The questions to a connection that its sending half answers."""
+
+    _sender: Sender
+
+    @property
+    def pending_bytes(self) -> int:
+        """Returns the bytes that were given and not taken by `take_output`."""
+        return self._sender.pending_bytes
+
+    @property
+    def ready_bytes(self) -> int:
+        """Returns those of the pending bytes that wait for no window."""
+        return self._sender.ready_bytes
+
+    @property
+    def sendable_bytes(self) -> int:
+        """Returns how much of a new answer may wait to be sent: none of it while a window is closed.
+
+        An open window does not bound an answer: a client widens it while it reads.
+        """
+        return self._sender.sendable_bytes
+
+    @property
+    def has_output(self) -> bool:
+        """Returns whether `take_output` returns anything now; pending bytes may wait for a window."""
+        return self._sender.has_output

@@ -6,6 +6,7 @@ one; `memo` is for what its reader derives from it. Heads that differ by request
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -15,6 +16,9 @@ Header = tuple[str, str]
 
 SMALL_BYTES = 64 * 1024  # an answer or a chunk of up to this size is sent with its head, as one piece
 STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n" for one in HTTPStatus}
+_HEAD_END = b"\r\n\r\n"
+_LINE = re.compile(rb"[^ ]+ [^ ]+ HTTP/[0-9]\.[0-9]\r")
+_TARGET = re.compile(rb"(?:[Hh][Tt][Tt][Pp][Ss]?://[!-~]*|/[!-~]*|\*|[^/:]+:[0-9]+)")  # the last one of CONNECT
 _HOP_HEADERS = ("upgrade", "connection", "http2-settings")
 
 
@@ -24,6 +28,7 @@ class WireLimits(NamedTuple):
     header_bytes_max: int = 64 * 1024
     headers_max: int = 100
     streams_max: int = 1024
+    unsent_bytes_max: int = 128 * 1024 * 1024
 
 
 class RequestHead:
@@ -164,6 +169,50 @@ class AnswerForm:
         return b"%b%b%b%d%b" % (self._start, value, self._fields, size_bytes, self._end)
 
 
+class RequestLines:
+    """Cuts the bytes of HTTP/1.1 so that a request begins a piece, and checks its request line.
+
+    llhttp takes RTSP and ICE for HTTP, and several spaces between the parts of the line.
+    """
+
+    __slots__ = ("_last", "_line")
+
+    def __init__(self) -> None:
+        self._line: bytes | None = b""  # as far as it has come; None: it was whole
+        self._last = b""  # up to 3 bytes, in which the end of a head may have begun
+
+    def begin(self) -> None:
+        """Expects a request next."""
+        self._line = b""
+
+    def end_of_piece(self, data: bytes, start: int, body_left: int) -> int:
+        """Returns where the piece ends that begins at `start`: with a body of known length, or behind an empty line."""
+        last, self._last = self._last, b""
+        if body_left > 0:
+            return min(len(data), start + body_left)
+        split = (last + data[start : start + 3]).find(_HEAD_END)
+        if split >= 0:
+            return start + split + len(_HEAD_END) - len(last)
+        end = data.find(_HEAD_END, start)
+        if end >= 0:
+            return end + len(_HEAD_END)
+        self._last = (last + data[max(start, len(data) - 3) :])[-3:]
+        return len(data)
+
+    def takes(self, piece: bytes) -> bool:
+        """Returns False if the piece ends the line, and it is none of HTTP. Bytes without a letter first pass."""
+        if self._line is None:
+            return True
+        line, is_whole, _ = (self._line + piece).lstrip(b"\r\n").partition(b"\n")
+        self._line = None if is_whole else line
+        return not is_whole or not line[:1].isalpha() or _LINE.fullmatch(line) is not None
+
+
+def is_target(target: bytes) -> bool:
+    """Returns whether a request of HTTP may have this target (RFC 9112 3.2): visible ASCII, of this scheme or none."""
+    return _TARGET.fullmatch(target) is not None
+
+
 class Message:
     """A request of HTTP/1.1 and its answer, as far as they have come."""
 
@@ -266,6 +315,44 @@ def take_pieces(out: deque[bytes | bytearray | memoryview], budget_bytes: int) -
         taken.append(piece)
         budget_bytes -= len(piece)
     return taken
+
+
+class PendingOutput:
+    """The output of a connection of HTTP/1.1 that was given and not taken."""
+
+    def __init__(self, unsent_bytes_max: int) -> None:
+        self.pending_bytes = 0
+        self._unsent_bytes_max = unsent_bytes_max
+        self._out: deque[bytes | bytearray | memoryview] = deque()
+
+    @property
+    def sendable_bytes(self) -> int:
+        """Returns how much of a further answer may wait to be sent. HTTP/1.1 has no windows."""
+        return self._unsent_bytes_max - self.pending_bytes
+
+    @property
+    def ready_bytes(self) -> int:
+        return self.pending_bytes
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._out)
+
+    def is_waiting(self, stream_id: int) -> bool:
+        return bool(self._out)
+
+    def take_output(self, budget_bytes: int) -> list[bytes | bytearray | memoryview]:
+        taken = take_pieces(self._out, budget_bytes)
+        self.pending_bytes -= sum(map(len, taken))
+        return taken
+
+    def drop_output(self) -> None:
+        self._out.clear()  # at once: the next collection of cycles may be far away
+        self.pending_bytes = 0
+
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
+        self._out.append(data)
+        self.pending_bytes += len(data)
 
 
 def chunked(data: bytes | bytearray) -> tuple[bytes | bytearray, ...]:

@@ -38,18 +38,25 @@ Ctrl-C stops everything{end}."""
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Directory for all data.  [default: a temporary one]"
 )
-def main(count: int, shards: int, directory: Path | None) -> None:
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_000),
+    default=FIRST_PORT,
+    show_default=True,
+    help="Port of the first node; the others have the next ones. A port in use is replaced by a free one.",
+)
+def main(count: int, shards: int, directory: Path | None, port: int) -> None:
     """Run ZooKeeper and a cluster of nodes on this machine until Ctrl-C."""
     try:
         require_zookeeper()
         with _interruptible(), _directory(directory) as workdir:
-            _run(workdir, count, shards, is_kept=directory is not None)
+            _run(workdir, count, shards, port, is_kept=directory is not None)
     except (ZookeeperFailed, NodeFailed) as failure:
         click.echo(f"cluster: {failure}", err=True)
         sys.exit(EXIT_REFUSED)
 
 
-def _run(workdir: Path, count: int, shards: int, *, is_kept: bool) -> None:
+def _run(workdir: Path, count: int, shards: int, first_port: int, *, is_kept: bool) -> None:
     zookeeper = Zookeeper(workdir / "zookeeper")
     nodes: list[ClusterNode] = []
     try:
@@ -58,7 +65,7 @@ def _run(workdir: Path, count: int, shards: int, *, is_kept: bool) -> None:
         coordination = f"zookeeper://127.0.0.1:{zookeeper.port}/penstock"
         (workdir / "store").mkdir(exist_ok=True)
         for number in range(1, count + 1):
-            settings: dict[str, object] = {"port": port_or_free(FIRST_PORT + number - 1), "shards": shards}
+            settings: dict[str, object] = {"port": port_or_free(first_port + number - 1), "shards": shards}
             settings |= {"store": (workdir / "store").as_uri(), "default-replication-factor": min(3, count)}
             nodes.append(ClusterNode(number, workdir, coordination, settings))
         for node in nodes:

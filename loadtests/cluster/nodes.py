@@ -31,8 +31,8 @@ def command_module(source: Path) -> str:
 
 
 class ClusterNode:
-    """One node as a process. `settings` are flags by name; True is a switch. A stopped or killed node can be started
-    again, also with other code: `source` is its checkout.
+    """One node as a process. `settings` are flags by name; True is a switch, a list repeats its flag. A stopped or
+    killed node can be started again, also with other code: `source` is its checkout.
     """
 
     def __init__(
@@ -115,6 +115,11 @@ class ClusterNode:
         self.begin_stop()
         return self._process.wait(STOP_S)
 
+    def wait_until_ended(self) -> int:
+        """Returns the exit code of a node that ends by itself."""
+        assert self._process is not None
+        return self._process.wait(STOP_S)
+
     def kill(self) -> None:
         """Kill the supervisor and its processes at once, as a machine crash would; the page cache survives."""
         if self._process is not None and self._process.poll() is None:
@@ -132,6 +137,8 @@ class ClusterNode:
 
 def _flag(name: str, value: object) -> list[str]:
     flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, list):
+        return [text for one in value for text in (flag, str(one))]
     return [flag] if value is True else [flag, str(value)]
 
 

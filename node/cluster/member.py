@@ -36,6 +36,7 @@ from node.cluster.topic_sync import TopicSync
 from node.messages import CHANGE_S, ClusterFields, ClusterTask, TopicChanges
 from node.process_calls import PartitionNumber
 from replication.cluster.agent import AgentSettings, ClusterAgent
+from replication.cluster.keys import partition_name
 from replication.cluster.membership import OwnNode
 from replication.cluster.producer_ids import StoredBlocks
 from replication.cluster.registration_state import (
@@ -45,7 +46,7 @@ from replication.cluster.registration_state import (
     save_registration_state,
 )
 from replication.cluster.standalone_import import can_import
-from replication.cluster.store_calls import with_store_timeout
+from replication.cluster.store_calls import SilenceWatch, with_store_timeout
 from replication.cluster.values import (
     ClusterIdentity,
     TopicEntry,
@@ -84,7 +85,7 @@ class ClusterMember:
         self._executor = executor
         self._new_id = new_id
         self._sessions: Sessions = (
-            EmbeddedSessions(executor) if settings.is_embedded else ZookeeperSessions(settings, new_id)
+            EmbeddedSessions(executor) if settings.is_embedded else ZookeeperSessions(settings, new_id, executor)
         )
         self._agent = ClusterAgent(
             self._sessions.open,
@@ -98,10 +99,13 @@ class ClusterMember:
             ),
         )
         self._agent.view.is_single_node = settings.is_embedded
+        self._silence = SilenceWatch(settings.session_timeout_ms / 1000, clock)
         self._topics: TopicSync | None = None
         self._identity: ClusterIdentity | None = None
         self._import: DirectoryImport | None = None
         self._is_leaving = False
+        self._directories: LogDirectories | None = None
+        self.fenced: asyncio.Future[StartRefused] = asyncio.get_running_loop().create_future()
         self._left_shards: set[int] = set()
         self._has_left = asyncio.Event()
 
@@ -137,7 +141,7 @@ class ClusterMember:
         return None if self._identity is None else self._identity.cluster_id
 
     async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:
-        first = directories.first
+        first, self._directories = directories.first, directories
         lost = any(directory.last_shutdown is LastShutdown.POWER_LOSS for directory in directories)
         last_shutdown = LastShutdown.POWER_LOSS if lost else first.last_shutdown
         if self._settings.is_embedded:  # no other replica could have lost records: it leads again with what it has
@@ -171,7 +175,9 @@ class ClusterMember:
             "cluster": handler(NoneType, self._full_view),
             "propose": handler(list[list[object]], self._propose),
             "confirmed": handler(list[tuple[str, int]], self._confirmed),
-            "partition_offline": handler(PartitionNumber, self._partition_offline),
+            "partition_offline": handler(PartitionNumber, partial(_report, self._agent.partition_offline)),
+            "distrust": handler(PartitionNumber, partial(_report, self._agent.distrust)),
+            "partition_online": handler(PartitionNumber, partial(_report, self._agent.partition_online)),
             "find_topic": handler(str, self._find_topic),
             "left": handler(int, self._on_shard_left),
             **ClusterOperator(self._agent).handlers(),
@@ -179,11 +185,16 @@ class ClusterMember:
 
     async def join(self) -> None:
         """Register, and open the node's topics. Raises StartRefused."""
-        epochs = await self._local_epochs()
+        epochs = await self._find_partitions()
         if self._import is not None:
             await self.import_standalone(self._import, epochs)
+        assert self._directories is not None
+        directory_id = self._own.registration_state.directory_id
+        self._own.starts = await self._sessions.load_start_counters(self._directories, directory_id)
         agent = self._agent
         await agent.start(epochs)
+        if not self._settings.is_embedded:
+            self._silence.start()
         await agent.wait_in_view(lambda: self._own.node_id in agent.view.nodes)  # its first topic may need this node
         self._hosted.start()
         await self._hosted.until(lambda: self._hosted.is_up_to_date)
@@ -218,6 +229,7 @@ class ClusterMember:
                 await self._processes.call_shards("pause", is_paused)
 
     async def close(self) -> None:
+        self._silence.stop()
         if self._topics is not None:
             self._topics.stop()
         if self._import is not None:
@@ -259,7 +271,12 @@ class ClusterMember:
     def on_session_lost(self) -> None:
         self._notify_shards("session_lost", None)
 
+    def on_fenced(self, error: StartRefused) -> None:
+        if not self.fenced.done():
+            self.fenced.set_result(error)
+
     def on_contact(self, at: float) -> None:
+        self._silence.on_contact(at)
         self._notify_shards("contact", at)
 
     def on_nodes(self, view: ClusterView) -> None:
@@ -300,10 +317,6 @@ class ClusterMember:
         outcomes = await self._agent.propose([proposal_from_plain(one) for one in plain])
         return [outcome_to_plain(outcome) for outcome in outcomes], b""
 
-    async def _partition_offline(self, which: PartitionNumber, _: bytes) -> tuple[None, bytes]:
-        self._agent.partition_offline(which.topic_id, which.number)
-        return None, b""
-
     async def _find_topic(self, name: str, _: bytes) -> tuple[bool, bytes]:
         """True if the cluster has the topic; this node then has it too."""
         find = partial(self._agent.find_topic, name)
@@ -334,15 +347,24 @@ class ClusterMember:
         assert self._topics is not None
         return self._topics
 
-    async def _local_epochs(self) -> dict[tuple[str, int], int]:
-        """Return the greatest leader epoch in each log on this node's disks."""
+    async def _find_partitions(self) -> dict[tuple[str, int], int]:
+        """Note which partitions each data directory has. Returns the greatest leader epoch in each log."""
         assert self._processes is not None
         calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
         rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
-        return {(topic_id, number): epoch for topic_id, number, epoch in rows}
+        found: dict[str, set[str]] = {}
+        for topic_id, number, _, directory_id in rows:
+            found.setdefault(directory_id, set()).add(partition_name(topic_id, number))
+        self._own.partitions_in = {one: frozenset(names) for one, names in found.items()}
+        return {(topic_id, number): epoch for topic_id, number, epoch, _ in rows}
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+async def _report(note: Callable[[str, int], None], which: PartitionNumber, _: bytes) -> tuple[None, bytes]:
+    note(which.topic_id, which.number)
+    return None, b""
 
 
 async def create_member(

@@ -6,17 +6,20 @@ Also checks whether a directory was in a cluster, since each form refuses the ot
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Protocol
 
 from engine.directory.data_directory import DataDirectory, known_cluster_id
+from engine.directory.log_directories import LogDirectories
 from engine.errors import StartRefused
 from engine.format import paths
 from engine.runtime.disk import Disk
 from gateway.settings import NodeSettings
 from replication.cluster.producer_ids import StoredBlocks
+from replication.cluster.start_counter import StartCounter, StartCounters, load_start_counter, save_start_counter
 from replication.coordination.embedded import EmbeddedStore
 from replication.coordination.interface import Session
 from replication.coordination.zookeeper import ZookeeperSession, parse_address
@@ -31,6 +34,9 @@ class Sessions(Protocol):
     async def open(self) -> Session:
         """Open a session. Raises StartRefused."""
 
+    async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
+        """Return the start counters, if the store can prove which copy of a directory is the newest. Raises OSError."""
+
     async def close(self) -> None:
         """Close the source, after all its sessions."""
 
@@ -38,7 +44,8 @@ class Sessions(Protocol):
 class ZookeeperSessions:
     """Sessions with ZooKeeper. Implements Sessions."""
 
-    def __init__(self, settings: NodeSettings, new_id: Callable[[], str]) -> None:
+    def __init__(self, settings: NodeSettings, new_id: Callable[[], str], executor: Executor) -> None:
+        self._executor = executor
         self._address = parse_address(settings.coordination)
         self._timeout_ms = settings.session_timeout_ms
         self._new_id = new_id
@@ -48,6 +55,19 @@ class ZookeeperSessions:
 
     async def open(self) -> Session:
         return await ZookeeperSession.open(self._address, session_timeout_ms=self._timeout_ms, new_id=self._new_id)
+
+    async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
+        disks = {one.directory_id or first_id: one for one in directories.usable}
+
+        def save_all(counters: Mapping[str, StartCounter]) -> None:
+            for directory_id, counter in counters.items():
+                save_start_counter(disks[directory_id].disk, disks[directory_id].path, counter)
+
+        async def save(counters: Mapping[str, StartCounter]) -> None:
+            await asyncio.get_running_loop().run_in_executor(self._executor, save_all, counters)
+
+        counters = {directory_id: load_start_counter(one.disk, one.path) for directory_id, one in disks.items()}
+        return StartCounters(first_id, counters, save)
 
     async def close(self) -> None:
         """No-op: each session closes its own connection."""
@@ -67,6 +87,9 @@ class EmbeddedSessions:
     async def open(self) -> Session:
         assert self._store is not None
         return self._store.session()
+
+    async def load_start_counters(self, directories: LogDirectories, first_id: str) -> None:
+        """Return none: the store is on the disk that it would have to judge."""
 
     async def close(self) -> None:
         store, self._store = self._store, None

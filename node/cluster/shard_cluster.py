@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from types import NoneType
 from typing import TypeVar
@@ -75,9 +76,11 @@ class ShardCluster:
             propose=self._propose,
             confirm=None if settings.is_embedded else self._confirmed,
             boottime=boottime,
-            partition_offline=self._partition_offline,
+            partition_offline=partial(self._report, "partition_offline"),
+            distrust=partial(self._report, "distrust"),
             new_session=new_session,
             spool=spool,
+            partition_online=self._partition_online,
         )
         return self.host
 
@@ -121,9 +124,15 @@ class ShardCluster:
 
             return handler(kind, call)
 
-        async def leader_epochs(_: None, __: bytes) -> tuple[list[tuple[str, int, int]], bytes]:
+        async def leader_epochs(_: None, __: bytes) -> tuple[list[tuple[str, int, int, str]], bytes]:
+            holding = shard.directories.holding
             rows = [
-                (topic.record.topic_id, number, partition.log.leader_epoch)
+                (
+                    topic.record.topic_id,
+                    number,
+                    partition.log.leader_epoch,
+                    holding(partition.log.directory).directory_id,
+                )
                 for topic in shard.topics.values()
                 for number, partition in topic.partitions.items()
             ]
@@ -183,8 +192,12 @@ class ShardCluster:
         plain, _ = await self._supervisor().call("confirmed", keys, timeout_s=CONFIRM_S)
         return {(topic_id, number): found for topic_id, number, found in states_from_plain(plain)}
 
-    def _partition_offline(self, topic_id: str, number: int) -> None:
-        sent = self._supervisor().begin("partition_offline", PartitionNumber(topic_id, number))
+    def _report(self, what: str, topic_id: str, number: int) -> None:
+        sent = self._supervisor().begin(what, PartitionNumber(topic_id, number))
+        sent.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    def _partition_online(self, topic_id: str, number: int) -> None:
+        sent = self._supervisor().begin("partition_online", PartitionNumber(topic_id, number))
         sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
 

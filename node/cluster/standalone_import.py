@@ -17,7 +17,7 @@ from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
 from engine.errors import StartRefused
 from engine.format import paths
-from engine.tiering.store.store import open_store
+from engine.tiering.store.store import open_store, url_of
 from gateway.settings import NodeSettings
 from node.cluster.sessions import end_of_producer_ids
 from replication.cluster.keys import PartitionKey
@@ -83,7 +83,7 @@ class DirectoryImport:
         inside = Path(self._directory.file(paths.EMBEDDED_STORE))
         if not self._settings.store or not inside.exists():
             return
-        own, new = open_store(inside.as_uri()), open_store(self._settings.store)
+        own, new = open_store(inside.as_uri()), open_store(url_of(self._settings.store))
         for topic in self._catalog.records.values():
             prefix = paths.store_topic_prefix(self._directory.identity.cluster_id, topic.name, topic.topic_id)
             keys = {found.key for found in own.list(prefix)}

@@ -6,6 +6,7 @@ applied it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Protocol
@@ -13,7 +14,7 @@ from typing import Protocol
 from engine.directory.catalog import Catalog
 from engine.directory.log_directories import LogDirectories
 from engine.directory.topics import TopicRecord
-from engine.errors import EngineError
+from engine.errors import EngineError, StartRefused
 from gateway.links.link import Handler
 from node.child_processes import ChildProcesses
 from node.cluster.sessions import open_coordination
@@ -24,6 +25,8 @@ from replication.coordination.embedded import EmbeddedStore
 
 class Membership(Protocol):
     """The supervisor's interface to topics and cluster, standalone or as a member of a cluster."""
+
+    fenced: asyncio.Future[StartRefused]  # done if a copy of this node has taken its place: the node must stop
 
     @property
     def cluster_id(self) -> str | None:
@@ -65,6 +68,7 @@ class Standalone:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self.fenced = asyncio.get_running_loop().create_future()
         self._unsent: set[str] = set()  # topics that a process may have missed; a repeated request notifies all
 
     async def prepare(self, directories: LogDirectories, catalog: Catalog, processes: ChildProcesses) -> None:

@@ -209,7 +209,7 @@ class TopicSync:
         await self._processes.call_worker("removed", record_to(record))
 
     async def _apply(self, known: TopicRecord | None, wanted: TopicRecord) -> None:
-        """Make a topic equal to its wanted record: durable here before any process receives it.
+        """Make a topic equal to its target record: durable here before any process receives it.
 
         Finishes an interrupted update first: files of a returning partition are cleared, and no process may have them
         open.

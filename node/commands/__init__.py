@@ -1,1 +1,4 @@
-"""The commands of the distribution `penstock-server`: serve, token, segment and ingest. Its entry points name them."""
+"""The commands of the distribution `penstock-server`: serve, token, segment, coordination and ingest.
+
+Its entry points name them.
+"""

@@ -27,6 +27,7 @@ from node.commands.ingest_lag import lag
 from node.commands.ingest_tables import publish
 from node.commands.operate.again import backfill, replay
 from node.commands.operate.audits import audits_of, completeness_of, missing_of, print_audit, print_completeness
+from node.commands.operate.job_config import config_option, exclude_option, is_selected, raise_failed
 from node.commands.operate.offsets import offsets
 from node.commands.operate.print_records import print_records
 from node.commands.operate.report import report
@@ -85,7 +86,7 @@ class IngestGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] not in _SPARK_PACKAGES:
                 raise
-            text = f"{error.name} is not installed: pip install 'penstock-server[spark]'"
+            text = f"{error.name} is not installed: pip install --find-links dist 'penstock-server[spark]'"
             text += ", or 'penstock-server[ingest]' for --engine local, or make setup in a clone"
             raise Failure(text, ExitCode.USAGE) from error
         except EngineError as error:
@@ -103,10 +104,12 @@ ingest.add_command(publish)
 
 
 @ingest.command()
+@config_option
 @store_option
 @output_option
 @job_option
 @click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics to show.")
+@exclude_option
 @click.option("--cluster", help="The cluster's id, if the store has several.")
 @click.option(
     "--audit",
@@ -121,6 +124,7 @@ def status(
     output: str,
     job_name: str,
     topics: re.Pattern[str],
+    exclude: re.Pattern[str] | None,
     cluster: str | None,
     is_audited: bool,
     tables_file: Path | None,
@@ -128,21 +132,24 @@ def status(
 ) -> None:
     """Show how far a job is, and how much of the store it has not read yet.
 
-    Ends with 5 if records are gone that were never ingested, until a run with --on-lost skip has recorded them.
+    Ends with 5 if records are gone that were never ingested, until a run with --on-lost skip has recorded them; with 1
+    if a topic cannot be read.
+
+    \f
+    Raises Failure.
     """
     from spark_ingest.output.stores import open_output_store, open_source_store
     from spark_ingest.protocol.status import status as status_of
     from spark_ingest.tables.job_tables import JobTables
 
-    def is_wanted(topic: str) -> bool:
-        return bool(topics.fullmatch(topic))
-
+    is_wanted = is_selected(topics, exclude)
     source, opened = open_source_store(store), open_output_store(output, is_written=False)
     document = status_of(source, opened, job_name, is_wanted, cluster)
     if is_audited:
-        document["completeness"] = completeness_of(source, opened, job_name)
+        document["completeness"] = completeness_of(source, opened, job_name, is_wanted)
     document["tables"] = JobTables(tables_file, output, job_name).status()
     print_json(document) if as_json else _print_status(document)
+    raise_failed(document["failed"])
     if document["lost"]:
         click.get_current_context().exit(ExitCode.LOST)
 
@@ -180,6 +187,7 @@ def verify(
     from spark_ingest.output.retained import load_retained
     from spark_ingest.output.rewrites import Rewrites
     from spark_ingest.output.stores import open_output_store, open_source_store
+    from spark_ingest.protocol.history import History
     from spark_ingest.protocol.lost import counted, pending_losses, rows_of
     from spark_ingest.protocol.verify import verify as verify_files
     from spark_ingest.protocol.verify_deep import verify_deep
@@ -189,8 +197,11 @@ def verify(
         raise Failure("--audit needs --store, whose log it reads", ExitCode.USAGE)
     opened = open_output_store(output, is_written=False)
     findings, commits = verify_files(opened, job_name)
-    audits = audits_of(open_source_store(store), commits) if store and is_audited else {}
-    complete = completeness_of(open_source_store(store), opened, job_name) if store and is_audited else {}
+    source = open_source_store(store) if store else None
+    head = History(opened, job_name).head() if source else None
+    pending = pending_losses(source, head.cluster, head.progress) if source and head else []
+    audits = audits_of(source, commits) if source and is_audited else {}
+    complete = completeness_of(source, opened, job_name) if source and is_audited else {}
     findings.problems += [one for topic in audits.values() for one in topic["differences"]]
     findings.problems += [one for topic, counts in complete.items() for one in missing_of(topic, counts)]
     if deep:
@@ -198,7 +209,7 @@ def verify(
         findings.problems += verify_deep(opened, commits, retained.covers, effect)
     tables, differences = JobTables(tables_file, output, job_name).verify(commits)
     findings.problems += differences
-    lost = findings.lost + (pending_losses(open_source_store(store), commits) if store else [])
+    lost = findings.lost + pending
     document = {
         "job": job_name,
         "commits": findings.commits,

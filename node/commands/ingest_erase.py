@@ -59,16 +59,18 @@ def erase(
     if as_json:
         document = {"job": job_name, "is_dry_run": is_dry, "rows": erased.found, "rewrites": done.rewrites}
         files = {"files_replaced": done.replaced, "files_removed": done.removed}
-        print_json({**document, **files, "left": done.left, "remains": erased.remains})
+        print_json({**document, **files, "left": done.left, "remains": erased.remains, "unsearched": erased.unsearched})
     else:
         would = "would be dropped" if is_dry else "dropped"
         for topic, count in sorted(erased.found.items()):
             print_note(f"{topic}: {count:,} rows {would}.")
         if not erased.found:
-            print_note("No row has this key.")
+            print_note("No row of the searched files has this key." if erased.unsearched else "No row has this key.")
         for what in erased.remains:
             print_note(f"not erased: {what}")
         for directory, why in sorted(done.left.items()):
             print_note(f"left: {directory}: {why}")
     if done.left:
         raise Failure(f"{len(done.left)} directories of job {job_name} still have the key")
+    if erased.unsearched:
+        raise Failure(f"not searched, because only Parquet files are: {', '.join(erased.unsearched)}")

@@ -7,16 +7,19 @@ import time
 
 import click
 
+from node.commands.operate.job_config import config_option, exclude_option, is_selected, raise_failed
 from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.output import Column, format_bytes, print_json, print_table
 from spark_ingest.options import Pattern, Seconds, job_option, json_option, output_option, store_option
 
 
 @click.command()
+@config_option
 @store_option
 @output_option
 @job_option
 @click.option("--topics", type=Pattern(), default=".*", show_default=True, help="Which topics to show.")
+@exclude_option
 @click.option("--cluster", help="The cluster's id, if the store has several.")
 @click.option(
     "--max-age",
@@ -31,6 +34,7 @@ def lag(
     output: str,
     job_name: str,
     topics: re.Pattern[str],
+    exclude: re.Pattern[str] | None,
     cluster: str | None,
     age_max_s: float | None,
     as_json: bool,
@@ -41,13 +45,13 @@ def lag(
     store, and do not count.
 
     \f
-    Raises Failure if a record is older than `--max-age`.
+    Raises Failure if a record is older than `--max-age`, or a topic cannot be read.
     """
     from spark_ingest.output.stores import open_output_store, open_source_store
     from spark_ingest.protocol.status import lag as lag_of
 
     source, target = open_source_store(store), open_output_store(output, is_written=False)
-    document = lag_of(source, target, job_name, lambda topic: bool(topics.fullmatch(topic)), cluster)
+    document = lag_of(source, target, job_name, is_selected(topics, exclude), cluster)
     now_ms = time.time_ns() // 1_000_000
     ages = {topic: _age_s(one["oldest_ms"], now_ms) for topic, one in document["topics"].items()}
     for topic, one in document["topics"].items():
@@ -61,6 +65,7 @@ def lag(
             for topic, one in document["topics"].items()
         ]
         print_table(columns, rows)
+    raise_failed(document["failed"])
     late = [topic for topic, age in ages.items() if age_max_s is not None and age > age_max_s]
     if late:
         raise Failure(f"not ingested for longer than --max-age: {', '.join(late)}", ExitCode.FAILED)

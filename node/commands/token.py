@@ -1,4 +1,4 @@
-"""`penstock token`: makes tokens in the tokens file of a node. Never sends anything to a node."""
+"""`penstock token`: makes and revokes tokens in the tokens file of a node. Never sends anything to a node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from datetime import UTC, datetime
 
 import click
 
-from gateway.access.tokens_file import InvalidTokens, Right, append_token, make_token, parse_tokens, read_tokens_text
+from gateway.access.tokens_file import (
+    InvalidTokens,
+    Right,
+    append_token,
+    make_token,
+    parse_tokens,
+    read_tokens_text,
+    remove_token,
+)
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.output import Column, print_json, print_table
@@ -26,7 +34,7 @@ _json_option = click.option(
 
 @click.group(cls=AliasGroup)
 def token() -> None:
-    """Make and list the tokens of a node."""
+    """Make, list and revoke the tokens of a node."""
 
 
 @token.command()
@@ -67,6 +75,26 @@ def create(
         return
     click.echo(new.text)
     click.echo(f"Added {name} to {tokens_file}. Keep the token: only its hash is stored.", err=True)
+
+
+@token.command()
+@click.argument("name", metavar="ID_OR_NAME")
+@_file_option
+@_json_option
+def revoke(name: str, tokens_file: str, as_json: bool) -> None:
+    """Remove a token from the file. A running node reads the changed file by itself and rejects the token from then on.
+
+    \f
+    Raises Failure.
+    """
+    try:
+        token_id = remove_token(tokens_file, name)
+    except InvalidTokens as error:
+        raise Failure(f"{tokens_file}: {error}") from None
+    if as_json:
+        print_json({"id": token_id, "revoked": True})
+    else:
+        click.echo(f"Revoked {name} in {tokens_file}.")
 
 
 @token.command("list")

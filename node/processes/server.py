@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from engine.cleaning.quarantine import LocalPartition
 from engine.cleaning.scrubber import ScrubbedPartition
@@ -36,6 +36,7 @@ from node.node import Node
 from node.processes.process_parts import (
     DISK_THREADS,
     STORE_THREADS,
+    StoppedEarly,
     freeze_objects,
     make_compactor,
     make_merge_lane,
@@ -47,6 +48,8 @@ from node.processes.process_parts import (
     segment_restorer,
     stop_event,
     store_url,
+    unless_stopped,
+    wait_until_unlocked,
 )
 from node.setup.file_limit import within_file_limit
 from node.setup.listener import Listener
@@ -62,8 +65,11 @@ async def serve(settings: NodeSettings) -> None:
     set_up_logging(settings.log_level, requests=settings.request_log)
     settings = within_file_limit(settings)
     stop = stop_event()
-    with reserved_port(settings.host, settings.port) as port:
-        await _serve(settings, port, stop)
+    freeze_objects()  # before thousands of partitions are opened
+    with suppress(StoppedEarly):
+        await unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
+        with reserved_port(settings.host, settings.port) as port:
+            await _serve(settings, port, stop)
 
 
 async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None:

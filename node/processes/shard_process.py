@@ -77,6 +77,7 @@ async def run(task: ShardTask) -> None:
     set_up_logging(task.settings.log_level, requests=task.settings.request_log)
     settings = within_file_limit(task.settings, ports=len(task.ports))
     stop = stop_event()
+    freeze_objects()  # before thousands of partitions are opened
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
     directory, *additional = [one.part(disk, task.identity, task.index) for one in task.directories]
     with (

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 from engine.directory.catalog import Catalog
 from engine.directory.data_directory import DataDirectory
@@ -48,6 +49,7 @@ from node.processes.process_parts import (
     stop_event,
     store_url,
     unless_stopped,
+    wait_until_unlocked,
 )
 from node.processes.supervisor_calls import SupervisorActions, SupervisorConnection
 from node.setup.file_limit import within_file_limit
@@ -70,11 +72,17 @@ async def serve_shards(settings: NodeSettings) -> None:
     settings = dataclasses.replace(within_file_limit(settings), shards=max(1, settings.shards))
     stop = stop_event()
     tokens = read_tokens_at_start(settings)
+    with suppress(StoppedEarly):
+        await unless_stopped(stop, wait_until_unlocked(RealDisk(), settings))
+        await _serve_unlocked(settings, tokens, stop)
+
+
+async def _serve_unlocked(settings: NodeSettings, tokens: str | None, stop: asyncio.Event) -> None:
+    """Run with free ports. Raises StartRefused, StoppedEarly."""
     with (
         reserved_ports(settings) as ports,
         _run_dir() as run_dir,
         ThreadPoolExecutor(2, "penstock-supervisor") as executor,
-        suppress(StoppedEarly),
     ):
         member: Membership
         if settings.coordination:
@@ -94,7 +102,10 @@ async def _serve(
     tokens: str | None,
     stop: asyncio.Event,
 ) -> None:
-    """Run with the data directories until stopped, then mark them clean if all shards ended clean."""
+    """Run with the data directories until stopped, then mark them clean if all shards ended clean.
+
+    Raises StartRefused, also if a copy of this node takes its place later.
+    """
     try:
         directories = open_directories(RealDisk(), settings, member.cluster_id)
     except BaseException:
@@ -107,7 +118,8 @@ async def _serve(
         reloader = FileReloader(settings, executor, supervisor.use_tokens, supervisor.renew_tls)
         reloader.start()
         print_ready(supervisor.url, settings, supervisor.store_url)
-        await stop.wait()
+        ends: list[asyncio.Future[Any]] = [start_task(stop.wait()), member.fenced]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         reloader.stop()
         is_clean = await supervisor.stop()
     except BaseException:
@@ -122,6 +134,8 @@ async def _serve(
             directory.close_clean()
         else:
             directory.release()
+    if member.fenced.done():
+        raise member.fenced.result()
 
 
 @contextmanager

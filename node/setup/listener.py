@@ -48,7 +48,11 @@ class Listener:
         adapter = Adapter(app, ShortPath(app), _body_limits(settings), node.responses, self._streams)
         self._server = HttpServer(
             adapter,
-            WireLimits(settings.header_bytes_max, streams_max=settings.http2_streams_max),
+            WireLimits(
+                settings.header_bytes_max,
+                streams_max=settings.http2_streams_max,
+                unsent_bytes_max=settings.connection_send_buffer_bytes_max,
+            ),
             _times(settings),
             settings.connections_max * len(ports),
             lambda: node.clock.now_ms() / 1000,

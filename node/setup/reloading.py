@@ -8,6 +8,7 @@ others. Invariant: an invalid file changes nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -22,6 +23,8 @@ from gateway.links.link import Handler, handler
 from gateway.settings import NodeSettings
 from node.setup.setting_sources import check_certificate
 from node.setup.watched_files import WatchedFiles
+
+log = logging.getLogger("penstock.node")
 
 if TYPE_CHECKING:
     from node.node import Node
@@ -68,7 +71,7 @@ class FileReloader:
             self._files.append(WatchedFiles([settings.tls_cert, settings.tls_key], executor, self._check_and_renew))
 
     def start(self) -> None:
-        """Watch until `stop`. Without such files SIGHUP keeps its default: the process ends with its terminal.
+        """Watch until `stop`. SIGHUP never ends the node: without such files there is nothing to reload.
 
         Reads the tokens once more first: they may have changed during the start.
         """
@@ -76,14 +79,15 @@ class FileReloader:
         self._watching = [
             keep_running(partial(files.watch, every_s), "watching files", of=repr(files)) for files in self._files
         ]
-        if self._files:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._check_now)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._check_now)
 
     def stop(self) -> None:
         for task in self._watching:
             task.cancel()
 
     def _check_now(self) -> None:
+        if not self._files:
+            log.info("SIGHUP: this node has no tokens file and no TLS certificate to reload")
         for files in self._files:
             files.check_now()
 

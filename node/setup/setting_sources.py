@@ -15,6 +15,7 @@ from dataclasses import replace
 import penstock_codec
 from engine.errors import InvalidConfig, StartRefused
 from engine.settings import SECOND_MS, checked
+from engine.tiering.store.store import url_of
 from gateway.access.hosts import is_allowed_host
 from gateway.links.addresses import check_advertised_url, check_direct_url, check_host
 from gateway.settings import NODE_RULES, RENAMED, NodeSettings
@@ -192,7 +193,7 @@ def _check_cluster(settings: NodeSettings) -> None:
     hint += "file:// with a directory that all nodes share"
     if not settings.store:
         raise StartRefused("a node of a cluster has no --store", hint=hint)
-    scheme, _, path = settings.store.partition("://")
+    scheme, _, path = url_of(settings.store).partition("://")
     for directory in settings.directories:
         if scheme == "file" and os.path.commonpath([directory, os.path.abspath(path)]) == directory:
             raise StartRefused(f"the store {settings.store} is inside the data directory of one node", hint=hint)

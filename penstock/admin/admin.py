@@ -58,6 +58,10 @@ class Admin(Generic[ResultT]):
         """Seal the open segments now, so that they can be tiered."""
         return self._call(api.roll_topic(topic))
 
+    def delete_records(self, topic: str, partition: int, before: int) -> ResultT:
+        """Delete the records of a partition below the offset `before`, permanently and for all readers."""
+        return self._call(api.delete_records(topic, partition, before))
+
     def table(self, topic: str) -> Table[ResultT]:
         """Return a compacted topic, to be read by key: `client.table("prices").get("apples")`."""
         return Table(topic, self._call)

@@ -49,6 +49,10 @@ def roll_topic(topic: str) -> Request:
     return Request("POST", f"{topic_path(topic)}/roll")
 
 
+def delete_records(topic: str, partition: int, before: int) -> Request:
+    return Request("DELETE", f"{topic_path(topic)}/partitions/{partition}/records", {"before": before})
+
+
 def tier_status(topic: str) -> Request:
     return Request("GET", f"{topic_path(topic)}/tier")
 

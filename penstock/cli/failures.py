@@ -8,10 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from enum import IntEnum
 
 import click
+import orjson
 
+from penstock.cli.output import colour_choice
 from penstock.errors import ClientClosed, ClientError, ConnectionFailed, DeliveryTimedOut, ProblemError
 
 
@@ -25,6 +28,9 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130  # 128 + SIGINT
     BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader of our output has closed it
 
+
+# A write to standard output fails with these. Errors of files name the file, those of sockets become ClientError.
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 # The flags of commands, by the names of the request parameters that they set.
 _FLAGS = {
@@ -52,8 +58,33 @@ class Failure(click.ClickException):
         self.code = code
 
 
-def report_failure(error: BaseException) -> int:
-    """Print the failure and return its exit code. Raises it unchanged if it is a bug."""
+def require_standard_streams() -> None:
+    """Raise Failure if standard output is closed.
+
+    Otherwise the next file or socket that is opened would have its number, and output would go there.
+    """
+    if sys.stdout is None:
+        raise Failure("standard output is closed; redirect it to a file or to /dev/null")
+
+
+def report_failure(error: BaseException, *, as_json: bool = False) -> int:
+    """Print the failure and return its exit code. Raises it unchanged if it is a bug.
+
+    With `as_json` the line is a JSON object for programs: `{"error": …, "exit_code": …}`, and the node's `problem` if
+    the node answered with one.
+    """
+    code = _exit_quietly(error)
+    if code is not None:
+        return code
+    failure = _explain(error)
+    if failure is None:
+        raise error
+    with suppress(OSError):  # standard error may be full, too
+        _print_failure(*failure, error if as_json else None)
+    return failure[1]
+
+
+def _exit_quietly(error: BaseException) -> int | None:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return ExitCode.INTERRUPTED
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
@@ -61,20 +92,31 @@ def report_failure(error: BaseException) -> int:
         return ExitCode.BROKEN_PIPE
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, Failure):
-        return _print_failure(error.message, error.code)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.message, err=True)
         return ExitCode.USAGE
+    return None
+
+
+def _explain(error: BaseException) -> tuple[str, ExitCode] | None:
+    """Return the line of a failure and its exit code; None if it is a bug."""
+    if isinstance(error, Failure):
+        return error.message, error.code
     if isinstance(error, click.UsageError):
-        return _print_failure(_usage_line(error), ExitCode.USAGE)
+        return _usage_line(error), ExitCode.USAGE
     if isinstance(error, click.ClickException):
-        return _print_failure(error.format_message(), ExitCode.USAGE)
+        return error.format_message(), ExitCode.USAGE
     if isinstance(error, ClientError):
-        return _print_failure(*describe_error(error))
-    if isinstance(error, OSError) and error.filename is not None:
-        return _print_failure(f"{error.filename}: {(error.strerror or str(error)).lower()}", ExitCode.FAILED)
-    raise error
+        return describe_error(error)
+    if not isinstance(error, OSError):
+        return None
+    reason = (error.strerror or str(error)).lower()
+    if error.filename is not None:
+        return f"{error.filename}: {reason}", ExitCode.FAILED
+    if error.errno in _OUTPUT_ERRORS:
+        _forget_stdout()
+        return f"cannot write to standard output: {reason}", ExitCode.FAILED
+    return None
 
 
 def describe_error(error: ClientError) -> tuple[str, ExitCode]:
@@ -97,6 +139,8 @@ def _in_flags(error: ProblemError) -> str:
         text = text.replace(str(error.members["parameter"]), flag, 1)
     for of_http, of_command in _ADVICE:
         text = text.replace(of_http, of_command)
+    if error.code == "offset_above_high_watermark":
+        text += "; a number is an offset: give a time as 2013-01-01T05:00:00Z"
     return text
 
 
@@ -107,10 +151,23 @@ def _usage_line(error: click.UsageError) -> str:
     return f"{text}; see {path} --help"
 
 
-def _print_failure(message: str, code: ExitCode) -> ExitCode:
-    click.secho("penstock: ", fg="red", bold=True, nl=False, err=True)
-    click.echo(" ".join(message.split()), err=True)
-    return code
+def _print_failure(message: str, code: ExitCode, error: BaseException | None) -> None:
+    """Print one line; as JSON if the error is given."""
+    line = " ".join(message.split())
+    if error is not None:
+        document = {"error": line, "exit_code": code} | ({"problem": _problem(error)} if _problem(error) else {})
+        click.echo(orjson.dumps(document).decode(), err=True)
+        return
+    click.secho("penstock: ", fg="red", bold=True, nl=False, err=True, color=colour_choice())
+    click.echo(line, err=True)
+
+
+def _problem(error: BaseException) -> dict[str, object] | None:
+    cause = error if isinstance(error, ProblemError) else error.__cause__
+    if not isinstance(cause, ProblemError):
+        return None
+    names = ("status", "code", "detail", "retryable", "no_side_effects", "request_id")
+    return {**{name: getattr(cause, name) for name in names}, **cause.members}
 
 
 def _forget_stdout() -> None:

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import click
 from click.shell_completion import shell_complete
 
-from penstock.cli.failures import ExitCode, report_failure
+from penstock.cli.failures import ExitCode, report_failure, require_standard_streams
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import SHARED, shared_options
+from penstock.cli.output import colour_choice
 
 _COMPLETION = "_PENSTOCK_COMPLETE"  # set by the shell when it asks for completions (click's documentation)
 
@@ -34,7 +35,9 @@ SERVER = ""
 
 COMMANDS = {
     "serve": LazyCommand(SERVER, "Run a node."),
-    "topic": LazyCommand("penstock.cli.commands.topic", "Create, list, describe, alter, delete and roll topics."),
+    "topic": LazyCommand(
+        "penstock.cli.commands.topic", "Create, list, describe, alter, delete and roll topics, and delete records."
+    ),
     "produce": LazyCommand("penstock.cli.commands.produce", "Send files or standard input to a topic."),
     "consume": LazyCommand("penstock.cli.commands.consume", "Print the records of a topic."),
     "table": LazyCommand("penstock.cli.commands.table", "Read compacted topics by key."),
@@ -43,13 +46,17 @@ COMMANDS = {
         "penstock.cli.commands.subscription",
         "Create, list, describe, update, pause, replay and delete push subscriptions.",
     ),
-    "token": LazyCommand(SERVER, "Make and list the tokens of a node."),
+    "token": LazyCommand(SERVER, "Make, list and revoke the tokens of a node."),
     "tier": LazyCommand("penstock.cli.commands.tier", "Show, verify and repair the object store, and restore from it."),
+    "coordination": LazyCommand(
+        SERVER, "Rebuild a lost coordination store from the data directories of a stopped cluster."
+    ),
     "ingest": LazyCommand(SERVER, "Write topics into Parquet tables."),
     "segment": LazyCommand(SERVER, "Print segment files."),
     "context": LazyCommand("penstock.cli.commands.context", "Name nodes, and choose the node of later commands."),
     "completion": LazyCommand("penstock.cli.commands.completion", "Print a completion script for a shell."),
     "doctor": LazyCommand("penstock.cli.commands.doctor", "Check this machine, and a running node."),
+    "version": LazyCommand("penstock.cli.commands.version", "Print the versions of the command and of the server."),
     "cluster": LazyCommand(
         "penstock.cli.commands.cluster", "Show the nodes of the cluster, and move partitions between them."
     ),
@@ -102,7 +109,11 @@ def penstock(ctx: click.Context, /, **_: object) -> None:
     \f
     Raises click.UsageError.
     """
-    without_node = {name for name, place in COMMANDS.items() if place.module == SERVER} | {"context", "completion"}
+    without_node = {name for name, place in COMMANDS.items() if place.module == SERVER} | {
+        "context",
+        "completion",
+        "version",
+    }
     if ctx.invoked_subcommand in without_node:
         flags = [option.opts[0] for option in ctx.command.params if option.name in SHARED and ctx.params[option.name]]
         if flags:
@@ -117,12 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     completion = os.environ.get(_COMPLETION)
     if completion:
         return shell_complete(penstock, {}, "penstock", _COMPLETION, completion)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with penstock.make_context("penstock", list(sys.argv[1:] if arguments is None else arguments)) as context:
+        require_standard_streams()
+        with penstock.make_context("penstock", list(words), color=colour_choice()) as context:
             penstock.invoke(context)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
-        return report_failure(error)
+        return report_failure(error, as_json="--json" in words)
     return ExitCode.OK
 
 

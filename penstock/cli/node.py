@@ -138,5 +138,13 @@ def node_of(ctx: click.Context, environment: Mapping[str, str] = os.environ) -> 
     )
 
 
+def names_node(ctx: click.Context, environment: Mapping[str, str] = os.environ) -> bool:
+    """True if an option, the environment or the current context names a node. Raises Failure."""
+    options = shared_values(ctx)
+    if options["url"] or options["context"] or environment.get("PENSTOCK_URL") or environment.get("PENSTOCK_CONTEXT"):
+        return True
+    return read_contexts(contexts_path(environment)).current is not None
+
+
 def _parameter(ctx: click.Context) -> click.Parameter:
     return next(one for one in ctx.command.params if one.name == "url")

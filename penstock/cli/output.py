@@ -6,8 +6,9 @@ is plain and never truncated.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -15,8 +16,17 @@ import click
 import orjson
 
 _WIDTH_WITHOUT_TERMINAL = 10_000  # a pipe has no width: rows are never wrapped or truncated
+UNHEALTHY = (  # states of partitions in the description of a cluster, the worst first
+    ("without a leader", "offline_partitions"),
+    ("too few in sync for acks=all", "under_min_in_sync"),
+    ("under-replicated", "under_replicated"),
+)
+NAMED_MAX = 10  # topics listed per state; --json lists all
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_TIME_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"))
+_MINUTE_MS = 60_000
+_TIME_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (_MINUTE_MS, "minute"), (1000, "second"))
+_TEXT_WIDTH = 12  # a narrower column of text is hard to read
+_PADDING = 2
 
 
 class Column(NamedTuple):
@@ -24,6 +34,11 @@ class Column(NamedTuple):
 
     header: str
     is_text: bool = False
+
+
+def colour_choice() -> bool | None:
+    """Return False if NO_COLOR is set (https://no-color.org), else None: a terminal decides."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def print_json(document: Any) -> None:
@@ -35,16 +50,30 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
     from rich.table import Table
     from rich.text import Text
 
-    is_terminal = sys.stdout.isatty()
-    console = Console(width=None if is_terminal else _WIDTH_WITHOUT_TERMINAL, highlight=False)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    cells = [[format_value(cell) for cell in row] for row in rows]
+    width = _WIDTH_WITHOUT_TERMINAL
+    if sys.stdout.isatty():  # a terminal wraps lines that are longer; rich would cut numbers to make them fit
+        width = max(Console().width, _least_width(columns, cells))
+    console = Console(width=width, highlight=False)
+    style = "" if colour_choice() is False else "dim"
+    table = Table(box=None, pad_edge=False, padding=(0, _PADDING, 0, 0), header_style=style)
     has_two_lines = any("\n" in header for header, _ in columns)
     for header, is_text in columns:
         above = "\n" if has_two_lines and "\n" not in header else ""
         table.add_column(above + header, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
-    for row in rows:
-        table.add_row(*(Text(format_value(cell)) for cell in row))
+    for row in cells:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def _least_width(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
+    """Return the width that shows all numbers whole, and text in columns that are still readable."""
+    least = 0
+    for number, column in enumerate(columns):
+        cells = [*column.header.split("\n"), *(row[number] for row in rows)]
+        longest = max(map(len, cells))
+        least += _PADDING + (min(longest, _TEXT_WIDTH) if column.is_text else longest)
+    return least
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
@@ -58,6 +87,16 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 def print_note(message: str) -> None:
     """Print a remark on standard error, to keep it out of the output that programs read."""
     click.echo(message, err=True)
+
+
+def print_limits(document: Mapping[str, Any]) -> bool:
+    """Print that a list has only what the token has the right to. Return False for a list without such a limit."""
+    limits = document.get("limited_to")
+    if limits is None:
+        return False
+    prefixes = ", ".join(f"{prefix}…" for prefix in limits["prefixes"]) or "none"
+    print_note(f"The list is limited by the token's right {limits['right']}, which has these prefixes: {prefixes}.")
+    return True
 
 
 def format_value(value: object) -> str:
@@ -93,13 +132,28 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def format_duration(duration_ms: int) -> str:
-    """Format a duration in the largest unit that divides it: `7 days`, `90 seconds`."""
+    """Format a duration in the largest unit that divides it, else in its two largest: `90 seconds`, `2 days 3 hours`.
+
+    Below one minute the second unit is a tenth of a second, below one second it is a millisecond.
+    """
     for unit_ms, name in _TIME_UNITS:
         if duration_ms and duration_ms % unit_ms == 0:
-            count = duration_ms // unit_ms
-            return f"{count:,} {name}{'' if count == 1 else 's'}"
-    return f"{duration_ms:,} ms"
+            return format_count(duration_ms // unit_ms, name)
+    if duration_ms < _MINUTE_MS:
+        return f"{duration_ms:,} ms" if duration_ms < 1000 else f"{duration_ms / 1000:.1f} seconds"
+    index = next(place for place, (unit_ms, _) in enumerate(_TIME_UNITS) if duration_ms >= unit_ms)
+    (large_ms, large), (small_ms, small) = _TIME_UNITS[index : index + 2]
+    count, rest = divmod(duration_ms, large_ms)
+    smaller = f" {format_count(rest // small_ms, small)}" if rest >= small_ms else ""
+    return format_count(count, large) + smaller
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def format_partitions(topics: Sequence[Mapping[str, Any]]) -> str:
+    """Format partitions by topic, `orders/0,3 rides/1`; those of the first ten topics."""
+    named = [f"{entry['topic']}/{','.join(map(str, entry['partitions']))}" for entry in topics[:NAMED_MAX]]
+    more = [f"and of {len(topics) - NAMED_MAX} more topics"] if len(topics) > NAMED_MAX else []
+    return " ".join([*named, *more])

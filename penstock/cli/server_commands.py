@@ -38,7 +38,7 @@ def find_server(what: str) -> Distribution:
     try:
         return distribution(SERVER)
     except PackageNotFoundError:
-        text = f"{what} needs the server, which is not installed: pip install {SERVER}"
+        text = f"{what} needs the server, which is not installed: pip install --find-links dist {SERVER}"
         raise Failure(text, ExitCode.USAGE) from None
 
 

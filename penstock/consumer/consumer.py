@@ -33,6 +33,7 @@ class Consumer(AsyncClosing):
         self._records: list[Record] = []  # the list that is being iterated over
         self._index = 0
         self._after_list: tuple[int, int] | None = None  # partition, and its position after the list
+        self._topic_id: str | None = None
         self._is_at_end = self._is_closed = False
 
     def __repr__(self) -> str:
@@ -78,6 +79,7 @@ class Consumer(AsyncClosing):
                 raise
             self._fetcher = fetcher
             self._positions = {start.partition: start.offset for start in starts}
+            self._topic_id = fetcher.topic_id
 
     async def poll(self, timeout_ms: int | None = None) -> list[Record]:
         """Return records of one partition, in order; [] if none arrived in time or, without following, at the end."""
@@ -91,6 +93,14 @@ class Consumer(AsyncClosing):
     def positions(self) -> dict[int, int]:
         """Return the next offset of each partition after the records handed out so far, processed or not."""
         return dict(self._positions)
+
+    @property
+    def topic_id(self) -> str | None:
+        """The id of the topic that positions() are of: give both to consume(). None before the first read.
+
+        A topic that is deleted and created again has another id.
+        """
+        return self._topic_id
 
     @property
     def is_at_end(self) -> bool:
@@ -124,6 +134,8 @@ class Consumer(AsyncClosing):
         if fetched is None:
             self._is_at_end = True
             return
+        if fetched.topic_id != self._topic_id:  # it was deleted and created again
+            self._topic_id, self._positions = fetched.topic_id, {}
         try:
             self._records = self._decode(self._topic, fetched)
         except ClientError:

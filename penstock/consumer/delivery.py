@@ -19,6 +19,8 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+_DELETED = frozenset({"unknown_topic", "topic_id_mismatch"})
+
 Positions = dict[TopicPartition, int]
 """The next offset to read of each partition."""
 
@@ -66,9 +68,18 @@ class Delivery(msgspec.Struct):
             count -= taken
         return positions
 
+    def deleted_topics(self) -> set[str]:
+        """Return the topics that were deleted while the member had their partitions."""
+        return {one.topic for one in self.partitions if one.problem and one.problem["code"] in _DELETED}
+
     def problem(self) -> ProblemError | None:
-        """Return the problem of a partition, one that does not pass by itself if there is one."""
-        found = [problem_from(one.problem, one.problem["status"], {}) for one in self.partitions if one.problem]
+        """Return the problem of a partition, one that does not pass by itself if there is one.
+
+        None for a deleted topic: the coordinator takes its partitions away.
+        """
+        deleted = self.deleted_topics()
+        failed = [one.problem for one in self.partitions if one.problem and one.topic not in deleted]
+        found = [problem_from(problem, problem["status"], {}) for problem in failed]
         return min(found, key=lambda problem: problem.retryable, default=None)
 
 

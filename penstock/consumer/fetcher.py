@@ -2,13 +2,15 @@
 
 Does not parse bodies: penstock/consumer/consumer.py decodes records, `penstock consume` passes lines on unchanged.
 Invariants: per partition, answers come in log order and without gaps, unless the log was truncated and the out-of-range
-policy allows continuing; at most `prefetch_batches` answers per partition are held.
+policy allows continuing; at most `prefetch_batches` answers per partition are held; no offset of a deleted topic is
+used in the one that was created again under its name, which is read from its start if the policy allows that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -19,7 +21,10 @@ from penstock.transport import api
 from penstock.transport.attempts import Attempts
 from penstock.transport.exchange import Answer, Query, not_a_node
 
+_log = logging.getLogger(__name__)
+
 _LAST_WAIT_MS = 100  # of a reader of filtered records that ends where the log ended
+TOPIC_ID_MISMATCH = "topic_id_mismatch"
 _OUT_OF_RANGE = frozenset({"offset_below_log_start", "offset_above_high_watermark"})
 
 
@@ -34,6 +39,7 @@ class Fetched(NamedTuple):
     body: bytes
     offset: int  # the requested offset
     next_offset: int
+    topic_id: str | None = None  # of the topic that they are of
 
 
 class FetchView(NamedTuple):
@@ -53,6 +59,7 @@ class Fetcher:
         view: FetchView,
         options: ClientOptions,
         growth: Growth | None = None,
+        topic_id: str | None = None,
     ) -> None:
         self._attempts = attempts
         self._topic = topic
@@ -61,6 +68,8 @@ class Fetcher:
         self._ready: asyncio.Queue[Fetched | Exception | None] = asyncio.Queue()  # None: a partition is at its end
         self._credits = {start.partition: asyncio.Semaphore(options.prefetch_batches) for start in starts}
         self._epochs: dict[int, int] = {}  # the newest leader epoch received, per partition
+        self._sends_topic_id = True
+        self.topic_id = topic_id or next((start.topic_id for start in starts), None)
         self._failure: Exception | None = None
         self._unfinished = len(starts)
         self.repositions = 0
@@ -80,7 +89,9 @@ class Fetcher:
             item = await self._ready.get()
             if isinstance(item, Fetched):
                 self._credits[item.partition].release()
-                return item
+                if item.topic_id == self.topic_id:  # else it is of a topic that was deleted since
+                    return item
+                continue
             if item is None:
                 self._unfinished -= 1
             else:
@@ -123,9 +134,18 @@ class Fetcher:
             try:
                 fetched = await self._fetch(partition, offset)
             except ProblemError as problem:
-                offset = reposition(problem, self._options.out_of_range)
                 self.repositions += 1
                 credit.release()
+                if problem.code == "unknown_query" and self._sends_topic_id and self.topic_id is not None:
+                    self._sends_topic_id = False  # a node of an earlier release
+                    continue
+                if problem.code != TOPIC_ID_MISMATCH:
+                    offset = reposition(problem, self._options.out_of_range)
+                    continue
+                start = await self._start_again(partition, problem)
+                if start is None:
+                    return
+                offset, end = start.offset, None if end is None else start.end
                 continue
             if fetched.next_offset > offset:
                 offset = fetched.next_offset
@@ -138,11 +158,35 @@ class Fetcher:
         if "filter" in self._view.query and not self._view.is_following:
             wait_ms = min(wait_ms, _LAST_WAIT_MS)  # the node would wait for a record that passes
         query = {"offset": offset, "max_bytes": self._options.fetch_bytes_max, "wait_ms": wait_ms, **self._view.query}
+        topic_id = self.topic_id
+        if topic_id is not None and self._sends_topic_id:
+            query["topic_id"] = topic_id
         epoch, rack = self._epochs.get(partition), self._options.rack
         request = api.fetch(self._topic, partition, self._view.accept, query, epoch, rack)
         answer = await self._attempts.send_with_retries(request, self._options.unreachable_timeout_ms, wait_ms=wait_ms)
         self._epochs[partition] = max(self._epochs.get(partition, 0), _leader_epoch(answer))
-        return Fetched(partition, answer.body, offset, _next_offset(answer))
+        return Fetched(partition, answer.body, offset, _next_offset(answer), topic_id)
+
+    async def _start_again(self, partition: int, problem: ProblemError) -> StartPosition | None:
+        """Return the first position in a topic that was created again; None: it does not have the partition.
+
+        Raises `problem` by the caller's policy.
+        """
+        topic_id = problem.members.get("topic_id")
+        if self._options.out_of_range == "fail" or not isinstance(topic_id, str):
+            raise problem
+        if self.topic_id != topic_id:
+            _log.warning("topic %s was deleted and created again: reading the new one from its start", self._topic)
+            self.topic_id = topic_id
+            self._epochs.clear()
+        try:
+            give_up_ms = self._options.unreachable_timeout_ms
+            [start] = await start_positions(self._attempts, self._topic, [partition], "earliest", give_up_ms)
+        except ProblemError as missing:
+            if missing.code != "unknown_partition":
+                raise
+            return None
+        return start
 
     async def _stop_tasks(self) -> None:
         for task in self._tasks:

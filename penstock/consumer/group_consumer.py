@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Self
 
 from penstock.closing import AsyncClosing
@@ -239,6 +239,8 @@ class GroupConsumer(AsyncClosing):
     async def _take(self, delivery: Delivery) -> None:
         if self._delivery is not None and not self._member.terms.auto_commit:
             self._read |= self._delivery.positions(self._finished)
+            for topic in _changed(self._delivery.topic_ids, delivery.topic_ids):  # it was deleted and created again
+                self._read = {slot: at for slot, at in self._read.items() if slot.topic != topic}
         if self._joins != self._member.joins:  # the membership had ended, and positions are the committed ones
             self._joins = self._member.joins
             self._read, self._delivery = {}, None
@@ -247,8 +249,13 @@ class GroupConsumer(AsyncClosing):
         if self._member.terms.deserializers is not None:
             with_deserializers(self._records, self._member.terms.deserializers)
         self._taken = self._finished = 0
+        self._member.note_read({part.topic for part in delivery.partitions if not part.problem})
+        for topic in delivery.deleted_topics():
+            self._member.note_deleted(topic)
         problem = delivery.problem()
         self._problem = problem if problem is not None and not problem.retryable else None
+        if not delivery.assigned and not self._records:
+            await self._member.check_topics()
         await self._note_assignment(delivery)
         if self._records:
             self._heartbeats = asyncio.get_running_loop().create_task(self._keep_alive())
@@ -331,6 +338,10 @@ class GroupConsumer(AsyncClosing):
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [topic for topic, topic_id in after.items() if before.get(topic, topic_id) != topic_id]
 
 
 def by_partition(records: Iterable[Record]) -> list[list[Record]]:

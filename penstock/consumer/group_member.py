@@ -8,7 +8,9 @@ Invariant: a token is sent by poll() only, so a delivery is committed by asking 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.admin import api
@@ -21,8 +23,14 @@ from penstock.transport.exchange import Json, Request
 
 _FIRST_HEARTBEAT_MS = 400  # until an answer has the group's: less than half of the shortest session
 _HAS_ENDED = frozenset({"stale_token", "invalid_token", "unknown_member", "member_fenced", "unknown_group"})
+_FENCED = frozenset({"stale_token", "member_fenced"})  # records are delivered again, perhaps because of another client
 _NOT_OWNED = frozenset({"member_fenced", "unknown_topic", "unknown_partition"})
+UNKNOWN_TOPIC = "unknown_topic"
+_DELETED_PAUSE_S = 0.5  # the coordinator looks at the topics every second
 _JOIN_AGAIN = {"member_epoch": 0}  # `recover` of a member_fenced that is of the member, not of a partition
+
+
+_log = logging.getLogger(__name__)
 
 
 class FailedRecord(NamedTuple):
@@ -63,6 +71,8 @@ class GroupMember:
         self.paused: set[TopicPartition] = set()  # kept and not read
         self._token: str | None = None
         self._failures = 0  # answers in a row that had a problem and no records
+        self._deleted: set[str] = set()  # topics, as far as that was logged
+        self._left_out: set[str] = set()  # of the topics, when the member joins again: they do not exist
 
     def __repr__(self) -> str:
         return f"<GroupMember {self.terms.group}/{self.terms.member_id} epoch={self._epoch} joins={self.joins}>"
@@ -75,6 +85,7 @@ class GroupMember:
         Joins, at first and when the membership has ended: `joins` rises, and the positions are the committed ones.
         Raises ClientError.
         """
+        give_up_at = math.inf
         while True:
             wish, wait_ms = self._wish(failed), self._options.fetch_wait_ms
             request = api.group_poll(self.terms.group, self.terms.member_id, wish, self._options.rack)
@@ -83,9 +94,16 @@ class GroupMember:
                 answer = await self._attempts.send_with_retries(request, give_up_ms, wait_ms=wait_ms)
                 break
             except ProblemError as problem:
+                if problem.code == UNKNOWN_TOPIC and (self._epoch or self.joins):
+                    give_up_at = min(give_up_at, asyncio.get_running_loop().time() + give_up_ms / 1000)
+                    await self._pass_over_deleted(problem, give_up_at)
+                    continue
                 was_removed = problem.code == "unknown_member"  # also by DELETE during the first poll
                 if problem.code not in _HAS_ENDED or not (self._epoch or was_removed):
                     raise
+                if problem.code in _FENCED:
+                    names = self.terms.group, self.terms.member_id, problem.detail
+                    _log.warning("group %s: member %s joins again: %s", *names)
                 self.forget()
         try:
             delivery = decode_delivery(answer.body)
@@ -95,6 +113,44 @@ class GroupMember:
         self._epoch, self._token = delivery.member_epoch, delivery.token
         await self._pause_after(delivery)
         return delivery
+
+    async def missing_topics(self) -> list[str]:
+        """Return those of the consumer's topics that do not exist."""
+        missing = []
+        for topic in self.terms.topics:
+            try:
+                await self._send(api.describe_topic(topic))
+            except ProblemError as problem:
+                if problem.code == UNKNOWN_TOPIC:
+                    missing.append(topic)
+        return missing
+
+    async def check_topics(self) -> None:
+        """Note deleted topics. Raises ProblemError if all topics of the consumer are, and it has no pattern."""
+        missing = await self.missing_topics()
+        for topic in missing:
+            self.note_deleted(topic)
+        self._left_out = set(missing)
+        if missing and len(missing) == len(self.terms.topics) and self.terms.topics_pattern is None:
+            text = f"all topics of the consumer were deleted: {', '.join(missing)}"
+            raise ProblemError(text, status=404, code=UNKNOWN_TOPIC, retryable=False, no_side_effects=True)
+
+    def note_deleted(self, topic: str) -> None:
+        """Log once that a topic is gone."""
+        if topic not in self._deleted:
+            self._deleted.add(topic)
+            _log.warning("group %s: topic %s was deleted, the others are read", self.terms.group, topic)
+
+    def note_read(self, topics: Iterable[str]) -> None:
+        """Note that topics exist: one that is deleted again is logged again."""
+        self._deleted.difference_update(topics)
+
+    async def _pass_over_deleted(self, problem: ProblemError, give_up_at: float) -> None:
+        """Wait until the coordinator takes away the partitions of deleted topics. Raises if all topics are gone."""
+        await self.check_topics()
+        if asyncio.get_running_loop().time() >= give_up_at:
+            raise problem
+        await asyncio.sleep(_DELETED_PAUSE_S)
 
     def forget(self) -> None:
         """Forget the membership, which has ended, and the delivery. The next poll joins."""
@@ -170,7 +226,7 @@ class GroupMember:
             "rebalance_timeout_ms": terms.rebalance_timeout_ms,
         }
         topics = {
-            "topics": list(terms.topics),
+            "topics": [topic for topic in terms.topics if topic not in self._left_out],
             "topics_pattern": terms.topics_pattern,
             "topics_exclude": terms.topics_exclude,
         }

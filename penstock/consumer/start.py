@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.records import milliseconds
 from penstock.transport import api
@@ -22,6 +22,7 @@ class StartPosition(NamedTuple):
     partition: int
     offset: int
     end: int  # the high watermark when the consumer started
+    topic_id: str | None = None  # of the topic that these are of; None: the node is of an older release
 
     def ending_at(self, end: int) -> StartPosition:
         """Return the position with an earlier end. An end before the start leaves nothing to read."""
@@ -38,7 +39,7 @@ async def start_positions(
         answer = await attempts.send_with_retries(api.positions(topic, partition, timestamp), give_up_ms)
         bounds = answer.json()
         end = bounds["high_watermark"]
-        return StartPosition(partition, _offset_of(start, partition, bounds), end)
+        return StartPosition(partition, _offset_of(start, partition, bounds), end, bounds.get("topic_id"))
 
     return list(await asyncio.gather(*(find(partition) for partition in partitions)))
 
@@ -49,10 +50,8 @@ def _timestamp_of(start: Start) -> int | str | None:
     return start if isinstance(start, str) and start not in ("earliest", "latest") else None
 
 
-def _offset_of(start: Start, partition: int, bounds: Mapping[str, int | None]) -> int:
-    log_start, high_watermark = bounds["log_start"], bounds["high_watermark"]
-    assert log_start is not None
-    assert high_watermark is not None
+def _offset_of(start: Start, partition: int, bounds: Mapping[str, Any]) -> int:
+    log_start, high_watermark = int(bounds["log_start"]), int(bounds["high_watermark"])
     if isinstance(start, Mapping):
         return start.get(partition, log_start)
     if isinstance(start, int):
@@ -62,4 +61,4 @@ def _offset_of(start: Start, partition: int, bounds: Mapping[str, int | None]) -
     if start == "latest":
         return high_watermark
     found = bounds["offset"]  # none at or after the time: wait for new records
-    return high_watermark if found is None else found
+    return high_watermark if found is None else int(found)

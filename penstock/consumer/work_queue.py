@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
@@ -23,6 +24,7 @@ from penstock.options import ClientOptions
 from penstock.records import Record
 from penstock.transport.attempts import Attempts
 
+_log = logging.getLogger(__name__)
 _CLOSE_S = 5  # then the locks end by themselves
 ERROR_CHARACTERS_MAX = 1000
 
@@ -77,12 +79,18 @@ class WorkRecord(Record, gc=True):
     ) -> None:
         if self._extending is not None:
             self._extending.cancel()
-        if error is None:
-            await self.accept()
-        elif self._refused_by is not None:  # no worker with this deserializer can do better
-            await self.reject(error=f"not deserialized: {self._refused_by!r}"[:ERROR_CHARACTERS_MAX])
-        else:
-            await self.release(error=repr(error)[:ERROR_CHARACTERS_MAX])
+        try:
+            if error is None:
+                await self.accept()
+            elif self._refused_by is not None:  # no worker with this deserializer can do better
+                await self.reject(error=f"not deserialized: {self._refused_by!r}"[:ERROR_CHARACTERS_MAX])
+            else:
+                await self.release(error=repr(error)[:ERROR_CHARACTERS_MAX])
+        except ProblemError as problem:
+            if problem.code != "lock_unknown":
+                raise
+            extra = {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+            _log.warning("the coordinator was replaced: the record may be delivered again", extra=extra)
 
     def _decoded(self, data: bytes | None, deserializer: Any) -> Any:
         try:
@@ -96,6 +104,7 @@ class _Answer(msgspec.Struct):
     lock: str | None
     lock_ms: int
     records: list[WorkRecord]
+    missing_topics: list[str] = msgspec.field(default_factory=list)
 
 
 _decode = msgspec.json.Decoder(_Answer).decode
@@ -112,6 +121,7 @@ class WorkQueue(AsyncClosing):
         self._lock_s = 0.0
         self._locked_until = 0.0
         self._is_closed = False
+        self._missing: set[str] = set()  # topics that were deleted, as far as that was logged
 
     def __repr__(self) -> str:
         return f"<WorkQueue {self._terms.group}/{self._terms.member_id} waiting={len(self._waiting)}>"
@@ -149,6 +159,9 @@ class WorkQueue(AsyncClosing):
             raise ClientError(f"the answer to an acquire of group {terms.group} is not a node's: {error}") from error
         self._lock_s = found.lock_ms / 1000
         self._locked_until = asyncio.get_running_loop().time() + self._lock_s
+        for topic in set(found.missing_topics) - self._missing:
+            _log.warning("group %s: topic %s was deleted, the others are read", terms.group, topic)
+        self._missing = set(found.missing_topics)
         for record in found.records:
             record._lock, record._queue = found.lock or "", self
             record._deserializers = terms.deserializers
@@ -167,7 +180,10 @@ class WorkQueue(AsyncClosing):
         lock_ms: int | None = None,
         error: str = "",
     ) -> list[WorkRecord]:
-        """Give records an outcome: accept, release, reject or extend. Returns those whose lock was over."""
+        """Give records an outcome: accept, release, reject or extend. Returns those whose lock was over.
+
+        Raises ProblemError `lock_unknown` if the coordinator was replaced since: the outcome may be stored, or not.
+        """
         by_lock: dict[str, list[WorkRecord]] = {}
         for record in records:
             by_lock.setdefault(record._lock, []).append(record)
@@ -204,14 +220,22 @@ class WorkQueue(AsyncClosing):
         return asyncio.create_task(self._extend(record)) if self._terms.is_extending else None
 
     async def _extend(self, record: WorkRecord) -> None:
+        """Extends until the lock is over, or not known any more; the outcome of the record reports which."""
         is_locked = True
         while is_locked:
             await asyncio.sleep(self._lock_s / 2)
-            is_locked = await record.extend(lock_ms=self._terms.lock_ms)
+            try:
+                is_locked = await record.extend(lock_ms=self._terms.lock_ms)
+            except ProblemError as problem:
+                if problem.code != "lock_unknown":
+                    raise
+                return
 
     async def _settle(self, request: Any, held: list[WorkRecord]) -> list[WorkRecord]:
         try:
-            answer = await self._attempts.send_with_retries(request, self._options.unreachable_timeout_ms)
+            answer = await self._attempts.send_with_retries(
+                request, self._options.unreachable_timeout_ms, final="lock_unknown"
+            )
             found = answer.json()["refused"]
         except ProblemError as problem:
             if problem.code != "lock_expired":

@@ -8,6 +8,8 @@ Invariant: every opened batch gets its result here, exactly once, or is split in
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping
 from typing import Any, NamedTuple
@@ -39,6 +41,10 @@ _BLAMES_A_RECORD = frozenset(
 _BLAMES_THE_SIZE = frozenset({"batch_too_large", "body_too_large"})
 
 
+_log = logging.getLogger(__name__)
+_unconfirmed: set[Dispatch] = set()  # with records that wait for their result, or failures that flush() would raise
+
+
 class Dispatch:
     def __init__(
         self, attempts: Attempts, options: ClientOptions, buffer: SendBuffer, preparation: Preparation
@@ -50,7 +56,7 @@ class Dispatch:
         self._preparation = preparation
         self._incomplete: set[Batch] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failed: deque[Batch] = deque(maxlen=_REMEMBERED_FAILURES)
+        self._failed: deque[tuple[Batch, int]] = deque(maxlen=_REMEMBERED_FAILURES)  # and their records
         self._headers = encoding_headers(options.compression)
         self._query: dict[str, str | int] = {"acks": options.acks, "timeout_ms": options.ack_timeout_ms}
 
@@ -64,6 +70,7 @@ class Dispatch:
 
     def on_opened(self, batch: Batch) -> None:
         self._incomplete.add(batch)
+        _unconfirmed.add(self)
 
     def deadline(self, batch: Batch) -> float:
         """Return the delivery deadline of a batch: loop time, in seconds."""
@@ -103,10 +110,12 @@ class Dispatch:
         count = len(batch.lines)
         if isinstance(outcome, ClientError):
             self.tally.records_failed += count
-            self._failed.append(batch)
+            self._failed.append((batch, count))
         else:
             self.tally.on_acknowledged(count, asyncio.get_running_loop().time() - batch.created_at)
         self._incomplete.discard(batch)
+        if not self._incomplete and not self._failed:
+            _unconfirmed.discard(self)
         queue.release(batch)
         kept = batch.complete(outcome)
         self._buffer.release(batch.size_bytes)
@@ -117,7 +126,8 @@ class Dispatch:
         """Return the Delivery of a record that no batch has taken. flush() raises its error unless it is shown."""
         batch = Batch(topic, -1, asyncio.get_running_loop().time())
         batch.complete(error)
-        self._failed.append(batch)
+        self._failed.append((batch, 1))
+        _unconfirmed.add(self)
         return Delivery(batch, 0)
 
     async def wait_complete(self) -> None:
@@ -125,7 +135,9 @@ class Dispatch:
         for batch in list(self._incomplete):
             await batch.wait_complete()
         failed, self._failed = self._failed, deque(maxlen=_REMEMBERED_FAILURES)
-        for batch in failed:
+        if not self._incomplete:
+            _unconfirmed.discard(self)
+        for batch, _ in failed:
             if not batch.is_failure_seen:
                 batch.outcome()
 
@@ -134,6 +146,11 @@ class Dispatch:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def unconfirmed_records(self) -> int:
+        """Count the records without an acknowledgement whose failure no Delivery has shown."""
+        failed = sum(count for batch, count in self._failed if not batch.is_failure_seen)
+        return failed + sum(len(batch.lines) for batch in self._incomplete)
 
     def incomplete(self) -> list[Batch]:
         return list(self._incomplete)
@@ -189,3 +206,16 @@ def split_for(problem: ProblemError, count: int) -> Split | None:
         return Split([0, count // 2], None)
     culprit = line - 1
     return Split(sorted({0, culprit, culprit + 1} - {count}), culprit)
+
+
+def warn_of_lost_records(count: int) -> None:
+    text = "the program ends, and %d records are not acknowledged: close the producer, or use it in a with block"
+    _log.warning(text, count)
+
+
+@atexit.register
+def _warn_at_exit() -> None:
+    """Warn of records that a program leaves behind that ends without flush() or close()."""
+    for dispatch in _unconfirmed:
+        if count := dispatch.unconfirmed_records():
+            warn_of_lost_records(count)

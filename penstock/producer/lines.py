@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -63,7 +64,21 @@ def key_bytes(key: Any) -> bytes:
     """Return the bytes that the node stores for a key. They decide its partition."""
     if type(key) is bytes:
         return key
-    return key.encode() if isinstance(key, str) else _dumps(key, None, _NON_STR_KEYS)
+    return key.encode() if isinstance(key, str) else _dumps(_checked_key(key), None, _NON_STR_KEYS)
+
+
+def _checked_key(key: Any) -> Any:
+    """Return a key that is neither text nor bytes.
+
+    Raises TypeError unless it is a JSON value: orjson would store a date or a UUID with quotes around it, and so in
+    another partition than the same text. Raises ValueError for NaN and infinities, which would become no key.
+    """
+    if not isinstance(key, (int, float, dict, list, tuple)):
+        text = f"a key is text, bytes or a JSON value, not {type(key).__name__}; give str(key), or a key_serializer"
+        raise TypeError(text)
+    if isinstance(key, float) and not isfinite(key):
+        raise ValueError(f"a key cannot be {key}, which JSON does not have")
+    return key
 
 
 def is_json_line(value: bytes) -> bool:
@@ -82,7 +97,7 @@ def _key_field(key: Any) -> bytes:
     if isinstance(key, str):
         return b'"key":' + _dumps(key)
     if type(key) is not bytes:
-        return b'"key":' + _dumps(key, None, _NON_STR_KEYS)
+        return b'"key":' + _dumps(_checked_key(key), None, _NON_STR_KEYS)
     try:
         return b'"key":' + _dumps(key.decode())
     except UnicodeDecodeError:

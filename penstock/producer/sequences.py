@@ -14,7 +14,7 @@ When a batch fails permanently, those behind it can never be stored under their 
    arrive, and a retry would then store it twice.
 
 Invariants: a number of an epoch always names the same records; at most `in_flight_max` batches are in flight; in a new
-epoch, or after a pause, the first batch is sent alone, because a node without state of a producer accepts any number.
+epoch, or after a pause, the first batch is sent alone, because a node that has forgotten a producer accepts any number.
 """
 
 from __future__ import annotations

@@ -8,16 +8,18 @@ Invariant: `_is_draining` is true exactly while a drain is scheduled or runs; bo
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import threading
 from collections.abc import Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from penstock.errors import ClientClosed
+from penstock.errors import ClientClosed, ClientError
 from penstock.producer import batch as async_batch
 from penstock.producer import producer as async_producer
 from penstock.producer.batch import RecordPosition
+from penstock.producer.dispatch import warn_of_lost_records
 from penstock.producer.lines import Headers
 from penstock.producer.preparation import Prepared, with_keys
 from penstock.producer.statistics import ProducerStatistics
@@ -30,6 +32,8 @@ class Runner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any: ...
 
 
+_EXIT_FLUSH_S = 5.0  # a program that ends without close() waits at most twice this time
+_unflushed: set[Producer] = set()  # have sent records since their last flush()
 _SUBMITTED_MAX = 10_000  # records on the list before the caller waits; buffer_bytes bounds the records after it
 
 
@@ -76,6 +80,7 @@ class Producer:
         self._loop = loop
         self._lock = threading.Lock()
         self._submitted: list[Submitted] = []
+        self._taken: list[Submitted] = []  # by the drain that runs
         self._is_draining = False
         self._drain: asyncio.Task[None] | None = None
 
@@ -115,6 +120,8 @@ class Producer:
             self._submitted.append(submitted)
             must_start = not self._is_draining
             self._is_draining = True
+            if must_start:
+                _unflushed.add(self)
             is_full = len(self._submitted) > _SUBMITTED_MAX
         if must_start:
             self._loop.call_soon_threadsafe(self._start_drain)
@@ -130,6 +137,7 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until every record has its result. Raises the first failure that no Delivery has shown."""
+        _unflushed.discard(self)
         self.submit()
         self._run(self._producer.flush())
 
@@ -137,13 +145,23 @@ class Producer:
         """Flush, and reject further records. Raises like flush(). Does nothing if it was closed before."""
         if self._producer.is_closed and self._loop.is_closed():
             return
+        _unflushed.discard(self)
         self.submit()
         self._run(self._producer.close())
 
     def abort(self) -> None:
         """Stop at once; records without a result fail."""
+        _unflushed.discard(self)
         with contextlib.suppress(ClientClosed):  # closing the client has aborted it
             self._run(self._producer.abort())
+
+    def flush_at_exit(self) -> None:
+        """Flush, for a short time. Failures are left for the warning that follows (dispatch.py)."""
+        with contextlib.suppress(ClientError, TimeoutError):
+            self.submit(_EXIT_FLUSH_S)
+            self._run(self._producer.flush(), _EXIT_FLUSH_S)
+        if count := len(self._submitted) + sum(delivery._delivery is None for delivery, _ in self._taken):
+            warn_of_lost_records(count)
 
     def statistics(self) -> ProducerStatistics:
         return self._producer.statistics()
@@ -170,6 +188,7 @@ class Producer:
 
     async def _drain_all(self) -> None:
         while taken := self._take_submitted():
+            self._taken = taken
             for delivery, prepared in taken:
                 try:
                     delivery._delivery = await self._producer.send_line(*prepared)
@@ -179,10 +198,19 @@ class Producer:
     def _take_submitted(self) -> list[Submitted]:
         """Take all queued records. If there are none, the drain ends."""
         with self._lock:
-            taken, self._submitted = self._submitted, []
+            taken, self._submitted, self._taken = self._submitted, [], []
             self._is_draining = bool(taken)
             return taken
 
 
 async def _awaited(delivery: async_batch.Delivery) -> RecordPosition:
     return await delivery
+
+
+def _flush_unflushed() -> None:
+    for producer in list(_unflushed):
+        producer.flush_at_exit()
+
+
+# Before the pools of threads end, which resolve the names of nodes; atexit runs after them.
+getattr(threading, "_register_atexit", atexit.register)(_flush_unflushed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 
 from penstock.errors import ClientError, DeliveryTimedOut
@@ -10,6 +11,8 @@ from penstock.options import ClientOptions
 from penstock.transport.exchange import Answer, Request
 from penstock.transport.retry import RetryRules, may_retry, retry_delay_ms
 from penstock.transport.transport import Transport
+
+_log = logging.getLogger(__name__)
 
 
 class Attempts:
@@ -64,13 +67,18 @@ class Attempts:
             raise _timed_out(1, None, is_ambiguous=True) from error
 
     def delay_s(self, error: ClientError, failures: int) -> float:
-        """Return the pause in seconds after this many failures, from 1."""
-        return retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
+        """Return the pause in seconds after this many failures, from 1. Logs the failure."""
+        delay_s = retry_delay_ms(error, failures, self._rules, self.jitter.random()) / 1000
+        _log.info("attempt %d failed, the next is in %.3f s: %s", failures, delay_s, error)
+        return delay_s
 
-    async def send_with_retries(self, request: Request, give_up_ms: int, *, wait_ms: int = 0) -> Answer:
+    async def send_with_retries(
+        self, request: Request, give_up_ms: int, *, wait_ms: int = 0, final: str | None = None
+    ) -> Answer:
         """Retry a request that only reads, and return its 2xx answer. Raises the last error after give_up_ms.
 
-        No attempt is cut short: give_up_ms counts from the first failure, and 0 means a single attempt.
+        No attempt is cut short: give_up_ms counts from the first failure, and 0 means a single attempt. `final` is a
+        code that ends the attempts.
         """
         failures = 0
         failing_since = 0.0
@@ -85,7 +93,7 @@ class Attempts:
                 failing_since = failing_since if failures else now
                 failures += 1
                 delay_s = self.delay_s(error, failures)
-                if not error.retryable or now + delay_s > failing_since + give_up_ms / 1000:
+                if not error.retryable or error.code == final or now + delay_s > failing_since + give_up_ms / 1000:
                     raise
             self.retries += 1
             await asyncio.sleep(delay_s)

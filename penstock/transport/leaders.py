@@ -36,13 +36,15 @@ class LeaderCache:
         url = self._urls.get(path)
         return None if url in self._unreachable and now < self._unreachable[url][1] else url
 
-    def on_leader_header(self, path: str, url: str) -> None:
-        """Remember the leader that an answer named, if its address is allowed."""
-        if not self._is_allowed(url):
-            return
+    def on_leader_header(self, path: str, url: str) -> bool:
+        """Remember the leader that an answer named, if its address is allowed. True if it is another one."""
+        url = url.rstrip("/")
+        if self._urls.get(path) == url or not self._is_allowed(url):
+            return False
         if len(self._urls) >= _LEADERS_MAX:
             self._urls.clear()
-        self._urls[path] = url.rstrip("/")
+        self._urls[path] = url
+        return True
 
     def on_failure(self, path: str) -> None:
         self._urls.pop(path, None)

@@ -9,6 +9,7 @@ to leaders that they name, as far as `leader_addresses` allows.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Iterable
 
@@ -21,13 +22,16 @@ from penstock.options import ClientOptions
 from penstock.transport.api import RACK_HEADER
 from penstock.transport.exchange import Answer, Request, problem_of
 from penstock.transport.leaders import LEADER_HEADER, LeaderCache
-from penstock.transport.nodes import NodeList, bearer, parse_addresses, reason_of
+from penstock.transport.nodes import Node, NodeList, bearer, parse_addresses, reason_of
 
 _NOT_NOW = 503
 _LEFT_FOR = ("draining", "not_leader", "no_leader")  # the node stops or knows no leader: another may know more
 _LEADER_CONNECT_MS_MAX = 1_000  # a leader is near a node that has answered; behind a firewall, the nodes are asked then
 _REQUEST_ID = "Penstock-Request-Id"  # in every answer of a node
 _READ_BUFFER_BYTES = 1024 * 1024  # aiohttp's 64 KiB pauses and resumes the socket 16 times for one full fetch
+
+
+_log = logging.getLogger(__name__)
 
 
 class Transport(AsyncClosing):
@@ -68,19 +72,24 @@ class Transport(AsyncClosing):
                 answer = await self._exchange(node.url, request, wait_ms, self._options.connect_timeout_ms)
             except ConnectionFailed as error:
                 if not error.no_side_effects:
-                    self.nodes.leave(node, loop.time())
+                    self._leave(node, str(error))
                     raise
                 self.nodes.on_failure(node, loop.time())
                 failure = error
             else:
                 self._note_leader(request, answer)
                 if answer.status == _NOT_NOW and len(self.nodes) > 1 and problem_of(answer).code in _LEFT_FOR:
-                    self.nodes.leave(node, loop.time())
+                    self._leave(node, problem_of(answer).code)
                 else:
                     self.nodes.on_answer(node, loop.time())
                 return answer
         assert failure is not None
         raise failure
+
+    def _leave(self, node: Node, reason: str) -> None:
+        self.nodes.leave(node, asyncio.get_running_loop().time())
+        if self.nodes.current_url != node.url:
+            _log.info("node %s is left for %s: %s", node.url, self.nodes.current_url, reason)
 
     async def _send_to_leader(self, request: Request, wait_ms: int) -> Answer | None:
         """Ask the leader of the request's partition. Returns None if none is known or reachable: then ask any node."""
@@ -108,7 +117,9 @@ class Transport(AsyncClosing):
 
     def _note_leader(self, request: Request, answer: Answer) -> None:
         if LEADER_HEADER in answer.headers and "/partitions/" in request.path:
-            self.leaders.on_leader_header(request.path, answer.headers[LEADER_HEADER])
+            url = answer.headers[LEADER_HEADER]
+            if self.leaders.on_leader_header(request.path, url):
+                _log.debug("the leader of %s is at %s", request.path, url)
 
     async def _exchange(self, node_url: str, request: Request, wait_ms: int, connect_ms: int) -> Answer:
         session = self._opened()

@@ -126,7 +126,8 @@ static bool put_number(struct reader *reader, struct member *member)
         return true;
     }
     bool is_wide = number.is_integer && !number_as_integer(&number, &integer); /* no double by inference */
-    if (member->kind == MEMBER_DOUBLE && !is_wide && number_as_double(&number, &real)) {
+    bool is_double = member->kind == MEMBER_DOUBLE && !is_wide && number_as_double(&number, &real);
+    if (is_double && (reader->all->skips_others || number_is_held(&number, real))) {
         output_put(&member->values, &real, sizeof real);
         return true;
     }
@@ -192,8 +193,8 @@ static struct member *find_next(struct reader *reader)
     return member;
 }
 
-/* Finds the column whose name begins here, in the order of the columns from behind the last one that was found; NULL if
- * it has none. Returns false for what is no name, or maybe another form of a column's. */
+/* Finds the column whose name begins here, in the order of the columns from behind the last one that was found; NULL
+ * if it has none. Returns false for what is no name, or maybe another form of a column's. */
 static bool find(struct reader *reader, struct member **found)
 {
     struct level *level = &reader->levels[reader->depth - 1];

@@ -1,9 +1,10 @@
-/* The function that reads JSON objects as columns: arguments from an Arrow column, results for one. */
+/* The functions that read JSON objects as columns: arguments from an Arrow column, results for one. */
 #include "module.h"
 
 #include <stdlib.h>
 
 #include "members.h"
+#include "number.h"
 
 /* Values of an Arrow column of binaries. */
 struct values {
@@ -134,4 +135,30 @@ PyObject *codec_members(PyObject *module, PyObject *arguments)
     members_free(&members);
     values_release(&values);
     return result;
+}
+
+const char codec_hold_numbers_doc[] = PyDoc_STR(
+    "hold_numbers([bytes | None]) -> bool\n\n"
+    "Returns whether doubles hold all numbers with a point or an exponent in JSON texts; False also for unusual ones.");
+
+PyObject *codec_hold_numbers(PyObject *Py_UNUSED(module), PyObject *texts)
+{
+    Py_ssize_t count = PyList_Size(texts);
+    if (count < 0) {
+        return NULL;
+    }
+    bool are_held = true;
+    for (Py_ssize_t index = 0; are_held && index < count; index++) {
+        PyObject *text = PyList_GetItem(texts, index);
+        char *bytes;
+        Py_ssize_t size;
+        if (text == Py_None) {
+            continue;
+        }
+        if (PyBytes_AsStringAndSize(text, &bytes, &size) < 0) {
+            return NULL;
+        }
+        are_held = numbers_are_held((const uint8_t *)bytes, (const uint8_t *)bytes + size);
+    }
+    return PyBool_FromLong(are_held);
 }

@@ -1,10 +1,17 @@
 #include "number.h"
 
 #include <float.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIGITS_EXACT = 19, EXPONENT_MAX = 10000, TEXT_MAX = 64, POWERS = 23 };
+#include "json.h"
+
+enum { EXPONENT_NEAR = 250 }; /* with 15 digits and an exponent below, a number is held */
+enum { DIGITS_EXACT = 19, EXPONENT_MAX = 10000, TEXT_MAX = 64, POWERS = 23, MANTISSA_BITS = 53, EXPONENT_BIAS = 1075 };
+
+__extension__ typedef unsigned __int128 uint128;
 
 static inline bool is_digit(const uint8_t *at, const uint8_t *end)
 {
@@ -102,7 +109,7 @@ bool number_as_double(const struct number *number, double *value)
     /* A product or quotient of two numbers that doubles represent exactly is rounded once. */
     static const double powers[POWERS] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13,
         1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    bool is_exact = number->digit_count <= DIGITS_EXACT && number->digits <= (uint64_t)1 << 53;
+    bool is_exact = number->digit_count <= DIGITS_EXACT && number->digits <= (uint64_t)1 << MANTISSA_BITS;
     if (!is_exact || number->exponent <= -POWERS || number->exponent >= POWERS) {
         return read_slowly(number, value);
     }
@@ -113,4 +120,139 @@ bool number_as_double(const struct number *number, double *value)
     *value = number->exponent < 0 ? digits / powers[-number->exponent] : digits * powers[number->exponent];
     *value = number->is_negative ? -*value : *value;
     return FLT_EVAL_METHOD == 0;
+}
+
+/* Compares digits / 10^scale with a double below 2^53 in whole numbers: both times 10^scale and a power of two. Returns
+ * whether the double, rounded to these digits, has them; false also for what the numbers are too small for. */
+static bool has_digits(uint64_t digits, uint32_t scale, double value)
+{
+    static const uint64_t powers[DIGITS_EXACT + 1] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000,
+        1000000000, 10000000000, 100000000000, 1000000000000, 10000000000000, 100000000000000, 1000000000000000,
+        10000000000000000, 100000000000000000, 1000000000000000000, 10000000000000000000ULL};
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    int shift = EXPONENT_BIAS - (int)(bits >> (MANTISSA_BITS - 1)); /* the double is mantissa / 2^shift */
+    uint64_t implicit = (uint64_t)1 << (MANTISSA_BITS - 1), mantissa = (bits & (implicit - 1)) | implicit;
+    if (scale > DIGITS_EXACT || shift < 1 || shift > 125) {
+        return false;
+    }
+    uint128 product = (uint128)mantissa * powers[scale], text = (uint128)digits << shift;
+    uint128 half = (uint128)1 << (shift - 1);
+    if (text >> shift != digits) {
+        return false;
+    }
+    return (product > text ? product - text : text - product) < half;
+}
+
+bool number_is_held(const struct number *number, double value)
+{
+    if (number->is_integer) {
+        return number->digit_count <= DIGITS_EXACT && number->digits <= (uint64_t)1 << MANTISSA_BITS;
+    }
+    if (number->digit_count > DIGITS_EXACT) {
+        return false;
+    }
+    uint64_t digits = number->digits;
+    uint32_t count = number->digit_count;
+    int32_t exponent = number->exponent;
+    if (!digits) {
+        return true;
+    }
+    for (; count > DBL_DIG && digits % 10 == 0; digits /= 10) {
+        count--;
+        exponent++;
+    }
+    double size = fabs(value);
+    if (count <= DBL_DIG) {
+        return size >= DBL_MIN;
+    }
+    if (exponent < 0 && has_digits(digits, (uint32_t)-exponent, size)) {
+        return true;
+    }
+    char text[TEXT_MAX];
+    int written = snprintf(text, sizeof text, "%.*e", (int)count - 1, size);
+    const char *exponent_at = written > 0 && written < (int)sizeof text ? strchr(text, 'e') : NULL;
+    if (!exponent_at || strtol(exponent_at + 1, NULL, 10) != exponent + (long)count - 1) {
+        return false;
+    }
+    uint64_t found = 0;
+    for (const char *at = text; at < exponent_at; at++) {
+        found = *at >= '0' && *at <= '9' ? found * 10 + (uint64_t)(*at - '0') : found;
+    }
+    return found == digits;
+}
+
+static inline bool is_of_number(uint8_t byte) /* or a slash, which is between a point and the digits */
+{
+    return byte >= '.' && byte <= '9';
+}
+
+/* Returns whether the digits around a place are those of a number with a point or an exponent, and more than 15. Moves
+ * the place to their end. */
+static bool has_many_digits(const uint8_t *begin, const uint8_t **at, const uint8_t *end)
+{
+    const uint8_t *first = *at, *last = *at;
+    while (first > begin && is_of_number(first[-1])) {
+        first--;
+    }
+    while (last < end && is_of_number(*last)) {
+        last++;
+    }
+    *at = last;
+    size_t count = (size_t)(last - first);
+    return count > DBL_DIG && ((last < end && (*last | 32) == 'e') || memchr(first, '.', count));
+}
+
+/* Returns false if no number with a point or an exponent has 16 digits, or is far from 1: without reading the numbers.
+ * A word of digits and points is within each number of 15 bytes. */
+static bool has_unusual_number(const uint8_t *at, const uint8_t *end)
+{
+    static const uint64_t ones = UINT64_MAX / 255;
+    for (const uint8_t *word_at = at; end - word_at >= 8;) {
+        uint64_t word;
+        memcpy(&word, word_at, sizeof word);
+        uint64_t above = word | (word + ones * (127 - '9')), within = word + ones * (128 - '.');
+        if ((above & ones * 128) || (within & ones * 128) != ones * 128) {
+            word_at += sizeof word;
+        } else if (has_many_digits(at, &word_at, end)) {
+            return true;
+        }
+    }
+    for (const uint8_t *minus = at; at < end && (minus = memchr(at, '-', (size_t)(end - at))); at = minus + 1) {
+        if (minus - at > 1 && (minus[-1] | 32) == 'e' && minus[-2] >= '0' && minus[-2] <= '9') {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool numbers_are_held(const uint8_t *at, const uint8_t *end)
+{
+    if (!has_unusual_number(at, end)) {
+        return true;
+    }
+    while (at < end) {
+        if (*at == '"') {
+            at = json_string_end(at + 1, end);
+            if (!at) {
+                return false;
+            }
+        } else if (*at == '-' || (*at >= '0' && *at <= '9')) {
+            struct number number;
+            double value;
+            if (!number_read(&number, &at, end)) {
+                return false;
+            }
+            bool is_near = number.exponent > -EXPONENT_NEAR && number.exponent < EXPONENT_NEAR;
+            if (number.is_integer || (is_near && number.digit_count <= DBL_DIG)) {
+                continue;
+            }
+            if (!number_as_double(&number, &value) || !number_is_held(&number, value)) {
+                return false;
+            }
+        } else {
+            at++;
+        }
+    }
+    return true;
 }

@@ -22,4 +22,11 @@ bool number_read(struct number *number, const uint8_t **at, const uint8_t *end);
 bool number_as_integer(const struct number *number, int64_t *value);
 bool number_as_double(const struct number *number, double *value);
 
+/* Returns whether a double holds the number: an integer up to 2^53, or the double with as many digits is the number
+ * again. May return false for an unusual number that it holds: spark_ingest/types/numbers.py decides then. */
+bool number_is_held(const struct number *number, double value);
+
+/* Returns whether doubles hold all numbers with a point or an exponent in JSON texts; false also for unusual ones. */
+bool numbers_are_held(const uint8_t *at, const uint8_t *end);
+
 #endif

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from typing import Protocol
 
 from engine.errors import EngineError, StartRefused
 from engine.runtime.clock import Clock
@@ -22,7 +22,7 @@ from engine.runtime.tasks import BackgroundTasks, in_background, keep_running, w
 from replication.cluster.controller import ControllerCandidate, Rebalancing
 from replication.cluster.keys import PartitionKey, block_of, partition_name
 from replication.cluster.membership import (
-    Heartbeat,
+    Fenced,
     Membership,
     OwnNode,
     check_not_older,
@@ -32,40 +32,20 @@ from replication.cluster.membership import (
     until_lost,
 )
 from replication.cluster.operations import Operations
-from replication.cluster.store_calls import Coalescer
+from replication.cluster.store_calls import Coalescer, Heartbeat
 from replication.cluster.topics import ClusterTopics
 from replication.cluster.values import ClusterIdentity, Outcome, OutcomeUnknown, Proposal, TopicEntry
-from replication.cluster.view import ClusterView, StateChange
+from replication.cluster.view import ClusterListener, ClusterView, StateChange
 from replication.cluster.watch import ClusterWatch
 from replication.coordination.interface import Session, SessionLost, State
 from replication.cores.partition_state import Member, VersionedState
 
 RETRY_S = (0.1, 0.5, 1.0, 2.0)  # after 1, 2, 3 … failed registrations in a row; the last value repeats
 CONFIRM_PAUSE_S = 0.01  # between two commits that only check versions: they cost the store as much as a write
+LAST_COUNT_S = 2.0  # a node that stops does not wait longer for a silent store
 VIEW_TIMEOUT_S = 5.0  # until a commit is visible in the view here; longer only if the store itself is slow
 
 log = logging.getLogger("penstock.cluster")
-
-
-class ClusterListener(Protocol):
-    """Receives the changes of the cluster. All methods are called in the event loop, are synchronous and cheap."""
-
-    def on_registered(self, member: Member) -> None: ...
-
-    def on_session_lost(self) -> None:
-        """Stop leading everything; a new registration follows."""
-
-    def on_contact(self, at: float) -> None:
-        """Note that the store has answered a request sent at this time of Clock.boottime."""
-
-    def on_nodes(self, view: ClusterView) -> None: ...
-
-    def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
-        """Handle changed topics. `deleted` have left the store; their files may be deleted only if `is_deleted`
-        confirms it.
-        """
-
-    def on_states(self, changed: list[StateChange]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +77,11 @@ class _ActiveSession:
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """If one of these tasks fails, the node registers again, since it needs both."""
+        """If one of these tasks fails, the node registers again, since it needs all of them."""
         works = {
             "sending heartbeats": self.contact.run(),
             "running for controller": self.candidate.run(),
+            "advancing the start counter": self.membership.advance_forever(),
         }
         self._tasks += [in_background(work, doing, self._again) for doing, work in works.items()]
 
@@ -139,7 +120,7 @@ class ClusterAgent:
         self._active: _ActiveSession | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._epochs: Mapping[PartitionKey, int] = {}  # leader epochs known before this session
-        self._is_leaving = False
+        self._is_leaving = self._is_fenced = False
         self._offline: frozenset[str] = frozenset()
         self._updating = BackgroundTasks()
         self._view_changed = asyncio.Event()
@@ -196,6 +177,9 @@ class ClusterAgent:
         self._updating.cancel()
         if self._active is not None:
             active, self._active = self._active, None
+            with suppress(EngineError, OSError, TimeoutError):
+                async with asyncio.timeout(LAST_COUNT_S):
+                    await active.membership.advance()  # a snapshot of the running node is an old copy from now on
             await active.end()
         if self._session is not None:
             await self._session.close()
@@ -220,6 +204,11 @@ class ClusterAgent:
         if self._active is not None:
             self._updating.start(close_session(self._active.session), "ending the session")
 
+    def distrust(self, topic_id: str, number: int) -> None:
+        """Register as one whose log of this partition is not trusted: it lacks records that were committed."""
+        self.own.log_from[partition_name(topic_id, number)] = 0
+        self.reregister()
+
     # Calls of the shards.
 
     async def confirmed_state(self, topic_id: str, number: int) -> VersionedState | None:
@@ -235,6 +224,11 @@ class ClusterAgent:
     def partition_offline(self, topic_id: str, number: int) -> None:
         """Report that this node's disk has failed a partition, so that another replica is elected."""
         self._offline |= {partition_name(topic_id, number)}
+        self._updating.start(self._update_offline(), "reporting offline partitions")
+
+    def partition_online(self, topic_id: str, number: int) -> None:
+        """Withdraw that report: the disk has all records again."""
+        self._offline -= {partition_name(topic_id, number)}
         self._updating.start(self._update_offline(), "reporting offline partitions")
 
     async def create_topic(
@@ -346,13 +340,13 @@ class ClusterAgent:
         active.begin()
 
     async def _keep_session(self) -> None:
-        """Replaces a lost session by a new one, indefinitely."""
-        while True:
+        """Replaces a lost session by a new one, until this process is fenced."""
+        while not self._is_fenced:
             if self._active is not None:
                 await until_lost(self._active.session)
                 await self._end_session(self._active)
             failures = 0
-            while self._active is None:
+            while self._active is None and not self._is_fenced:
                 await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)] * (0.5 + self._random.random()))
                 failures += 1
                 await self._retry()
@@ -375,6 +369,10 @@ class ClusterAgent:
             return
         try:
             await self._begin(session)
+        except Fenced as error:
+            self._is_fenced = True
+            await close_session(session)
+            self.listener.on_fenced(error)
         except Exception as error:  # an OSError too: a full disk rejects the registration state
             warn_of("this node cannot register", error)
             await close_session(session)

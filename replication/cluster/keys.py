@@ -6,6 +6,7 @@
 /states/<topic id>.<block>   the states of 100 partitions: one watch and one write for all of them
 /deleted/<topic id>          a tombstone: allows a node that was away to delete the topic's files
 /drained/<node id>           a node that leads nothing and receives no replicas
+/starts/<node id>            the start counters of a node's data directories; stays when the node leaves
 /controller/holder, /epoch   the latch
 """
 
@@ -17,6 +18,7 @@ TOPICS = "/topics"
 STATES = "/states"
 DELETED = "/deleted"
 DRAINED = "/drained"
+STARTS = "/starts"
 CONTROLLER = "/controller"
 BLOCK_PARTITIONS = 100  # about 15 KiB of states: well below the value limit, and a failover takes tens of writes
 
@@ -38,6 +40,10 @@ def deleted_key(topic_id: str) -> str:
 
 def drained_key(node_id: int) -> str:
     return f"{DRAINED}/{node_id}"
+
+
+def starts_key(node_id: int) -> str:
+    return f"{STARTS}/{node_id}"
 
 
 def block_of(topic_id: str, number: int) -> str:

@@ -2,7 +2,10 @@
 
 A registration ends with its session. A node that comes back, as a process or with a new session, registers again with a
 greater broker epoch, which elections depend on. Its own stale registration is replaced in the same commit; one with
-another data directory belongs to another node and is never touched.
+another data directory, or with a newer copy of this one, belongs to another process and is never touched.
+
+The start counters (start_counter.py) show whether a data directory is the newest copy of itself. An older one counts as
+a new disk. A process that finds that a copy of its directory has registered is fenced, and must end.
 
 A node with data never creates a cluster in an empty store, and a store that was restored from old data is refused: its
 leader epochs would be used twice, and replication relies on one leader per epoch.
@@ -14,13 +17,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.errors import EngineError, StartRefused
-from engine.runtime.clock import Clock
 from engine.runtime.tasks import warn_of
-from replication.cluster.keys import CLUSTER, PartitionKey, node_key
+from replication.cluster.keys import CLUSTER, PartitionKey, node_key, starts_key
 from replication.cluster.registration_state import RegistrationState
+from replication.cluster.start_counter import (
+    ADVANCE_S,
+    StartCounters,
+    StoredStarts,
+    starts_from_bytes,
+    starts_to_bytes,
+)
 from replication.cluster.values import (
     ClusterIdentity,
     NodeInfo,
@@ -44,7 +53,18 @@ from replication.coordination.interface import (
 )
 from replication.cores.partition_state import Member
 
-PINGS = 6  # per session timeout; acks=1 stops after two thirds of it without an answer
+LISTED_MAX = 5000  # partitions in a registration; beyond it the whole node counts as one with a new disk
+
+HINT_EMPTY = (
+    "if the store was emptied, stop the nodes and rebuild it from their directories with penstock coordination rebuild "
+    "(docs/operate/coordination.md)"
+)
+
+log = logging.getLogger("penstock.cluster")
+
+
+class Fenced(StartRefused):
+    """A process with a newer copy of this node's data directory has registered. This process must end."""
 
 
 async def _save_nothing(_: RegistrationState) -> None:
@@ -63,6 +83,10 @@ class OwnNode:
     internal_urls: tuple[str, ...] = ()
     registration_state: RegistrationState = field(default_factory=RegistrationState)
     save_registration_state: Callable[[RegistrationState], Awaitable[None]] = _save_nothing
+    starts: StartCounters | None = None  # None: the store is on the node's own disk, and proves nothing about it
+    partitions_in: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each further data directory, by id
+    log_from: dict[str, int] = field(default_factory=dict)  # NodeInfo.log_from
+    has_registered: bool = False  # in the life of this process
 
 
 class Membership:
@@ -87,17 +111,120 @@ class Membership:
         return self._nonce
 
     async def register(self, is_leaving: bool, offline: frozenset[str]) -> Member:
-        """Register the node. Raises StartRefused if another node has its id, SessionLost, OSError of the disk."""
+        """Register the node. Raises StartRefused if another node has its id, Fenced, SessionLost, OSError."""
         self._is_leaving, self._offline = is_leaving, offline
         self._nonce = self._new_id()
+        own = self._own
         while True:
-            operations = [*await self._replaced(), Create(self._key, self._value(), is_ephemeral=True)]
+            counted = await self._count_start()
+            operations = [*counted, *await self._replaced(), Create(self._key, self._value(), is_ephemeral=True)]
             with suppress(Conflict, CommitUnknown):  # the read below shows the outcome
                 await self._session.commit(*operations)
             found = await self._session.get(self._key)
             if found is not None and node_from_bytes(self._key, found.value, found.created).nonce == self._nonce:
-                await self._save_registration_state(self._own.registration_state.registered(found.created))
-                return Member(self._own.node_id, found.created)
+                await self._save_registration_state(own.registration_state.registered(found.created))
+                if own.starts is not None:
+                    await own.starts.registered(found.created)
+                own.log_from.update({name: epoch or found.created for name, epoch in own.log_from.items()})
+                own.has_registered = True
+                return Member(own.node_id, found.created)
+
+    async def advance(self) -> None:
+        """Count once more, so that every copy of the disks made until now is known to be old.
+
+        Raises Fenced, SessionLost, CommitUnknown, OSError of the disk.
+        """
+        while self._own.starts is not None:
+            try:
+                if operations := await self._count_start():
+                    await self._session.commit(*operations)
+                return
+            except Conflict:
+                continue
+
+    async def advance_forever(self) -> None:
+        """Advance until the session ends. Raises Fenced."""
+        while self._own.starts is not None:
+            await asyncio.sleep(ADVANCE_S)
+            try:
+                await self.advance()
+            except SessionLost:
+                return
+            except (CommitUnknown, OSError) as error:  # the next time counts for this one too
+                warn_of("the start counter was not advanced", error)
+
+    async def _count_start(self) -> list[Operation]:
+        """Count on the disks; return what the store must be given. Condemns directories that are older copies."""
+        starts, key = self._own.starts, starts_key(self._own.node_id)
+        if starts is None:
+            return []
+        found = await self._session.get(key)
+        stored = None if found is None else starts_from_bytes(key, found.value)
+        await self._check_rebuilt(starts, stored)
+        older = starts.older(stored)
+        if older:
+            await self._condemn(starts, stored, older)
+            found = await self._session.get(key)  # it may have waited
+            stored = None if found is None else starts_from_bytes(key, found.value)
+        self._list_condemned(starts)
+        counted = await starts.count(stored, self._new_id())
+        if counted == stored:
+            return []
+        value = starts_to_bytes(counted)
+        return [Create(key, value) if found is None else Put(key, value, found.version)]
+
+    async def _check_rebuilt(self, starts: StartCounters, stored: StoredStarts | None) -> None:
+        """Take over what a rebuild of the store judged: broker epochs of the earlier store mean nothing here.
+
+        A directory that the rebuild did not see is refused: its replicas would count as moved. Raises StartRefused.
+        """
+        own, found = self._own, await self._session.get(CLUSTER)
+        if found is None or not identity_from_bytes(CLUSTER, found.value).is_rebuilt or own.has_registered:
+            return
+        state = own.registration_state
+        is_known = stored is not None and (starts.first == stored.first or starts.first in stored.counters)
+        if not is_known and state.disk_from is not None:
+            raise StartRefused(
+                f"the coordination store was rebuilt without the data directory of node {own.node_id}",
+                hint="keep it elsewhere and start with an empty one; or empty the store and rebuild it with this one",
+            )
+        if stored is not None and stored.is_rebuilt and starts.first not in starts.older(stored):
+            since = found.created
+            survives_from = None if state.survives_from is None else since
+            await self._save_registration_state(replace(state, disk_from=since, survives_from=survives_from))
+            starts.trust_all()
+
+    async def _condemn(self, starts: StartCounters, stored: StoredStarts | None, older: set[str]) -> None:
+        """Trust older directories since the next registration only, once no process with a newer copy is registered."""
+        own = self._own
+        if own.has_registered:
+            raise Fenced(
+                f"another process runs as node {own.node_id} with a copy of this node's data directory",
+                hint="stop it, or remove one of the copies; a copy counts as a new disk once it starts alone",
+            )
+        if starts.first in older:
+            await self._wait_until_expired()
+            await self._save_registration_state(replace(own.registration_state, disk_from=None, survives_from=None))
+        for one in sorted(older):
+            if not starts.counters[one].number and (stored is None or one not in stored.counters):
+                continue  # a new disk
+            known = None if stored is None else stored.counters.get(one)
+            extra = {"directory_id": one, "start": starts.counters[one].number, "newest": known and known.number}
+            log.error(
+                "a data directory is older than the coordination store knows: a copy was put back, or its disk was "
+                "rolled back; its partitions leave all in-sync sets and follow",
+                extra=extra,
+            )
+        starts.set_known_from(older - {starts.first})
+
+    def _list_condemned(self, starts: StartCounters) -> None:
+        """List the partitions of condemned further directories in the registration."""
+        for one, counter in starts.counters.items():
+            names = self._own.partitions_in.get(one, frozenset())
+            if counter.known_from is None:
+                self._own.log_from.update(dict.fromkeys(names, 0))
+            elif counter.known_from:
+                self._own.log_from = dict.fromkeys(names, counter.known_from) | self._own.log_from
 
     async def update(self, *, is_leaving: bool | None = None, offline: frozenset[str] | None = None) -> None:
         """Change fields of the registration, which keeps its broker epoch. Raises SessionLost."""
@@ -113,23 +240,41 @@ class Membership:
                 continue
 
     async def _replaced(self) -> list[Operation]:
-        """Deletes the stale registration of this node. Waits for one of another node to expire, since that node may be
-        dead.
+        """Deletes the stale registration of this node. Waits for one of another process to expire, which may be dead.
+
+        A process at another address may be alive, and have a copy of this directory.
         """
-        deadline = asyncio.get_running_loop().time() + self._wait_s
+        own, found = self._own, await self._session.get(self._key)
+        if found is None:
+            return []
+        other = node_from_bytes(self._key, found.value, found.created)
+        is_copy = other.directory_id == own.registration_state.directory_id
+        if is_copy and (own.has_registered or own.starts is None or other.url == own.url):
+            return [Delete(self._key, found.version)]
+        await self._wait_until_expired()
+        return []
+
+    async def _wait_until_expired(self) -> None:
+        """Wait for the end of this node's registration by another process. Raises StartRefused if it does not end."""
+        deadline, own = asyncio.get_running_loop().time() + self._wait_s, self._own
         while (found := await self._session.get(self._key)) is not None:
-            other = node_from_bytes(self._key, found.value, found.created)
-            if other.directory_id == self._own.registration_state.directory_id:
-                return [Delete(self._key, found.version)]
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._session.wait_for_change(self._key, found)
             except TimeoutError:
-                raise StartRefused(
-                    f"node id {self._own.node_id} is taken by the node at {other.url or 'an unknown address'}",
-                    hint="give each node of a cluster its own --node-id",
-                ) from None
-        return []
+                break
+        else:
+            return
+        other = node_from_bytes(self._key, found.value, found.created)
+        at = other.url or "an unknown address"
+        if other.directory_id != own.registration_state.directory_id:
+            hint = "give each node of a cluster its own --node-id"
+            raise StartRefused(f"node id {own.node_id} is taken by the node at {at}", hint=hint)
+        raise StartRefused(
+            f"node {own.node_id} runs at {at} with a newer copy of this data directory",
+            hint="never start two nodes from copies of one directory; give a further node an empty --data-dir and its "
+            "own --node-id",
+        )
 
     async def _save_registration_state(self, now: RegistrationState) -> None:
         """Writes only changes: the disk may be full, and a reconnect changes nothing."""
@@ -138,7 +283,11 @@ class Membership:
             self._own.registration_state = now
 
     def _value(self) -> bytes:
-        own, registration_state = self._own, self._own.registration_state
+        own, state, log_from = self._own, self._own.registration_state, self._own.log_from
+        disk_from, survives_from = state.disk_from, state.survives_from
+        if len(log_from) > LISTED_MAX:
+            disk_from = survives_from = None
+            log_from = {}
         return node_to_bytes(
             NodeInfo(
                 own.node_id,
@@ -149,37 +298,14 @@ class Membership:
                 own.rack,
                 own.version,
                 own.registration_state.directory_id,
-                registration_state.survives_from or 0,
-                registration_state.disk_from or 0,
+                survives_from or 0,
+                disk_from or 0,
                 self._is_leaving,
                 self._offline,
                 self._nonce,
+                log_from,
             )
         )
-
-
-class Heartbeat:
-    """Sends a request to the store at an interval, and reports when the last answered one was sent."""
-
-    def __init__(self, session: Session, timeout_s: float, clock: Clock, on_contact: Callable[[float], None]) -> None:
-        self.at = clock.boottime()  # the registration is sent after this, and answered before the value is read
-        self._session = session
-        self._timeout_s = timeout_s
-        self._clock = clock
-        self._on_contact = on_contact
-
-    def __repr__(self) -> str:
-        return f"Heartbeat(at={self.at})"
-
-    async def run(self) -> None:
-        """Send heartbeats until the session is lost."""
-        with suppress(SessionLost):
-            while True:
-                sent_at = self._clock.boottime()
-                await self._session.get(CLUSTER)
-                self.at = sent_at
-                self._on_contact(sent_at)
-                await asyncio.sleep(self._timeout_s / PINGS)
 
 
 async def until_lost(session: Session) -> None:
@@ -199,8 +325,6 @@ async def close_session(session: Session) -> None:
 
 IMPORT_S = 300.0  # an import takes seconds once the shards have opened, and perhaps recovered, their logs
 
-log = logging.getLogger("penstock.cluster")
-
 
 async def join(session: Session, new_id: Callable[[], str], wanted_id: str, directory_id: str) -> ClusterIdentity:
     """Return the cluster's identity, creating the cluster if this node is the first. Raises StartRefused."""
@@ -211,7 +335,7 @@ async def join(session: Session, new_id: Callable[[], str], wanted_id: str, dire
         if directory_id:
             raise StartRefused(
                 f"the data directory belongs to cluster {directory_id}, and the coordination store has no cluster",
-                hint="the store was wiped, or --coordination was changed",
+                hint=f"{HINT_EMPTY}, or correct --coordination",
             )
         made = ClusterIdentity(wanted_id or new_id(), new_id() + new_id())
         try:
@@ -233,24 +357,28 @@ def is_claimed(found: Versioned) -> bool:
 
 async def _wait_for_import(session: Session, found: Versioned) -> None:
     """Raises StartRefused."""
-    cluster_id = identity_from_bytes(CLUSTER, found.value).cluster_id
-    log.warning("waiting for the node that imports its topics into this cluster", extra={"cluster_id": cluster_id})
+    identity = identity_from_bytes(CLUSTER, found.value)
+    what = "rebuild of" if identity.is_rebuilt else "import of a standalone node into"
+    hint = f"start that node, which continues the import; if it no longer exists, delete {CLUSTER} in ZooKeeper"
+    if identity.is_rebuilt:
+        hint = "repeat penstock coordination rebuild, which continues"
+    log.warning(f"waiting for the {what} this cluster", extra={"cluster_id": identity.cluster_id})
     try:
         async with asyncio.timeout(IMPORT_S):
             await session.wait_for_change(CLUSTER, found)
     except TimeoutError:
-        raise StartRefused(
-            f"the import of a standalone node into cluster {cluster_id} was not finished",
-            hint=f"start that node, which continues the import; if it no longer exists, delete {CLUSTER} in ZooKeeper",
-        ) from None
+        raise StartRefused(f"the {what} cluster {identity.cluster_id} was not finished", hint=hint) from None
 
 
 async def check_same_cluster(session: Session, known: ClusterIdentity | None) -> ClusterIdentity:
     """Check in a new session that the store still has the joined cluster. Returns its identity. Raises StartRefused."""
     found = await session.get(CLUSTER)
     identity = None if found is None else identity_from_bytes(CLUSTER, found.value)
-    if identity is None or (known is not None and identity != known):
-        raise StartRefused("the coordination store belongs to another cluster", hint="was it wiped?")
+    if identity is None:
+        raise StartRefused("the coordination store has no cluster any more", hint=HINT_EMPTY)
+    if known is not None and identity != known:
+        text = f"the coordination store has another cluster than this node joined, {known.cluster_id}"
+        raise StartRefused(text, hint="if it was rebuilt, restart the node; else correct --coordination")
     return identity
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from engine.format import paths
 from engine.format.small_file import read_rows, rows_as_text
+from engine.format.spare_files import write_without_room
 from engine.log.recovery import LastShutdown
-from engine.runtime.disk import Disk, read_file, write_atomically
+from engine.runtime.disk import Disk, read_file
 
 _HEADER = "penstock vouching 1"
 
@@ -55,7 +56,7 @@ def load_registration_state(
 def save_registration_state(disk: Disk, data_directory: str, state: RegistrationState) -> None:
     """Replace the file durably. Raises OSError."""
     row = f"{_word(state.disk_from)} {_word(state.survives_from)} {state.directory_id or '-'}"
-    write_atomically(disk, os.path.join(data_directory, paths.REGISTRATION_STATE), rows_as_text(_HEADER, [row]))
+    write_without_room(disk, os.path.join(data_directory, paths.REGISTRATION_STATE), rows_as_text(_HEADER, [row]))
 
 
 def read_registration_state(disk: Disk, data_directory: str) -> RegistrationState:

@@ -52,7 +52,7 @@ async def can_import(session: Session, cluster_id: str, was_standalone: bool, di
     if found is None:
         return was_standalone
     identity = identity_from_bytes(CLUSTER, found.value)
-    if not identity.is_claimed or identity.cluster_id != cluster_id:
+    if not identity.is_claimed or identity.cluster_id != cluster_id or identity.is_rebuilt:
         return False
     return was_standalone or disk_from == found.created
 
@@ -60,9 +60,10 @@ async def can_import(session: Session, cluster_id: str, was_standalone: bool, di
 class StandaloneImport:
     """The import of one directory in one session. The caller holds the directory's lock."""
 
-    def __init__(self, session: Session, cluster_id: str) -> None:
+    def __init__(self, session: Session, cluster_id: str, *, is_rebuilt: bool = False) -> None:
         self._session = session
         self._cluster_id = cluster_id
+        self._is_rebuilt = is_rebuilt
         self._seen: Versioned | None = None
 
     def __repr__(self) -> str:
@@ -76,7 +77,7 @@ class StandaloneImport:
                     "the coordination store has topics and no cluster",
                     hint="it was wiped in part: restore it, or use another path in --coordination",
                 )
-            made = ClusterIdentity(self._cluster_id, new_id() + new_id(), is_claimed=True)
+            made = ClusterIdentity(self._cluster_id, new_id() + new_id(), True, self._is_rebuilt)
             await self._try([Create(CLUSTER, identity_to_bytes(made))])
         self._seen = found
         identity = identity_from_bytes(CLUSTER, found.value)
@@ -119,7 +120,11 @@ class StandaloneImport:
             wanted[topic_key(topic.name)] = topic_to_bytes(_entry(topic, count))
         if producer_ids_end:
             wanted[producer_ids.KEY] = str(producer_ids_end).encode()
-        for parent in (TOPICS, STATES):  # left by an interrupted import, after which the directory was standalone again
+        await self.write_keys(wanted)
+
+    async def write_keys(self, wanted: dict[str, bytes], parents: Sequence[str] = (TOPICS, STATES)) -> None:
+        """Write all keys; those below `parents` that an interrupted attempt left are changed or removed."""
+        for parent in parents:
             for name in await self._session.children(parent):
                 await self._update(f"{parent}/{name}", wanted)
         await self._create(wanted)
@@ -140,7 +145,7 @@ class StandaloneImport:
             await self._try([Put(CLUSTER, value, found.version)])
 
     async def _update(self, key: str, wanted: dict[str, bytes]) -> None:
-        """Changes an existing key to the wanted value."""
+        """Changes an existing key to a value."""
         value = wanted.pop(key, None)
         while (found := await self._session.get(key)) is not None and found.value != value:
             change = Delete(key, found.version) if value is None else Put(key, value, found.version)

@@ -1,4 +1,5 @@
-"""Calls to the coordination store: a timeout for a store that does not answer, and coalescing of equal questions.
+"""Calls to the coordination store: a timeout for a store that does not answer, coalescing of equal questions, and
+heartbeats.
 
 The timeout is for requests of clients. The node's own work waits indefinitely and continues when the store is back.
 Invariant: an error is definite only if nothing was started.
@@ -7,14 +8,21 @@ Invariant: an error is definite only if nothing was started.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from engine.errors import EngineError
-from engine.runtime.tasks import in_background, start_task
-from replication.coordination.interface import CommitUnknown, Session, State
+from engine.runtime.clock import Clock
+from engine.runtime.tasks import in_background, keep_running, start_task
+from replication.cluster.keys import CLUSTER
+from replication.coordination.interface import CommitUnknown, Session, SessionLost, State
 
+PINGS = 6  # per session timeout; acks=1 stops after two thirds of it without an answer
 SILENT_S = 8.0  # ZooKeeper's own leader election takes less, and clients wait 30 s for an answer
+
+log = logging.getLogger("penstock.cluster")
 
 Result = TypeVar("Result")
 K = TypeVar("K", bound=Hashable)
@@ -133,3 +141,76 @@ def _retrieve_exception(future: asyncio.Future[V | None]) -> None:
     """Marks the exception as retrieved if every caller has been cancelled."""
     if not future.cancelled():
         future.exception()
+
+
+class Heartbeat:
+    """Sends a request to the store at an interval, and reports when the last answered one was sent."""
+
+    def __init__(self, session: Session, timeout_s: float, clock: Clock, on_contact: Callable[[float], None]) -> None:
+        self.at = clock.boottime()  # the registration is sent after this, and answered before the value is read
+        self._session = session
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._on_contact = on_contact
+
+    def __repr__(self) -> str:
+        return f"Heartbeat(at={self.at})"
+
+    async def run(self) -> None:
+        """Send heartbeats until the session is lost."""
+        with suppress(SessionLost):
+            while True:
+                sent_at = self._clock.boottime()
+                await self._session.get(CLUSTER)
+                self.at = sent_at
+                self._on_contact(sent_at)
+                await asyncio.sleep(self._timeout_s / PINGS)
+
+
+class SilenceWatch:
+    """Logs a warning when the store has not answered for a session timeout, and a line when it answers again."""
+
+    def __init__(self, timeout_s: float, clock: Clock) -> None:
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._at = clock.boottime()
+        self._is_silent = False
+        self._warned_at = 0.0
+        self._watching: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"SilenceWatch(at={self._at}, is_silent={self._is_silent})"
+
+    def on_contact(self, at: float) -> None:
+        """Note that the store has answered a request sent at this time, perhaps long ago.
+
+        A silence ends with the answer to a request from after its warning. The late answer to an earlier one is as old
+        as a silence after a moment, and would warn twice.
+        """
+        if self._is_silent and at > self._warned_at and self._clock.boottime() - at < self._timeout_s / 2:
+            self._is_silent = False
+            log.warning("the coordination store answers again")
+        self._at = at
+
+    def check(self) -> None:
+        """Warn once per silence."""
+        now = self._clock.boottime()
+        silent_s = now - self._at
+        if silent_s >= self._timeout_s and not self._is_silent:
+            self._is_silent, self._warned_at = True, now
+            text = (
+                "the coordination store is silent: no leader is elected, no topic changes, and lost nodes stay unseen"
+            )
+            log.warning(text, extra={"silent_s": round(silent_s), "session_timeout_s": self._timeout_s})
+
+    def start(self) -> None:
+        self._watching = keep_running(self._run, "watching for silence of the store")
+
+    def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._timeout_s / PINGS)
+            self.check()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, NotRequired, TypedDict, TypeVar
 
 import orjson
 
@@ -27,12 +27,14 @@ T = TypeVar("T")
 class ClusterIdentity:
     """The cluster's id and secret. A node that has the secret is trusted by every node.
 
-    `is_claimed`: the import of a standalone directory is unfinished.
+    `is_claimed`: the import of a standalone directory, or a rebuild of the store, is unfinished. `is_rebuilt`: it was
+    rebuilt from data directories; others that were in the cluster before are refused.
     """
 
     cluster_id: str
     secret: str = field(repr=False)
     is_claimed: bool = False
+    is_rebuilt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class NodeInfo:
     """The registration of a live node. `broker_epoch` is the number of the registration.
 
     `disk_from` and `survives_from` (replication/cluster/registration_state.py): 0 means this registration.
+    `log_from`: the partitions whose log is trusted only since a later registration than `disk_from`; 0 means this one.
     `internal_urls` has one entry per shard, so its length is the number of shards.
     """
 
@@ -56,6 +59,7 @@ class NodeInfo:
     is_leaving: bool = False
     offline: frozenset[str] = frozenset()
     nonce: str = ""  # distinguishes registrations of one node before their broker epoch is known
+    log_from: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def registration(self) -> Registration:
@@ -66,6 +70,7 @@ class NodeInfo:
             self.rack,
             self.is_leaving,
             self.offline,
+            {name: epoch or self.broker_epoch for name, epoch in self.log_from.items()},
         )
 
 
@@ -131,6 +136,7 @@ class RegistrationFields(TypedDict):
     is_leaving: bool
     offline: Sequence[str]
     nonce: str
+    log_from: NotRequired[Mapping[str, int]]
 
 
 class NodeFields(RegistrationFields):
@@ -166,6 +172,7 @@ def state_to_plain(found: VersionedState) -> list[Any]:
         list(state.adding),
         list(state.removing),
         state.unclean_elections,
+        state.unclean_epoch,
     ]
 
 
@@ -173,7 +180,7 @@ def state_from_plain(plain: list[Any]) -> VersionedState:
     """Decode a state. Fields that a newer version appends are ignored, and lost when this version writes the state
     back.
     """
-    epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean, *_ = plain
+    epoch, replicas, leader, leader_epoch, in_sync, eligible, adding, removing, unclean, *more = plain
     state = PartitionState(
         tuple(replicas),
         None if leader is None else Member(*leader),
@@ -183,6 +190,7 @@ def state_from_plain(plain: list[Any]) -> VersionedState:
         tuple(adding),
         tuple(removing),
         unclean,
+        more[0] if more else 0,
     )
     return VersionedState(state, epoch)
 
@@ -226,6 +234,7 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
         "is_leaving": node.is_leaving,
         "offline": sorted(node.offline),
         "nonce": node.nonce,
+        "log_from": dict(node.log_from),
     }
 
 
@@ -281,8 +290,9 @@ def topic_from_bytes(key: str, value: bytes) -> TopicEntry:
 
 
 def identity_to_bytes(identity: ClusterIdentity) -> bytes:
+    marks = {"claimed": identity.is_claimed, "rebuilt": identity.is_rebuilt}
     fields = {"cluster_id": identity.cluster_id, "secret": identity.secret, "format": FORMAT}
-    return orjson.dumps({**fields, "claimed": True} if identity.is_claimed else fields)
+    return orjson.dumps({**fields, **{name: True for name, is_set in marks.items() if is_set}})
 
 
 def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
@@ -291,7 +301,8 @@ def identity_from_bytes(key: str, value: bytes) -> ClusterIdentity:
     def decoded(plain: Any) -> ClusterIdentity:
         if plain["format"] > FORMAT:
             raise Corrupt(f"{key} is of format {plain['format']}, newer than this version of penstock knows")
-        return ClusterIdentity(plain["cluster_id"], plain["secret"], plain.get("claimed", False) is True)
+        marks = (plain.get(name, False) is True for name in ("claimed", "rebuilt"))
+        return ClusterIdentity(plain["cluster_id"], plain["secret"], *marks)
 
     return _decoded(key, value, decoded)
 

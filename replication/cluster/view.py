@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from engine.directory.placement import shard_of
-from engine.errors import InvalidConfig
+from engine.errors import InvalidConfig, StartRefused
 from replication.cluster.keys import PartitionKey
 from replication.cluster.values import (
     NodeFields,
@@ -55,6 +55,30 @@ class ReplicaEndpoint(NamedTuple):
 
 
 SINGLE_NODE_HINT = "with --coordination embedded there is this node only; several nodes need zookeeper://"
+
+
+class ClusterListener(Protocol):
+    """Receives the changes of the cluster. All methods are called in the event loop, are synchronous and cheap."""
+
+    def on_registered(self, member: Member) -> None: ...
+
+    def on_session_lost(self) -> None:
+        """Stop leading everything; a new registration follows."""
+
+    def on_fenced(self, error: StartRefused) -> None:
+        """End this process: one with a newer copy of its data directory has registered as this node."""
+
+    def on_contact(self, at: float) -> None:
+        """Note that the store has answered a request sent at this time of Clock.boottime."""
+
+    def on_nodes(self, view: ClusterView) -> None: ...
+
+    def on_topics(self, changed: list[TopicEntry], deleted: list[TopicEntry]) -> None:
+        """Handle changed topics. `deleted` have left the store; their files may be deleted only if `is_deleted`
+        confirms it.
+        """
+
+    def on_states(self, changed: list[StateChange]) -> None: ...
 
 
 class ClusterView:

@@ -2,7 +2,9 @@
 
 Reads everything once, then has a watch per key: one for each node and topic, one for each 100 partitions of a topic.
 Changes within a few milliseconds are reported together to a `ViewListener`. One instance per session. Invariant: nodes
-are reported before topics and topics before states; states of unknown topics are reported with the topic.
+are reported before topics and topics before states; states of unknown topics are reported with the topic; a topic is
+gone only once its tombstone is found, which a deletion writes in the same commit. A store that was emptied ends the
+session instead.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from engine.errors import EngineError
+from engine.errors import EngineError, StartRefused
 from engine.runtime.tasks import BackgroundTasks, in_background
-from replication.cluster.keys import CONTROLLER, DRAINED, NODES, STATES, TOPICS
+from replication.cluster.keys import CONTROLLER, DRAINED, NODES, STATES, TOPICS, deleted_key
 from replication.cluster.partition_state_store import StateBlocks
 from replication.cluster.values import NodeInfo, TopicEntry, node_from_bytes, topic_from_bytes
 from replication.cluster.view import ClusterView, StateChange
@@ -21,6 +23,10 @@ from replication.coordination.interface import Session, SessionLost, Versioned
 
 GATHER_S = 0.005  # a failover changes many keys at the same time, and each has its own watch
 READS_AT_ONCE = 100  # during the first read: enough to keep the connection busy
+
+HINT_EMPTIED = (
+    "it was emptied, or restored from old data: docs/operate/coordination.md has what to do; nothing was deleted"
+)
 
 Changes = dict[str, Versioned | None]
 
@@ -108,6 +114,7 @@ class ClusterWatch:
     ):
         self.view = view
         self.blocks = StateBlocks(session, self._states_changed)
+        self._session = session
         self._listener = listener
         self._on_broken = on_broken
         self._nodes = Mirror(session, NODES, self._flush_soon, self._failed)
@@ -117,6 +124,8 @@ class ClusterWatch:
         self._states = Mirror(session, STATES, self._flush_soon, self._failed)
         self._known_nodes: dict[int, NodeInfo] = {}
         self._known_drained: set[int] = set()
+        self._tombstones: set[str] = set()  # ids of topics that were certainly deleted
+        self._finding_tombstones = False
         self._early: list[StateChange] = []  # states of topics that are not known yet
         self._deferred: list[Callable[[], None]] | None = []  # reports that wait for `begin`
         self._background = BackgroundTasks()
@@ -126,11 +135,12 @@ class ClusterWatch:
         return f"ClusterWatch({self.view}, {self.blocks})"
 
     async def load(self) -> None:
-        """Fill the view without reports. Raises SessionLost, Corrupt."""
+        """Fill the view without reports. Raises SessionLost, Corrupt, StartRefused if topics vanished undeleted."""
         await asyncio.gather(*(mirror.load() for mirror in self._mirrors()))
-        self.view.states.clear()  # a new registration reports all states
         gone = self.view.topics.keys() - self._topics.changed.keys()
         self._topics.changed |= dict.fromkeys(gone)
+        await self._find_tombstones(self._gone_topics(self._topics.changed))
+        self.view.states.clear()  # a new registration reports all states
         self._apply_changes()
 
     def begin(self) -> None:
@@ -211,7 +221,15 @@ class ClusterWatch:
     def _apply_topics(self) -> None:
         changed: list[TopicEntry] = []
         deleted: list[TopicEntry] = []
-        for name, seen in self._topics.take_changes().items():
+        if self._finding_tombstones:
+            return
+        changes = self._topics.take_changes()
+        if unproven := self._gone_topics(changes):
+            self._topics.changed = changes  # all wait, for one read
+            self._finding_tombstones = True
+            self._background.start(self._prove_deleted(unproven), "reading tombstones", self._failed)
+            return
+        for name, seen in changes.items():
             old = self.view.topics.get(name)
             new = None if seen is None else topic_from_bytes(f"{TOPICS}/{name}", seen.value)
             if old is not None and (new is None or new.topic_id != old.topic_id):
@@ -225,6 +243,34 @@ class ClusterWatch:
         if changed:
             early, self._early = self._early, []
             self._states_changed(early)
+
+    def _gone_topics(self, changes: Changes) -> list[TopicEntry]:
+        """The topics of the view that these changes would remove, and whose tombstone was not seen yet."""
+        before = [(topic, changes[name]) for name, topic in self.view.topics.items() if name in changes]
+        return [
+            topic
+            for topic, seen in before
+            if topic.topic_id not in self._tombstones
+            and (seen is None or topic_from_bytes(f"{TOPICS}/{topic.name}", seen.value).topic_id != topic.topic_id)
+        ]
+
+    async def _find_tombstones(self, topics: list[TopicEntry]) -> None:
+        """Raises StartRefused if a topic has none: it was not deleted, the store has lost it."""
+        for topic in topics:
+            if await self._session.get(deleted_key(topic.topic_id)) is None:
+                raise StartRefused(f"the coordination store has lost topic {topic.name!r}", hint=HINT_EMPTIED)
+            self._tombstones.add(topic.topic_id)
+
+    async def _prove_deleted(self, topics: list[TopicEntry]) -> None:
+        try:
+            await self._find_tombstones(topics)
+        except SessionLost:
+            return  # the agent handles the lost session
+        except Exception as error:
+            self._on_broken(error)
+            return
+        self._finding_tombstones = False
+        self._flush_soon()
 
     def _states_changed(self, changed: list[StateChange]) -> None:
         """Applies states of known partitions. Others belong to a topic that is being created or deleted."""

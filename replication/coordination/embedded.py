@@ -12,9 +12,9 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
-from engine.errors import Corrupt, EngineError, StartRefused
+from engine.errors import Corrupt, EngineError, StartRefused, StorageFull
 from engine.runtime.disk import Disk
 from engine.runtime.tasks import BackgroundTasks
 from replication.coordination.interface import (
@@ -29,6 +29,7 @@ from replication.coordination.interface import (
 from replication.coordination.journal import Journal, open_journal
 from replication.coordination.tree import Tree
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger("penstock.coordination")
@@ -114,19 +115,32 @@ class EmbeddedStore:
             session.check_open()
             plan = self._tree.plan(operations, session.number)
             durable = plan.durable_changes(self._tree.entries)
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._executor, self._journal.append, plan.number, durable)
+            try:
+                await self._in_thread(self._journal.append, plan.number, durable)
+            except StorageFull:
+                if not await self._has_moved_into_spare():
+                    raise
+                await self._in_thread(self._journal.append, plan.number, durable)
             self._tree.apply(plan)
             self._changed(plan.changes)
             await self._compact_if_due()
+
+    async def _has_moved_into_spare(self) -> bool:
+        try:
+            entries = self._tree.durable_entries()
+            return await self._in_thread(self._journal.compact_into_spare, self._tree.number, entries)
+        except OSError:
+            return False
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
     async def _compact_if_due(self) -> None:
         live = self._tree.durable_entries()
         if not self._journal.is_due_to_compact(sum(len(key) + len(entry.value) for key, entry in live.items())):
             return
         try:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._executor, self._journal.compact, self._tree.number, live)
+            await self._in_thread(self._journal.compact, self._tree.number, live)
         except (
             OSError,
             EngineError,

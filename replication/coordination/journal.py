@@ -25,12 +25,14 @@ from engine.errors import (
     storage_error,
     too_many_open_files,
 )
+from engine.format.spare_files import claim_spare, overwrite_spare
 from engine.runtime.disk import Disk, read_file, write_atomically, write_fully
 from replication.coordination.tree import Entry, Tree
 
 HEADER = b"penstock coordination 1\n"
 COMPACT_BYTES = 256 * 1024  # bounds what is read at a start, together with four times the live bytes
 COMPACT_FACTOR = 4
+CHANGE_BYTES_MAX = 16 * 1024  # of a change that a full disk takes: a block of partition states and its topic
 
 _CHANGE, _CONFIRMATION = 1, 2
 _PUT, _DELETE = 1, 2
@@ -105,16 +107,29 @@ class Journal:
         Raises OSError if the old file stays in use, TooManyOpenFiles if the new one is not synced yet, StorageFailed
         permanently.
         """
-        temporary = self._path + ".tmp"
+        temporary, data = self._path + ".tmp", encode_full(number, entries)
+        self._replace_by(temporary, _written(self._disk, temporary, data), len(data))
+
+    def compact_into_spare(self, number: int, entries: Changes) -> bool:
+        """Write the live entries into a spare file, whose remaining room takes the next changes of a full disk.
+
+        Returns False if no spare file has room. Raises as `compact` does.
+        """
         data = encode_full(number, entries)
-        handle = _written(self._disk, temporary, data)
+        claimed = claim_spare(self._disk, self._path, len(data) + CHANGE_BYTES_MAX)
+        if claimed is None:
+            return False
+        self._replace_by(claimed, overwrite_spare(self._disk, claimed, data, keeps_room=True), len(data))
+        return True
+
+    def _replace_by(self, temporary: str, handle: int, size_bytes: int) -> None:
         try:
             self._disk.rename(temporary, self._path)
         except OSError as error:  # unknown which of the two files a restart would find
             self._disk.close(handle)
             raise self._fail(error) from error
         self._disk.close(self._handle)
-        self._handle, self.size_bytes = handle, len(data)
+        self._handle, self.size_bytes = handle, size_bytes
         self._is_name_durable = False
         self._sync_name()
 

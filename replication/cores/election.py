@@ -40,23 +40,33 @@ def reconciled(
         found = registrations.get(node)
         return found is not None and partition not in found.offline
 
-    intact = [member for member in state.in_sync if is_log_intact(member, registrations, rules)]
-    eligible = [member for member in state.eligible if is_log_intact(member, registrations, rules)]
+    intact = [member for member in state.in_sync if is_log_intact(partition, member, registrations, rules)]
+    eligible = [member for member in state.eligible if is_log_intact(partition, member, registrations, rules)]
     replicas, adding, removing = _replicas(state, node_ids(intact))
     intact = [member for member in intact if member.node_id in replicas]
     in_sync = [member for member in intact if is_live(member.node_id)]
     minimum = rules.min_in_sync(len(replicas) - len(adding))
     eligible = _eligible(in_sync, (*eligible, *intact), replicas, minimum)
     leader, epoch, unclean = state.leader, state.leader_epoch, state.unclean_elections
+    unclean_epoch = state.unclean_epoch
     if not _may_stay(leader, in_sync, registrations):
         leader, is_unclean = _elected(state, replicas, in_sync, eligible, rules, registrations, is_live)
         epoch += leader != state.leader
         unclean += is_unclean
+        unclean_epoch = epoch if is_unclean else unclean_epoch
         if leader is not None and leader.node_id not in node_ids(in_sync):
             in_sync = [leader]
             eligible = [] if is_unclean else _eligible(in_sync, eligible, replicas, minimum)
     return PartitionState(
-        replicas, leader, epoch, sorted_members(in_sync), sorted_members(eligible), adding, removing, unclean
+        replicas,
+        leader,
+        epoch,
+        sorted_members(in_sync),
+        sorted_members(eligible),
+        adding,
+        removing,
+        unclean,
+        unclean_epoch,
     )
 
 
@@ -69,7 +79,7 @@ def with_preferred_leader(
     is_led_by_it = state.leader is not None and state.leader.node_id == preferred
     if found is None or is_led_by_it or found.is_leaving or partition in found.offline:
         return state
-    if not any(m.node_id == preferred and is_log_intact(m, registrations, rules) for m in state.in_sync):
+    if not any(m.node_id == preferred and is_log_intact(partition, m, registrations, rules) for m in state.in_sync):
         return state
     return replace(state, leader=Member(preferred, found.broker_epoch), leader_epoch=state.leader_epoch + 1)
 

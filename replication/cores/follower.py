@@ -2,9 +2,10 @@
 
 Pure functions of a follower's position; the driver appends, truncates and sends. Truncation is not a phase of its own:
 every fetch names the epoch of the last record, so any answer may report divergence (KIP-320, KIP-595), and nothing is
-copied before the logs agree. An answer counts only for the log end, last epoch and leader epoch that its fetch had.
-While an answer is being written the next fetch may be in flight (`ahead`): it acknowledges nothing that is not in the
-log, and its answer counts only if the write before it succeeded.
+copied before the logs agree. Committed records are truncated only if the state has an unclean election that explains
+it; otherwise the leader is the one that lacks them. An answer counts only for the log end, last epoch and leader epoch
+that its fetch had. While an answer is being written the next fetch may be in flight (`ahead`): it acknowledges nothing
+that is not in the log, and its answer counts only if the write before it succeeded.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.log.epochs import EpochStart, end_offset_for
+from engine.log.epochs import EpochStart, end_offset_for, epoch_before
 from replication.cores.fetch import BatchesEnd, Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
+from replication.cores.partition_state import PartitionState
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerPosition:
-    """The follower's own positions at the time of a fetch or of an answer."""
+    """The follower's own positions at the time of a fetch or of an answer. `state`: that of its leader epoch."""
 
     leader_epoch: int
     log_start: int
@@ -28,11 +30,14 @@ class FollowerPosition:
     high_watermark: int
     epochs: Sequence[EpochStart]
     compacted_end: int = 0
+    state: PartitionState | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Truncate the log to this offset, durably, and fetch again. `is_below_watermark` implies an unclean election."""
+    """Truncate the log to this offset, durably, and fetch again. `is_below_watermark`: an unclean election lost records
+    that were committed.
+    """
 
     to: int
     is_below_watermark: bool = False
@@ -70,7 +75,16 @@ class Backoff:
     """Fetch again after a pause: the leader does not know its own epoch yet, or is not ready."""
 
 
-FollowerEffect = Truncate | ResetLog | Append | RefreshState | Backoff
+@dataclass(frozen=True, slots=True)
+class KeepCommitted:
+    """Change nothing and do not follow this leader: its log ends at `to`, below what is committed here, although every
+    election since was clean. Its disk was rolled back, or has lost what it had fsynced.
+    """
+
+    to: int
+
+
+FollowerEffect = Truncate | ResetLog | Append | RefreshState | Backoff | KeepCommitted
 
 
 def next_fetch(
@@ -150,10 +164,23 @@ def _out_of_range(position: FollowerPosition, answer: OutOfRange) -> FollowerEff
         return Backoff()
     if position.local_log_start <= answer.log_end < position.log_end:
         return _truncate(position, answer.log_end)
+    if _must_keep(position, answer.log_end):
+        return KeepCommitted(answer.log_end)
     return ResetLog(answer.local_log_start, answer.log_start)
 
 
+def _must_keep(position: FollowerPosition, to: int) -> bool:
+    """True if committed records beyond this offset would be lost, and no unclean election since explains it."""
+    committed = min(position.high_watermark, position.log_end)
+    if to >= committed or committed <= position.local_log_start:
+        return False
+    epoch = epoch_before(position.epochs, committed)
+    return position.state is None or not position.state.explains_truncation(epoch)
+
+
 def _truncate(position: FollowerPosition, to: int) -> FollowerEffect:
+    if _must_keep(position, to):
+        return KeepCommitted(to)
     if to < position.local_log_start:
         # Only after an unclean election. Restart at the log start: the leader sends the records in between, or answers
         # out_of_range with its own local start, which it does for no other offset.

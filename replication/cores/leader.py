@@ -20,7 +20,14 @@ from typing import NamedTuple
 from engine.log.epochs import EpochStart, end_offset_for, truncated_from_start
 from replication.cores.fetch import Diverging, FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.cores.in_sync_set import InSyncSet, with_in_sync
-from replication.cores.partition_state import Member, PartitionState, Registrations, TopicRules, VersionedState
+from replication.cores.partition_state import (
+    Member,
+    PartitionState,
+    Registrations,
+    TopicRules,
+    VersionedState,
+    node_ids,
+)
 from replication.cores.progress import AckVerdict, Progress, ack_verdict, high_watermark
 
 
@@ -39,7 +46,15 @@ class Propose:
     partition_epoch: int
 
 
-LeaderEffect = AdvanceWatermark | Propose
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """Stop leading: this log lacks records that a member of the sets has, committed to its high watermark."""
+
+    node_id: int
+    high_watermark: int
+
+
+LeaderEffect = AdvanceWatermark | Propose | StepDown
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +217,8 @@ class Leader:
         """Answer a fetch. Only a fetch that passes every check acknowledges records."""
         answer = self.answer_to(fetch)
         if not isinstance(answer, Send):
+            if self._lacks_committed_of(fetch, answer):
+                return FetchError.NOT_LEADER, [StepDown(fetch.node_id, fetch.high_watermark)]
             return answer, []
         end = self._end_of(fetch.log_end, fetch.durable_end)
         known = self._progress[fetch.node_id]
@@ -285,6 +302,17 @@ class Leader:
     def _position_verdict(self, fetch: FollowerFetch) -> OutOfRange | Diverging | None:
         bounds = LogBounds(self.log_start, self.local_log_start, self.log_end)
         return position_verdict(self.epochs, bounds, fetch)
+
+    def _lacks_committed_of(self, fetch: FollowerFetch, answer: FetchAnswer) -> bool:
+        """True if a member of the sets would have to truncate committed records, and no unclean election explains it.
+
+        Only members count: the controller elects one of them, and it has all that was committed.
+        """
+        end = answer.ends.end_offset if isinstance(answer, Diverging) else getattr(answer, "log_end", None)
+        if end is None or end >= fetch.high_watermark or fetch.last_epoch is None:
+            return False
+        members = node_ids((*self.state.in_sync, *self.state.eligible))
+        return fetch.node_id in members and not self.state.explains_truncation(fetch.last_epoch)
 
     def _end_of(self, log_end: int, durable_end: int) -> int:
         """A replica's end by the topic's durability."""

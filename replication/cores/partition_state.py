@@ -16,7 +16,7 @@ in_sync has min_in_sync members (KIP-966).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.settings import TopicSettings
@@ -46,7 +46,9 @@ class TopicRules:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The registration of a live node. `offline` has the partitions on failed disks."""
+    """The registration of a live node. `offline` has the partitions on failed disks, `log_from` those whose log is
+    trusted only since this broker epoch.
+    """
 
     broker_epoch: int
     survives_from: int
@@ -54,6 +56,7 @@ class Registration:
     rack: str = ""
     is_leaving: bool = False
     offline: frozenset[str] = frozenset()
+    log_from: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 Registrations = Mapping[int, Registration]
@@ -69,6 +72,7 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     unclean_elections: int = 0
+    unclean_epoch: int = 0  # the leader epoch of the last unclean election; unknown if 0 and there were some
 
     def __post_init__(self) -> None:
         in_sync, eligible = node_ids(self.in_sync), node_ids(self.eligible)
@@ -82,6 +86,13 @@ class PartitionState:
         they have copied everything.
         """
         return len(self.replicas) - len(self.adding)
+
+    def explains_truncation(self, epoch: int) -> bool:
+        """True if records of this epoch may have been lost although they were committed: by a later unclean election.
+
+        Also if a node of an older version has dropped the epoch of that election.
+        """
+        return self.unclean_epoch > epoch or (self.unclean_elections > 0 and self.unclean_epoch == 0)
 
     def is_in_sync(self, node_id: int) -> bool:
         return node_id in [member.node_id for member in self.in_sync]  # half the cost of any() over a generator
@@ -103,12 +114,13 @@ def sorted_members(members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(sorted(members))
 
 
-def is_log_intact(member: Member, registrations: Registrations, rules: TopicRules) -> bool:
+def is_log_intact(partition: str, member: Member, registrations: Registrations, rules: TopicRules) -> bool:
     """True if a member still has every record that was committed while it was one. True for a node that is away."""
     found = registrations.get(member.node_id)
     if found is None:
         return True
-    return (found.disk_from if rules.is_fsync_demanded else found.survives_from) <= member.broker_epoch
+    trusted_from = found.disk_from if rules.is_fsync_demanded else found.survives_from
+    return max(trusted_from, found.log_from.get(partition, 0)) <= member.broker_epoch
 
 
 def initial_state(replicas: tuple[int, ...], registrations: Registrations) -> PartitionState:

@@ -63,6 +63,10 @@ class Session:
         """True if acks=1 may be given: no other leader can have been elected yet."""
         return self._has_contact_within(self._timeout_s * _DOUBT_SHARE, now)
 
+    def age_s(self, now: float) -> float:
+        """Return how long ago the store answered, which is the age of the view; infinite without an answer."""
+        return max(0.0, now - self._contact_at)
+
     def has_contact(self, now: float) -> bool:
         """True if the session was alive less than its timeout ago, as far as this process knows."""
         return self._has_contact_within(self._timeout_s, now)

@@ -156,7 +156,7 @@ def decode_request(body: Buffer) -> FetchRequest:
     """Decode the body of a fetch. Raises Invalid."""
     try:
         request = _request_decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Invalid(f"this is not a replica fetch: {error}") from error
     if request.version != VERSION:
         raise Invalid(f"replica fetches of version {request.version} are not supported, only {VERSION}")
@@ -177,7 +177,7 @@ def decode_reply(body: Buffer) -> tuple[FetchReply, list[memoryview]]:
     at = _LENGTH.size + _LENGTH.unpack_from(view)[0]
     try:
         reply = _reply_decoder.decode(view[_LENGTH.size : at])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Invalid(f"this is not an answer to a replica fetch: {error}") from error
     data = []
     for one in reply.responses:

@@ -136,6 +136,12 @@ class Fetcher:
         if key in self._followed:
             self._changed[key] = None
 
+    def send_again(self, key: str) -> None:
+        """Send the position of a replica, also an unchanged one: the leader has another."""
+        if key in self._followed:
+            self._followed[key].sent = None
+            self._send_now(key)
+
     async def stop(self) -> None:
         """Stop fetching. Appends what was received first, so that a truncation never runs concurrently."""
         self._is_stopping = True

@@ -8,6 +8,7 @@ truncation.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from engine.runtime.tasks import BackgroundTasks
 from replication.cores import follower
 from replication.cores.fetch import BatchesEnd, FetchAnswer, FollowerFetch
 from replication.cores.follower import FollowerPosition
-from replication.cores.role import Follow
+from replication.cores.role import Follow, Role
 from replication.replica.replica import Replica
 
 SOON_S = 0.02  # the leader is about to start, or both positions have changed
@@ -51,7 +52,9 @@ class FollowerDriver:
         self.replica = replica
         self._background = background
         self._producer_state: tuple[int, Buffer] = (0, b"")  # from the leader, for a log that begins at this offset
+        self._is_deleting = False
         self._last_error: str | None = None  # logged once: every partition retries a full disk each second
+        self._kept_in: Role | None = None  # the leadership that this replica does not follow; logged once
         self.truncations = 0
         self.restarts = 0
 
@@ -67,7 +70,8 @@ class FollowerDriver:
         return self.replica.partition.offline is not None
 
     def position(self) -> FollowerPosition:
-        partition, role = self.replica.partition, self.replica.role
+        replica = self.replica
+        partition, role = replica.partition, replica.role
         return FollowerPosition(
             role.leader_epoch if isinstance(role, Follow) else -1,
             partition.log.log_start,
@@ -77,6 +81,7 @@ class FollowerDriver:
             partition.high_watermark,
             partition.log.epochs,
             partition.compacted_end,
+            None if replica.state is None else replica.state.state,
         )
 
     def next_fetch(self, ahead: BatchesEnd | None = None) -> FollowerFetch | None:
@@ -96,6 +101,8 @@ class FollowerDriver:
             if not isinstance(replica.role, Follow) or self._is_offline():
                 return 0.0
             effect = follower.on_answer(self.position(), fetch, answer)
+            if replica.kept_from is not None and effect is not None:
+                replica.kept_from = None
             try:
                 wait_s = await self._do(effect, fetched)
             except (UnexpectedOffset, OffsetBelowLogStart):
@@ -134,6 +141,9 @@ class FollowerDriver:
                 return SOON_S
             case follower.RefreshState():
                 return LATER_S
+            case follower.KeepCommitted(to):
+                self._keep_committed(to)
+                return AFTER_ERROR_S
 
     async def _append(self, effect: follower.Append, fetched: FetchedData) -> None:
         partition = self.replica.partition
@@ -147,11 +157,12 @@ class FollowerDriver:
         partition.watermark.advance(watermark)
         partition.compacted_by_all = max(partition.compacted_by_all, effect.compacted_by_all)
         log_start = min(effect.log_start, watermark)
-        if log_start > partition.log.log_start:
+        if log_start > partition.log.log_start and not self._is_deleting:
             self._follow_log_start(log_start)
 
     def _follow_log_start(self, offset: int) -> None:
         """Delete the records below the leader's log start, in the background. A failure is retried after an answer."""
+        self._is_deleting = True
         work = self._deleted_below(offset)
         self._background.start(work, "following the leader's log start", of=self.replica.partition.name)
 
@@ -160,7 +171,10 @@ class FollowerDriver:
         try:
             await self.replica.shard.follow_log_start(partition, offset)
         except EngineError as error:
-            log.warning("records not deleted", extra={"partition": partition.name, "reason": str(error)})
+            self._log_error("records not deleted", error)
+            await asyncio.sleep(AFTER_ERROR_S)
+        finally:
+            self._is_deleting = False
 
     def _wants_sync(self, fetched: FetchedData) -> bool:
         """True if batches are fsynced at once: the replica is in sync or at the leader's end. Else by a timer."""
@@ -180,6 +194,23 @@ class FollowerDriver:
         """Return the state for a log that begins here. Empty after a truncation below the first local record."""
         state_offset, state = self._producer_state
         return state if state_offset == offset else b""
+
+    def _keep_committed(self, to: int) -> None:
+        """Note that this replica does not follow, until the partition has another leader."""
+        replica, role = self.replica, self.replica.role
+        replica.kept_from = to
+        if self._kept_in != role:
+            self._kept_in = role
+            log.error(
+                "the leader lacks committed records that this replica has; the replica keeps them and does not follow",
+                extra={
+                    "partition": replica.partition.name,
+                    "leader": role.leader if isinstance(role, Follow) else None,
+                    "leader_log_end": to,
+                    "high_watermark": replica.partition.high_watermark,
+                    "hint": "docs/operate/backup.md, A leader that lacks committed records, says how to choose",
+                },
+            )
 
     def _log_error(self, message: str, error: EngineError | OSError) -> None:
         if self._last_error != str(error):

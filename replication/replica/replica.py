@@ -21,7 +21,7 @@ from engine.producers.appends import Appended
 from engine.runtime.loop_waits import loop_waits
 from engine.runtime.tasks import in_background, log_failure
 from engine.shard.shard import Shard
-from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
+from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose, StepDown
 from replication.cores.partition_state import Member, Registrations, TopicRules, VersionedState
 from replication.cores.role import Follow, Lead, Role, Wait, role_of
 from replication.errors import NotLeader, OffsetNotAvailable
@@ -55,6 +55,7 @@ class Host(Protocol):
     def propose(self, replica: Replica, change: Propose) -> None: ...
     async def confirms(self, replica: Replica, leader_epoch: int) -> bool: ...  # asks the store after this call
     def went_offline(self, replica: Replica) -> None: ...
+    def step_down(self, replica: Replica, why: StepDown) -> None: ...
 
 
 class Replica(AppendingReplica):
@@ -71,8 +72,7 @@ class Replica(AppendingReplica):
         self._core: Leader | None = None
         self._settings = partition.settings
         self._accepts_all = self._accepts_one = False  # appends with acks=all, and with the others
-        self._is_paused = False
-        self._is_outcome_unknown = False  # it is unknown whether the store has the last proposal
+        self._is_paused = self._is_outcome_unknown = False  # whether the store has the last proposal
         self._starting: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -274,7 +274,7 @@ class Replica(AppendingReplica):
 
     def _apply_role(self, role: Role) -> None:
         self._end_leading(role)
-        self.role = role
+        self.role, self.kept_from = role, None
         if isinstance(role, Lead):
             self._starting = in_background(self._begin_leading(role), "becoming leader", of=self.partition.name)
         self.host.on_role_changed(self)
@@ -373,8 +373,10 @@ class Replica(AppendingReplica):
         for effect in effects:
             if isinstance(effect, AdvanceWatermark):
                 self.partition.watermark.advance(effect.position)
-            else:
+            elif isinstance(effect, Propose):
                 self.host.propose(self, effect)
+            else:
+                self.host.step_down(self, effect)
 
     def _refresh_conditions(self) -> None:
         """Update the conditions for appends after a change."""

@@ -24,7 +24,7 @@ from engine.shard.served_topics import Topic
 from engine.shard.shard import Shard
 from replication.cluster.store_calls import Coalescer
 from replication.cluster.values import Confirmed, Outcome, OutcomeUnknown, Proposal, Rejected
-from replication.cores.leader import Leader, Propose
+from replication.cores.leader import Leader, Propose, StepDown
 from replication.cores.partition_state import Member, Registrations, VersionedState
 from replication.cores.role import Follow, Lead, role_of
 from replication.cores.session import Session, SessionEvent
@@ -33,6 +33,7 @@ from replication.replica.fetcher import Exchange, Fetcher, FetchLimits
 from replication.replica.follower import FollowerDriver
 from replication.replica.leader_fetch import LeaderFetch
 from replication.replica.replica import Replica
+from replication.replica.unreadable import RepairMeans, UnreadableReplicas, damaged_segments
 
 TICKS_IN_LAG = 8  # how often within `lag_s_max` a leader checks for followers that lag
 TICK_S_MAX = 1.0
@@ -85,8 +86,10 @@ class ReplicaHost:
         confirm: Confirming | None,
         boottime: Callable[[], float],
         partition_offline: Callable[[str, int], None],
+        distrust: Callable[[str, int], None],
         new_session: Callable[[], str],
         spool: Spool | None = None,
+        partition_online: Callable[[str, int], None] = lambda *_: None,
     ) -> None:
         self.member: Member | None = None
         self.registrations: Registrations = {}
@@ -99,7 +102,8 @@ class ReplicaHost:
         self._confirmed = None if confirm is None else Coalescer(confirm)
         self._boottime = boottime
         self._session = Session(limits.session_timeout_s, -inf)
-        self._partition_offline = partition_offline
+        self._partition_offline, self._partition_online = partition_offline, partition_online
+        self._distrust = distrust
         self._new_session = new_session
         self._loop = asyncio.get_running_loop()
         self._urls: Mapping[int, Sequence[str]] = {}
@@ -112,6 +116,8 @@ class ReplicaHost:
         self.caches = BatchCaches(limits.cache_bytes_max)
         self.server = FetchServer(self._serving, limits.catchup_bytes_per_second)
         self.now = self._loop.time
+        means = RepairMeans(self.now, self.went_offline, self.came_back, self.send_position, self.leader_exchange)
+        self.unreadable = UnreadableReplicas(means, new_session)
         self._ticker = keep_running(self._tick_forever, "ticking leaders")
 
     def __repr__(self) -> str:
@@ -120,6 +126,7 @@ class ReplicaHost:
     async def stop(self) -> None:
         """Stop leading and following, before the shard stops."""
         self.on_session_lost()
+        self.unreadable.stop()
         self._ticker.cancel()
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         await asyncio.gather(*(fetcher.stop() for fetcher in fetchers))
@@ -153,6 +160,7 @@ class ReplicaHost:
             replica = self.by_partition.pop(partition, None)
             if replica is not None:
                 replica.resign()
+                self.unreadable.forget(replica.key)
                 del self._hosted[replica.key]
 
     def positions_moved(self, partition: Partition) -> None:
@@ -169,6 +177,15 @@ class ReplicaHost:
         if replica is not None and offline is not None and offline.code == StorageFailed.code:
             self.went_offline(replica)
 
+    def damaged(self, partition: Partition, offset: int) -> None:
+        """Repair a follower. A leader is replaced once a read meets the damage, if the store does not help first."""
+        if (replica := self.by_partition.get(partition)) is not None and isinstance(replica.role, Follow):
+            self.read_failed(partition, offset)
+
+    def read_failed(self, partition: Partition, offset: int) -> None:
+        if (replica := self.by_partition.get(partition)) is not None:
+            self.unreadable.on_failed_read(replica, self._hosted[replica.key].following, offset)
+
     def leading_epoch(self, partition: Partition) -> int | None:
         """Return the leader epoch for the shipper; None on a follower. Raises KeyError if the partition is closed."""
         core = self.by_partition[partition].core
@@ -182,9 +199,10 @@ class ReplicaHost:
     def on_registered(self, member: Member) -> None:
         self.member = member
         for key, hosted in self._hosted.items():
-            if hosted.replica.partition.offline is not None:
+            is_offline = hosted.replica.partition.offline is not None
+            if is_offline or key in self.unreadable.reported:
                 self._partition_offline(hosted.topic_id, hosted.number)  # the session that knew it has ended
-            elif (known := self._states.get(key)) is not None:
+            if not is_offline and (known := self._states.get(key)) is not None:
                 hosted.replica.on_state(known)
 
     def on_session_lost(self) -> None:
@@ -224,6 +242,10 @@ class ReplicaHost:
         return not self._session.may_acknowledge_locally(self._boottime())
 
     @property
+    def store_age_s(self) -> float | None:
+        return None if self._confirmed is None else self._session.age_s(self._boottime())
+
+    @property
     def has_contact(self) -> bool:
         return self._session.has_contact(self._boottime())
 
@@ -250,6 +272,8 @@ class ReplicaHost:
             hosted.serving.end_cache()
             self._unfollow(hosted)
             self._follow_leader(hosted)
+            if damaged := damaged_segments(replica.partition):  # also what was found before a restart
+                self.damaged(replica.partition, damaged[0].base_offset)
 
     def propose(self, replica: Replica, change: Propose) -> None:
         core = replica.core
@@ -261,8 +285,39 @@ class ReplicaHost:
     def went_offline(self, replica: Replica) -> None:
         """Resign after a failure of the disk, so that another node is elected and waiting acknowledgements fail."""
         replica.resign()
-        if (hosted := self._hosted.get(replica.key)) is not None:
-            self._partition_offline(hosted.topic_id, hosted.number)
+        self._partition_offline(*_split(replica.key))
+
+    def step_down(self, replica: Replica, why: StepDown) -> None:
+        """Resign, and register as one whose log of the partition is not trusted, so that a replica with the records
+        leads.
+        """
+        log.error(
+            "this leader lacks committed records that a follower has: its disk was rolled back; it steps down",
+            extra={
+                "partition": replica.partition.name,
+                "log_end": replica.partition.log_end,
+                "follower": why.node_id,
+                "high_watermark": why.high_watermark,
+            },
+        )
+        replica.resign()
+        self._distrust(*_split(replica.key))
+
+    def came_back(self, replica: Replica) -> None:
+        """Withdraw the report of `went_offline`, if there is one."""
+        self._partition_online(*_split(replica.key))
+
+    def send_position(self, replica: Replica) -> None:
+        """Go on fetching from the log's end: fetches of another session have changed the position at the leader."""
+        hosted = self._hosted.get(replica.key)
+        if hosted is not None and hosted.endpoint is not None and (fetcher := self._fetchers.get(hosted.endpoint)):
+            fetcher.send_again(replica.key)
+
+    def leader_exchange(self, replica: Replica) -> Exchange | None:
+        """Return the connection to the leader that a replica follows."""
+        hosted = self._hosted.get(replica.key)
+        address = None if hosted is None else self._address_of(hosted)
+        return None if address is None else self._connect(address.url)
 
     # Inside.
 
@@ -299,9 +354,7 @@ class ReplicaHost:
         fetcher = self._fetchers[endpoint]
         fetcher.remove(hosted.replica.key)
         if not len(fetcher) and endpoint.url not in self._urls.get(endpoint.node_id, ()):
-            del self._fetchers[
-                endpoint
-            ]  # the node has left or moved; while it is there, it may lead another partition again
+            del self._fetchers[endpoint]  # a node that stays may lead another partition again
             self._background.start(fetcher.stop(), "stopping a fetcher")
 
     def _new_fetcher(self, endpoint: _LeaderAddress) -> Fetcher:

@@ -25,10 +25,24 @@ class Replicas(Protocol):
     def cached_bytes(self) -> int:
         """The memory of batches that followers in sync still lack."""
 
+    @property
+    def store_age_s(self) -> float | None:
+        """The time since the coordination store answered. None if no other machine has the store."""
+
+    @property
+    def has_contact(self) -> bool:
+        """True if the store answered less than the session timeout ago."""
+
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None: ...
     def closed(self, partitions: Iterable[Partition]) -> None: ...
     def positions_moved(self, partition: Partition) -> None: ...
     def partition_went_offline(self, partition: Partition) -> None: ...
+    def damaged(self, partition: Partition, offset: int) -> None:
+        """Handle damaged records, from an offset on, that were found and quarantined."""
+
+    def read_failed(self, partition: Partition, offset: int) -> None:
+        """Handle a record that the disk did not return, or whose bytes are damaged."""
+
     def leading_epoch(self, partition: Partition) -> int | None: ...
     def compacted_by_all(self, partition: Partition) -> int:
         """Return the offset below which every replica is compacted, as far as this node knows."""

@@ -34,6 +34,8 @@ class AppendingReplica:
     replica.py overrides what differs in a cluster: whether an append is accepted, and what ends a wait.
     """
 
+    kept_from: int | None = None  # where the log of a leader ends that is not followed (cores/follower.KeepCommitted)
+
     def __init__(self, partition: Partition, committer: Committer, spool: Spool) -> None:
         self.partition = partition
         self._committer = committer
@@ -187,6 +189,8 @@ class StandaloneReplicas:
         self._spool = spool or Spool()
         self.by_partition: dict[Partition, StandaloneReplica] = {}
         self.cached_bytes = 0  # no followers
+        self.store_age_s: float | None = None
+        self.has_contact = True
 
     def opened(self, shard: Shard, topic: Topic, partition: Partition) -> None:
         partition.begin_standalone()
@@ -201,6 +205,12 @@ class StandaloneReplicas:
 
     def partition_went_offline(self, partition: Partition) -> None:
         """No-op: no other replica can lead."""
+
+    def damaged(self, partition: Partition, offset: int) -> None:
+        """No-op: no other replica has the records."""
+
+    def read_failed(self, partition: Partition, offset: int) -> None:
+        """No-op: no other replica has the records."""
 
     def leading_epoch(self, partition: Partition) -> int | None:
         return partition.log.leader_epoch

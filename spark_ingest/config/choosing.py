@@ -63,6 +63,8 @@ class TopicChoices:
 
 def check_event_time(field: str | None) -> None:
     """Raises IngestRefused if the decoder cannot look up a member of the path."""
+    if field == "":
+        raise IngestRefused("--event-time is empty", hint="write a text, or omit --event-time")
     if field is not None and (problem := TOPIC_SETTINGS["event_time"].problem(field)):
         what, _, hint = problem.partition("; ")
         raise IngestRefused(f"--event-time {what}", hint=f"{hint}, or omit --event-time")

@@ -14,7 +14,7 @@ from spark_ingest.config.setting import SWITCH, TABLE, TEXT, TEXTS, Setting
 from spark_ingest.payload.decoder import BUILT_IN, is_known
 from spark_ingest.payload.installed import DECODERS, TRANSFORMERS, entry_point_names
 from spark_ingest.payload.registry import url_problem
-from spark_ingest.plan import JSON, RAW
+from spark_ingest.plan import DROP_HEADERS, DROP_TOMBSTONES, JSON, RAW
 
 AUTO, BARE, REGISTRY = "auto", "bare", "registry"
 FILE_BYTES_MAX = 4 << 20  # each task of a plan has the content
@@ -93,6 +93,8 @@ STEPS = {
         "values": Setting("values", TEXTS, None, "Its values; without them any value but null."),
         "keep": Setting("keep", SWITCH, True, "Whether such records stay or are left out."),
     },
+    DROP_TOMBSTONES: {},
+    DROP_HEADERS: {},
 }
 
 
@@ -107,7 +109,7 @@ def step_problem(steps: list[dict[str, Any]]) -> str | None:
         known = STEPS[name]
         for option in step:
             if option != "do" and option not in known:
-                return f"step {at}: {option} is unknown; there are: {', '.join(known)}"
+                return f"step {at}: {option} is unknown; there are: {', '.join(known) or 'none'}"
         for option, setting in known.items():
             if option not in step and setting.is_required:
                 return f"step {at}: {option} is missing; write {option} = …"

@@ -39,7 +39,7 @@ _SETTINGS = (
         "start",
         TEXT,
         EARLIEST,
-        "Where to start in a partition that is new to the job: its first record (`earliest`), records from now on "
+        "Where a topic starts that is new to the job: its first record (`earliest`), records from now on "
         "(`latest`), or the first segment with records of this age (`7d`).",
         check=_start,
     ),

@@ -9,8 +9,6 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from spark_ingest.config.setting import TABLE, TEXT, WHOLE, Setting
-from spark_ingest.decode.json_types import RESERVED, is_decodable
-from spark_ingest.decode.standard_columns import VALUE
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import (
     CODECS,
@@ -33,6 +31,8 @@ from spark_ingest.output.directories import pattern_problem
 from spark_ingest.payload.installed import PARTITIONERS
 from spark_ingest.payload.member_path import path_of
 from spark_ingest.plan import RAW
+from spark_ingest.types.json_types import RESERVED, is_decodable
+from spark_ingest.types.standard_columns import VALUE
 
 POSITIONS_DEFAULT = 1_000_000
 _DELIMITERS = frozenset('"\r\n')

@@ -39,6 +39,7 @@ class Setting:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     is_required: bool = False
+    may_be_empty: bool = False
     check: Callable[[Any], str | None] | None = None
 
     def problem(self, value: object) -> str | None:
@@ -52,6 +53,8 @@ class Setting:
         if self.choices and value not in self.choices:
             return f"is {_shown(value)}; write one of: {', '.join(self.choices)}"
         if self.kind == TEXT and not value:
+            if self.may_be_empty:
+                return None
             return "is empty; write a text, or remove the line"
         if isinstance(value, int | float) and not isinstance(value, bool):
             low, high = self.minimum, self.maximum

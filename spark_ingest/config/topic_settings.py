@@ -15,11 +15,11 @@ from spark_ingest.config.decoder_settings import DECODER_SETTINGS, decoder_optio
 from spark_ingest.config.layout_settings import LAYOUT_SETTINGS, layout_of, layout_problems
 from spark_ingest.config.setting import NUMBER, TABLE, TABLES, TEXT, TEXTS, WHOLE, Setting
 from spark_ingest.decode.declared_columns import column_problem
-from spark_ingest.decode.json_types import is_decodable
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import PARQUET
 from spark_ingest.payload.decoder import converter_of
 from spark_ingest.plan import EVENT_TIME_FALLBACKS, FAIL, JSON, RAW, RECORD, Recipe
+from spark_ingest.types.json_types import is_decodable
 
 WIDEN, KEEP = "widen", "keep"
 ON_MISFIT = (FAIL, WIDEN, KEEP)
@@ -50,10 +50,12 @@ def _columns(value: Mapping[str, object]) -> str | None:
 _SETTINGS = (
     *DECODER_SETTINGS.values(),
     Setting("transforms", TABLES, None, "Steps on the members of a record before it becomes a row, in order: `rename`, "
-            "`drop`, `redact`, `hash`, `filter`, or an entry point of `penstock.ingest.transformers`.",
+            "`drop`, `redact`, `hash`, `filter`, `drop-tombstones`, `drop-headers`, or an entry point of "
+            "`penstock.ingest.transformers`.",
             check=step_problem),
     Setting("event_time", TEXT, None, "The member with the time of the event: `ts`, `meta.ts` or `/meta/ts`. "
-            "Without it the record's timestamp counts.", check=_event_time),
+            "Without it the record's timestamp counts; `\"\"` undoes that of `[defaults]`.", check=_event_time,
+            may_be_empty=True),
     Setting("event_time_formats", TEXTS, None, "Patterns of Python's strptime, tried in order; without a zone the time "
             "is UTC. Without patterns text is ISO 8601.", check=_formats),
     Setting("event_time_unit", TEXT, "auto", "The unit of numbers since 1970; `auto` distinguishes by magnitude.",
@@ -98,6 +100,7 @@ def choice_of(settings: Mapping[str, Any]) -> TopicChoice:
         options = decoder_options(values)
     except ValueError as error:
         raise IngestRefused(str(error)) from error
+    values["event_time"] = values["event_time"] or None
     plain = ("event_time", "event_time_fallback", "event_time_unit", "event_time_past_max_s", "event_time_future_max_s")
     recipe = Recipe(
         values["payload"],

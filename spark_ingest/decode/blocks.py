@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +18,21 @@ from spark_ingest.decode.event_field import EventField
 from spark_ingest.decode.event_time import LATEST_US, parse_column
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
 from spark_ingest.decode.json_rows import Bad, JsonRows, Rows, leftover_members, misfits
-from spark_ingest.decode.json_types import Members, columns
-from spark_ingest.decode.record_columns import HEADERS, RecordColumns
-from spark_ingest.decode.standard_columns import EXTRA, LEADING, TOPIC_ID, VALUE, StandardColumn
+from spark_ingest.decode.record_columns import HEADERS, RecordColumns, headers_array
 from spark_ingest.decode.time_rules import beyond_bounds, reader_of
 from spark_ingest.decode.value_costs import ValueCosts
 from spark_ingest.errors import NoEventTime
+from spark_ingest.layout import ORC
 from spark_ingest.payload.decoder import Converter, converter_of
-from spark_ingest.plan import FAIL, RAW, RECORD, Recipe, TaskSpec
+from spark_ingest.plan import DROP_HEADERS, FAIL, RAW, RECORD, Recipe, TaskSpec
+from spark_ingest.types.declared_types import OfSame, refused
+from spark_ingest.types.json_types import Members, columns
+from spark_ingest.types.standard_columns import EXTRA, LEADING, TOPIC_ID, VALUE, StandardColumn
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 CODED = pa.dictionary(pa.int8(), pa.string())
 LATEST_MS = LATEST_US // 1000
+ORC_US_MAX = 2**63 // 1000 - 1  # readers of ORC take times as 64-bit nanoseconds: the years 1677 to 2262
 _SEEN_MEMBERS_MAX = 1000
 _CONSTANTS = ("_topic", "_topic_id", "_schema_id")  # texts that all rows of a task share
 _CONVERTED_BYTES = 1 << 20  # of values that are converted together: their JSON may be many times as long
@@ -116,10 +120,15 @@ class BlockMaker:
         self._partition = partition
         self._schema = table_schema(order)
         self._converter = converter_of(order.recipe)
-        self._json = None if order.recipe.payload == RAW else JsonRows(order.schema.members)
+        is_orc = order.recipe.layout.format == ORC and not order.rounds
+        is_raw = order.recipe.payload == RAW
+        self._json = None if is_raw else JsonRows(order.schema.members, rounds=order.rounds, is_orc=is_orc)
+        typed = [one for one in order.schema.members if refused([one], [[one[0], "json"]])]
+        self._refused = OfSame(partial(refused, typed)) if typed else None
         self._compiled = CompiledRows(order.schema.members)
         self._costs = ValueCosts(order.schema.members)
         self._column_names = {name for name, _ in columns(order.schema.members)}
+        self._drops_headers = order.recipe.drops(DROP_HEADERS)
         self._event_field = _event_field(order.recipe)
         self._event_at = _column_of(order.schema.members, self._event_field)
 
@@ -132,7 +141,7 @@ class BlockMaker:
 
     def _block(self, payload: _Payload) -> Block:
         records, dead = payload.records, payload.dead
-        own = microseconds(records.timestamps)
+        own = self._held_times(microseconds(records.timestamps))
         event_time, fallbacks, beyond = self._event_times(payload, own)
         arrays = [*self._standard_arrays(records, own, event_time), *payload.arrays]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -192,8 +201,11 @@ class BlockMaker:
         is_large: bool,
     ) -> _Payload:
         assert self._json is not None
-        rows = self._json.decode_large(values[0] or b"") if is_large else self._json.decode(values)
-        seen, wrong = leftover_members(rows, _SEEN_MEMBERS_MAX), misfits(rows, self._column_names)
+        raw = records.values
+        without = self._refused_of(raw)
+        rows = self._json.decode_large(values[0] or b"", *without) if is_large else self._json.decode(values, without)
+        seen = leftover_members(rows, _SEEN_MEMBERS_MAX, lambda at: self._declared(raw[at].as_py()))
+        wrong = misfits(rows, self._column_names)
         dead = [self._dead_letter(records, at, bad) for at, bad in rows.bad.items()]
         if rows.bad:
             good = [at for at in range(len(records)) if at not in rows.bad]
@@ -201,6 +213,15 @@ class BlockMaker:
             texts = None if texts is None else [texts[at] for at in good]
         arrays = [*payload_arrays(self._order.schema.members, rows.structs), extra_array(rows)]
         return _Payload(records, arrays, texts, dead, seen, wrong)
+
+    def _declared(self, value: bytes | None) -> Members:
+        return [] if self._converter is None else self._converter.declared(value)
+
+    def _refused_of(self, values: pa.Array) -> list[frozenset[str]]:
+        """Returns the members of each value that their columns refuse; nothing if no column does."""
+        if self._refused is None or self._converter is None:
+            return []
+        return [self._refused(self._declared(value)) for value in values.to_pylist()]
 
     def _event_column(self, payload: Sequence[pa.Array]) -> pa.Array | None:
         """Returns the payload column with the event time; None if there is none or `_extra` has a value."""
@@ -220,6 +241,7 @@ class BlockMaker:
         else:
             texts = payload.records.values.to_pylist() if payload.texts is None else payload.texts
             found = self._event_field.times(texts)
+        found = self._held_times(found)
         beyond = beyond_bounds(found, own, self._order.recipe)
         if beyond is not None:
             found = pc.if_else(beyond, pa.scalar(None, pa.int64()), found)
@@ -227,6 +249,13 @@ class BlockMaker:
             return found, 0, beyond
         filled = pc.coalesce(found, own)
         return filled, found.null_count - filled.null_count, beyond
+
+    def _held_times(self, times: pa.Array) -> pa.Array:
+        """Returns times without those that the format of the files cannot hold, which then count as none."""
+        if self._order.recipe.layout.format != ORC or self._order.rounds:
+            return times
+        is_held = pc.less_equal(pc.abs(times), ORC_US_MAX)
+        return pc.if_else(is_held, times, pa.scalar(None, pa.int64()))
 
     def _timeless(self, records: RecordColumns, event_time: pa.Array, beyond: pa.Array | None) -> list[DeadLetter]:
         task, recipe = self._order.task, self._order.recipe
@@ -258,7 +287,7 @@ class BlockMaker:
             records.offsets,
             own.cast(TIMESTAMP),
             records.keys,
-            records.headers,
+            headers_array([()] * rows) if self._drops_headers else records.headers,
             event_time.cast(TIMESTAMP),
             pa.repeat(pa.scalar(self._order.number, pa.int64()), rows),
             self._constant(self._order.schema.schema_id, rows),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from engine.format.compiled_batch import MemberColumn, MemberKind, read_members
 from spark_ingest.decode.json_columns import arrow_type
 from spark_ingest.decode.json_rows import FLOAT_MAX
-from spark_ingest.decode.json_types import CODEC_KINDS, Members, Type, described
+from spark_ingest.types.json_types import CODEC_KINDS, Members, Type, described
 
 _WIDE = {MemberKind.BIGINT: pa.int64(), MemberKind.DOUBLE: pa.float64()}
 

@@ -5,7 +5,7 @@
     id = "bigint"
 
 Pure but for reading the file. A declared type holds for members without a column; a published column keeps its type,
-except that a bigint may become a decimal.
+except that a bigint may become a decimal. Types that payloads declare are in types/declared_types.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from spark_ingest.decode.json_types import RESERVED, Members, can_be_column
 from spark_ingest.errors import IngestRefused
 from spark_ingest.toml_file import read_toml
+from spark_ingest.types.json_types import RESERVED, Members, can_be_column
 
 TYPES = ("boolean", "bigint", "double", "decimal", "string", "json")
 

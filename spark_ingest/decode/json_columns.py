@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from spark_ingest.decode.decimals import PRECISION, SCALE, decimal_of
 from spark_ingest.decode.json_rows import Rows, attribute_of, struct_of
-from spark_ingest.decode.json_types import Members, Type, columns
+from spark_ingest.types.json_types import Members, Type, columns
+from spark_ingest.types.numbers import decimal_of, is_decimal, precision_of
 
 _ARROW = {
     "boolean": pa.bool_(),
@@ -29,8 +29,8 @@ _ARROW = {
     "timestamp": pa.timestamp("us", "UTC"),
     "double": pa.float64(),
     "string": pa.string(),
+    "binary": pa.binary(),
     "json": pa.string(),
-    "decimal": pa.decimal128(PRECISION, SCALE),
 }
 
 
@@ -40,7 +40,7 @@ def arrow_fields(members: Members) -> list[pa.Field]:
 
 def arrow_type(kind: Type) -> pa.DataType:
     if isinstance(kind, str):
-        return _ARROW[kind]
+        return pa.decimal128(*precision_of(kind)) if is_decimal(kind) else _ARROW[kind]
     if kind[0] == "array":
         return pa.list_(_element(kind[1]))
     return pa.struct(arrow_fields(kind[1]))
@@ -58,8 +58,8 @@ def payload_arrays(members: Members, structs: Sequence[Any]) -> list[pa.Array]:
 def column(kind: Type, values: list[Any]) -> pa.Array:
     if kind == "json":
         return pa.array([_text(raw) for raw in values], pa.string())
-    if kind == "decimal":
-        return pa.array(map(decimal_of, values), _ARROW[kind])
+    if is_decimal(kind):
+        return pa.array([decimal_of(raw, kind) for raw in values], arrow_type(kind))
     if isinstance(kind, str):
         return pa.array(values, _ARROW[kind])
     if kind[0] == "array":

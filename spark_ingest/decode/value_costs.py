@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from spark_ingest.decode.json_types import Members, Type, columns, fixed_bytes
+from spark_ingest.types.json_types import Members, Type, columns, fixed_bytes
 
 RECORD_BYTES_MAX = 128 << 20  # of a record while it is decoded: members beyond it go to `_extra`
 RECORD_NAMES_MAX = 500_000  # of a record at any depth: with more the whole value goes to `_extra`

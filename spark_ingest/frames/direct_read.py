@@ -14,6 +14,7 @@ import pyarrow as pa
 from engine.errors import Corrupt
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.record_columns import RecordColumns, columns_of
+from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.read_options import FAIL, SKIP, ReadOptions
 from spark_ingest.frames.record_array import record_array
 from spark_ingest.frames.typed_rows import TypedRows
@@ -25,9 +26,14 @@ BLOCK_RECORDS = 16_384
 
 
 def plan_partitions(store: ObjectStore, wanted: ReadOptions) -> list[tuple[str, tuple[Slice, ...]]]:
-    """Returns the topic and the slices of each Spark partition."""
+    """Returns the topic and the slices of each Spark partition. Raises IngestRefused if no topic is there."""
     topics = re.compile(wanted.topics)
     found = discover(store, resolve_cluster(store, wanted.cluster), lambda topic: bool(topics.fullmatch(topic)))
+    if not found:
+        fault = f"no topic {wanted.topic!r}" if wanted.topic else f"no topic that matches {wanted.topics!r}"
+        raise IngestRefused(
+            f"{store.url} has {fault}", hint="check the name and the store; or no segment is tiered yet"
+        )
     partitions = [one for one in found if wanted.partitions is None or one.partition in wanted.partitions]
     by_topic: dict[str, list[Slice]] = {}
     folded = load_folded(store, [(one, *_range(one, wanted)) for one in partitions])
@@ -67,7 +73,7 @@ def _range(partition: TieredPartition, wanted: ReadOptions) -> tuple[int, int]:
 def _record_batches(
     wanted: ReadOptions, typed: TypedRows | None, topic: str, partition: int, block: Sequence[ScannedBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields one record batch, none if no record has a wanted time."""
+    """Yields one record batch, none if no record has a time of the read."""
     records = _in_time(wanted, columns_of(block))
     if len(records) and typed is not None:
         yield typed.batch(topic, partition, records)

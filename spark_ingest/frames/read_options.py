@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from engine.tiering.store.store import url_of
 from spark_ingest.decode.event_time import parse
 from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.record_array import COLUMNS
 from spark_ingest.frames.typed_schema import TYPED_COLUMNS
-from spark_ingest.output.stores import url_of
 
 PARTITION_BYTES = 32 << 20  # some seconds of one core
 FAIL, SKIP = "fail", "skip"

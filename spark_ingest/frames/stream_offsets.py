@@ -12,26 +12,30 @@ the start from then on, however the store changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import msgspec
 
-from spark_ingest.plan import RETENTION, Lost, Positions, TopicPosition
+from spark_ingest.plan import RETENTION, Ended, Lost, Positions, TopicPosition
+from spark_ingest.progress import Progress
 
 
 class StreamOffset(msgspec.Struct, frozen=True):
-    """`topics` has the first offset that is not read, of each partition; `lost` the skipped records by reason."""
+    """`topics` has the first offset that is not read, of each partition; `lost` the skipped records by reason.
+
+    `ended` has earlier ids, as in Progress; None in offsets of releases that did not look for them.
+    """
 
     started: bool = False
     topics: Positions = {}
     lost: dict[str, int] = {}
+    ended: Ended | None = None
 
-    def reached(self, topic: str, topic_id: str, partition: int) -> int | None:
-        """Returns how far a partition is read; None if it is new to the query."""
-        position = self.topics.get(topic)
-        return position.ends.get(partition) if position and position.topic_id == topic_id else None
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.topics, self.ended or {}, self.ended is not None)
 
 
 class Unread(NamedTuple):
@@ -57,7 +61,7 @@ def from_json(document: dict[str, Any]) -> StreamOffset:
 def to_json(offset: StreamOffset) -> dict[str, Any]:
     """Converts an offset for Spark, which compares the text."""
     document: dict[str, Any] = msgspec.to_builtins(offset, str_keys=True, order="deterministic")
-    return document
+    return document if document["ended"] is not None else {k: v for k, v in document.items() if k != "ended"}
 
 
 def admitted(unread: Sequence[Unread], records_max: int | None, bytes_max: int | None) -> list[Unread]:
@@ -79,17 +83,16 @@ def admitted(unread: Sequence[Unread], records_max: int | None, bytes_max: int |
 
 
 def advanced(
-    start: StreamOffset, living: Iterable[tuple[str, str]], taken: Iterable[Unread], lost: Sequence[Lost]
+    start: StreamOffset, taken: Iterable[Unread], lost: Sequence[Lost], settled: Mapping[str, Sequence[str]]
 ) -> StreamOffset:
-    """Returns the offset after a batch, behind the lost records. Drops topics whose name and id are not living."""
-    alive = dict(living)
-    topics = {topic: one for topic, one in start.topics.items() if alive.get(topic) == one.topic_id}
+    """Returns the offset after a batch, behind the lost records. `settled` as in Progress."""
     behind = [(one.topic, one.topic_id, one.partition, one.end) for one in lost if one.reason == RETENTION]
     read = [(one.topic, one.topic_id, one.partition, one.end) for one in taken]
+    positions: Positions = {}
     for topic, topic_id, partition, end in [*behind, *read]:
-        known = topics.get(topic, TopicPosition(topic_id, {}))
-        topics[topic] = TopicPosition(topic_id, {**known.ends, partition: end or 0})
+        positions.setdefault(topic, TopicPosition(topic_id, {})).ends[partition] = end or 0
+    after = start.progress.advanced(positions, [one for one in lost if one.reason != RETENTION], settled)
     counts = Counter(start.lost)
     for one in lost:
         counts[one.reason] += one.records or 0
-    return StreamOffset(True, topics, dict(counts))
+    return StreamOffset(True, after.positions, dict(counts), after.ended)

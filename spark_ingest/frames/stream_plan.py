@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.errors import LostRecords
+from spark_ingest.errors import LostRecords, RepeatedRecords
 from spark_ingest.frames.stream_offsets import StreamOffset, Unread, admitted, advanced
 from spark_ingest.frames.stream_options import StreamOptions
-from spark_ingest.plan import Lost
-from spark_ingest.protocol.lost import lost_to_retention, lost_with_deleted_topics
+from spark_ingest.protocol.lost import changed_ids, living_ids, lost_to_retention
 from spark_ingest.source.discovery import TieredPartition, discover, load_folded, resolve_cluster, slices_between
 from spark_ingest.source.slices import Slice, cut
 
@@ -47,22 +46,27 @@ class StreamPlan:
     def ends(self) -> StreamOffset:
         """Returns the ends of the partitions at the last look."""
         partitions = self._read_by(self._look or self._looked_now())
-        return advanced(StreamOffset(), [], [_unread(one, 0, one.tiered_end, 0) for one in partitions], ())
+        return advanced(StreamOffset(), [_unread(one, 0, one.tiered_end, 0) for one in partitions], (), {})
 
     def next_offset(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset:
-        """Returns where the next batch ends; `start` if there is nothing to read. Raises LostRecords."""
+        """Returns where the next batch ends; `start` if there is nothing to read.
+
+        Raises LostRecords; IngestRefused if the store has neither a topic of the query nor a marker of its deletion.
+        """
         look = self._looked()
         partitions = self._read_by(look)
-        living = [(one.topic, one.topic_id) for one in look.partitions]
+        changed = changed_ids(self._store, look.cluster, living_ids(look.partitions), start.progress, self._reads)
         if not start.started:
-            return advanced(start, living, [self._first(one) for one in partitions], ())
-        lost = self._lost(start, look)
+            return advanced(start, [self._first(one) for one in partitions], (), changed.settled)
+        numbers = self._wanted.read.partitions
+        deleted = [one for one in changed.all_lost() if numbers is None or one.partition in numbers]
+        lost = [*lost_to_retention(partitions, start.progress), *deleted]
         if lost and not self._wanted.skips_lost:
             raise LostRecords("; ".join(map(str, lost)), hint=_HINT)
         unread = [one for one in self._unread(start, partitions) if one.records]
         wanted = self._wanted
         taken = admitted(unread, wanted.records_max, wanted.bytes_max) if is_limited else unread
-        return advanced(start, living, taken, lost)
+        return advanced(start, taken, lost, changed.settled)
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> list[tuple[str, tuple[Slice, ...]]]:
         """Returns the topic and the slices of each task of a batch. Raises LostRecords."""
@@ -82,9 +86,12 @@ class StreamPlan:
         found = {_id(one): one for one in (self._look or self._looked_now()).partitions}
         for topic, position in sorted(end.topics.items()):
             for partition, last in sorted(position.ends.items()):
-                reached = start.reached(topic, position.topic_id, partition)
+                reached = start.progress.reached(topic, position.topic_id, partition)
                 if reached == last:
                     continue
+                if reached is not None and last < reached:
+                    text = f"{topic} partition {partition}: the checkpoint has offsets {last} to {reached - 1} as read"
+                    raise RepeatedRecords(f"{text}, and a later batch with them", hint="use another checkpoint")
                 one = found.get((topic, position.topic_id, partition))
                 if one is None or one.tiered_end < last:  # tiered since, or gone
                     found = {_id(one): one for one in self._looked_now().partitions}
@@ -98,16 +105,13 @@ class StreamPlan:
                     first = max(reached or 0, one.log_start)
                     yield one, first, max(first, min(last, one.tiered_end))
 
-    def _lost(self, start: StreamOffset, look: _Look) -> list[Lost]:
-        deleted = lost_with_deleted_topics(
-            self._store, look.cluster, look.partitions, start.topics, lambda topic: bool(self._is_topic(topic))
-        )
-        return [*lost_to_retention(look.partitions, start.topics), *deleted]
+    def _reads(self, topic: str) -> bool:
+        return bool(self._is_topic(topic))
 
     def _unread(self, start: StreamOffset, partitions: Sequence[TieredPartition]) -> Iterator[Unread]:
         ranges = []
         for one in partitions:
-            reached = start.reached(one.topic, one.topic_id, one.partition)
+            reached = start.progress.reached(one.topic, one.topic_id, one.partition)
             end = self._end(one)
             if reached is not None and one.tiered_end < reached:
                 text = f"{one.topic} partition {one.partition} ends at {one.tiered_end}, the query is at {reached}"
@@ -143,7 +147,7 @@ class StreamPlan:
 
     def _looked_now(self) -> _Look:
         cluster = resolve_cluster(self._store, self._wanted.read.cluster)
-        found = discover(self._store, cluster, lambda topic: bool(self._is_topic(topic)))
+        found = discover(self._store, cluster, self._reads)
         self._look = _Look(self._clock(), cluster, found)
         return self._look
 

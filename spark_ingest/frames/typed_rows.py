@@ -17,11 +17,11 @@ import pyarrow as pa
 from spark_ingest.decode.compiled_rows import CompiledRows
 from spark_ingest.decode.json_columns import extra_array, payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
-from spark_ingest.decode.json_types import columns
 from spark_ingest.decode.record_columns import RecordColumns
 from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.record_array import COLUMNS, record_array
 from spark_ingest.frames.typed_schema import EXTRA, REASON, TYPED_COLUMNS, members_of
+from spark_ingest.types.json_types import columns
 
 _KINDS = {f"_{name}": column.kind for name, column in COLUMNS.items()} | {EXTRA: pa.string(), REASON: pa.string()}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spark_ingest.decode.json_types import Members, Type, can_be_column, columns
 from spark_ingest.errors import IngestRefused
 from spark_ingest.frames.record_array import COLUMNS
+from spark_ingest.types.json_types import Members, Type, can_be_column, columns
 
 EXTRA, REASON = "_extra", "_reason"
 TYPED_COLUMNS = {f"_{name}": column.ddl for name, column in COLUMNS.items()} | {EXTRA: "STRING", REASON: "STRING"}
@@ -91,7 +91,7 @@ def _holds_json(kind: Type) -> bool:
 
 def _spark_type(kind: Type) -> Any:
     if isinstance(kind, str):
-        return _SPARK_TYPES[kind]
+        return _SPARK_TYPES.get(kind, kind)  # types that only payloads declare have Spark's names
     if kind[0] == "array":
         return {"type": "array", "elementType": _spark_type(kind[1]), "containsNull": True}
     return {"type": "struct", "fields": [_field(name, one) for name, one in columns(kind[1])]}

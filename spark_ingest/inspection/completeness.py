@@ -9,23 +9,29 @@ nothing. Fewer is a loss, once the period is over, everything of it is in the st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
-from engine.format.paths import accepted_hour_of, store_accepted_prefix
+from engine.format.paths import accepted_hour_of, is_topic_name, store_accepted_prefix, store_deleted_prefix
 from engine.tiering.manifest.accepted_object import ALL_PERIODS, HOUR_MS, CountedTopic, decode_accepted
+from engine.tiering.manifest.deleted_topic import list_deleted
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.time_counts import PERIOD_MS
 from spark_ingest.plan import REPLAY
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.status import lag
+from spark_ingest.source.discovery import topics_of
+from spark_ingest.source.listing import names_below
 from spark_ingest.source.requests import request_all
 
 SETTLED_MS = 3 * HOUR_MS  # after the end of a period: its records are sealed, uploaded and read by then
+ALL_SETTLED_MS = 1 << 62  # for deleted topics: nothing more comes
 PERIODS_SHOWN = 1000
+
+HourCounts = tuple[int, dict[CountedTopic, dict[int, int]]]
 
 
 PeriodDocument = TypedDict("PeriodDocument", {"from": str | None, "accepted": int, "ingested": int})
@@ -38,13 +44,16 @@ class CompletenessDocument(TypedDict):
     ingested: int
     missing: int
     pending: int
+    not_of_job: int
+    is_deleted: bool
     unreadable_counts: int
     periods: list[PeriodDocument]
 
 
 @dataclass(slots=True)
 class TopicCompleteness:
-    """The comparison of a topic. `missing` counts records of settled periods, `pending` those of later ones.
+    """The comparison of a topic, of all its ids. `missing` counts records of settled periods, `pending` those of later
+    ones, `not_of_job` those of ids that were deleted before the job read the topic.
 
     `periods` has (start in ms, accepted, ingested) of settled periods with missing records; the start is None if they
     are too many to compare one by one. `unreadable` are objects of counts that cannot be read: `accepted` is too low.
@@ -54,8 +63,29 @@ class TopicCompleteness:
     ingested: int = 0
     missing: int = 0
     pending: int = 0
+    not_of_job: int = 0
+    is_deleted: bool = False
     unreadable: int = 0
     periods: list[tuple[int | None, int, int]] = field(default_factory=list)
+
+    def add(self, accepted: Counter[int], ingested: Counter[int], settled_ms: int) -> None:
+        """Adds the comparison of an id of the topic."""
+        self.accepted += accepted.total()
+        if ALL_PERIODS in accepted or ALL_PERIODS in ingested:
+            here = min(ingested.total(), accepted.total())
+            self.ingested += here
+            self.pending += accepted.total() - here  # cannot be dated
+            return
+        for period, count in sorted(accepted.items()):
+            here = min(ingested[period], count)
+            self.ingested += here
+            if here == count:
+                continue
+            if (period + 1) * PERIOD_MS <= settled_ms:
+                self.missing += count - here
+                self.periods.append((period * PERIOD_MS, count, here))
+            else:
+                self.pending += count - here
 
     def document(self) -> CompletenessDocument:
         periods: list[PeriodDocument] = [
@@ -67,24 +97,34 @@ class TopicCompleteness:
             "ingested": self.ingested,
             "missing": self.missing,
             "pending": self.pending,
+            "not_of_job": self.not_of_job,
+            "is_deleted": self.is_deleted,
             "unreadable_counts": self.unreadable,
             "periods": periods,
         }
 
 
-def job_completeness(source: ObjectStore, output: ObjectStore, job: str) -> dict[str, TopicCompleteness]:
-    """Returns the comparison of each topic of a job. Raises the errors of the stores."""
-    commits = list(History(output, job).commits())
-    if not commits:
+def job_completeness(
+    source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool] | None = None
+) -> dict[str, TopicCompleteness]:
+    """Returns the comparison of each wanted topic, or of those that the job reads. Raises the errors of the stores."""
+    history = History(output, job)
+    commits, head = list(history.commits()), history.head()
+    if head is None:
         return {}
-    topics = lag(source, output, job, commits[-1].positions.__contains__, None)["topics"]
-    return completeness(source, commits, {topic: one["oldest_ms"] for topic, one in topics.items()})
+    is_wanted = is_wanted or head.progress.knows
+    topics = lag(source, output, job, is_wanted, None)["topics"]
+    oldest_ms = {topic: one["oldest_ms"] for topic, one in topics.items()}
+    return completeness(source, [*commits[:-1], head], oldest_ms, is_wanted)
 
 
 def completeness(
-    source: ObjectStore, commits: Sequence[Commit], oldest_ms: Mapping[str, int | None]
+    source: ObjectStore,
+    commits: Sequence[Commit],
+    oldest_ms: Mapping[str, int | None],
+    is_wanted: Callable[[str], bool] = lambda _: True,
 ) -> dict[str, TopicCompleteness]:
-    """Returns the comparison of each topic that nodes have counted and the job has a position of.
+    """Returns the comparison of each wanted topic that is in the store, or was: it has counts, a marker or a position.
 
     `oldest_ms` has, by topic, the time of the oldest record in the store that the job has not committed.
     """
@@ -92,38 +132,41 @@ def completeness(
         return {}
     head = commits[-1]
     hours, unreadable = _accepted(source, head.cluster)
+    ids: dict[str, set[str]] = {topic: head.progress.ids_of(topic) for topic in {*head.positions, *head.ended}}
+    stored = topics_of(source, head.cluster, is_wanted)
+    for topic in [*stored, *names_below(source, store_deleted_prefix(head.cluster))]:
+        ids.setdefault(topic, set())
+    for _, counts in hours:
+        for topic, topic_id in counts:
+            ids.setdefault(topic, set()).add(topic_id)
+    ids = {topic: ids[topic] for topic in sorted(ids) if is_topic_name(topic) and is_wanted(topic)}
+    markers = list_deleted(source, head.cluster, ids)
+    lost = {(one.topic, one.topic_id) for commit in commits for one in commit.deleted}
     found: dict[str, TopicCompleteness] = {}
-    for topic, position in sorted(head.positions.items()):
-        mine = [one for one in commits if _has(one, topic, position.topic_id)]
-        since_ms = _since_ms(topic, mine)
-        accepted: Counter[int] = Counter()
-        for hour, counts in hours:
-            if since_ms is None or hour * HOUR_MS > since_ms:
-                accepted.update(counts.get(CountedTopic(topic, position.topic_id), {}))
-        if accepted or unreadable:
-            settled_ms = min(head.committed_ms - SETTLED_MS, oldest_ms.get(topic) or head.committed_ms)
-            found[topic] = _compared(accepted, _ingested(topic, mine), 0 if topic in head.held else settled_ms)
-            found[topic].unreadable = unreadable
+    for topic in ids:
+        is_deleted = bool(markers[topic]) and topic not in stored
+        done = found[topic] = TopicCompleteness(unreadable=unreadable, is_deleted=is_deleted)
+        settled_ms = min(head.committed_ms - SETTLED_MS, oldest_ms.get(topic) or head.committed_ms)
+        for topic_id in sorted(ids[topic]):
+            is_read = bool(head.progress.ends_of(topic, topic_id)) or (topic, topic_id) in lost
+            is_gone = topic_id in markers[topic]
+            mine = [one for one in commits if _has(one, topic, topic_id)]
+            accepted = _accepted_of(hours, CountedTopic(topic, topic_id), _since_ms(topic, mine))
+            if is_gone and not is_read and (topic_id in head.ended.get(topic, ()) or not head.progress.knows(topic)):
+                done.accepted += accepted.total()
+                done.not_of_job += accepted.total()
+            else:
+                until_ms = ALL_SETTLED_MS if is_gone else 0 if topic in head.held else settled_ms
+                done.add(accepted, _ingested(topic, mine), until_ms)
     return found
 
 
-def _compared(accepted: Counter[int], ingested: Counter[int], settled_ms: int) -> TopicCompleteness:
-    done = TopicCompleteness(accepted.total())
-    if ALL_PERIODS in accepted or ALL_PERIODS in ingested:
-        done.ingested = min(ingested.total(), accepted.total())
-        done.pending = done.accepted - done.ingested  # cannot be dated
-        return done
-    for period, count in sorted(accepted.items()):
-        here = min(ingested[period], count)
-        done.ingested += here
-        if here == count:
-            continue
-        if (period + 1) * PERIOD_MS <= settled_ms:
-            done.missing += count - here
-            done.periods.append((period * PERIOD_MS, count, here))
-        else:
-            done.pending += count - here
-    return done
+def _accepted_of(hours: Iterable[HourCounts], counted: CountedTopic, since_ms: int | None) -> Counter[int]:
+    accepted: Counter[int] = Counter()
+    for hour, counts in hours:
+        if since_ms is None or hour * HOUR_MS > since_ms:
+            accepted.update(counts.get(counted, {}))
+    return accepted
 
 
 def _has(commit: Commit, topic: str, topic_id: str) -> bool:
@@ -139,6 +182,7 @@ def _since_ms(topic: str, commits: Iterable[Commit]) -> int | None:
     for commit in commits:
         results = [one for one in commit.results if one.topic == topic]
         begins = {one.partition: one.start for result in reversed(results) for one in reversed(result.ranges)}
+        started |= {one.partition for one in commit.skipped.get(topic, ())}  # read from 0 on, and lost
         is_late = any(start > 0 for number, start in begins.items() if number not in started)
         started |= begins.keys()
         counted = commit.audit.get(topic)
@@ -156,7 +200,7 @@ def _ingested(topic: str, commits: Iterable[Commit]) -> Counter[int]:
     return total
 
 
-def _accepted(source: ObjectStore, cluster: str) -> tuple[list[tuple[int, dict[CountedTopic, dict[int, int]]]], int]:
+def _accepted(source: ObjectStore, cluster: str) -> tuple[list[HourCounts], int]:
     """Returns the hour and the counts of each object, and how many objects cannot be read: those count nothing."""
     prefix = store_accepted_prefix(cluster)
     keys = [(hour, one.key) for one in source.list(prefix) if (hour := accepted_hour_of(one.key.removeprefix(prefix)))]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from html import escape
 
 from spark_ingest.inspection.figures import PARTS, Figures, TopicFigures, grouped, size_classes
-from spark_ingest.inspection.svg import Series, bars, lines, shares
+from spark_ingest.inspection.svg import TICKS, Series, bars, lines, shares
 from spark_ingest.report import format_bytes
 
 _BARS_MAX = 96
@@ -107,7 +107,10 @@ def _freshness(figures: Figures) -> str:
         Series("half of the records are younger", [(one.committed_ms, one.median_s) for one in figures.ages]),
         Series("oldest record", [(one.committed_ms, one.oldest_s) for one in figures.ages]),
     ]
-    return lines(series, lambda at: _time(int(at)), _duration, [unit for unit, _ in _DURATIONS])
+    times = [one.committed_ms for one in figures.ages]
+    span_ms = max(times) - min(times)
+    text_of = _time if span_ms >= TICKS * 60_000 else _second if span_ms >= TICKS * 1000 else _millisecond
+    return lines(series, lambda at: text_of(int(at)), _duration, [unit for unit, _ in _DURATIONS])
 
 
 def _completeness(figures: Figures) -> str:
@@ -238,6 +241,14 @@ def _moment(at_ms: int) -> datetime:
 
 def _time(at_ms: int) -> str:
     return f"{_moment(at_ms):%Y-%m-%d %H:%M}"
+
+
+def _second(at_ms: int) -> str:
+    return f"{_moment(at_ms):%H:%M:%S}"
+
+
+def _millisecond(at_ms: int) -> str:
+    return f"{_moment(at_ms):%H:%M:%S.%f}"[:-3]
 
 
 def _label(at_ms: int, minutes: int) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 860, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 12, 26
 COLORS = ("#2f6fb0", "#e0863a", "#58a65c", "#b04a5a", "#7d68ad", "#8c8c8c")
-_TICKS = 4
+TICKS = 4
 
 
 class Series(NamedTuple):
@@ -54,10 +54,10 @@ def lines(
     span = (last - first) or 1
     room = WIDTH - _LEFT - _RIGHT - 24
     parts = _grid(top, y_text)
-    for at in range(_TICKS + 1) if last > first else (0,):
-        x = first + span * at / _TICKS
-        anchor = "end" if at == _TICKS else "start" if at == 0 else "middle"
-        parts.append(_text(_LEFT + 12 + room * at / _TICKS, HEIGHT - _BOTTOM + 17, x_text(x), anchor))
+    for at in range(TICKS + 1) if last > first else (0,):
+        x = first + span * at / TICKS
+        anchor = "end" if at == TICKS else "start" if at == 0 else "middle"
+        parts.append(_text(_LEFT + 12 + room * at / TICKS, HEIGHT - _BOTTOM + 17, x_text(x), anchor))
     for number, one in enumerate(series):
         places = [(_LEFT + 12 + room * (x - first) / span, _y(y, top)) for x, y in one.points]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -119,10 +119,10 @@ def _y(value: float, top: float) -> float:
 
 def _grid(top: float, text_of: Callable[[float], str]) -> list[str]:
     parts = []
-    for at in range(_TICKS + 1):
-        y = _y(top * at / _TICKS, top)
+    for at in range(TICKS + 1):
+        y = _y(top * at / TICKS, top)
         parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{WIDTH - _RIGHT}" y2="{y:.1f}" class="grid"/>')
-        parts.append(_text(_LEFT - 8, y + 4, text_of(top * at / _TICKS), "end"))
+        parts.append(_text(_LEFT - 8, y + 4, text_of(top * at / TICKS), "end"))
     return parts
 
 

@@ -88,7 +88,7 @@ def _avro() -> ModuleType:
     try:
         from spark_ingest.output import avro_files
     except ModuleNotFoundError as error:
-        hint = "pip install 'penstock-server[formats]', or make setup in a clone"
+        hint = "pip install --find-links dist 'penstock-server[formats]', or make setup in a clone"
         raise IngestRefused(f"format avro needs {error.name}, which is not installed", hint=hint) from error
     return avro_files
 

@@ -19,12 +19,12 @@ from contextlib import suppress
 import msgspec
 
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
-from spark_ingest.decode.json_types import Members
 from spark_ingest.errors import HistoryDamaged
 from spark_ingest.output import names
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import FORMAT, decode, encode
 from spark_ingest.source.slices import Range
+from spark_ingest.types.json_types import Members
 
 COMPACT, ERASE, REPLAY = "compact", "erase", "replay"
 _LOADS_MAX = 5  # each but the first because a concurrent step folded what this one was reading

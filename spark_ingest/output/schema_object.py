@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_ingest.decode.json_types import spark_ddl
-from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
 from spark_ingest.layout import DEFAULT, LINE_COLUMN, LINES, Layout
 from spark_ingest.plan import RAW, TableSchema
+from spark_ingest.types.json_types import Members, Type, columns
+from spark_ingest.types.numbers import is_decimal, precision_of
+from spark_ingest.types.standard_columns import EXTRA, LEADING, VALUE
 
 
 def schema_document(topic: str, payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> bytes:
@@ -33,3 +34,22 @@ def table_ddl(payload: str, schema: TableSchema, layout: Layout = DEFAULT) -> st
         leading, own = [], [f"`{LINE_COLUMN}` STRING"]
     partitions = [f"`{name}` {kind}" for name, kind in layout.partition_columns.items()]
     return ", ".join([*leading, *filter(None, own), *partitions])
+
+
+def spark_ddl(members: Members) -> str:
+    """Returns the columns as Spark's DDL text for `spark.read.schema`."""
+    return ", ".join(f"{_quoted(name)} {_ddl_of(kind)}" for name, kind in columns(members))
+
+
+def _ddl_of(kind: Type) -> str:
+    if isinstance(kind, str):
+        if is_decimal(kind):
+            return "DECIMAL({},{})".format(*precision_of(kind))
+        return "STRING" if kind == "json" else kind.upper()
+    if kind[0] == "array":
+        return f"ARRAY<{_ddl_of(kind[1])}>"
+    return "STRUCT<" + ", ".join(f"{_quoted(name)}: {_ddl_of(one)}" for name, one in columns(kind[1])) + ">"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from urllib.parse import quote
-
 from engine.tiering.store.store import ObjectStore, open_store
-
-
-def url_of(text: str) -> str:
-    """Returns a store's URL; a path becomes a `file://` URL."""
-    return text if "://" in text else "file://" + quote(os.path.abspath(text))
 
 
 def open_source_store(url: str) -> ObjectStore:

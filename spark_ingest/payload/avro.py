@@ -16,18 +16,22 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Mapping
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import msgspec
 from fastavro import parse_schema, schemaless_reader
+from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
 
 from spark_ingest.payload.avro_bounds import Shape
 from spark_ingest.payload.avro_measure import Measure
+from spark_ingest.payload.avro_types import AvroTypes
 from spark_ingest.payload.registry import REFERENCES_MAX, RegisteredSchema, Registry
 from spark_ingest.payload.undecodable import Undecodable
+from spark_ingest.types.json_types import Members
 
 CONTAINER_BYTES_MAX = 64 << 20
 SCHEMAS_KEPT = 1000
@@ -45,21 +49,42 @@ _HEADER = parse_schema(
 _SIZES = parse_schema(
     {"type": "record", "name": "block", "fields": [{"name": one, "type": "long"} for one in ("count", "size")]}
 )
+_DECIMAL_BYTES_MAX = 1000
+_ALL_DIGITS = Context(prec=3 * _DECIMAL_BYTES_MAX, traps=[InvalidOperation, Inexact])
 _BAD_SCHEMA = (SchemaParseException, UnknownType, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _BAD_DATUM = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
 
 
+def _exact_decimal(data: bytes, writer_schema: Any = None, _reader_schema: Any = None) -> Decimal:
+    """Returns a decimal with all its digits: fastavro's own reader rounds those beyond the precision of the schema."""
+    if len(data) > _DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal of {len(data):,} bytes")
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-writer_schema.get("scale", 0), _ALL_DIGITS)
+
+
+LOGICAL_READERS["bytes-decimal"] = LOGICAL_READERS["fixed-decimal"] = _exact_decimal
+
+
 class Schema(NamedTuple):
-    """A schema as fastavro parses it, and its bounds."""
+    """A schema as fastavro parses it, its bounds, and the types of its members."""
 
     tree: Any
     shape: Shape
     measure: Measure
+    members: Members
+
+
+class _Datum(NamedTuple):
+    """The bytes of a record, packed with a codec, and its schema."""
+
+    data: bytes
+    schema: Schema
+    codec: bytes = b"null"
 
 
 def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], Any]:
     """Raises ValueError for a schema that is wrong."""
-    return _Avro(options).decode
+    return _Avro(options)
 
 
 def fingerprint_of(schema: str) -> str:
@@ -82,16 +107,24 @@ class _Avro:
         self._registered = lru_cache(SCHEMAS_KEPT)(self._look_up)
         self._embedded = lru_cache(SCHEMAS_KEPT)(_embedded)
 
-    def decode(self, value: bytes) -> Any:
+    def __call__(self, value: bytes) -> Any:
         """Returns the record. Raises Undecodable, RegistryUnavailable."""
+        datum = self._opened(value)
+        return _read(_unpacked(datum.data, datum.codec), datum.schema)
+
+    def declared(self, value: bytes) -> Members:
+        """Returns the types of the writer's schema, the same object for each value of it. Raises as the decoder."""
+        return self._opened(value).schema.members
+
+    def _opened(self, value: bytes) -> _Datum:
         if self._bare is not None:
-            return _read(value, self._bare)
+            return _Datum(value, self._bare)
         if value[:4] == b"Obj\x01":
             return self._container(value)
         if value[:2] == b"\xc3\x01" and len(value) >= 10:
-            return _read(value[10:], self._known(value[2:10].hex()))
+            return _Datum(value[10:], self._known(value[2:10].hex()))
         if value[:1] == b"\0" and len(value) >= 5:
-            return _read(value[5:], _usable(self._registered(int.from_bytes(value[1:5], "big"))))
+            return _Datum(value[5:], _usable(self._registered(int.from_bytes(value[1:5], "big"))))
         raise Undecodable("not_avro", "the value is not a container, single-object encoding or a registry's message")
 
     def _known(self, mark: str) -> Schema:
@@ -127,7 +160,7 @@ class _Avro:
             self._add_references(other, named, depth + 1)
             _parsed(other.schema, named)
 
-    def _container(self, value: bytes) -> Any:
+    def _container(self, value: bytes) -> _Datum:
         stream = BytesIO(value)
         try:
             header = schemaless_reader(stream, _HEADER, None)
@@ -138,7 +171,7 @@ class _Avro:
         if sizes["count"] != 1 or stream.read() != header["sync"]:
             raise Undecodable("several_records", "the container does not have exactly one record")
         schema = _usable(self._embedded(bytes(header["meta"].get("avro.schema", b""))))
-        return _read(_unpacked(data, bytes(header["meta"].get("avro.codec", b"null"))), schema)
+        return _Datum(data, schema, bytes(header["meta"].get("avro.codec", b"null")))
 
 
 def _embedded(text: bytes) -> Schema | Undecodable:
@@ -157,13 +190,26 @@ def _usable(found: Schema | Undecodable) -> Schema:
 def _parsed(text: str, named: dict[str, Any] | None = None, *, is_trusted: bool = True) -> Schema:
     """Raises ValueError; also for arrays with empty items, unless the schema is trusted."""
     try:
-        tree = parse_schema(msgspec.json.decode(text), named_schemas={} if named is None else named)
-        shape, measure = Shape(tree), Measure(tree)
+        named = {} if named is None else named
+        tree = _with_definitions(parse_schema(msgspec.json.decode(text), named_schemas=named), named)
+        shape, measure, members = Shape(tree), Measure(tree), AvroTypes(tree).members()
     except _BAD_SCHEMA as error:
         raise ValueError(f"not an Avro schema: {error}") from error
     if shape.has_empty_items and not is_trusted:
         raise ValueError("an array has items without bytes")
-    return Schema(tree, shape, measure)
+    return Schema(tree, shape, measure, members)
+
+
+def _with_definitions(tree: Any, named: Mapping[str, Any]) -> Any:
+    """Returns a schema that is a union or a name with the definitions of its names, which may be in other schemas.
+
+    Only a record carries the definitions in which fastavro's reader looks for names.
+    """
+    if isinstance(tree, list):
+        return [_with_definitions(one, named) for one in tree]
+    if isinstance(tree, str) and tree in named:
+        return {**named[tree], "__fastavro_parsed": True, "__named_schemas": dict(named)}
+    return tree
 
 
 def _unpacked(data: bytes, codec: bytes) -> bytes:

@@ -16,11 +16,17 @@ PRIMITIVE_BYTES = 80  # a short value, and its place in a dictionary or a list
 TEXT_FACTOR = 4  # the bytes of a character in memory
 
 
+def named_types(tree: Any) -> dict[str, Any]:
+    """Returns the named types of a schema that fastavro has parsed. In a union each record carries them."""
+    records = [one for one in (tree if isinstance(tree, list) else [tree]) if isinstance(one, dict)]
+    return {name: kind for one in records for name, kind in one.get("__named_schemas", {}).items()}
+
+
 class Shape:
     """Finds types within themselves, items without bytes, and bounds of the memory of values."""
 
     def __init__(self, tree: Any) -> None:
-        self._named = tree.get("__named_schemas", {}) if isinstance(tree, dict) else {}
+        self._named = named_types(tree)
         self._open: set[str] = set()
         self._known: dict[str, tuple[int, int]] = {}
         self.is_recursive = self.has_empty_items = False

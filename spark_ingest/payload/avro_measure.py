@@ -24,10 +24,7 @@ class Measure:
 
     def __init__(self, tree: Any) -> None:
         """Raises ValueError for a schema with unknown types."""
-        trees = [one for one in (tree if isinstance(tree, list) else [tree]) if isinstance(one, dict)]
-        self._named: dict[str, Any] = {
-            name: kind for one in trees for name, kind in one.get("__named_schemas", {}).items()
-        }
+        self._named = avro_bounds.named_types(tree)
         self._known: dict[str, _Part] = {}
         self._part = self._of(tree)
 

@@ -3,6 +3,8 @@
 A decoder gets the bytes of a value and returns a mapping of members; json_text.py makes JSON of it, which decode/ reads
 into typed columns like the JSON of a producer. Bytes that it cannot decode raise Undecodable and become a dead letter.
 
+A decoder with a method `declared` also returns the types that the payload of a value declares.
+
 Other distributions add decoders by the entry point group DECODERS: a function of the options that returns a function
 from bytes to a mapping, and raises ValueError for bytes that it cannot decode.
 """
@@ -18,11 +20,13 @@ import msgspec
 from spark_ingest.errors import IngestRefused
 from spark_ingest.payload.installed import DECODERS, entry_point_names, load_entry_point
 from spark_ingest.payload.json_text import json_text
-from spark_ingest.payload.transformers import transforms_of
+from spark_ingest.payload.transformers import declared_after, transforms_of
 from spark_ingest.payload.undecodable import Undecodable
-from spark_ingest.plan import JSON, RAW, Recipe
+from spark_ingest.plan import DROP_TOMBSTONES, JSON, RAW, Recipe
+from spark_ingest.types.declared_types import OfSame
+from spark_ingest.types.json_types import Members
 
-_INSTALL = "pip install 'penstock-server[formats]', or make setup in a clone"
+_INSTALL = "pip install --find-links dist 'penstock-server[formats]', or make setup in a clone"
 BUILT_IN = (JSON, RAW, "csv", "delimited", "regex", "avro", "protobuf", "msgpack")
 _UNREADABLE = (ValueError, TypeError, RecursionError, msgspec.DecodeError)
 
@@ -40,11 +44,32 @@ class Converted:
 
 
 class Converter:
-    """Decodes values and applies the transformers of a recipe, in their order. A null value stays null."""
+    """Decodes values and applies the transformers of a recipe, in their order. A null value stays, or is left out."""
 
-    def __init__(self, decode: Decode | None, transforms: Sequence[Transform]) -> None:
+    def __init__(self, decode: Decode | None, steps: Sequence[Mapping[str, Any]] = ()) -> None:
         self._decode = decode
-        self._transforms = transforms
+        self._steps = steps
+        self._transforms = transforms_of(steps)
+        self._drops_tombstones = any(step["do"] == DROP_TOMBSTONES for step in steps)
+        self._declared: Callable[[bytes], Members] | None = getattr(decode, "declared", None)
+        self._after = OfSame(lambda members: declared_after(steps, members))
+
+    @property
+    def keeps_all(self) -> bool:
+        """True if every value stays as it is."""
+        return self._decode is None and not self._transforms and not self._drops_tombstones
+
+    def declared(self, value: bytes | None) -> Members:
+        """Returns the types that the payload of a value declares for members of its JSON; none if it cannot be decoded.
+
+        The types of one schema are the same object at each call.
+        """
+        if value is None or self._declared is None:
+            return []
+        try:
+            return self._after(self._declared(value)) if self._steps else self._declared(value)
+        except Undecodable:
+            return []
 
     def convert(self, values: Sequence[bytes | None]) -> Converted:
         done = Converted([])
@@ -57,6 +82,8 @@ class Converter:
                         done.filtered.add(at)
                 except Undecodable as error:
                     done.bad[at] = error
+            elif self._drops_tombstones:
+                done.filtered.add(at)
             done.texts.append(text)
         return done
 
@@ -87,10 +114,11 @@ def converter_of(recipe: Recipe) -> Converter | None:
 
     Raises IngestRefused if a library or an entry point is not installed, or an option is wrong.
     """
-    if recipe.payload == RAW or (recipe.payload == JSON and not recipe.transforms):
+    if recipe.payload == RAW:
         return None
     decode = None if recipe.payload == JSON else _decoder(recipe.payload, recipe.decoder)
-    return Converter(decode, transforms_of(recipe.transforms))
+    converter = Converter(decode, recipe.transforms)
+    return None if converter.keeps_all else converter
 
 
 def _decoder(name: str, options: Mapping[str, Any]) -> Decode:

@@ -7,11 +7,14 @@ containers are counted first, without decoding it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from spark_ingest.payload.undecodable import Undecodable
+from spark_ingest.types.declared_types import array, struct
+from spark_ingest.types.json_types import DEPTH_MAX, Members, Type, merge_all
 
 VALUE_BYTES_MAX = 128 << 20
 _CONTAINER_BYTES, _ELEMENT_BYTES, _PAIR_BYTES = 72, 40, 150
@@ -25,17 +28,41 @@ _CONTAINERS = {0xDC: (2, _ELEMENT_BYTES), 0xDD: (4, _ELEMENT_BYTES), 0xDE: (2, _
 
 def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], Any]:
     """Returns the decoder; it has no options. Nesting is limited by msgspec, lengths by the bytes that are there."""
-    decode_value = msgspec.msgpack.Decoder().decode
+    return _MessagePack()
 
-    def decode(value: bytes) -> Any:
+
+class _MessagePack:
+    def __init__(self) -> None:
+        self._decode = msgspec.msgpack.Decoder().decode
+
+    def __call__(self, value: bytes) -> Any:
         if len(value) * _PAIR_BYTES > VALUE_BYTES_MAX and _memory_of(value) > VALUE_BYTES_MAX:
             raise Undecodable("too_large", f"the value takes more than {VALUE_BYTES_MAX:,} bytes of memory")
         try:
-            return decode_value(value)
+            return self._decode(value)
         except msgspec.DecodeError as error:
             raise Undecodable("not_msgpack", str(error)) from error
 
-    return decode
+    def declared(self, value: bytes) -> Members:
+        """Returns the members that are binary, timestamps or text, or have these within. Raises Undecodable."""
+        kind = _type_of(self(value))
+        return kind[1] if kind[0] == "struct" else []
+
+
+def _type_of(value: object, depth: int = 0) -> Type:
+    """Returns the type of a decoded value, null if it is that of its JSON."""
+    match value:
+        case bytes():
+            return "binary"
+        case datetime():
+            return "timestamp"
+        case str():
+            return "string"
+        case dict() if depth < DEPTH_MAX:
+            return struct([[name, _type_of(one, depth + 1)] for name, one in value.items() if isinstance(name, str)])
+        case list() if depth < DEPTH_MAX:
+            return array(merge_all(_type_of(one, depth + 1) for one in value))
+    return "null"
 
 
 def _memory_of(value: bytes) -> int:

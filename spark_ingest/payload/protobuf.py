@@ -19,30 +19,59 @@ from google.protobuf.message import DecodeError, Message
 
 from spark_ingest.payload.protobuf_bounds import MessageBounds
 from spark_ingest.payload.undecodable import Undecodable
+from spark_ingest.types.declared_types import array, decimal, struct
+from spark_ingest.types.json_types import DEPTH_MAX, Members, Type
 
 INDEXES_MAX = 100  # of nested messages, in the header of a registry
 _OWN_JSON = "google.protobuf."
+_TYPES_OF_OWN = {  # in JSON; the types of the others come from values; 64-bit integers are text
+    "Timestamp": "timestamp",
+    "BytesValue": "binary",
+    "BoolValue": "boolean",
+    "DoubleValue": "double",
+    "FloatValue": "double",
+    "Int32Value": "bigint",
+    "UInt32Value": "bigint",
+    **dict.fromkeys(("Duration", "FieldMask", "StringValue", "Int64Value", "UInt64Value"), "string"),
+}
+_UINT64 = decimal(20, 0)  # no bigint holds the larger half of these
+_TYPES = {
+    **dict.fromkeys((FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT), "double"),
+    **dict.fromkeys((FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64), _UINT64),
+    **dict.fromkeys((FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_ENUM), "string"),
+    FieldDescriptor.TYPE_BOOL: "boolean",
+    FieldDescriptor.TYPE_BYTES: "binary",
+}  # others are bigints
 
 Convert = Callable[[Any], Any]
 
 
 def decoder_of(options: Mapping[str, Any]) -> Callable[[bytes], dict[str, object]]:
     """Raises ValueError if the descriptor set is damaged or does not have the message."""
-    kind = _message_class(b64decode(options["descriptor_set"]), options["message"])
-    is_framed = options.get("framing") == "registry"
-    convert, bounds = _Converters().of(kind.DESCRIPTOR), MessageBounds(kind.DESCRIPTOR)
+    return _Protobuf(options)
 
-    def decode(value: bytes) -> dict[str, object]:
-        data = _unframed(value) if is_framed else value
-        bounds.check(data)
+
+class _Protobuf:
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._kind = _message_class(b64decode(options["descriptor_set"]), options["message"])
+        self._is_framed = options.get("framing") == "registry"
+        descriptor = self._kind.DESCRIPTOR
+        self._convert, self._bounds = _Converters().of(descriptor), MessageBounds(descriptor)
+        self._members: Members = _Types().members(descriptor) if not descriptor.full_name.startswith(_OWN_JSON) else []
+
+    def __call__(self, value: bytes) -> dict[str, object]:
+        data = _unframed(value) if self._is_framed else value
+        self._bounds.check(data)
         try:
-            message = kind.FromString(data)
+            message = self._kind.FromString(data)
         except DecodeError as error:
             raise Undecodable("not_protobuf", str(error)) from error
-        members: dict[str, object] = convert(message)
+        members: dict[str, object] = self._convert(message)
         return members
 
-    return decode
+    def declared(self, _value: bytes) -> Members:
+        """Returns the types of the message, the same object for each value."""
+        return self._members
 
 
 def _message_class(descriptor_set: bytes, name: str) -> type[Message]:
@@ -129,6 +158,39 @@ class _Converters:
             names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
             return lambda number: names.get(number, number)
         return _itself
+
+
+class _Types:
+    """Makes the types of the fields of messages."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], Type] = {}
+        self._open: set[str] = set()
+
+    def members(self, kind: Descriptor, depth: int = 0) -> Members:
+        self._open.add(kind.full_name)
+        members = [[one.name, self._field(one, depth + 1)] for one in kind.fields]
+        self._open.discard(kind.full_name)
+        return members
+
+    def _field(self, field: FieldDescriptor, depth: int) -> Type:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            return "null"
+        if field.is_repeated:
+            return "json" if depth >= DEPTH_MAX else array(self._single(field, depth + 1))
+        return self._single(field, depth)
+
+    def _single(self, field: FieldDescriptor, depth: int) -> Type:
+        kind = field.message_type
+        if kind is None:
+            return _TYPES.get(field.type, "bigint")
+        if kind.full_name.startswith(_OWN_JSON):
+            return _TYPES_OF_OWN.get(kind.full_name.removeprefix(_OWN_JSON), "null")
+        if kind.full_name in self._open or depth >= DEPTH_MAX:
+            return "null" if kind.full_name in self._open else "json"
+        if (kind.full_name, depth) not in self._known:
+            self._known[kind.full_name, depth] = struct(self.members(kind, depth))
+        return self._known[kind.full_name, depth]
 
 
 def _key(key: object) -> object:

@@ -1,5 +1,7 @@
 """Transformers of members: rename, drop, redact, hash, filter, and those that other distributions install.
 
+Steps that drop tombstones or headers are not here: the converter and the rows do that (decoder.py, decode/blocks.py).
+
 A step is a mapping with `do` and its options. It works on the JSON text of members, so values that it does not name
 stay exactly as they are. A path is `a`, `a.b` or `/a/b`. A value that is not a JSON object passes unchanged, because
 the decoder of columns reports it.
@@ -23,6 +25,10 @@ from spark_ingest.payload.installed import TRANSFORMERS, load_entry_point
 from spark_ingest.payload.json_text import json_text
 from spark_ingest.payload.member_path import path_of
 from spark_ingest.payload.undecodable import Undecodable
+from spark_ingest.plan import DROP_HEADERS, DROP_TOMBSTONES
+from spark_ingest.types.declared_types import struct
+from spark_ingest.types.json_types import Members as Types
+from spark_ingest.types.json_types import Type, add_members
 
 _NOT_AN_OBJECT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -34,7 +40,40 @@ Transform = Callable[[bytes], "bytes | None"]
 
 def transforms_of(steps: Sequence[Mapping[str, Any]]) -> list[Transform]:
     """Returns a function for each step. Raises IngestRefused."""
-    return [_transform(step) for step in steps]
+    return [_transform(step) for step in steps if step["do"] not in (DROP_TOMBSTONES, DROP_HEADERS)]
+
+
+def declared_after(steps: Sequence[Mapping[str, Any]], declared: Types) -> Types:
+    """Returns the types that a payload declares as the steps leave them; none after an installed one."""
+    for step in steps:
+        match step["do"]:
+            case "filter" | "drop-tombstones" | "drop-headers":
+                continue
+            case "rename":
+                for old, new in step["members"].items():
+                    declared = _retyped(declared, path_of(old), path_of(new)[-1], None)
+            case "drop" | "redact" | "hash":
+                kind = "null" if step["do"] == "drop" else "string"
+                for name in step["members"]:
+                    declared = _retyped(declared, path_of(name), path_of(name)[-1], kind)
+            case _:
+                return []
+    return declared
+
+
+def _retyped(declared: Types, path: Sequence[str], new: str, kind: Type | None) -> Types:
+    """Returns types with another name, or another type, for the member of a path."""
+    types: dict[str, Type] = {}
+    for name, known in declared:
+        if name != path[0]:
+            one = [name, known]
+        elif len(path) == 1:
+            one = [new, known if kind is None else kind]
+        else:
+            one = [name, struct(_retyped(known[1], path[1:], new, kind)) if known[0] == "struct" else known]
+        if one[1] != "null":
+            add_members(types, [one])
+    return [[name, known] for name, known in types.items()]
 
 
 def _transform(step: Mapping[str, Any]) -> Transform:

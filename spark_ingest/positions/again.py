@@ -28,8 +28,9 @@ from spark_ingest.positions.steps import check_pending
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.failures import Limits
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.planner import TASK_BYTES_LEAST, Selection, table_schema
+from spark_ingest.protocol.planner import TASK_BYTES_LEAST, Selection
 from spark_ingest.protocol.runner import Components, Job, run
+from spark_ingest.protocol.sample import table_schema
 from spark_ingest.source.discovery import TieredPartition, discover, load_folded, slices_of
 from spark_ingest.source.range_sets import common, union, without
 from spark_ingest.source.slices import RECORDS_MAX, Range, Slice, bounded, cut, target_group_bytes
@@ -130,7 +131,8 @@ def _plan(
     for topic in topics:
         claim_table(parts.output, topic, job, recipes[topic].layout)
         mine = [task for task in tasks if task.topic == topic]
-        schemas[topic] = table_schema(parts.source, head, selection.choice_of(topic, Recipe()), topic, mine)
+        choice = selection.choice_of(topic, Recipe())
+        schemas[topic], _ = table_schema(parts.source, head, choice, topic, mine, selection.names)
     return Plan(
         job=job,
         number=head.number + 1,

@@ -6,16 +6,18 @@ it is asked for. A killed move is finished by the next run or move.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine.tiering.manifest.deleted_topic import list_deleted
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
-from spark_ingest.plan import MOVE, Plan, Positions, Recipe, TopicPosition
+from spark_ingest.plan import MOVE, TOPIC_DELETED, Lost, Plan, Positions, Recipe, TopicPosition
 from spark_ingest.positions.ingested import Ingested, ingested_by
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.source.discovery import TieredPartition
+from spark_ingest.protocol.lost import living_ids
+from spark_ingest.source.discovery import TieredPartition, discover
 from spark_ingest.source.range_sets import common, offset_count
 from spark_ingest.source.slices import Range
 
@@ -65,7 +67,7 @@ def changes_to(
                     f"{topic} partition {number} is not in the store", hint="see penstock ingest status"
                 )
             _check(one, after, head)
-            before = head.positions[topic].ends.get(number) if head and topic in head.positions else None
+            before = head.progress.reached(topic, one.topic_id, number) if head else None
             if before == after:
                 continue
             ingested = ingested or ingested_by(history.commits())
@@ -116,10 +118,37 @@ def check_no_repetition(changes: Sequence[Change]) -> None:
         )
 
 
+def missing_topics(source: ObjectStore, cluster: str, head: Commit, is_wanted: Callable[[str], bool]) -> list[Lost]:
+    """Returns what is lost with topics of the job that the store does not have, nor a marker of their deletion.
+
+    A run refuses these: only a person knows that they were deleted.
+    """
+    living = living_ids(discover(source, cluster, is_wanted))
+    gone = {
+        topic: position
+        for topic, position in head.positions.items()
+        if is_wanted(topic) and living.get(topic) != position.topic_id
+    }
+    markers = list_deleted(source, cluster, gone)
+    return [
+        Lost(topic, position.topic_id, partition, end, None, TOPIC_DELETED)
+        for topic, position in sorted(gone.items())
+        if position.topic_id not in markers[topic]
+        for partition, end in sorted(position.ends.items())
+    ]
+
+
 def move_plan(
-    job: str, head: Commit | None, changes: Sequence[Change], source: ObjectStore, cluster: str, nonce: str, now_ms: int
+    job: str,
+    head: Commit | None,
+    changes: Sequence[Change],
+    source: ObjectStore,
+    cluster: str,
+    nonce: str,
+    now_ms: int,
+    deleted: Sequence[Lost] = (),
 ) -> Plan:
-    """Returns the plan of moves."""
+    """Returns the plan of moves, and of topics that the job drops."""
     positions: Positions = {}
     for one in changes:
         positions.setdefault(one.topic, TopicPosition(one.topic_id, {})).ends[one.partition] = one.after
@@ -140,6 +169,7 @@ def move_plan(
         reopened=_by_topic({one: one.reopened for one in changes}),
         repeated=_by_topic({one: one.repeated for one in changes}),
         recovered=_by_topic({one: one.recovered for one in changes}),
+        deleted=tuple(deleted),
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.plan import MOVE, Plan, Positions, Recipe, TaskSpec
-from spark_ingest.positions.moving import Change, changes_to, check_no_repetition, move_plan
+from spark_ingest.positions.moving import Change, changes_to, check_no_repetition, missing_topics, move_plan
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.failures import Limits, Outcome
 from spark_ingest.protocol.history import History
@@ -32,22 +33,57 @@ def set_positions(
 ) -> None:
     """Commits the positions. Raises IngestRefused if another plan is not committed, or records would repeat."""
     history = History(output, job)
-    check_pending(history, MOVE)
 
-    plans: list[Plan] = []
-
-    def step(head: Commit | None, _: Container[str]) -> Plan | None:
-        if plans and head is not None and _is_committed(history, plans[-1]):
-            return None  # another move after it counts
+    def make(head: Commit | None) -> Plan | None:
         changes = changes_to(history, head, found, wanted)
         if not changes:
             return None
         if not may_repeat:
             check_no_repetition(changes)
-        plans.append(move_plan(job, head, changes, source, cluster, new_id(), now_ms()))
-        return plans[-1]
+        return move_plan(job, head, changes, source, cluster, new_id(), now_ms())
 
     parts = Components(source, output, _execute_nothing, lambda: 1, listener, new_id, now_ms)
+    _commit_move(job, replace(selection, cluster=cluster), parts, history, make)
+
+
+def drop_topics(
+    source: ObjectStore,
+    output: ObjectStore,
+    job: str,
+    selection: Selection,
+    cluster: str,
+    *,
+    listener: RunListener,
+    new_id: Callable[[], str],
+    now_ms: Callable[[], int],
+) -> None:
+    """Commits that topics were deleted which the store lacks. Raises IngestRefused if another plan is not committed."""
+
+    def make(head: Commit | None) -> Plan | None:
+        lost = missing_topics(source, cluster, head, selection.wants) if head else []
+        return move_plan(job, head, [], source, cluster, new_id(), now_ms(), lost) if lost else None
+
+    parts = Components(source, output, _execute_nothing, lambda: 1, listener, new_id, now_ms)
+    _commit_move(job, replace(selection, cluster=cluster), parts, History(output, job), make)
+
+
+def _commit_move(
+    job: str,
+    selection: Selection,
+    parts: Components,
+    history: History,
+    make: Callable[[Commit | None], Plan | None],
+) -> None:
+    check_pending(history, MOVE)
+    plans: list[Plan] = []
+
+    def step(head: Commit | None, _: Container[str]) -> Plan | None:
+        if plans and head is not None and _is_committed(history, plans[-1]):
+            return None  # another move after it counts
+        plan = make(head)
+        plans.extend([plan] if plan else [])
+        return plan
+
     run(Job(job, selection, Recipe(), Limits(0, {}), step=step), parts)
 
 

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.decode.blocks import BlockMaker, DeadLetter
-from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.decode.record_columns import columns_of
 from spark_ingest.decode.time_counts import PERIOD_MS, counts_of
 from spark_ingest.decode.value_costs import ValueCosts
@@ -27,6 +26,7 @@ from spark_ingest.plan import TaskSpec
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, add_counts
 from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import PartitionOffset, Range, between
+from spark_ingest.types.json_types import Members, merge_members
 
 CHUNK_BYTES = 256 << 20  # sorting needs two to three times as much memory; a change needs a new GENERATION
 _RECORD_BYTES = 128  # for a record's own columns, beside its bytes

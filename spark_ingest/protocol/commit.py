@@ -11,26 +11,31 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from spark_ingest.decode.json_types import Members, merge_members
 from spark_ingest.plan import (
     FORMAT,
+    NOT_TIERED,
     PASSED,
     REPLAY,
+    TOPIC_DELETED,
     TOPIC_RANGES,
     UNSEEN,
+    Ended,
     Lost,
     Plan,
     Positions,
     TableSchema,
     decode,
     plan_without,
-    positions_after,
 )
+from spark_ingest.progress import Progress
 from spark_ingest.protocol.failures import Held
 from spark_ingest.protocol.lost import counted, lost_of
 from spark_ingest.protocol.results import SEEN_MEMBERS_MAX, TaskResult, TimeCounts, add_times
 from spark_ingest.source.range_sets import without
 from spark_ingest.source.slices import Range
+from spark_ingest.types.json_types import Members, merge_members
+
+_BY_DELETION = (TOPIC_DELETED, NOT_TIERED)
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -43,7 +48,8 @@ class Commit(msgspec.Struct, frozen=True):
     `unseen` as in the plan; `unseen_records` counts them by topic, in all commits including this one. `first_nonce` is
     that of the job's first plan; older releases did not write it. `step` and the ranges by topic as in the plan;
     `recovered_records` counts the recovered ones in all commits including this one. `replay` is the number of the
-    newest commit that is a replay. `audit` counts this commit's records by topic and ten minutes.
+    newest commit that is a replay. `audit` counts this commit's records by topic and ten minutes. `ended` has earlier
+    ids of topics, as in Progress; `knows_ended` is False if a release made the commit that did not look for them.
     """
 
     job: str
@@ -71,8 +77,14 @@ class Commit(msgspec.Struct, frozen=True):
     recovered_records: int = 0
     replay: int = 0
     audit: dict[str, TimeCounts] = {}
+    ended: Ended = {}
+    knows_ended: bool = False
     is_abandoned: bool = False
     format: int = FORMAT
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self.positions, self.ended, self.knows_ended)
 
     @property
     def lost(self) -> list[Lost]:
@@ -116,9 +128,12 @@ def commit_of(
     done = [result for result in results if result.topic not in held]
     lost = [*_lost(plan.skipped, plan.passed, plan.positions), *plan.deleted]
     ended = _ended(plan, before, now_ms)
+    progress = ended.progress.advanced(plan.positions, plan.deleted, plan.settled)
     return msgspec.structs.replace(
         ended,
-        positions=positions_after(ended.positions, plan),
+        positions=progress.positions,
+        ended=progress.ended,
+        knows_ended=ended.knows_ended or plan.settled is not None,
         schemas=ended.schemas | plan.schemas,
         seen={topic: members for topic, members in seen.items() if members},
         results=tuple(
@@ -161,6 +176,8 @@ def _ended(plan: Plan, before: Commit | None, now_ms: int) -> Commit:
         unseen_records=before.unseen_records if before else {},
         recovered_records=before.recovered_records if before else 0,
         replay=before.replay if before else 0,
+        ended=before.ended if before else {},
+        knows_ended=before.knows_ended if before else False,
     )
 
 
@@ -193,10 +210,30 @@ def decode_commit(data: bytes, key: str) -> Commit:
     return decode(data, key, Commit)
 
 
+def no_progress() -> Progress:
+    """Returns that of a job without a commit."""
+    return Progress({}, {})
+
+
+def ended_by(commits: Iterable[Commit]) -> Ended:
+    """Returns the last ends of every id that commits have a position of."""
+    found: Ended = {}
+    for commit in commits:
+        for topic, position in commit.positions.items():
+            ends = found.setdefault(topic, {}).setdefault(position.topic_id, {})
+            found[topic][position.topic_id] = {**ends, **position.ends}
+    return found
+
+
 def not_recovered(commits: Iterable[Commit]) -> list[Lost]:
-    """Returns the ranges that commits recorded as lost, without those that later commits recovered."""
+    """Returns the ranges that commits recorded as lost, without those that later commits recovered.
+
+    A deleted topic that comes back was not deleted: its later positions say what is lost.
+    """
     rest: list[Lost] = []
     for commit in commits:
+        living = {(topic, one.topic_id) for topic, one in commit.positions.items()}
+        rest = [one for one in rest if one.reason not in _BY_DELETION or (one.topic, one.topic_id) not in living]
         for topic, ranges in commit.recovered.items():
             topic_id = commit.positions[topic].topic_id
             rest = [piece for one in rest for piece in _less(one, topic, topic_id, ranges)]

@@ -13,11 +13,11 @@ import msgspec
 
 from engine.errors import EngineError
 from spark_ingest.choices import Choices
-from spark_ingest.decode.json_types import Members, is_widened, merge_members
 from spark_ingest.errors import ColumnsWidened, TooManyBadRecords, TooManyMisfits, TopicsFailed
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import TableSchema
 from spark_ingest.protocol.results import Misfits, TaskResult, add_misfits
+from spark_ingest.types.json_types import Members, is_widened, merge_members
 
 Failures = Mapping[str, EngineError]  # by topic
 

@@ -17,9 +17,16 @@ from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
 from spark_ingest.errors import HistoryDamaged
 from spark_ingest.output import names
 from spark_ingest.output.rewrites import Effect, Rewrites
-from spark_ingest.plan import Plan, decode_plan, encode
+from spark_ingest.plan import Ended, Plan, decode_plan, encode
 from spark_ingest.protocol.archive import Archive, decode_archive
-from spark_ingest.protocol.commit import Commit, decode_commit
+from spark_ingest.protocol.commit import Commit, decode_commit, ended_by
+from spark_ingest.source.discovery import resolve_cluster
+
+
+def cluster_of_job(source: ObjectStore, output: ObjectStore, job: str, given: str | None = None) -> str:
+    """Returns the cluster that a job reads, or will read. Raises IngestRefused if `source` does not have it."""
+    head = History(output, job).head()
+    return resolve_cluster(source, given, head.cluster if head else None)
 
 
 class History:
@@ -35,10 +42,19 @@ class History:
         """Returns the newest commit; None before the first."""
         numbers = self._numbers(names.commits_prefix(self.job))
         head = self.commit(max(numbers)) if numbers else None
+        if head is not None and not head.knows_ended:  # of a release that did not write it
+            head = msgspec.structs.replace(head, ended=self._ended_before(head))
         if head is None or head.first_nonce:
             return head
         first = self.any_commit(1)  # of a release that did not write it
         return msgspec.structs.replace(head, first_nonce=first.plan_nonce if first else "")
+
+    def _ended_before(self, head: Commit) -> Ended:
+        """Returns the ids of topics that earlier commits have a position of, and the newest one does not."""
+        found = ended_by(self.commits())
+        for topic, position in head.positions.items():
+            found.get(topic, {}).pop(position.topic_id, None)
+        return {topic: ids for topic, ids in found.items() if ids}
 
     def commits(self) -> Iterator[Commit]:
         """Yields every commit, oldest first; those of archives have less, see archive.py. Raises HistoryDamaged."""

@@ -5,81 +5,111 @@ Compares the newest commit with the store. planner.py fails or continues, as `--
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
-from engine.tiering.manifest.deleted_topic import deleted_ends, tiered_ends, untiered_ranges
+from engine.errors import EngineError
+from engine.tiering.manifest.deleted_topic import deleted_ends, list_deleted, untiered_ranges
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.plan import NOT_TIERED, RETENTION, TOPIC_DELETED, Lost, Positions, TopicPosition
-from spark_ingest.source.discovery import TieredPartition, discover
+from spark_ingest.errors import IngestRefused
+from spark_ingest.plan import NOT_TIERED, RETENTION, TOPIC_DELETED, Lost, Positions
+from spark_ingest.progress import Progress
+from spark_ingest.source.discovery import TieredPartition, discover, resolve_cluster
+from spark_ingest.source.requests import request_all, value_of
 from spark_ingest.source.slices import Range
 
 
-class HasPositions(Protocol):
-    """The fields of a commit that this file reads."""
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The lost ranges of deleted ids by topic, or its error; and what Progress.advanced takes as settled."""
 
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def positions(self) -> Positions: ...
+    lost: dict[str, list[Lost] | EngineError]
+    settled: dict[str, list[str]]
+
+    def all_lost(self) -> list[Lost]:
+        """Raises the first error."""
+        return [one for found in self.lost.values() for one in value_of(found)]
 
 
-def lost_to_retention(found: Iterable[TieredPartition], positions: Positions) -> list[Lost]:
-    """Returns the ranges between a committed position and the first offset in the store."""
+def lost_to_retention(found: Iterable[TieredPartition], progress: Progress) -> list[Lost]:
+    """Returns the ranges between a position and the first offset in the store."""
     lost = []
     for one in found:
-        position = positions.get(one.topic)
-        reached = position.ends.get(one.partition) if position and position.topic_id == one.topic_id else None
+        reached = progress.reached(one.topic, one.topic_id, one.partition)
         if reached is not None and reached < one.log_start:
             lost.append(Lost(one.topic, one.topic_id, one.partition, reached, one.log_start, RETENTION))
     return lost
 
 
-def lost_with_deleted_topics(
-    store: ObjectStore,
-    cluster: str,
-    found: Iterable[TieredPartition],
-    positions: Positions,
-    is_wanted: Callable[[str], bool],
-) -> list[Lost]:
-    """Returns the ranges that were not ingested of topics that were deleted or recreated. Raises Corrupt.
+def changed_ids(
+    store: ObjectStore, cluster: str, living: Mapping[str, str], progress: Progress, is_wanted: Callable[[str], bool]
+) -> Changed:
+    """Returns what was lost with topics that were deleted or recreated, by the markers of their deletion.
 
-    The marker of a deleted topic has the end of the tiered records. A topic that an older release deleted has no
-    marker; the end of its lost range is None.
+    `living` has the id in the store by topic. An id that is read, and is neither there nor has a marker, is the error
+    of its topic: the store is another one, or is not whole. Also counts ids that came and went since the last read.
     """
-    living = {(one.topic, one.topic_id) for one in found}
-    lost: list[Lost] = []
-    for topic, position in sorted(positions.items()):
-        if is_wanted(topic) and (topic, position.topic_id) not in living:
-            lost += _lost_with(store, cluster, topic, position)
-    return lost
+    known = {*progress.positions, *progress.ended}
+    changed = {topic for topic in known if is_wanted(topic) and not _is_at(progress, topic, living.get(topic, ""))}
+    changed |= {topic for topic in living if topic not in known}
+    if not progress.is_complete:
+        changed |= known
+    markers = list_deleted(store, cluster, changed)
+    unread = {topic: sorted(ids - progress.ids_of(topic) - {living.get(topic, "")}) for topic, ids in markers.items()}
+    settled = {topic: ids for topic, ids in unread.items() if ids and not (topic in known and progress.is_complete)}
+    topics = [topic for topic in sorted(markers) if topic in known and is_wanted(topic)]
+    lost_with = partial(_lost_with, store, cluster)
+
+    def lost_of_topic(topic: str) -> list[Lost]:
+        lost = [one for each in unread[topic] if topic not in settled for one in lost_with(topic, each, {})]
+        position = progress.positions.get(topic)
+        if position is None or _is_at(progress, topic, living.get(topic, "")):
+            return lost
+        if position.topic_id not in markers[topic]:
+            raise _missing(store, topic, position.topic_id, living.get(topic))
+        return [*lost_with(topic, position.topic_id, position.ends), *lost]
+
+    return Changed(dict(zip(topics, request_all(lost_of_topic, topics), strict=True)), settled)
 
 
-def _lost_with(store: ObjectStore, cluster: str, topic: str, position: TopicPosition) -> list[Lost]:
-    ends = deleted_ends(store, cluster, topic, position.topic_id)
-    if ends is None:
-        ends = tiered_ends(store, cluster, topic, position.topic_id, position.ends)
-    lost = []
-    for partition in sorted({*ends, *position.ends}):
-        start, end = ends.get(partition, (0, None))
-        start = max(start, position.ends.get(partition, start))
+def _is_at(progress: Progress, topic: str, topic_id: str) -> bool:
+    return topic in progress.positions and progress.positions[topic].topic_id == topic_id
+
+
+def _missing(store: ObjectStore, topic: str, topic_id: str, other_id: str | None) -> IngestRefused:
+    there = "does not have it" if other_id is None else f"has {other_id} of this name"
+    return IngestRefused(
+        f"{topic} is read up to positions of topic {topic_id}, but {store.url} {there}, and no marker of a deletion",
+        hint="check that the store is the right one, is mounted and is whole; penstock ingest offsets drop makes a job "
+        "forget a topic that was deleted without a node",
+    )
+
+
+def _lost_with(
+    store: ObjectStore, cluster: str, topic: str, topic_id: str, reached: Mapping[int, int]
+) -> Iterator[Lost]:
+    """Yields what the marker of a deleted topic has above the ends that were reached."""
+    ends = deleted_ends(store, cluster, topic, topic_id) or {}
+    for partition in sorted({*ends, *reached}):
+        start, end = reached.get(partition, 0), ends[partition][1] if partition in ends else None
         if end is None or start < end:
-            lost.append(Lost(topic, position.topic_id, partition, start, end, TOPIC_DELETED))
-    for partition, (start, end) in sorted(untiered_ranges(store, cluster, topic, position.topic_id).items()):
-        lost.append(Lost(topic, position.topic_id, partition, start, end, NOT_TIERED))
-    return lost
+            yield Lost(topic, topic_id, partition, start, end, TOPIC_DELETED)
+    for partition, (start, end) in sorted(untiered_ranges(store, cluster, topic, topic_id).items()):
+        yield Lost(topic, topic_id, partition, start, end, NOT_TIERED)
 
 
-def pending_losses(store: ObjectStore, commits: Sequence[HasPositions]) -> list[Lost]:
-    """Returns the losses since the newest commit. Reads manifests. Raises Corrupt."""
-    if not commits:
-        return []
-    head = commits[-1]
-    found = discover(store, head.cluster, lambda _: True)
-    deleted = lost_with_deleted_topics(store, head.cluster, found, head.positions, lambda _: True)
-    return [*lost_to_retention(found, head.positions), *deleted]
+def living_ids(found: Iterable[TieredPartition]) -> dict[str, str]:
+    return {one.topic: one.topic_id for one in found}
+
+
+def pending_losses(store: ObjectStore, cluster: str, progress: Progress) -> list[Lost]:
+    """Returns the losses since the newest commit. Reads manifests. Raises IngestRefused, Corrupt."""
+    found = discover(store, resolve_cluster(store, None, cluster), progress.knows)
+    changed = changed_ids(store, cluster, living_ids(found), progress, lambda _: True)
+    return [*lost_to_retention(found, progress), *changed.all_lost()]
 
 
 def lost_of(ranges: dict[str, list[Range]], positions: Positions, reason: str = RETENTION) -> list[Lost]:

@@ -6,7 +6,6 @@ An error of one topic leaves out that topic.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,19 +18,28 @@ import msgspec
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
 from spark_ingest.choices import Choices, TopicChoice
-from spark_ingest.decode.declared_columns import Declared, with_declared
-from spark_ingest.decode.json_types import Members, evolve, merge_members
+from spark_ingest.decode.declared_columns import Declared
 from spark_ingest.errors import IngestRefused, LostRecords
-from spark_ingest.plan import RAW, Lost, Plan, Positions, Recipe, TableSchema, Task, TopicPosition, arrow_of
-from spark_ingest.protocol.commit import Commit
-from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics
-from spark_ingest.protocol.sample import sampled_members
+from spark_ingest.plan import (
+    Lost,
+    MixedColumn,
+    Plan,
+    Positions,
+    Recipe,
+    TableSchema,
+    Task,
+    TopicPosition,
+    arrow_of,
+)
+from spark_ingest.progress import Progress
+from spark_ingest.protocol.commit import Commit, no_progress
+from spark_ingest.protocol.lost import changed_ids, counted, living_ids, lost_to_retention
+from spark_ingest.protocol.sample import table_schema
 from spark_ingest.source.discovery import (
     Folded,
     TieredPartition,
     load_folded,
     partitions_of,
-    resolve_cluster,
     slices_between,
     slices_of,
     topics_of,
@@ -42,6 +50,7 @@ from spark_ingest.source.listing import Place
 from spark_ingest.source.requests import request_all, value_of
 from spark_ingest.source.slices import RECORDS_MAX, Range, Slice, bounded, target_group_bytes
 from spark_ingest.source.stripes import cut_across
+from spark_ingest.types.json_types import ANY_NAMES, NameRules
 
 EARLIEST, LATEST, AGED = "earliest", "latest", "aged"
 FAIL_ON_LOSS, SKIP_LOST = "fail", "skip"
@@ -60,7 +69,7 @@ class Selection:
     topics: re.Pattern[str]
     exclude: re.Pattern[str] | None = None
     cluster: str | None = None
-    start: str = EARLIEST  # for a partition without a committed position
+    start: str = EARLIEST  # for topics whose name the job does not know; a new partition of the others is at 0
     start_age_ms: int | None = None  # the same, with `start` AGED: segments whose records are all older are left out
     span_ms: int | None = None  # of timestamps that a plan takes of each partition, in whole segments
     on_lost: str = FAIL_ON_LOSS
@@ -70,6 +79,7 @@ class Selection:
     allow_no_topics: bool = False
     widens: bool = False  # a bigint column with fractions becomes a decimal
     declared: Declared = field(default_factory=dict)
+    names: NameRules = ANY_NAMES  # of the published tables
     choices: Choices | None = None  # of single topics; they replace the recipe, `widens` and `declared`
 
     def wants(self, topic: str) -> bool:
@@ -119,6 +129,7 @@ class _Changes:
 
 def next_plan(
     source: ObjectStore,
+    cluster: str,
     head: Commit | None,
     job: str,
     selection: Selection,
@@ -133,35 +144,41 @@ def next_plan(
 ) -> Planned:
     """Returns the plan after `head`, without the topics in `left_out`. `claim` raises if a table is another job's.
 
-    `known` returns what the job remembers of a cluster.
+    `cluster` is that of the job, `known` returns what the job remembers of it.
 
     Raises IngestRefused, and retryable errors; an error of one topic is in the result.
     """
-    cluster = resolve_cluster(source, selection.cluster or (head.cluster if head else None))
-    positions = head.positions if head else {}
+    progress = head.progress if head else no_progress()
+    of_job = {*progress.positions, *progress.ended}
     found = topics_of(source, cluster, selection.wants)
-    if not found and not selection.allow_no_topics and not any(map(selection.wants, positions)):
+    if not found and not selection.allow_no_topics and not any(map(selection.wants, of_job)):
         hint = "use --allow-no-topics if the topics do not exist yet"
         raise IngestRefused(f"no topic in {source.url} matches {selection.topics.pattern!r}", hint=hint)
-    topics = [topic for topic in sorted({*found, *filter(selection.wants, positions)}) if topic not in left_out]
-    discovered = partitions_of(source, cluster, topics, known(cluster), partial(_is_committed, head))
-    changes, failures = _all_changes(source, cluster, head, selection, discovered.topics, now_ms)
+    stored = [topic for topic in found if topic not in left_out]
+    discovered = partitions_of(source, cluster, stored, known(cluster), partial(_is_committed, progress))
+    gone: dict[str, list[TieredPartition] | EngineError] = {
+        topic: [] for topic in of_job.difference(found) if selection.wants(topic) and topic not in left_out
+    }
+    topics = dict(sorted((gone | discovered.topics).items()))
+    changes, failures, settled = _all_changes(source, cluster, progress, selection, topics, now_ms)
     reading = {topic: one.reading for topic, one in changes.items() if one.reading}
     groups = _groups(changes, selection, parallelism, partial(_log_bytes_of_file, head, selection, recipe))
     taken = groups[: len(bounded([group for _, group in groups], selection.plan_bytes_max, selection.plan_records_max))]
     tasks = tuple(Task(at, topic, group) for at, (topic, group) in enumerate(taken))
     schemas: dict[str, TableSchema] = {}
+    mixed: dict[str, list[MixedColumn]] = {}
     by_topic = {topic: list(some) for topic, some in groupby(tasks, lambda task: task.topic)}
 
-    def claimed(topic: str) -> TableSchema:
+    def claimed(topic: str) -> tuple[TableSchema, list[MixedColumn]]:
         claim(topic)
-        return table_schema(source, head, selection.choice_of(topic, recipe), topic, by_topic[topic])
+        choice = selection.choice_of(topic, recipe)
+        return table_schema(source, head, choice, topic, by_topic[topic], selection.names)
 
     for topic, schema in zip(by_topic, request_all(claimed, list(by_topic)), strict=True):
         if isinstance(schema, EngineError):
             failures[topic] = schema
         else:
-            schemas[topic] = schema
+            schemas[topic], mixed[topic] = schema
     changes = {topic: one for topic, one in changes.items() if topic not in failures and (one.todos or one.deleted)}
     if not changes:
         return Planned(None, failures, cluster, reading, discovered.known)
@@ -169,6 +186,7 @@ def next_plan(
     tasks = tuple(msgspec.structs.replace(task, task=at) for at, task in enumerate(kept))
     todos = [todo for one in changes.values() for todo in one.todos]
     recipes = _recipes(selection, recipe, by_topic.keys() & changes)
+    positions = _positions(todos, tasks)
     plan = Plan(
         job=job,
         number=head.number + 1 if head else 1,
@@ -177,15 +195,17 @@ def next_plan(
         store=source.url,
         cluster=cluster,
         recipe=recipe,
-        positions=_positions(todos, tasks),
+        positions=positions,
         schemas=schemas,
         tasks=tasks,
-        skipped=_skipped(todos, head),
+        skipped=_skipped(todos, progress),
         deleted=tuple(lost for one in changes.values() for lost in one.deleted),
-        unseen=_unseen(todos, head, selection),
+        unseen=_unseen(todos, progress, selection),
+        settled={topic: ids for topic, ids in settled.items() if topic in positions or progress.knows(topic)},
         is_partial=len(taken) < len(groups) or any(one.is_cut for one in changes.values()),
         recipes=recipes,
         arrow=arrow_of((recipe, *recipes.values())),
+        mixed={topic: mixed[topic] for topic in sorted(by_topic.keys() & changes) if mixed[topic]},
     )
     return Planned(plan, failures, cluster, reading, discovered.known)
 
@@ -204,33 +224,36 @@ def _failing_alone(topic: str, failures: dict[str, EngineError]) -> Iterator[Non
 def _all_changes(
     source: ObjectStore,
     cluster: str,
-    head: Commit | None,
+    progress: Progress,
     selection: Selection,
     topics: Mapping[str, list[TieredPartition] | EngineError],
     now_ms: int,
-) -> tuple[dict[str, _Changes], dict[str, EngineError]]:
-    """Returns the changes of each topic, and the errors of the others."""
-    failures: dict[str, EngineError] = {}
+) -> tuple[dict[str, _Changes], dict[str, EngineError], dict[str, list[str]]]:
+    """Returns the changes of each topic, the errors of the others, and what the plan has as settled."""
+    failures = {topic: found for topic, found in topics.items() if isinstance(found, EngineError)}
+    stored = {topic: found for topic, found in topics.items() if not isinstance(found, EngineError)}
+    living = living_ids(one for found in stored.values() for one in found)
+    changed = changed_ids(source, cluster, living, progress, stored.__contains__)
     changes: dict[str, _Changes] = {}
-    for topic, found in topics.items():
+    for topic, found in stored.items():
         with _failing_alone(topic, failures):
-            changes[topic] = _changes(source, cluster, head, selection, topic, value_of(found))
+            changes[topic] = _changes(progress, selection, found, value_of(changed.lost.get(topic, [])))
     todos = [todo for one in changes.values() for todo in one.todos]
     folded = load_folded(source, [(todo.partition, todo.start, todo.end) for todo in todos])
     complete: dict[str, _Changes] = {}
     for topic, one in changes.items():
         with _failing_alone(topic, failures):
-            within = [_bounded_in_time(todo, head, selection, folded, now_ms) for todo in one.todos]
+            within = [_bounded_in_time(todo, progress, selection, folded, now_ms) for todo in one.todos]
             slices = [piece for todo in within for piece in slices_of(todo.partition, todo.start, todo.end, folded)]
             is_cut = any(todo.end < before.end for todo, before in zip(within, one.todos, strict=True))
             complete[topic] = replace(one, todos=within, slices=slices, is_cut=is_cut)
-    return complete, failures
+    return complete, failures, changed.settled
 
 
-def _bounded_in_time(todo: _Todo, head: Commit | None, selection: Selection, folded: Folded, now_ms: int) -> _Todo:
+def _bounded_in_time(todo: _Todo, progress: Progress, selection: Selection, folded: Folded, now_ms: int) -> _Todo:
     """Returns the records that a job takes by their timestamps: not older than a new job wants, within the span."""
     partition, start, end = todo.partition, todo.start, todo.end
-    if selection.start_age_ms is not None and _committed(partition, head) is None:
+    if selection.start_age_ms is not None and _committed(partition, progress) is None:
         recent = slices_between(partition, start, end, folded, now_ms - selection.start_age_ms, None)
         start = next((one.start for one in recent), end)
     if selection.span_ms is not None and start < end:
@@ -241,21 +264,14 @@ def _bounded_in_time(todo: _Todo, head: Commit | None, selection: Selection, fol
 
 
 def _changes(
-    source: ObjectStore,
-    cluster: str,
-    head: Commit | None,
-    selection: Selection,
-    topic: str,
-    found: Sequence[TieredPartition],
+    progress: Progress, selection: Selection, found: Sequence[TieredPartition], deleted: list[Lost]
 ) -> _Changes:
-    """Returns the changes of a topic, still without its slices. Raises LostRecords, Corrupt."""
-    positions = {topic: head.positions[topic]} if head and topic in head.positions else {}
-    deleted = lost_with_deleted_topics(source, cluster, found, positions, lambda _: True)
+    """Returns the changes of a topic, still without its slices. Raises LostRecords."""
     if selection.on_lost == FAIL_ON_LOSS:
-        check_no_loss([*lost_to_retention(found, positions), *deleted])
-    todos = [_todo(one, head, selection) for one in found]
+        check_no_loss([*lost_to_retention(found, progress), *deleted])
+    todos = [_todo(one, progress, selection) for one in found]
     reading = {one.partition.partition: one.start for one in todos}
-    todos = [one for one in todos if one.start != _committed(one.partition, head) or one.start < one.end]
+    todos = [one for one in todos if one.start != _committed(one.partition, progress) or one.start < one.end]
     return _Changes(todos, deleted, TopicPosition(found[0].topic_id, reading) if found else None)
 
 
@@ -271,28 +287,17 @@ def check_no_loss(lost: Sequence[Lost]) -> None:
         )
 
 
-def schema_of(members: Members, payload: str) -> TableSchema:
-    digest = hashlib.sha256(msgspec.json.encode([payload, members])).hexdigest()
-    return TableSchema(digest[:12], members)
+def _committed(partition: TieredPartition, progress: Progress) -> int | None:
+    return progress.reached(partition.topic, partition.topic_id, partition.partition)
 
 
-def _committed(partition: TieredPartition, head: Commit | None) -> int | None:
-    """Returns the committed end of a partition; None if the job has none for this topic id."""
-    position = head.positions.get(partition.topic) if head else None
-    if position is None or position.topic_id != partition.topic_id:
-        return None
-    return position.ends.get(partition.partition)
-
-
-def _is_committed(head: Commit | None, place: Place, manifest: KnownManifest) -> bool:
+def _is_committed(progress: Progress, place: Place, manifest: KnownManifest) -> bool:
     """True if the job has committed all that a manifest has."""
-    position = head.positions.get(place.topic) if head else None
-    is_same = position is not None and position.topic_id == place.topic_id
-    return bool(position and is_same and position.ends.get(place.partition) == manifest.end_offset)
+    return progress.reached(*place) == manifest.end_offset
 
 
-def _todo(partition: TieredPartition, head: Commit | None, selection: Selection) -> _Todo:
-    start, end = _committed(partition, head), partition.tiered_end
+def _todo(partition: TieredPartition, progress: Progress, selection: Selection) -> _Todo:
+    start, end = _committed(partition, progress), partition.tiered_end
     if start is None:
         return _Todo(partition, end if selection.start == LATEST else partition.log_start, end)
     place = f"{partition.topic} partition {partition.partition}"
@@ -348,21 +353,21 @@ def _positions(todos: Sequence[_Todo], tasks: Sequence[Task]) -> Positions:
     return {topic: TopicPosition(topic_ids[topic], found) for topic, found in ends.items()}
 
 
-def _skipped(todos: Sequence[_Todo], head: Commit | None) -> dict[str, list[Range]]:
+def _skipped(todos: Sequence[_Todo], progress: Progress) -> dict[str, list[Range]]:
     skipped: dict[str, list[Range]] = {}
     for todo in todos:
-        reached = _committed(todo.partition, head)
+        reached = _committed(todo.partition, progress)
         if reached is not None and reached < todo.start:
             lost = Range(todo.partition.partition, reached, todo.start)
             skipped.setdefault(todo.partition.topic, []).append(lost)
     return skipped
 
 
-def _unseen(todos: Sequence[_Todo], head: Commit | None, selection: Selection) -> dict[str, list[Range]]:
+def _unseen(todos: Sequence[_Todo], progress: Progress, selection: Selection) -> dict[str, list[Range]]:
     """Returns what is missing below the first offset of partitions that the job reads from the start, and did not."""
     unseen: dict[str, list[Range]] = {}
     for todo in todos:
-        if selection.start == EARLIEST and todo.start > 0 and _committed(todo.partition, head) is None:
+        if selection.start == EARLIEST and todo.start > 0 and _committed(todo.partition, progress) is None:
             unseen.setdefault(todo.partition.topic, []).append(Range(todo.partition.partition, 0, todo.start))
     return unseen
 
@@ -371,20 +376,3 @@ def _recipes(selection: Selection, recipe: Recipe, topics: Iterable[str]) -> dic
     """Returns the recipes of topics that have another one than the plan."""
     found = {topic: selection.choice_of(topic, recipe).recipe for topic in sorted(topics)}
     return {topic: one for topic, one in found.items() if one != recipe}
-
-
-def table_schema(
-    source: ObjectStore, head: Commit | None, choice: TopicChoice, topic: str, tasks: Sequence[Task]
-) -> TableSchema:
-    """Returns the columns of a table: published ones, declared ones, and new ones of the sample and the last commit.
-
-    Raises IngestRefused if a declared type contradicts a published one, Corrupt.
-    """
-    published = head.schemas[topic].members if head and topic in head.schemas else []
-    recipe = choice.recipe
-    if recipe.payload != RAW:
-        published = with_declared(topic, published, choice.columns)
-        slices = [one for task in tasks for one in task.slices]
-        seen = merge_members(sampled_members(source, slices, recipe), head.seen.get(topic, []) if head else [])
-        published = evolve(published, seen, widens=choice.widens, reserved=recipe.layout.partition_columns)
-    return schema_of(published, recipe.payload)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from spark_ingest.decode.json_types import Members
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.source.slices import Range
+from spark_ingest.types.json_types import Members
 
 SEEN_MEMBERS_MAX = 1000
 ALL_TIMES = -2  # instead of a period: records of more periods than PERIODS_MAX, so that commits stay small

@@ -1,6 +1,7 @@
 """One run of a job: plan, execute, commit, until all records present at its start are ingested. Independent of Spark.
 
-    1 Read the newest commit for the positions. If the next plan is already stored, resume it.
+    1 Read the newest commit for the positions; refuse a store without its cluster. If the next plan is already stored,
+      resume it.
     2 Otherwise make the next plan and store it, create-if-absent. If another driver stored one first, use that.
     3 Execute the tasks. Create each file if it is absent; the plan fixes its name.
     4 Store the commit, create-if-absent. Rows count from this moment.
@@ -23,19 +24,20 @@ from typing import Protocol
 
 from engine.errors import EngineError
 from engine.tiering.store.store import ObjectExists, ObjectStore
-from spark_ingest.errors import ColumnsWidened, IngestRefused
+from spark_ingest.errors import ColumnsWidened, IngestRefused, RepeatedRecords
 from spark_ingest.layout import Layout
 from spark_ingest.output import names
 from spark_ingest.output.owners import claim_table
 from spark_ingest.output.schema_object import schema_document
 from spark_ingest.plan import GENERATION, GENERATIONS, Plan, Recipe, TaskSpec, plan_without, starts_of, task_specs
-from spark_ingest.protocol.commit import Commit, abandonment_of, commit_of
+from spark_ingest.protocol.commit import Commit, abandonment_of, commit_of, no_progress
 from spark_ingest.protocol.failures import Failures, Limits, Outcome, check_no_failures, failures_of, held_topics
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Planned, Selection, next_plan
 from spark_ingest.protocol.registration import Registrar
 from spark_ingest.protocol.results import TaskResult
 from spark_ingest.run_limits import Budget, RunLimits
+from spark_ingest.source.discovery import resolve_cluster
 from spark_ingest.source.known import KnownManifests
 
 Execute = Callable[[Sequence[TaskSpec]], Sequence[Outcome]]
@@ -95,6 +97,8 @@ def run(job: Job, parts: Components) -> None:
     registrar = Registrar(parts.source, job.name, parts.output.url, parts.listener.on_unregistered)
     budget = job.run_limits.begin(parts.now_ms())
     head = history.head()
+    cluster = resolve_cluster(parts.source, job.selection.cluster, head.cluster if head else None)
+    job = replace(job, selection=replace(job.selection, cluster=cluster))
     _remove_held_files(parts.output, head)
     while True:
         _register(job, registrar, head)
@@ -108,6 +112,7 @@ def run(job: Job, parts: Components) -> None:
         if plan is None:
             break
         check_generation(plan)
+        check_not_committed(plan, head)
         budget = budget.after(plan)
         if found and job.is_registered:
             registrar.update(plan.cluster, head.first_nonce if head else plan.nonce, starts_of(plan))
@@ -152,6 +157,8 @@ def _new_plan(
     planned = _next_plan(job, parts, head, failures, remembered)
     failures |= planned.failures
     plan = planned.plan
+    if plan is not None:
+        check_not_committed(plan, head)
     if plan is None:
         remembered.store(planned.cluster, planned.known)
         if head is not None and job.is_registered:
@@ -188,8 +195,10 @@ def _check_not_behind(history: History, number: int) -> None:
 def _next_plan(
     job: Job, parts: Components, head: Commit | None, failures: Container[str], remembered: KnownManifests
 ) -> Planned:
+    assert job.selection.cluster is not None, "run has resolved it"
     return next_plan(
         parts.source,
+        job.selection.cluster,
         head,
         job.name,
         job.selection,
@@ -242,6 +251,24 @@ def check_generation(plan: Plan) -> None:
             f"plan {plan.number} of job {plan.job} is of generation {plan.generation}, this release has {GENERATION}",
             hint="finish it with the release that made it, or abandon it",
         )
+
+
+def check_not_committed(plan: Plan, head: Commit | None) -> None:
+    """Raises RepeatedRecords if a run's plan has offsets that are committed, whatever made it so.
+
+    Steps that are not runs choose their ranges from the whole history, and name the repeated ones.
+    """
+    progress = head.progress if head else no_progress()
+    for task in plan.tasks if not plan.step else ():
+        topic_id = plan.positions[task.topic].topic_id
+        for one in task.ranges:
+            reached = progress.reached(task.topic, topic_id, one.partition)
+            if reached is not None and one.start < reached:
+                raise RepeatedRecords(
+                    f"plan {plan.number} of job {plan.job} has offsets {one.start} to {min(one.end, reached) - 1} of "
+                    f"{task.topic} partition {one.partition}, which are committed",
+                    hint="penstock ingest abandon drops the plan",
+                )
 
 
 def _layout(job: Job, topic: str) -> Layout:

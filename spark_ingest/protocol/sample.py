@@ -1,25 +1,42 @@
-"""Samples records of a plan to infer the columns of its tables.
+"""The columns of the tables of a plan, inferred from a sample of its records.
 
 A sample is enough: a member that it misses, or that has another type elsewhere, goes to `_extra`, and its type goes
-into the commit for the next plan.
+into the commit for the next plan. decode/type_counts.py chooses between several types of one member.
 """
 
 from __future__ import annotations
 
+import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
+from typing import NamedTuple
 
 import msgspec
 
-from engine.format.compiled_batch import Member, read_members
+from engine.format.compiled_batch import Member, MemberColumn, read_columns, read_members
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.decode.json_types import MEMBERS_MAX, Members, Type, add_members, described, infer_text
+from spark_ingest.choices import TopicChoice
+from spark_ingest.decode.declared_columns import with_declared
+from spark_ingest.decode.type_counts import Mixed, TypeCounts, flattened, is_new, prefer_members, seen_members
 from spark_ingest.decode.value_costs import is_inferable
-from spark_ingest.payload.decoder import converter_of
-from spark_ingest.plan import Recipe
-from spark_ingest.source.scan import scan
+from spark_ingest.payload.decoder import Converter, converter_of
+from spark_ingest.plan import RAW, MixedColumn, Recipe, TableSchema, Task
+from spark_ingest.protocol.commit import Commit
+from spark_ingest.source.scan import ScannedBatch, scan
 from spark_ingest.source.slices import Slice
+from spark_ingest.types.declared_types import OfSame
+from spark_ingest.types.json_types import (
+    ANY_NAMES,
+    MEMBERS_MAX,
+    Members,
+    NameRules,
+    Type,
+    add_members,
+    described,
+    evolve,
+    infer_text,
+)
 
 READS_MAX = 16  # spread evenly over the plan
 READ_BYTES = 256 << 10  # one ranged GET each
@@ -27,46 +44,139 @@ READ_RECORDS_MAX = 2000  # types seldom differ within one segment; inference cos
 _BLOCK_VALUES = 250  # that the compiled codec looks at together
 
 
-def sampled_members(store: ObjectStore, slices: Sequence[Slice], recipe: Recipe) -> Members:
-    """Returns the members of the sampled values and their types.
+_Sampled = tuple[bytes, object, Members]  # a value, its place, and the types that it declares
+
+
+class _Place(NamedTuple):
+    """The value of a record: the batch, and the number of the value among those of the batch."""
+
+    batch: ScannedBatch
+    at: int
+
+    @property
+    def offset(self) -> int:
+        batch = self.batch
+        if batch.plain is None:
+            return [one.offset for one in batch.decoded if one.value is not None][self.at]
+        columns = read_columns([batch.plain], batch.source.start, batch.source.end)
+        is_there, nulls = columns.values.is_there, columns.values.null_count
+        offsets = columns.offsets.cast("q")
+        return [one for at, one in enumerate(offsets) if not nulls or is_there[at >> 3] >> (at & 7) & 1][self.at]
+
+
+def table_schema(
+    source: ObjectStore,
+    head: Commit | None,
+    choice: TopicChoice,
+    topic: str,
+    tasks: Sequence[Task],
+    names: NameRules = ANY_NAMES,
+) -> tuple[TableSchema, list[MixedColumn]]:
+    """Returns the columns of a table: published ones, declared ones, and new ones of the sample and the last commit;
+    and the new ones whose sampled values have several types.
+
+    Raises IngestRefused if a declared type contradicts a published one, Corrupt.
+    """
+    published = head.schemas[topic].members if head and topic in head.schemas else []
+    recipe, mixed = choice.recipe, list[MixedColumn]()
+    if recipe.payload != RAW:
+        published = with_declared(topic, published, choice.columns)
+        slices = [one for task in tasks for one in task.slices]
+        sampled, mixed = sampled_members(source, slices, recipe, choice.misfit_max_percent, published)
+        seen = seen_members(published, sampled, head.seen.get(topic, []) if head else [])
+        before, reserved = published, recipe.layout.partition_columns
+        published = evolve(published, seen, widens=choice.widens, reserved=reserved, names=names)
+        mixed = [one for one in mixed if is_new(one.path, before, published)]
+    return schema_of(published, recipe.payload), mixed
+
+
+def schema_of(members: Members, payload: str) -> TableSchema:
+    digest = hashlib.sha256(msgspec.json.encode([payload, members])).hexdigest()
+    return TableSchema(digest[:12], members)
+
+
+def sampled_members(
+    store: ObjectStore, slices: Sequence[Slice], recipe: Recipe, limit_percent: float, published: Members
+) -> tuple[Members, list[MixedColumn]]:
+    """Returns the members of the sampled values with the types that their columns get, and those of several types.
+
+    A type that payloads declare holds for the values that it holds exactly, and for a member without a value. It does
+    not widen a published bigint, which values alone do.
 
     Raises Corrupt, NoSuchObject, IngestRefused if the decoder of the recipe is not usable.
     """
     converter = converter_of(recipe)
     values = _values(store, _sampled_slices(slices))
-    if converter is not None:
-        values = (text for value in values for text in converter.convert([value]).texts if text is not None)
-    return members_of(values)
+    bigints = {name for name, kind in published if kind == "bigint"}
+    known: dict[str, Type] = {}
+    mixed: list[Mixed] = []
+    counts = counted(values if converter is None else _converted(values, converter, bigints, known))
+    members = [[name, one.chosen((name,), limit_percent, mixed)] for name, one in counts.items()]
+    return prefer_members(members, [list(one) for one in known.items()]), [_mixed_column(one) for one in mixed]
 
 
-def members_of(values: Iterable[bytes]) -> Members:
-    """Returns the members of the objects among JSON values, and their types.
+def _converted(
+    values: Iterable[_Sampled], converter: Converter, bigints: Container[str], known: dict[str, Type]
+) -> Iterator[_Sampled]:
+    """Yields the JSON of values with the types that they declare, and adds these types to `known`."""
+    without_bigints = OfSame(lambda members: [one for one in members if one[0] not in bigints])
+    before: Members = []
+    for value, place, _ in values:
+        [text] = converter.convert([value]).texts
+        if text is not None:
+            declared = without_bigints(converter.declared(value))
+            if declared is not before:
+                add_members(known, declared, MEMBERS_MAX)
+                before = declared
+            yield text, place, declared
 
-    A block of values that the compiled codec reads with the members of those before it has no others.
+
+def _mixed_column(one: Mixed) -> MixedColumn:
+    place = one.place if isinstance(one.place, _Place) else None
+    partition, offset = (place.batch.source.partition, place.offset) if place else (-1, -1)
+    kind = one.kind if isinstance(one.kind, str) else one.kind[0]
+    return MixedColumn(list(one.path), kind, one.values, one.others, list(one.other_kinds), partition, offset)
+
+
+def counted(values: Iterable[_Sampled]) -> dict[str, TypeCounts]:
+    """Returns the types of the members of the objects among JSON values, each with its place and declared types.
+
+    A block of values that the compiled codec reads with the members of those before it has no others, unless their
+    types are declared.
     """
-    coming, members, known = iter(values), dict[str, Type](), None
+    coming, counts = iter(values), dict[str, TypeCounts]()
+    members: Members = []
+    known: list[Member] | None = None
     while block := list(islice(coming, _BLOCK_VALUES)):
-        if known is not None and _are_known(block, known, len(members)):
+        is_known = known is not None and not any(declared for _, _, declared in block)
+        found = _read_known([text for text, _, _ in block], known or [], len(members)) if is_known else None
+        if found is not None:
+            for one, column in zip(flattened(counts, members), found, strict=True):
+                one.add_known(len(block) - column.null_count)
             continue
-        for value in filter(is_inferable, block):
-            _infer(members, value)
-        known = described([[name, kind] for name, kind in members.items()])
-    return [[name, kind] for name, kind in members.items()]
+        for text, place, declared in block:
+            if is_inferable(text):
+                _infer(counts, text, place, declared)
+        members = [[name, one.settle()] for name, one in counts.items()]
+        known = described(members) if members else None
+    return counts
 
 
-def _are_known(values: Sequence[bytes], known: list[Member], count: int) -> bool:
-    """Returns whether the codec reads all values; without PyArrow, which a plan alone does not need."""
+def _read_known(values: Sequence[bytes], known: list[Member], count: int) -> list[MemberColumn] | None:
+    """Returns the columns if the codec reads all values; without PyArrow, which a plan alone does not need."""
     ends = memoryview(array("i", [0, *accumulate(map(len, values))]))
-    return read_members(ends, b"".join(values), None, 0, len(values), known, count, skips_others=False) is not None
+    return read_members(ends, b"".join(values), None, 0, len(values), known, count, skips_others=False)
 
 
-def _infer(members: dict[str, Type], value: bytes) -> None:
+def _infer(counts: dict[str, TypeCounts], value: bytes, place: object, declared: Members) -> None:
     try:
-        kind = infer_text(value)
+        kind = infer_text(value, ["struct", declared])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     if isinstance(kind, list) and kind[0] == "struct":
-        add_members(members, kind[1], MEMBERS_MAX)
+        for name, one in kind[1]:
+            if name in counts or len(counts) < MEMBERS_MAX:
+                counts.setdefault(name, TypeCounts()).add(one, place)
 
 
 def _sampled_slices(slices: Sequence[Slice]) -> list[Slice]:
@@ -76,11 +186,12 @@ def _sampled_slices(slices: Sequence[Slice]) -> list[Slice]:
     return beginnings[::step]
 
 
-def _values(store: ObjectStore, slices: Sequence[Slice]) -> Iterator[bytes]:
+def _values(store: ObjectStore, slices: Sequence[Slice]) -> Iterator[_Sampled]:
     for one in slices:
         taken = taken_bytes = 0
         for scanned in scan(store, [one], READ_BYTES):
-            yield from scanned.values()[: READ_RECORDS_MAX - taken]
+            for at, value in enumerate(scanned.values()[: READ_RECORDS_MAX - taken]):
+                yield value, _Place(scanned, at), []
             taken += scanned.record_count
             taken_bytes += scanned.header.size_bytes
             if taken >= READ_RECORDS_MAX or taken_bytes >= READ_BYTES:

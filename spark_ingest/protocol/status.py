@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from engine.errors import EngineError
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.protocol.commit import Commit, not_recovered
+from spark_ingest.progress import Progress
+from spark_ingest.protocol.commit import Commit, no_progress, not_recovered
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.lost import counted, lost_to_retention, lost_with_deleted_topics, rows_of
+from spark_ingest.protocol.lost import changed_ids, counted, living_ids, lost_to_retention, rows_of
 from spark_ingest.source.discovery import (
     Folded,
     TieredPartition,
-    discover,
     load_folded,
+    partitions_of,
     resolve_cluster,
+    topics_of,
     unread_entries,
 )
 
@@ -29,16 +32,20 @@ def status(
     `incomplete_replay` is a commit whose ranges have their rows twice until the replay is resumed.
     `lost` are ranges that the store no longer has and no commit has recorded. `skipped` are recorded ones, which
     `skipped_records` counts. `unseen_records` counts, by topic, what was gone when the job first read a partition.
+    `failed` has the errors of topics that cannot be read.
     """
     history = History(output, job)
     head = history.head()
-    cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
-    found, positions = discover(source, cluster, is_wanted), head.positions if head else {}
-    partitions = _partitions(source, found, head)
-    lost = [
-        *lost_to_retention(found, positions),
-        *lost_with_deleted_topics(source, cluster, found, positions, is_wanted),
-    ]
+    cluster, progress = _of_job(source, head, cluster)
+    found, failed = _stored(source, cluster, is_wanted)
+    partitions = _partitions(source, found, progress, failed)
+    every = [one for some in found.values() for one in some]
+    changed = changed_ids(
+        source, cluster, living_ids(every), progress, lambda topic: is_wanted(topic) and topic not in failed
+    )
+    failed |= {topic: one for topic, one in changed.lost.items() if isinstance(one, EngineError)}
+    lost = lost_to_retention(every, progress)
+    lost += [one for some in changed.lost.values() if not isinstance(some, EngineError) for one in some]
     skipped_in = history.commits_with_losses(head) if head else []
     pending = history.plan(head.number + 1 if head else 1)
     return {
@@ -58,6 +65,7 @@ def status(
         "skipped_records": head.lost_records - head.recovered_records if head else 0,
         "unseen_records": head.unseen_records if head else {},
         "skipped": rows_of(not_recovered(skipped_in)),
+        "failed": _texts(failed),
     }
 
 
@@ -78,11 +86,15 @@ def incomplete_replay(history: History, head: Commit | None) -> int | None:
 def lag(
     source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool], cluster: str | None
 ) -> dict[str, Any]:
-    """Returns the JSON document of `ingest lag`. `oldest_ms` bounds the times of the records that are not ingested."""
+    """Returns the JSON document of `ingest lag`. `oldest_ms` bounds the times of the records that are not ingested.
+
+    `failed` has the errors of topics that cannot be read.
+    """
     head = History(output, job).head()
-    cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
+    cluster, progress = _of_job(source, head, cluster)
     topics: dict[str, dict[str, Any]] = {}
-    for one in _partitions(source, discover(source, cluster, is_wanted), head):
+    found, failed = _stored(source, cluster, is_wanted)
+    for one in _partitions(source, found, progress, failed):
         known = topics.setdefault(one["topic"], {"lag_records": 0, "lag_bytes": 0, "oldest_ms": None, "partitions": 0})
         known["lag_records"] += one["lag_records"]
         known["lag_bytes"] += one["lag_bytes"]
@@ -94,26 +106,53 @@ def lag(
         "head": head.number if head else None,
         "committed_ms": head.committed_ms if head else None,
         "topics": topics,
+        "failed": _texts(failed),
     }
 
 
-def _partitions(source: ObjectStore, found: Sequence[TieredPartition], head: Commit | None) -> list[dict[str, Any]]:
-    folded = load_folded(source, [(one, _start(one, head), one.tiered_end) for one in found])
-    return [_partition(one, head, folded) for one in found]
+def _of_job(source: ObjectStore, head: Commit | None, cluster: str | None) -> tuple[str, Progress]:
+    found = resolve_cluster(source, cluster, head.cluster if head else None)
+    return found, head.progress if head else no_progress()
 
 
-def _committed_end(partition: TieredPartition, head: Commit | None) -> int | None:
-    position = head.positions.get(partition.topic) if head else None
-    is_same = position is not None and position.topic_id == partition.topic_id
-    return position.ends.get(partition.partition) if position and is_same else None
+def _stored(
+    source: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]
+) -> tuple[dict[str, list[TieredPartition]], dict[str, EngineError]]:
+    """Returns the partitions of each topic, and the errors of the others."""
+    found = partitions_of(source, cluster, topics_of(source, cluster, is_wanted)).topics
+    failed = {topic: one for topic, one in found.items() if isinstance(one, EngineError)}
+    return {topic: one for topic, one in found.items() if not isinstance(one, EngineError)}, failed
 
 
-def _start(partition: TieredPartition, head: Commit | None) -> int:
-    return max(partition.log_start, _committed_end(partition, head) or 0)
+def _partitions(
+    source: ObjectStore,
+    found: Mapping[str, Iterable[TieredPartition]],
+    progress: Progress,
+    failed: dict[str, EngineError],
+) -> list[dict[str, Any]]:
+    """Returns the documents of partitions. Adds topics to `failed` whose older entries cannot be read."""
+    every = [one for some in found.values() for one in some]
+    folded = load_folded(source, [(one, _start(one, progress), one.tiered_end) for one in every])
+    documents: list[dict[str, Any]] = []
+    for topic, some in found.items():
+        try:
+            documents += [_partition(one, progress, folded) for one in some]
+        except EngineError as error:
+            failed[topic] = error
+    return documents
 
 
-def _partition(partition: TieredPartition, head: Commit | None, folded: Folded) -> dict[str, Any]:
-    committed_end, start = _committed_end(partition, head), _start(partition, head)
+def _texts(failed: Mapping[str, EngineError]) -> dict[str, str]:
+    return {topic: str(error) for topic, error in sorted(failed.items())}
+
+
+def _start(partition: TieredPartition, progress: Progress) -> int:
+    return max(partition.log_start, progress.reached(partition.topic, partition.topic_id, partition.partition) or 0)
+
+
+def _partition(partition: TieredPartition, progress: Progress, folded: Folded) -> dict[str, Any]:
+    committed_end = progress.reached(partition.topic, partition.topic_id, partition.partition)
+    start = _start(partition, progress)
     unread = unread_entries(partition, start, folded)
     oldest_ms = min((one.min_timestamp_ms for one in unread), default=None)
     span_ms = 0 if oldest_ms is None else max(one.max_timestamp_ms for one in unread) - oldest_ms

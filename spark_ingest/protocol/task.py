@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.decode.blocks import DeadLetter, record_timestamp, table_schema
-from spark_ingest.decode.json_types import merge_members
 from spark_ingest.decode.time_counts import counts_of
 from spark_ingest.errors import IngestRefused, LostRecords
 from spark_ingest.layout import DEFAULT, PARQUET, Layout
@@ -52,6 +51,7 @@ from spark_ingest.protocol.results import (
     add_times,
 )
 from spark_ingest.source.slices import Range, between
+from spark_ingest.types.json_types import merge_members
 
 PUTS_AT_ONCE = 8  # a task of many hours writes many small files and mostly waits for the store
 _LETTERS_BYTES = 16 << 20  # of dead letters that are held for one file
@@ -104,7 +104,10 @@ def _next_chunk(order: TaskSpec, coming: Iterator[Chunk]) -> Chunk | None:
         with _no_garbage_collection():
             return next(coming, None)
     except NoSuchObject as error:
-        hint = "retention removed it, or this is another store; abandon the plan to continue without it"
+        hint = (
+            "retention removed it, or this is another store; penstock tier repair finds a copy, if there is one, and "
+        )
+        hint += "penstock ingest abandon drops the plan"
         raise LostRecords(f"{order.task.topic}: {error.detail}; the plan needs it", hint=hint) from error
 
 

@@ -11,7 +11,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from engine.errors import EngineError
-from engine.format.paths import is_topic_name, store_partition_prefix
+from engine.format.paths import is_topic_name, store_partition_prefix, store_registrations_prefix
 from engine.tiering.manifest.chain import NewestRoot, load_generation, load_newest, load_sub_manifest
 from engine.tiering.manifest.manifest import Manifest, ManifestEntry
 from engine.tiering.store.store import NoSuchObject, ObjectStore
@@ -47,30 +47,40 @@ class Discovered:
     known: KnownTopics
 
 
-def resolve_cluster(store: ObjectStore, wanted: str | None) -> str:
-    """Returns the named cluster, or the only one. Raises IngestRefused."""
-    found = [name for name in names_below(store, "") if not name.startswith(("_", "."))]
-    if wanted is not None:
-        if wanted not in found:
-            raise IngestRefused(
-                f"no cluster {wanted!r} in {store.url}", hint=f"there are: {', '.join(found) or 'none'}"
-            )
+def resolve_cluster(store: ObjectStore, given: str | None, of_job: str | None = None) -> str:
+    """Returns the cluster of the job, or the one that is given, or the only one. Raises IngestRefused.
+
+    A store without it is another store, or is not mounted: nothing is read, and nothing is taken for deleted.
+    """
+    if of_job is not None and given not in (None, of_job):
+        text = f"the commits of this job are of cluster {of_job}, and --cluster names {given}"
+        raise IngestRefused(text, hint="give the other cluster a job with another name")
+    wanted = of_job or given
+    if wanted is not None and _is_cluster(store, wanted):
         return wanted
-    clusters = [name for name in found if _holds_topics(store, name)]
-    if len(clusters) != 1:
-        hint = "no segment is tiered yet" if not clusters else f"name one of: {', '.join(clusters)}"
-        raise IngestRefused(f"{store.url} holds {len(clusters)} clusters", hint=hint)
-    return clusters[0]
+    clusters = [
+        name for name in names_below(store, "") if not name.startswith(("_", ".")) and _holds_topics(store, name)
+    ]
+    if wanted is None and len(clusters) == 1:
+        return clusters[0]
+    fault = f"holds {len(clusters)} clusters"
+    if wanted is not None:
+        fault = f"has no cluster {wanted!r}" + (", which this job reads" if of_job else "")
+    hint = f"name one of: {', '.join(clusters)}"
+    if wanted is not None or not clusters:
+        hint = "check that --store is the right one and is mounted"
+        hint += f"; it has {', '.join(clusters)}" if clusters else "" if wanted else ", or no segment is tiered yet"
+    raise IngestRefused(f"{store.url} {fault}", hint=hint)
 
 
 def discover(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[TieredPartition]:
-    """Returns every partition with a manifest of the wanted topics, by topic and number. Raises the first error."""
+    """Returns every partition with a manifest of the selected topics, by topic and number. Raises the first error."""
     found = partitions_of(store, cluster, topics_of(store, cluster, is_wanted)).topics
     return [one for result in found.values() for one in value_of(result)]
 
 
 def topics_of(store: ObjectStore, cluster: str, is_wanted: Callable[[str], bool]) -> list[str]:
-    """Returns the wanted topics that have objects in the store; some may have no manifest yet."""
+    """Returns the selected topics that have objects in the store; some may have no manifest yet."""
     return [topic for topic in names_below(store, f"{cluster}/") if is_topic_name(topic) and is_wanted(topic)]
 
 
@@ -182,6 +192,12 @@ def _entries(partition: TieredPartition, start: int, folded: Folded) -> Iterator
     for entry in chain(chain.from_iterable(older), partition.manifest.entries):
         if entry.end_offset > start:
             yield entry
+
+
+def _is_cluster(store: ObjectStore, name: str) -> bool:
+    """True if nodes have written below the name; registrations of jobs do not count."""
+    jobs = store_registrations_prefix(name)
+    return any(not one.key.startswith(jobs) for one in store.list(f"{name}/"))
 
 
 def _holds_topics(store: ObjectStore, cluster: str) -> bool:

@@ -32,7 +32,11 @@ class Replacements:
             self._manifests[prefix] = load_newest(self._store, prefix)
         entry = self._entry_at(self._manifests[prefix], one.base_offset)
         if entry is None or entry.key == one.key or entry.end_offset < one.end_offset:
-            raise NoSuchObject(f"no object {one.key}")
+            raise NoSuchObject(
+                f"segment {one.key} is gone from {self._store.url}",
+                hint="penstock tier repair finds a copy in the store, if there is one; penstock ingest abandon drops a "
+                "plan that cannot be finished",
+            )
         return msgspec.structs.replace(
             one,
             key=entry.key,

@@ -30,7 +30,9 @@ def require_spark(environment: Mapping[str, str] = os.environ) -> None:
     if major is not None and major < JAVA_MAJOR_MIN:
         raise IngestRefused(f"Spark needs Java {JAVA_MAJOR_MIN} or later, {java} is {major}", hint=_INSTALL_JAVA)
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise IngestRefused("PySpark or PyArrow is not installed", hint="pip install 'penstock-server[spark]'")
+        raise IngestRefused(
+            "PySpark or PyArrow is not installed", hint="pip install --find-links dist 'penstock-server[spark]'"
+        )
 
 
 def is_submitted(environment: Mapping[str, str] = os.environ) -> bool:

@@ -7,7 +7,7 @@ equal: such files are counted, and none is a problem.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.errors import EngineError
@@ -28,7 +28,11 @@ class Compared:
 
 
 def compare_tables(
-    found: Iterable[Publication], commits: Sequence[Commit], tables: Tables, effect: Effect
+    found: Iterable[Publication],
+    commits: Sequence[Commit],
+    tables: Tables,
+    effect: Effect,
+    is_retired: Callable[[str], bool] = lambda _: False,
 ) -> dict[str, Compared]:
     """Returns what differs, by topic; an error of reading a table is a problem of it."""
     compared = {}
@@ -37,18 +41,22 @@ def compare_tables(
             if one.error:
                 raise one.error
             listed = tables.files(one.topic) if one.state else []
-            compared[one.topic] = compare(one, commits, listed, effect)
+            compared[one.topic] = compare(one, commits, listed, effect, is_retired)
         except EngineError as error:
             compared[one.topic] = Compared(problems=(str(error),))
     return compared
 
 
 def compare(
-    table: Publication, commits: Iterable[Commit], listed: Sequence[TableFile], effect: Effect | None = None
+    table: Publication,
+    commits: Iterable[Commit],
+    listed: Sequence[TableFile],
+    effect: Effect | None = None,
+    is_retired: Callable[[str], bool] = lambda _: False,
 ) -> Compared:
-    """Compares the files that a table lists with those of the commits and rewrites that it has."""
+    """Compares the files that a table lists with those of its commits and rewrites that are not retired."""
     effect = effect or Effect("")
-    runs = [run for commit in commits if (run := files_of(commit, table.topic)) is not None]
+    runs = [run for commit in commits if (run := files_of(commit, table.topic, is_retired)) is not None]
     wanted = {key: run for run in runs if run.commit <= table.after for key in run.keys}
     ahead = {key for run in runs if run.commit > table.after for key in run.keys}
     rows = sum(run.rows for run in runs if run.commit <= table.after)
@@ -56,7 +64,7 @@ def compare(
     if is_behind:  # it may still have what was replaced
         listed = [one for one in listed if one.key not in effect.replaced]
     wanted = {key: run for key, run in wanted.items() if key not in effect.replaced}
-    made = set() if is_behind else {one.key for one in effect.files_of(table.topic)}
+    made = set() if is_behind else {one.key for one in effect.files_of(table.topic) if not is_retired(one.key)}
     times = Counter(one.key for one in listed)
     problems = [f"{table.table} lists {key} {count} times" for key, count in sorted(times.items()) if count > 1]
     problems += [f"{table.table} lists {key}, whose commit it does not have" for key in sorted(times.keys() & ahead)]

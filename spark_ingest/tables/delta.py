@@ -13,7 +13,6 @@ Invariant: a transaction is sent once (`max_commit_retries=0`), so each one foll
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,12 +28,12 @@ from engine.tiering.store.store import open_store
 from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import Layout
 from spark_ingest.output import names
+from spark_ingest.tables.settings import DELTA, NAME_RULES
 from spark_ingest.tables.stored_object import StoredObject
 from spark_ingest.tables.values import RewriteFiles, RunFiles, TableFile, TableState
 
 _SENDS_MAX = 4  # each but the first after another writer's commit, or without an answer to the one before
 _TYPES = {"DATE": pa.date32(), "INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
-_UNNAMEABLE = re.compile(r"[ ,;{}()\n\t=]")  # Delta allows these only with column mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class DeltaTables:
         return [] if table is None else [TableFile(prefix + path, rows) for path, rows in _listed(table).items()]
 
     def _send(self, topic: str, what: str, is_wanted: Callable[[TableState | None], bool], files: _Files) -> bool:
-        """Commits one transaction unless a look at the table says that it is not wanted; false then."""
+        """Commits one transaction unless a look at the table says that it is not needed; false then."""
         problem: Exception | None = None
         for _ in range(_SENDS_MAX):
             table = self._load(topic)
@@ -234,19 +233,35 @@ def _partition(path: str, names_of: Sequence[str]) -> dict[str, str | None]:
 
 
 def _merged(schemas: list[pa.Schema]) -> pa.Schema:
-    """Returns the columns of all schemas, by name. Raises ValueError for types or names that a table cannot have."""
-    optional = [pa.schema([one.with_nullable(True) for one in schema]).remove_metadata() for schema in schemas]
+    """Returns the columns of all schemas, by name, without those that a table cannot name: files may have others.
+
+    Jobs with tables have no such columns, except those that they had before. Raises ValueError for types.
+    """
+    optional = [
+        pa.schema([one.with_nullable(True).with_type(_named(one.type)) for one in schema]).remove_metadata()
+        for schema in schemas
+    ]
     try:
         merged = _union([pa.struct(list(one)) for one in optional])
     except pa.ArrowInvalid as error:
         raise ValueError(_line(error)) from error
     known: dict[str, str] = {}
-    for one in merged:
-        if _UNNAMEABLE.search(one.name):
-            raise ValueError(f"Delta has no column with the name {one.name!r} unless it maps columns")
-        if (other := known.setdefault(one.name.lower(), one.name)) != one.name:
-            raise ValueError(f"Delta takes the columns {other} and {one.name} for one")
-    return pa.schema(list(merged))
+    kept = [one for one in merged if NAME_RULES[DELTA].can_have(one.name) and not _is_empty(one.type)]
+    return pa.schema([one for one in kept if known.setdefault(one.name.lower(), one.name) == one.name])
+
+
+def _named(kind: Any) -> Any:
+    """Returns a type without the members that a table cannot name."""
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_named(one.type)) for one in kind if NAME_RULES[DELTA].can_have(one.name)])
+    return pa.list_(kind.value_field.with_type(_named(kind.value_type))) if pa.types.is_list(kind) else kind
+
+
+def _is_empty(kind: Any) -> bool:
+    """Returns whether a type has a struct without members, which no table has."""
+    if pa.types.is_struct(kind):
+        return not len(list(kind)) or any(_is_empty(one.type) for one in kind)
+    return pa.types.is_list(kind) and _is_empty(kind.value_type)
 
 
 def _union(types: list[Any]) -> Any:

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from spark_ingest.decode.json_types import Type, columns
-from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import AVRO, CSV, DELIMITED, JSONL, LINE_COLUMN, LINES, NONE, ORC, PARQUET, Layout
 from spark_ingest.output import names
 from spark_ingest.plan import RAW, TableSchema
+from spark_ingest.types.json_types import Type, columns
+from spark_ingest.types.standard_columns import EXTRA, LEADING, VALUE
 
 NAME = re.compile(r"[a-z0-9_]{1,120}")
-_COLUMN = re.compile(r"[^,:;`'\"\\\x00-\x1f]{1,120}")
-_MEMBER = re.compile(r"[A-Za-z0-9_.$]+")
+COLUMN = re.compile(r"[^,:;`'\"\\\x00-\x1f]{1,120}")
+MEMBER = re.compile(r"[A-Za-z0-9_.$]+")
 _HIVE, _SERDE, _TEXT = "org.apache.hadoop.hive.ql.io", "org.apache.hadoop.hive.serde2", "org.apache.hadoop.mapred"
 _LINES = (f"{_TEXT}.TextInputFormat", f"{_HIVE}.HiveIgnoreKeyTextOutputFormat")
 # The library of each format, and the classes of its input and output.
@@ -46,6 +46,7 @@ STORAGE = {
 }
 _HEADERS = "map<string,binary>"
 _TYPES_OF_LINES = {"binary": "string", "timestamp": "string", _HEADERS: "array<array<string>>"}
+_TEXT_WITHIN = re.compile("(?<=[:<])(?:binary|timestamp)(?=[,>])")  # in lines of JSON, as above
 _TYPES_OF_AVRO = {_HEADERS: "array<struct<key:string,value:binary>>"}
 
 
@@ -86,7 +87,7 @@ def hive_table(topic: str, payload: str, schema: TableSchema, layout: Layout, na
     found: list[tuple[str, str]] = []
     left_out = []
     for column, kind in [*standard, *own]:
-        if kind is None or not _COLUMN.fullmatch(column):
+        if kind is None or not COLUMN.fullmatch(column):
             left_out.append(column)
         else:
             found.append((_name_in_files(column, layout).lower(), _type_in_files(kind, layout)))
@@ -159,7 +160,7 @@ def _type_of(kind: Type) -> str | None:
         inner = _type_of(kind[1])
         return None if inner is None else f"array<{inner}>"
     members = [(name, _type_of(one)) for name, one in columns(kind[1])]
-    if any(one is None or not _MEMBER.fullmatch(name) for name, one in members):
+    if any(one is None or not MEMBER.fullmatch(name) for name, one in members):
         return None
     return "struct<" + ",".join(f"{name.lower()}:{one}" for name, one in members) + ">"
 
@@ -168,7 +169,8 @@ def _type_in_files(kind: str, layout: Layout) -> str:
     if layout.format in (CSV, DELIMITED):
         return "string"
     types = {JSONL: _TYPES_OF_LINES, AVRO: _TYPES_OF_AVRO}.get(layout.format, {})
-    return types.get(kind, kind)
+    found = types.get(kind, kind)
+    return _TEXT_WITHIN.sub("string", found) if layout.format == JSONL else found
 
 
 def _name_in_files(name: str, layout: Layout) -> str:

@@ -94,7 +94,7 @@ class IcebergTables:
     def _send(
         self, topic: str, what: str, is_wanted: Callable[[Table | None], bool], stage: Callable[[Table | None], Any]
     ) -> bool:
-        """Commits a staged transaction unless a look at the table says that it is not wanted; false then."""
+        """Commits a staged transaction unless a look at the table says that it is not needed; false then."""
         last: Exception | None = None
         for _ in range(_SENDS_MAX):
             table = self._load(topic)

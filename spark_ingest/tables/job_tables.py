@@ -11,14 +11,16 @@ import click
 from engine.errors import EngineError
 from spark_ingest.errors import IngestRefused, NotPublished, TopicsFailed
 from spark_ingest.layout import Layout
+from spark_ingest.output.retained import load_retained
 from spark_ingest.output.stores import open_output_store
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.tables.compare import compare_tables
 from spark_ingest.tables.publish import Publication, check_layouts, pending, publications, publish
-from spark_ingest.tables.settings import DELTA, ICEBERG, GlueSettings, read_tables
+from spark_ingest.tables.settings import DELTA, ICEBERG, GlueSettings, name_rules, read_tables
 from spark_ingest.tables.values import Tables
 
+__all__ = ["JobTables", "name_rules", "print_tables"]
 _LIBRARIES = ("pyiceberg", "sqlalchemy", "deltalake", "pyarrow")
 
 
@@ -74,7 +76,8 @@ class JobTables:
         if self._tables is None:
             return [], []
         found = pending(self._history, self._tables)
-        compared = compare_tables(found, commits, self._tables, self._history.effect())
+        covers = load_retained(self._history.output, self._history.job).covers
+        compared = compare_tables(found, commits, self._tables, self._history.effect(), covers)
         rows = [
             _document(one, "not_published")
             | {"files": compared[one.topic].files, "rewritten_files": compared[one.topic].rewritten}
@@ -99,7 +102,7 @@ def _open(path: Path, history: History) -> Tables:
         if (error.name or "").partition(".")[0] not in _LIBRARIES:
             raise
         extra = DELTA if settings is None else ICEBERG
-        hint = f"pip install 'penstock-server[{extra}]', or make setup in a clone"
+        hint = f"pip install --find-links dist 'penstock-server[{extra}]', or make setup in a clone"
         raise IngestRefused(f"--tables needs {error.name}, which is not installed", hint=hint) from error
     return IcebergTables(settings, job, output_url)
 
@@ -118,10 +121,14 @@ def _document(one: Publication, commits: str) -> dict[str, Any]:
 
 
 def _failure(found: Sequence[Publication]) -> EngineError | None:
+    """Returns one kind of error for one table and for several, so that the exit code is the same."""
     errors = [one.error for one in found if one.error]
-    if len(errors) < 2:
-        return errors[0] if errors else None
-    return TopicsFailed(f"{len(errors)} tables are not up to date: {'; '.join(dict.fromkeys(map(str, errors)))}")
+    if not errors:
+        return None
+    if len(errors) == 1 and isinstance(errors[0], NotPublished):
+        return errors[0]
+    tables = "table is" if len(errors) == 1 else "tables are"
+    return TopicsFailed(f"{len(errors)} {tables} not up to date: {'; '.join(dict.fromkeys(map(str, errors)))}")
 
 
 def print_tables(tables: Sequence[dict[str, Any]]) -> None:

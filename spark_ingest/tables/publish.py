@@ -4,14 +4,15 @@
     2 Files that rewrites replaced are exchanged, in one snapshot.
     3 Each later commit with files for it is added, oldest first.
 The commits are the truth: a table may be behind them, never ahead. Nothing is stored beside the table itself, so a
-kill between any two steps leaves only commits that the next call adds.
+kill between any two steps leaves only commits that the next call adds. Files that `ingest retain` retired before the
+first publication are not added: they are gone.
 
 A topic that fails is left out, with its error; the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.errors import EngineError
@@ -19,6 +20,7 @@ from spark_ingest.errors import IngestRefused, NotPublished
 from spark_ingest.layout import NONE, PARQUET, Layout
 from spark_ingest.output import names
 from spark_ingest.output.owners import Layouts, layouts_of
+from spark_ingest.output.retained import load_retained
 from spark_ingest.output.rewrites import Effect
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
@@ -104,11 +106,12 @@ def _exchange(
 
 def rewrite_files(history: History, effect: Effect, topic: str, after: int, since: int) -> RewriteFiles:
     """Returns what a table with commit `after` and rewrite `since` needs for the newest rewrite of its topic."""
-    commit = max(after, effect.reached[topic])
+    commit, covers = max(after, effect.reached[topic]), load_retained(history.output, history.job).covers
     runs = [history.any_commit(number) for number in range(after + 1, commit + 1)]
     added = [key for one in runs if one and (run := files_of(one, topic)) for key in run.keys]
     added = [key for key in added if key not in effect.replaced]
     added += [one.key for one in effect.files_of(topic) if (names.rewrite_of(one.key) or 0) > since]
+    added = [key for key in added if not covers(key)]
     prefix = names.table_prefix(topic)
     replaced = [
         key
@@ -154,6 +157,7 @@ def unpublished(
     if head is None:
         return
     first = min((one.after for one in found.values() if not one.error), default=head.number) + 1
+    covers = load_retained(history.output, history.job).covers if first <= head.number else _nothing
     for number in range(first, head.number + 1):
         commit = head if number == head.number else history.any_commit(number)
         for one in found.values():
@@ -161,7 +165,7 @@ def unpublished(
                 continue
             if commit is None:
                 one.error = _gone(history.job, number, one.table)
-            elif run := files_of(commit, one.topic):
+            elif run := files_of(commit, one.topic, covers):
                 yield one, run
 
 
@@ -176,9 +180,14 @@ def check_layouts(layouts: Iterable[Layout], kind: str) -> None:
             raise IngestRefused(text, hint="use two jobs: one with such tables, one without")
 
 
-def files_of(commit: Commit, topic: str) -> RunFiles | None:
-    """Returns the data files of a topic in a commit; None without any."""
-    files = [file for result in commit.results if result.topic == topic for file in result.files]
+def _nothing(_: str) -> bool:
+    return False
+
+
+def files_of(commit: Commit, topic: str, is_retired: Callable[[str], bool] = _nothing) -> RunFiles | None:
+    """Returns the data files of a topic in a commit, without retired ones; None without any."""
+    found = (file for result in commit.results if result.topic == topic for file in result.files)
+    files = [file for file in found if not is_retired(file.key)]
     if not files:
         return None
     return RunFiles(topic, commit.number, tuple(file.key for file in files), sum(file.rows for file in files))

@@ -18,6 +18,7 @@ Pure but for reading the file. It opens no catalog.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +26,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from spark_ingest.errors import IngestRefused
-from spark_ingest.tables.hive import NAME
+from spark_ingest.tables.hive import COLUMN, MEMBER, NAME
 from spark_ingest.toml_file import read_toml
+from spark_ingest.types.json_types import ANY_NAMES, NameRules
 
 ICEBERG, DELTA, GLUE = "iceberg", "delta", "glue"
 SQLITE, REST = "sql", "rest"  # kinds of catalogs, as pyiceberg calls them
+# The names that the tables of each kind can have. Delta takes more characters only if it maps columns.
+_IN_DELTA = re.compile(r"[^ ,;{}()\n\t=]+")
+NAME_RULES = {
+    ICEBERG: NameRules(has_paths=True),
+    DELTA: NameRules(_IN_DELTA, _IN_DELTA),
+    GLUE: NameRules(COLUMN, MEMBER),
+}
 _KINDS = {"sqlite": SQLITE, "http": REST, "https": REST}
 _TEXTS = ("catalog", "warehouse", "namespace", "name")
 
@@ -86,6 +95,14 @@ def read_tables(path: Path) -> TableSettings | GlueSettings | None:
         return _glue(found) if set(found) == {GLUE} else _settings(found)
     except ValueError as error:
         raise IngestRefused(f"--tables {path}: {error}") from error
+
+
+def name_rules(path: Path | None) -> NameRules:
+    """Returns the rules of the tables that a file names; any name without a file. Raises IngestRefused."""
+    if path is None:
+        return ANY_NAMES
+    settings = read_tables(path)
+    return NAME_RULES[DELTA if settings is None else GLUE if isinstance(settings, GlueSettings) else ICEBERG]
 
 
 def _settings(found: dict[str, Any]) -> TableSettings:

@@ -35,11 +35,15 @@ _UNDECODABLE = "dead letters of batches that could not be decoded have no key an
 
 @dataclass(slots=True)
 class Erased:
-    """The result: rewrites with dropped rows by topic, rows that a dry run found, and what remains, with the reason."""
+    """The result: rewrites with dropped rows by topic, rows that a dry run found, and what remains, with the reason.
+
+    `unsearched` has the tables whose files have another format than Parquet.
+    """
 
     done: Done = field(default_factory=Done)
     found: dict[str, int] = field(default_factory=dict)
     remains: list[str] = field(default_factory=list)
+    unsearched: list[str] = field(default_factory=list)
 
 
 def erase(
@@ -93,6 +97,7 @@ def erase(
     for name, count in searched.items():
         if count:
             erased.found[names.topic_of(name)] = erased.found.get(names.topic_of(name), 0) + count
+    erased.unsearched = sorted(unfit_tables(live_files(output, history, history.effect()), topics))
     erased.remains = _remains(output, history, head, topics, source, is_published=is_published)
     return erased
 

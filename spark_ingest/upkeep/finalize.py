@@ -28,7 +28,7 @@ from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.plan import Positions
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
-from spark_ingest.source.discovery import TieredPartition, discover, load_folded, unread_entries
+from spark_ingest.source.discovery import TieredPartition, discover, load_folded, resolve_cluster, unread_entries
 from spark_ingest.upkeep.rewrite import live_files
 
 DELAY_MS = 3_600_000
@@ -72,7 +72,8 @@ def finalize(
     head = history.head()
     if head is None:
         return done
-    found = discover(source, head.cluster, lambda topic: bool(topics.fullmatch(topic)) and topic in head.positions)
+    cluster = resolve_cluster(source, None, head.cluster)
+    found = discover(source, cluster, lambda topic: bool(topics.fullmatch(topic)) and topic in head.positions)
     done.watermarks = watermarks(source, found, head.positions, now_ms - idle_ms)
     hours: dict[str, list[StoredFile]] = {}
     for file in live_files(output, history, history.effect()).files:

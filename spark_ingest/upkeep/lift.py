@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from spark_ingest.decode.json_columns import payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
-from spark_ingest.decode.json_types import Members, columns
-from spark_ingest.decode.standard_columns import EXTRA
 from spark_ingest.decode.value_costs import ValueCosts
+from spark_ingest.types.json_types import Members, columns
+from spark_ingest.types.standard_columns import EXTRA
 
 
 def lifted(rows: pa.Table, members: Members) -> tuple[pa.Table, dict[str, int]]:

@@ -19,17 +19,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from engine.tiering.store.store import NoSuchObject, ObjectStore
-from spark_ingest.decode.json_types import Members
-from spark_ingest.decode.standard_columns import EXTRA
-from spark_ingest.decode.unified_columns import Unfit, unified, unified_schema
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
 from spark_ingest.output.rewrites import Group, RewritePlan, Rewritten
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import sha256, store_once
 from spark_ingest.source.slices import Range
+from spark_ingest.types.json_types import Members
+from spark_ingest.types.standard_columns import EXTRA
 from spark_ingest.upkeep.lift import lifted
 from spark_ingest.upkeep.rewritten_file import OpenedFile, RewrittenFile, codec_of
+from spark_ingest.upkeep.unified_columns import Unfit, unified, unified_schema
 
 HELD_BYTES = 128 << 20
 _ORDER = ("_event_time", "_partition", "_offset")  # the row that stays of equal ones has the greatest

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_ingest.decode.standard_columns import EXTRA
 from spark_ingest.output.growing_file import GrowingFile
 from spark_ingest.output.rewrites import Group
 from spark_ingest.output.row_groups import ParquetParts, RowGroup, joined, parts_of
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import parquet_bytes, repeating_leaves, write_options
+from spark_ingest.types.standard_columns import EXTRA
 
 REPLACES = b"penstock.replaces"
 COPIED_BYTES = 2 << 20  # of Parquet: at most 64 row groups in a file of compact.FILE_BYTES are copied ones

@@ -54,6 +54,7 @@ PLANTED = {
     "The packages of replication": [
         ("replication.cores.leader", "replication.cluster.view"),
         ("replication.cluster.view", "replication.replica.replica"),
+        ("replication.cluster.view", "replication.rebuild.plan"),
     ],
     "The packages of a node": [
         ("node.setup.logs", "node.cluster.member"),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from tests.chaos.machines.cluster import CLIENTS, PARTITIONS, Cluster
-from tests.chaos.machines.disks import injected
+from tests.chaos.machines.disks import injected, unreadable
 from tests.chaos.machines.hosts import NodeHost
 from tests.disk_faults import fill, why_no_injection
 
@@ -55,6 +56,7 @@ class Fault:
     inject: Inject
     has_small_disks: bool = False
     has_clocks: bool = False  # each node has its own clock
+    keeps_locks: bool = False  # only an election of another coordinator ends locks of share groups
     why_not: Callable[[], str | None] = lambda: None
 
 
@@ -86,12 +88,46 @@ async def kill_all(scene: Scene) -> None:
         await asyncio.to_thread(node.wait_until_ready)
 
 
+async def roll_back_disk(scene: Scene) -> None:
+    """Put an old copy of a leader's data directory back: the node was restarted and has taken records since the copy.
+
+    All nodes are killed and that one starts first, while no running replica knows better.
+    """
+    node = await scene.leader()
+    others = [one for one in scene.cluster.nodes.values() if one is not node]
+    copy = node.directory / "copy"
+    await asyncio.to_thread(node.kill)
+    await asyncio.to_thread(shutil.copytree, node.data, copy)
+    await asyncio.to_thread(node.start)
+    await scene.cluster.wait_until_healthy(scene.topic)
+    await scene.hold(2, 4)
+    scene.cluster.injected(f"the disk of node {node.node_id} is rolled back")
+    await asyncio.gather(*(asyncio.to_thread(one.kill) for one in (node, *others)))
+    await asyncio.to_thread(shutil.rmtree, node.data)
+    await asyncio.to_thread(shutil.move, copy, node.data)
+    await asyncio.to_thread(node.start)
+    await scene.hold(1, 2)
+    for one in others:
+        one.begin_start()
+    for one in others:
+        await asyncio.to_thread(one.wait_until_ready)
+
+
 async def pause_leader(scene: Scene) -> None:
     """Pause a leader past its session; when it continues it still takes itself for the leader."""
     node = await scene.leader()
     scene.cluster.injected(f"SIGSTOP of node {node.node_id}")
     node.pause()
     await scene.outlast(1.2, 2)
+    node.resume()
+
+
+async def pause_coordinator(scene: Scene) -> None:
+    """Pause the coordinator of the share group, while callers accept its records from the next one."""
+    node = await scene.cluster.coordinator(scene.groups[-1]) if scene.groups else await scene.leader()
+    scene.cluster.injected(f"SIGSTOP of the coordinator, node {node.node_id}")
+    node.pause()
+    await scene.outlast(1.5, 2.5)
     node.resume()
 
 
@@ -216,6 +252,17 @@ async def fail_syncs(scene: Scene) -> None:
     await asyncio.to_thread(node.start)
 
 
+async def fail_reads(scene: Scene) -> None:
+    """Make reads of the files of a topic fail on a leader; another replica is to lead what a consumer wants to read."""
+    node = await scene.leader()
+    injecting = unreadable(node, sorted(node.data.glob(f"topics/{scene.topic}/**/*.log")))
+    await asyncio.to_thread(injecting.__enter__)
+    scene.cluster.injected(f"reads fail on node {node.node_id}")
+    await scene.hold(5, 10)
+    await asyncio.to_thread(injecting.__exit__, None, None, None)
+    await scene.hold(2, 4)
+
+
 async def slow_syncs(scene: Scene) -> None:
     node = await scene.leader()
     injecting = injected(node, f"delay_enter={scene.draw.choice((200, 1000, 3000)) * 1000}")
@@ -241,7 +288,11 @@ FAULTS = {
         Fault("kill", "kill -9 of a leader's node, back after its session", kill_leader),
         Fault("kill-briefly", "kill -9 of a leader's node, back at once", kill_briefly),
         Fault("kill-all", "kill -9 of all nodes at once", kill_all),
+        Fault("rollback", "an old copy of a leader's data directory put back", roll_back_disk),
         Fault("pause", "SIGSTOP of a leader's node for longer than its session", pause_leader),
+        Fault(
+            "pause-coordinator", "SIGSTOP of a share group's coordinator for longer than its session", pause_coordinator
+        ),
         Fault("pause-shard", "SIGSTOP of a leader's shard for longer than a session", pause_shard),
         Fault("pause-supervisor", "SIGSTOP of a leader's supervisor for longer than its session", pause_supervisor),
         Fault("shifted-clock", "the clock of a leader's node 3 or 30 h ahead or behind", shift_clock, has_clocks=True),
@@ -251,8 +302,15 @@ FAULTS = {
         Fault("flapping", "the links of a leader's node cut and healed at random, each way", flap),
         Fault("cut-from-zookeeper", "a leader's node cut off from ZooKeeper only", cut_from_zookeeper),
         Fault("zookeeper", "ZooKeeper killed for longer than the sessions", lose_zookeeper),
-        Fault("disk-full", "the disk of a leader's node full for 5 to 10 s", fill_disk, has_small_disks=True),
+        Fault(
+            "disk-full",
+            "the disk of a leader's node full for 5 to 10 s",
+            fill_disk,
+            has_small_disks=True,
+            keeps_locks=True,
+        ),
         Fault("sync-errors", "fdatasync fails on a leader's node", fail_syncs, why_not=why_no_injection),
+        Fault("read-errors", "reads of a topic's files fail on a leader's node", fail_reads, why_not=why_no_injection),
         Fault("slow-syncs", "fdatasync of a leader's node takes 0.2 to 3 s", slow_syncs, why_not=why_no_injection),
         Fault("rolling-restart", "SIGTERM and start of each node in turn", restart_all_in_turn),
     )

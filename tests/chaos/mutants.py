@@ -42,6 +42,17 @@ MUTANTS = {
             ),
         )
     ),
+    "a start counter that proves nothing, and followers that truncate": Mutant(
+        (
+            Edit(
+                "replication/cluster/start_counter.py", "if stored is None:\n            return False", "return False"
+            ),
+            Edit("replication/cores/follower.py", "if to >= committed or", "if True or"),
+            Edit("replication/cores/leader.py", "if end is None or end >= fetch.high_watermark", "if True"),
+        ),
+        "rollback",
+        20,
+    ),
     "permanent refusals of a node that believes to lead": Mutant(
         (
             Edit(

@@ -84,7 +84,8 @@ async def _inject(scene: Scene, fault: Fault, until: float, groups: GroupLoad | 
         await scene.cluster.wait_until_healthy(scene.topic)
         if groups is not None:
             await scene.cluster.wait_until_healthy(GROUPS_TOPIC)
-            groups.disturbed(began, now())
+            if not fault.keeps_locks:
+                groups.disturbed(began, now())
         if now() >= until:
             return
         await scene.hold(*CALM_S)

@@ -11,6 +11,8 @@ from gateway.fetch.fetch import OffsetsQuery
 from gateway.fetch.request import FetchQuery
 from gateway.filters.record_filter import CONDITIONS_MAX
 from gateway.groups.events import EventsQuery
+from gateway.http import content_encoding
+from gateway.http.content_encoding import check_encoding
 from gateway.http.problems import KINDS
 from gateway.http.query import Number, Rule, Text, Texts, Word, rules_of
 from gateway.produce.produce import PartitionQuery, TopicQuery
@@ -96,3 +98,10 @@ def test_problems_are_those_of_the_contract() -> None:
     for code, kind in KINDS.items():
         expected = {name: declared[code][name] for name in ("status", "title", "retryable", "no_side_effects")}
         assert kind._asdict() == expected, code
+
+
+def test_the_encodings_of_bodies_are_those_of_the_contract() -> None:
+    """A synonym is listed too: a generated client refuses what an enumeration lacks."""
+    given = CONTRACT["components"]["parameters"]["ContentEncoding"]["schema"]["enum"]
+    assert {check_encoding(name) for name in given} == {content_encoding.IDENTITY, *content_encoding.ENCODINGS}
+    assert set(content_encoding._SYNONYMS) <= set(given)

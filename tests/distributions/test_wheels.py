@@ -146,14 +146,17 @@ def test_a_node_for_the_tests_of_a_users_project(installed: Path, tmp_path: Path
 def test_the_client_alone_says_in_one_line_what_a_command_needs(client_alone: Path, command: str) -> None:
     ran = run(client_alone, "penstock", command, "--help")
     assert (ran.returncode, ran.stdout) == (2, "")
-    text = f"`penstock {command}` needs the server, which is not installed: pip install penstock-server"
+    text = (
+        f"`penstock {command}` needs the server, which is not installed: pip install --find-links dist penstock-server"
+    )
     assert ran.stderr == f"penstock: {text}\n"
 
 
 def test_the_client_alone_has_no_node_for_tests_and_says_so(client_alone: Path) -> None:
     ran = run(client_alone, "python", "-c", "from penstock.testing import running_node as r\nwith r(): pass")
     assert ran.stderr.splitlines()[-1] == (
-        "ModuleNotFoundError: penstock.testing needs the server, which is not installed: pip install penstock-server"
+        "ModuleNotFoundError: penstock.testing needs the server, which is not installed: "
+        "pip install --find-links dist penstock-server"
     )
 
 

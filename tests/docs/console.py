@@ -6,13 +6,19 @@ anything. White space at the ends of lines does not count.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+URL = "http://127.0.0.1:8080"  # of `make run`
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs"
 
@@ -32,14 +38,27 @@ def steps_of(session: str) -> list[Step]:
     return [Step(command, expected) for command, _, expected in (part.partition("\n") for part in parts[1:])]
 
 
-def environment_of(url: str, **variables: str) -> dict[str, str]:
-    """Return the environment of a user of this node, with our command on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PENSTOCK_URL": url, **variables}
+def environment_of(page: str, url: str, **variables: str) -> dict[str, str]:
+    """Return the environment of a user who has pasted the first block of the page into a clean shell in the clone.
+
+    Only the port differs. `variables` replace those that the block exports.
+    """
+    setup, *_ = blocks(page, "sh")
+    setup = setup.replace(URL, url)
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "USER", "TMPDIR") if name in os.environ}
+    shell = {**kept, "PATH": os.defpath}
+    script = f"{setup}\nexec {shlex.quote(sys.executable)} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    shown = subprocess.run(["bash", "-ec", script], cwd=ROOT, env=shell, capture_output=True, check=True, timeout=60)
+    return {**json.loads(shown.stdout), **variables}
 
 
 def run_sessions(page: str, directory: Path, environment: dict[str, str]) -> None:
-    """Run the sessions of a page in their order, with its worker in bash beside them if it has one."""
+    """Run the sessions of a page in their order, with its worker in bash beside them if it has one.
+
+    Skips the test if they call jq and there is none.
+    """
+    if "| jq " in (PAGES / page).read_text() and shutil.which("jq", path=environment["PATH"]) is None:
+        pytest.skip("jq is not installed (Debian: jq)")
     for worker in blocks(page, "bash")[:1]:
         (directory / "worker.sh").write_text(worker)
     for step in (step for session in blocks(page, "console") for step in steps_of(session)):
@@ -48,7 +67,7 @@ def run_sessions(page: str, directory: Path, environment: dict[str, str]) -> Non
 
 def printed_by(program: str, directory: Path, environment: dict[str, str]) -> list[str]:
     """Return the lines that a program in Python prints. It must end well and warn of nothing."""
-    command = [sys.executable, "-W", "error", "-c", program]
+    command = ["python", "-W", "error", "-c", program]
     ended = subprocess.run(command, cwd=directory, env=environment, capture_output=True, check=True, timeout=300)
     return ended.stdout.decode().splitlines()
 

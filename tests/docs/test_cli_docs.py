@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from penstock.cli.commands.tier import STORE_COMMANDS, store_command
 from penstock.cli.main import COMMANDS as NAMES
 from penstock.cli.main import penstock
-from tests.docs.console import PAGES, blocks, run_step, steps_of
+from tests.docs.console import PAGES, blocks, environment_of, run_step, steps_of
 from tests.e2e.node_process import running_process
 
 PAGE = "reference/cli.md"
@@ -92,8 +90,7 @@ def test_the_summary_in_the_table_is_the_first_sentence_of_the_help(name: str) -
 @pytest.mark.e2e
 def test_the_sessions_on_the_page_run_as_shown(tmp_path: Path) -> None:
     with running_process(tmp_path / "node") as node:
-        paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PENSTOCK_URL": node.url, "PATH": paths}
+        environment = environment_of("reference/cli.md", node.url)
         for session in blocks(PAGE, "console"):
             for step in steps_of(session):
                 run_step(step, tmp_path, environment)

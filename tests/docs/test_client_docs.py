@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -18,9 +15,9 @@ import penstock
 from penstock.admin.admin import Admin
 from penstock.errors import ClientError
 from penstock.options import ClientOptions
-from tests.docs.console import PAGES, blocks
+from tests.docs.console import PAGES, blocks, environment_of, printed_by
 from tests.docs.pages import with_part
-from tests.e2e.node_process import ROOT, running_process
+from tests.e2e.node_process import running_process
 
 PAGE = PAGES / "reference" / "client.md"
 BEGIN, END = "<!-- options: made by python -m tests.docs.test_client_docs -->", "<!-- end of options -->"
@@ -69,20 +66,11 @@ def test_the_examples_run(tmp_path: Path) -> None:
     examples = blocks("reference/client.md", "python")
     assert len(examples) == 4
     with running_process(tmp_path / "node") as node:
-        environment = {**os.environ, "PENSTOCK_URL": node.url, "PYTHONPATH": str(ROOT)}
-        printed = [
-            subprocess.run(
-                [sys.executable, "-W", "error", "-c", example],
-                env=environment,
-                capture_output=True,
-                check=True,
-                timeout=300,
-            ).stdout.decode()
-            for example in examples
-        ]
-    assert re.fullmatch(r"flights \d \d+ \d{13}\n", printed[0])
-    assert len(printed[1].splitlines()) == 4
-    assert printed[2].count('"delay":') == 4
+        environment = environment_of("reference/client.md", node.url)
+        printed = [printed_by(example, tmp_path, environment) for example in examples]
+    assert re.fullmatch(r"flights \d \d+ \d{13}", printed[0][0])
+    assert len(printed[1]) == 4
+    assert "".join(printed[2]).count('"delay":') == 4
 
 
 def issubclass_of(one: object, kind: type) -> bool:

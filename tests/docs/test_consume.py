@@ -17,7 +17,7 @@ PAGE = "consume.md"
 def test_the_sessions_and_programs_run_as_shown(tmp_path: Path) -> None:
     assert sum(len(steps_of(session)) for session in blocks(PAGE, "console")) == 10
     with running_process(tmp_path / "node") as node:
-        environment = environment_of(node.url)
+        environment = environment_of(PAGE, node.url)
         run_sessions(PAGE, tmp_path, environment)
         resuming, sharing = blocks(PAGE, "python")
         assert printed_by(resuming, tmp_path, environment) == ["0 0 a", "0 1 b", "0 2 c", "0 3 d"]

@@ -17,7 +17,7 @@ PAGE = "consumer-groups.md"
 @pytest.mark.e2e
 def test_the_worker_the_sessions_and_the_programs_do_what_the_page_says(tmp_path: Path) -> None:
     with running_process(tmp_path / "node") as node:
-        environment = environment_of(node.url)
+        environment = environment_of(PAGE, node.url)
         run_sessions(PAGE, tmp_path, environment)
         automatic, by_hand = (printed_by(one, tmp_path, environment) for one in blocks(PAGE, "python"))
         assert sorted(automatic) == [f"visits {n}" for n in range(1, 7)]

@@ -16,7 +16,7 @@ PAGE = "exactly-once.md"
 @pytest.mark.e2e
 def test_the_sessions_and_the_program_do_what_the_page_says(tmp_path: Path) -> None:
     with running_process(tmp_path / "node") as node:
-        environment = environment_of(node.url)
+        environment = environment_of(PAGE, node.url)
         run_sessions(PAGE, tmp_path, environment)
         [program] = blocks(PAGE, "python")
         assert printed_by(program, tmp_path, environment) == ["2"]

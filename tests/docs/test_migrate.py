@@ -1,4 +1,4 @@
-"""The page on Camus and Secor has every setting of them once, and names settings, options and commands that exist."""
+"""The page has every setting of Camus and Secor once, and names settings, options and commands that exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PAGE = (ROOT / "docs" / "migrate-from-camus-and-secor.md").read_text()
 LISTED = Path(__file__).with_name("camus_and_secor.txt").read_text()
 VALUES = {
     *("a|b", "skip", "dead-letter", "regex", "filter", "/meta/ts", "meta.ts", "_partition", "_offset"),
-    *("hour", "day", "csv", "text", "jsonl", "orc", "avro", "hourly/%Y/%m/%d/%H"),
+    *("hour", "day", "none", "csv", "text", "jsonl", "orc", "avro", "hourly/%Y/%m/%d/%H"),
+    *("year=%Y/month=%m/day=%d/hour=%H", "_key", "_headers", "_extra", "output"),
 }
 
 
@@ -40,7 +41,7 @@ def test_every_setting_has_one_row(product: str) -> None:
     assert sorted(set(listed(product)) - set(shown)) == []
 
 
-@pytest.mark.parametrize("product", ["Camus", "Secor"])
+@pytest.mark.parametrize("product", ["Camus", "Secor", "The S3 sink of Kafka Connect"])
 def test_a_row_names_what_exists_or_says_no(product: str) -> None:
     options = {name for one in run_command.params for name in one.opts}
     steps = [ingest.commands[name] for name in ("compact", "finalize", "retain")]

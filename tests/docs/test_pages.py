@@ -17,6 +17,7 @@ from node.setup.settings_page import environment_variable_of, flag_of, settings_
 from openapi import load_contract, operations
 from spark_ingest.config.page import ingest_settings_page
 from tests.architecture.test_libraries import GROUPS, distribution
+from tests.docs.console import URL
 from tests.docs.pages import (
     LINE_NUMBER,
     ROOT,
@@ -45,6 +46,17 @@ def test_files_and_make_targets_that_are_named_exist(name: str) -> None:
     text = PAGES[name].read_text()
     assert missing_files(text) == []
     assert named_targets(text) - TARGETS == set()
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - NOT_OF_NOW))
+def test_a_page_with_examples_begins_with_the_line_that_makes_them_run(name: str) -> None:
+    """Nothing else sets the address and the path. Commands of other machines, as of a cluster, are exempt."""
+    text = PAGES[name].read_text()
+    found = re.findall(r"^```(?:sh|bash|console|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    first, *others = found or [""]
+    uses = [block for block in others if re.search(r"PENSTOCK_(URL|STORE)\b", block) or block.startswith("$ penstock ")]
+    assert not uses or first.startswith(f"export PENSTOCK_URL={URL} ")
+    assert "jq " not in "".join(others) or "apt-get install jq" in text
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -5,14 +5,13 @@ tests/faults/test_exactly_once.py runs its example programs.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 
 from openapi import load_contract, operations
-from tests.docs.console import PAGES, blocks, run_step, steps_of
+from tests.docs.console import PAGES, blocks, environment_of, run_step, steps_of
 from tests.e2e.node_process import running_process
 from tests.faults.examples import EXAMPLES, LANGUAGES
 from tests.workers.languages import WORKERS
@@ -77,8 +76,9 @@ def test_the_sessions_go_as_the_page_shows(tmp_path: Path) -> None:
     steps = [step for session in blocks("produce.md", "console") for step in steps_of(session)]
     assert len(steps) == 6
     with running_process(tmp_path / "node") as node:
+        environment = environment_of("produce.md", node.url)
         for step in steps:
-            run_step(step, tmp_path, {**os.environ, "PENSTOCK_URL": node.url})
+            run_step(step, tmp_path, environment)
 
 
 def test_acknowledgements_have_one_page() -> None:

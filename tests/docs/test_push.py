@@ -48,7 +48,7 @@ def test_the_receiver_and_the_session_do_what_the_page_says(tmp_path: Path) -> N
         running_process(tmp_path / "node", push_targets="127.0.0.0/8", push_http=True) as node,
     ):
         command = [sys.executable, "receiver.py", str(port)]
-        environment = environment_of(node.url, **secrets)
+        environment = environment_of(PAGE, node.url, **secrets)
         receiver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out)
         try:
             until(lambda: listens(port))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.console import blocks, run_step, steps_of
+from tests.docs.console import blocks, environment_of, run_step, steps_of
 from tests.e2e.node_process import running_process
 
 
@@ -19,9 +17,8 @@ from tests.e2e.node_process import running_process
 def test_the_sessions_print_what_the_page_shows(page: str, steps_min: int, tmp_path: Path) -> None:
     steps = [step for session in blocks(page, "console") for step in steps_of(session)]
     assert len(steps) >= steps_min
-    paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     store = (tmp_path / "node" / "data" / "store").as_uri()
     with running_process(tmp_path / "node") as node:
-        environment = {**os.environ, "PENSTOCK_URL": node.url, "PENSTOCK_STORE": store, "PATH": paths}
+        environment = environment_of(page, node.url) | ({"PENSTOCK_STORE": store} if page == "tiering.md" else {})
         for step in steps:
             run_step(step, tmp_path, environment)

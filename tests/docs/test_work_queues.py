@@ -15,7 +15,7 @@ PAGE = "work-queues.md"
 @pytest.mark.e2e
 def test_the_worker_and_the_sessions_do_what_the_page_says(tmp_path: Path) -> None:
     with running_process(tmp_path / "node") as node:
-        environment = environment_of(node.url)
+        environment = environment_of(PAGE, node.url)
         run_sessions(PAGE, tmp_path, environment)
         [program] = blocks(PAGE, "python")
         printed = printed_by(program, tmp_path, environment)

@@ -5,7 +5,6 @@ This file does not know HTTP. A node picks a free port itself and prints its URL
 
 from __future__ import annotations
 
-import fcntl
 import re
 import resource
 import signal
@@ -13,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -54,24 +53,10 @@ class NodeProcess:
         self.begin_stop()
         return self.exit_code()
 
-    def kill(self, *, wait_for_shards: bool = True) -> None:
-        """Kill as in a crash, without a clean stop. `wait_for_shards`: false where the test has stopped them itself."""
+    def kill(self) -> None:
+        """Kill as in a crash, without a clean stop. Its shards end later by themselves."""
         self._process.kill()
         self._process.wait()
-        if wait_for_shards:
-            self._wait_until_unlocked()
-
-    def _wait_until_unlocked(self) -> None:
-        """Wait for the shards of a killed supervisor, which hold its lock until they have ended too."""
-        deadline, path = time.monotonic() + STOP_S, self._output.parent / "data" / "lock"
-        if not path.exists():  # the test has its data elsewhere
-            return
-        with path.open("rb") as lock:
-            while time.monotonic() < deadline:
-                with suppress(BlockingIOError):
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
-                time.sleep(0.02)
 
     def _wait_until_ready(self) -> tuple[str, int]:
         deadline = time.monotonic() + START_S

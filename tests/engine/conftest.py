@@ -60,6 +60,8 @@ class EventHooks:
         self.closed = self.moved_away = self.sealed = self.tiered_end = lambda *_: None
         self.positions_moved = self.replicas.positions_moved
         self.went_offline = self.replicas.partition_went_offline
+        self.read_failed = self.replicas.read_failed
+        self.damaged = self.replicas.damaged
         self.directory_failed = log_offline
         self.leading_epoch, self.compacted_by_all = self.replicas.leading_epoch, self.replicas.compacted_by_all
 

@@ -208,7 +208,9 @@ def test_an_accept_header(text: str) -> None:
     st.one_of(
         st.text(max_size=60),
         st.lists(st.integers(0, 2**64), min_size=1, max_size=6).map(lambda parts: "-".join(map(str, parts))),
-        strangers([b"0", b"5-7", b"9223372036854775807-0", b"1-2-3-4-5"]).map(lambda b: b.decode("latin-1")),
+        strangers([b"0", b"5-7", b"0f3c5a7e.5-7", b"9223372036854775807-0", b"1-2-3-4-5"]).map(
+            lambda b: b.decode("latin-1")
+        ),
     ),
     st.integers(1, 5),
 )
@@ -218,7 +220,7 @@ def test_the_id_of_an_event_that_a_client_sends_back(text: str, partitions: int)
         positions = parse_id(text, partitions)
         assert 1 <= len(positions) <= partitions
         assert all(0 <= offset < 2**63 for offset in positions)
-        written = position(positions).decode().removeprefix("id: ").strip()
+        written = position("0f3c5a7e9b1d", positions).decode().removeprefix("id: ").strip()
         assert parse_id(written, partitions) == positions
 
 

@@ -33,6 +33,7 @@ MAY_CHANGE = re.compile(
     r"recovery-points|high-watermarks|coordination|running|topics/.*/\d{20}\..*|store/.*/latest\.json"
     r"|store/[^/]+/[^/]+/[^/]+/topic\.json"  # made from that of the data directory
     r"|tier-cache/.*"  # blocks are replaced in place
+    r"|spare/[0-7]"  # its bytes mean nothing
 )
 
 KEPT = re.compile(r"topics/.*/\d{20}\.foreign-[0-9a-f]{8}")

@@ -170,6 +170,11 @@ async def test_the_judge_sees_records_that_are_missing_and_files_that_were_remov
     (root / "data" / "notes.txt").write_text("mine")
     template.records["plain", 0][100] = "acknowledged and nowhere"
     template.records["two", 1][3] = "another value"
-    monkeypatch.setattr(recovery, "_remove_leftovers", lambda *_: (root / "data" / "notes.txt").unlink(missing_ok=True))
+
+    def remove_foreign(_disk: object, _directory: str, names: list[str], _missing: object) -> list[str]:
+        (root / "data" / "notes.txt").unlink(missing_ok=True)
+        return names
+
+    monkeypatch.setattr(recovery, "_without_leftovers", remove_foreign)
     verdict = await judged(root, template)
     assert [one.split(" ")[0] for one in verdict.wrong] == ["('plain',", "('two',", "notes.txt"], verdict.wrong

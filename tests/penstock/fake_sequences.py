@@ -1,7 +1,7 @@
 """The producer state of one partition, implemented as simply as the rules allow.
 
-The rules are those of the contract: duplicates among the last 16 batches, gaps, newer and older epochs, and any first
-number of an unknown producer. Used by the fake node and as the twin in tests/penstock/producer/test_sequences.py.
+The rules are those of the contract: duplicates among the last 16 batches, gaps, newer and older epochs, and 0 as the
+first number of an unknown producer. Used by the fake node and as the twin in tests/penstock/producer/test_sequences.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FakeSequences:
     def judge(self, producer_id: int, epoch: int, sequence: int, count: int) -> Verdict:
         known = self.known.get(producer_id)
         if known is None:
-            return Verdict("new")
+            return Verdict("sequence_gap", 0) if sequence else Verdict("new")
         if epoch < known.epoch:
             return Verdict("producer_fenced", known.epoch)
         if epoch > known.epoch:

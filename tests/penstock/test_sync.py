@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 from penstock.errors import ClientClosed, ConnectionFailed, ProblemError
+from penstock.options import ClientOptions
 from penstock.sync import Client, LoopThread
+from tests.e2e.node_process import ROOT, running_process
 from tests.penstock.conftest import QUICK, UNREACHABLE
 from tests.penstock.fake_node import FakeNode
 
@@ -218,3 +225,58 @@ def test_a_closed_client_says_so(url: str) -> None:
         client.list_topics()
     with Client(UNREACHABLE) as client, pytest.raises(ConnectionFailed):
         client.cluster()
+
+
+PROGRAM = """
+import sys
+from penstock.{kind} import Client
+producer = Client(sys.argv[1]).producer()
+"""
+SYNC = PROGRAM.format(kind="sync") + "for n in range(1000): producer.send('left', n)"
+ASYNC = (
+    PROGRAM.format(kind="aio").replace("producer = ", "async def main():\n    producer = ")
+    + "    for n in range(10): await producer.send('left', n)\n"
+    + "import asyncio\nasyncio.run(main())"
+)
+
+
+def ended(program: str, url: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert ran.returncode == 0
+    return ran.stderr
+
+
+@pytest.mark.e2e
+def test_a_program_that_ends_without_close_flushes_or_says_how_many_records_are_lost(tmp_path: Path) -> None:
+    warning = "{} records are not acknowledged"
+    with running_process(tmp_path) as node, Client(node.url) as client:
+        client.create_topic("left")
+        assert ended(SYNC, node.url) == ""
+        assert sum(1 for _ in client.consume("left", follow=False)) == 1000
+        assert warning.format(10) in ended(ASYNC, node.url)
+    assert warning.format(1000) in ended(SYNC, UNREACHABLE)
+
+
+def test_a_wrong_option_names_the_function_that_was_called() -> None:
+    with Client(UNREACHABLE) as client:
+        for function, name, hint in (
+            ("producer", "lingerms", "did you mean 'linger_ms'"),
+            ("consume", "x", "the options are: client_id, "),
+            ("queue", "fetchwait_ms", "did you mean 'fetch_wait_ms'"),
+        ):
+            arguments = {"producer": (), "consume": ("t",), "queue": ("g",)}[function]
+            with pytest.raises(TypeError, match=rf"^{function}\(\) has no option '{name}'; {hint}"):
+                getattr(client, function)(*arguments, **{name: 1})
+
+
+def test_retries_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "penstock")
+    options = ClientOptions(backoff_ms=1, unreachable_timeout_ms=20)
+    with Client(UNREACHABLE, options=options) as client, pytest.raises(ConnectionFailed):
+        list(client.consume("t"))
+    assert "attempt 1 failed, the next is in 0.00" in caplog.text
+    assert "connection refused" in caplog.text
+
+
+def test_the_package_has_its_version() -> None:
+    assert penstock.__version__ == version("penstock")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,8 +15,10 @@ import pytest
 
 import penstock_codec
 from penstock_codec import report
-from penstock_codec.__main__ import line
+from penstock_codec.__main__ import line, main
 from tests.codecs import needs_compiled, plain_codec
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_plain_python_is_taken_where_it_is_chosen() -> None:
@@ -38,7 +42,7 @@ def test_another_choice_is_refused() -> None:
     ("module", "reason"),
     [
         (None, "it is not compiled here"),
-        (ModuleType("old"), f"the compiled module is of version 0, {penstock_codec.VERSION} is wanted"),
+        (ModuleType("old"), f"the compiled module is of version 0, this is version {penstock_codec.VERSION}: run "),
     ],
 )
 def test_without_a_module_of_this_version_plain_python_runs(
@@ -57,7 +61,9 @@ def test_without_a_module_of_this_version_plain_python_runs(
         penstock_codec.choose("compiled")
 
 
-def test_a_lack_is_one_line_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_is_one_line_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(report.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("CC", "/nonexistent/cc")
     monkeypatch.setattr(penstock_codec, "why_not", "it is not compiled here")
     with plain_codec():
@@ -67,10 +73,50 @@ def test_a_lack_is_one_line_that_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_the_command_says_which_codec_runs() -> None:
-    environment = {**os.environ, "PENSTOCK_CODEC": "python"}
+    """With plain Python chosen, it does not say what to install, although there is no compiler."""
+    environment = {**os.environ, "PENSTOCK_CODEC": "python", "CC": "/nonexistent/cc"}
     command = [sys.executable, "-m", "penstock_codec"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "codec: plain Python, at several times the processor time: PENSTOCK_CODEC=python\n"
+
+
+def test_a_benchmark_runs_plain_python_only_where_it_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with plain_codec():
+        monkeypatch.setattr(penstock_codec, "why_not", "it is not compiled here")
+        assert (main([]), main(["--measured"])) == (0, 1)
+        refusal = capsys.readouterr().err
+        assert refusal.endswith("; PENSTOCK_CODEC=python measures it all the same\n")
+        assert refusal.count("\n") == 1
+        monkeypatch.setattr(penstock_codec, "why_not", penstock_codec.CHOSEN)
+        assert main(["--measured"]) == 0
+    assert "codec: plain Python" in capsys.readouterr().out
+
+
+def test_every_benchmark_says_which_codec_runs() -> None:
+    rules = re.findall(r"^(bench[a-z-]*):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert len(rules) > 5
+    assert [name for name, recipe in rules if "-m penstock_codec --measured" not in recipe] == []
+
+
+@needs_compiled
+@pytest.mark.parametrize("is_usable", [True, False])
+def test_make_compiles_again_what_is_not_usable(tmp_path: Path, is_usable: bool) -> None:
+    """A file of the compiled module that cannot be loaded, or is of an earlier version, is made again."""
+    shutil.copytree(ROOT / "penstock_codec", tmp_path / "penstock_codec")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements/serve.lock", "pyproject.toml", "penstock/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    if not is_usable:
+        next((tmp_path / "penstock_codec").glob("*.so")).write_bytes(b"of another machine")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / ".venv" / ".serve").touch()
+    command = ["make", "-n", "PYTHON=.venv/bin/python", ".venv/.serve"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ("pip install" in ran.stdout) is not is_usable, ran.stdout
 
 
 @needs_compiled

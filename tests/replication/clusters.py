@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from engine.errors import StartRefused
 from engine.runtime.clock import SystemClock
 from replication.cluster.agent import AgentSettings, ClusterAgent
 from replication.cluster.membership import OwnNode
@@ -38,6 +39,7 @@ class ViewListener:
         self.states: dict[tuple[str, int], PartitionState] = {}
         self.topics: dict[str, TopicEntry] = {}
         self.deleted: list[str] = []
+        self.fenced: list[StartRefused] = []
 
     def on_registered(self, member: Member) -> None:
         self.events.append("registered")
@@ -46,6 +48,9 @@ class ViewListener:
     def on_session_lost(self) -> None:
         self.events.append("lost")
         self.states.clear()
+
+    def on_fenced(self, error: StartRefused) -> None:
+        self.fenced.append(error)
 
     def on_contact(self, at: float) -> None:
         self.contacts.append(at)

@@ -19,7 +19,7 @@ from engine.directory.log_directories import open_data_directories
 from engine.format.batch import Buffer, Record, decode, encode_values
 from engine.partition.partition import Partition
 from engine.runtime.clock import SystemClock
-from engine.runtime.disk import RealDisk
+from engine.runtime.disk import Disk, RealDisk
 from engine.shard.shard import Shard, ShardEvents
 from gateway.links.internal_link import Credentials
 from gateway.links.internal_listener import InternalListener
@@ -99,12 +99,15 @@ class HostedNode:
         self._store = store
         self._limits = limits
         self._executor = ThreadPoolExecutor(4)
+        self.disk: Disk = RealDisk()
         self.offline: list[tuple[str, int]] = []
+        self.distrusted: list[tuple[str, int]] = []
+        self.online: list[tuple[str, int]] = []
         self.url = ""
         self.boottime = 1000.0  # changed by the test
 
     async def start(self) -> None:
-        disk, ids = RealDisk(), (f"id{n}" for n in itertools.count())
+        disk, ids = self.disk, (f"id{n}" for n in itertools.count())
         directories = open_data_directories(
             disk, [str(self._path)], node_id=self.node_id, cluster_id=None, boot_id="boot", new_id=ids.__next__
         )
@@ -118,13 +121,17 @@ class HostedNode:
             confirm=self._store.confirm,
             boottime=lambda: self.boottime,
             partition_offline=lambda topic_id, number: self.offline.append((topic_id, number)),
+            distrust=lambda topic_id, number: self.distrusted.append((topic_id, number)),
             new_session=(f"session {n}" for n in itertools.count()).__next__,
+            partition_online=lambda topic_id, number: self.online.append((topic_id, number)),
         )
         events = ShardEvents(
             opened=self.host.opened,
             closed=lambda topic: self.host.closed(topic.partitions.values()),
             positions_moved=self.host.positions_moved,
             went_offline=self.host.partition_went_offline,
+            read_failed=self.host.read_failed,
+            damaged=self.host.damaged,
         )
         self.shard = Shard(disk, directories.first, clock, self._executor, ids.__next__, events=events)
         self.may_fetch = asyncio.Event()
@@ -197,8 +204,9 @@ class Hosts:
     def __getitem__(self, node_id: int) -> HostedNode:
         return self.nodes[node_id]
 
-    async def start(self, node_id: int) -> HostedNode:
+    async def start(self, node_id: int, disk: Disk | None = None) -> HostedNode:
         node = self.nodes[node_id] = HostedNode(node_id, self.path / str(node_id), self.store, self.limits)
+        node.disk = disk or node.disk
         await node.start()
         node.register()
         return node

@@ -23,6 +23,7 @@ class CountingDisk(RealDisk):
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.synced: Counter[str] = Counter()
+        self.listed: set[str] = set()
         self.on_sync: Callable[[], None] | None = None
         self.on_remove: Callable[[], object] | None = None
 
@@ -44,6 +45,11 @@ class CountingDisk(RealDisk):
     def reset(self) -> None:
         self.calls.clear()
         self.synced.clear()
+        self.listed.clear()
+
+    def listdir(self, path: str) -> list[str]:
+        self.listed.add(path)
+        return super().listdir(path)
 
     def fdatasync(self, handle: int) -> None:
         super().fdatasync(handle)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from engine.directory.removal import STEPS_AT_ONCE, finished, is_finished, remov
 from engine.format import batch
 from engine.partition.writer import PARALLEL_SYNCS_MIN
 from engine.runtime.slices import SLICE
+from engine.shard.opening import BATCH, PARALLEL_OPENINGS
 from replication.replica.acks import Acks
 from tests.engine.conftest import HandClock, Node, running_node
 from tests.scale.count import SCALE
@@ -66,6 +68,31 @@ async def test_creating_and_growing_a_topic_syncs_directories_and_not_partitions
         await node.shard.alter_topic("t", {}, SCALE)
         assert sum(disk.calls.values()) < FEW + 50, "growing by one partition is one partition's work"
         assert len(node.shard.topic("t").partitions) == SCALE
+
+
+async def test_new_partitions_are_opened_in_batches_with_few_calls_each(
+    start: Start, disk: CountingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    submitted: list[object] = []
+    submit = ThreadPoolExecutor.submit
+
+    def counted(executor: ThreadPoolExecutor, work: Callable[..., object], *arguments: object) -> object:
+        submitted.append(work)
+        return submit(executor, work, *arguments)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", counted)
+    async with start() as node:
+        for change in (
+            lambda: node.shard.create_topic("t", SCALE, 1, {}),
+            lambda: node.shard.alter_topic("t", {}, 2 * SCALE),
+        ):
+            disk.reset()
+            submitted.clear()
+            await change()
+            assert disk.calls["listdir"] <= SCALE + FEW // 10
+            assert sum(disk.calls.values()) <= 6 * SCALE + FEW, "mkdir; listdir, mkdir, open, close, open"
+            assert len(submitted) <= SCALE // BATCH + PARALLEL_OPENINGS + FEW // 10
+        assert [one.number for one in node.shard.partitions()] == list(range(2 * SCALE))
 
 
 async def test_the_first_records_of_a_partition_make_its_directory_durable(start: Start, disk: CountingDisk):
@@ -179,7 +206,7 @@ async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
     async with start() as node:
         await node.shard.create_topic("t", SCALE, 1, {})
         disk.reset()
-        disk.on_remove = lambda: disk.calls["rmdir"] <= STEPS_AT_ONCE // 2 or may_go_on.wait(60)
+        disk.on_remove = lambda: disk.calls["rmdir"] <= STEPS_AT_ONCE or may_go_on.wait(60)
         await node.shard.delete_topic("t")
         assert [one.name.endswith(".deleted") for one in home.iterdir()] == [True]
         _, is_new = await node.shard.create_topic("t", 1, 1, {})
@@ -188,7 +215,7 @@ async def test_a_deletion_is_done_once_it_is_durable_and_its_files_go_later(
         await asyncio.sleep(0)
         may_go_on.set()
         await stopping
-        assert disk.calls["rmdir"] == STEPS_AT_ONCE, "twice as many steps: a file and its partition"
+        assert disk.calls["rmdir"] == 2 * STEPS_AT_ONCE
     async with start() as node:
         assert len(node.shard.topic("t").partitions) == 1
         while len(list(home.iterdir())) > 1:

@@ -45,6 +45,8 @@ def assert_conforms(method: str, path: str, status: int, headers: Mapping[str, s
     media_type = headers.get("Content-Type", "").partition(";")[0]
     if "cloudevents=binary" in path and status < 400:
         media_type = "*/*"  # an event's data may have any media type
+        assert headers["Content-Security-Policy"].startswith("sandbox"), "a script in it must not run at this origin"
+        assert headers["Content-Disposition"] == "attachment"
     assert media_type in content, f"{operation.operation_id} may not answer with {media_type}"
     if status >= 400:
         assert orjson.loads(body)["code"] in operation.spec["x-penstock-codes"], (operation.operation_id, body)

@@ -25,6 +25,11 @@ class Event:
     data: str
 
     @property
+    def positions(self) -> str:
+        """The offsets of its id, without the beginning of the topic's id."""
+        return self.id.partition(".")[2]
+
+    @property
     def json(self) -> Any:
         return orjson.loads(self.data)
 

@@ -167,6 +167,7 @@ class OverHttp2(Gateway):
 
     async def _send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         status, pairs, content = await self.client.request(method, path, headers, body)
+        assert ("x-content-type-options", "nosniff") in pairs
         return Answer(status, CIMultiDict(pairs), content)
 
 

@@ -208,6 +208,61 @@ class SequencedProducer(_Values, Client):
         self.world.after(self._every_s, self.run)
 
 
+class PipeliningProducer(_Values, Client):
+    """Sends four batches of a new producer at once, and repeats each until it is stored; then the next producer.
+
+    They overtake each other, and a node that does not lead yet refuses some. The oldest one without an answer is the
+    next of its sequence wherever it arrives, so no gap may be reported of it (KAFKA-15591).
+    """
+
+    def __init__(self, *args: Any, partition: str, producer_id: int) -> None:
+        super().__init__(*args)
+        self._partition, self._producer_id = partition, producer_id
+        self._number = 0
+        self._open: list[int] = []  # sequences without an answer
+        self._attempts: dict[tuple[int, int], int] = {}
+
+    def run(self) -> None:
+        if self.is_stopped or self.is_idle(self.run):
+            return
+        self._producer_id += 1
+        self._open = [0, 1, 2, 3]
+        for sequence in tuple(self._open):
+            self._number += 1
+            produced = self.made(self._partition, 1, "all")
+            produced.client += f" {self._number}"  # a client of its own in the history: it is not sent after another
+            self.history.produced.append(produced)
+            self._send(produced, self._producer_id, sequence)
+
+    def _send(self, produced: Produced, producer_id: int, sequence: int) -> None:
+        if self.is_stopped:
+            return
+        which = producer_id, sequence
+        attempt = self._attempts[which] = self._attempts.get(which, 0) + 1
+        batch = self.batch_of(produced)
+        stamp_sequence(batch, producer_id, 0, sequence)
+        set_crc(batch)
+        is_oldest = self._open[0] == sequence
+
+        def answered(outcome: str, detail: Any) -> None:
+            if self._attempts[which] != attempt:
+                return
+            self._attempts[which] += 1
+            self.world.count(f"pipelined {outcome}")
+            if outcome == "ok":
+                produced.outcome, produced.base_offset, produced.done_at = "ok", detail, self.world.now
+                self._open.remove(sequence)
+                if not self._open:
+                    self.world.after(0.05, self.run)
+                return
+            if detail == "sequence_gap" and is_oldest:
+                self.history.gaps_of_oldest.append(f"{produced.values[0]} of producer {producer_id}, {sequence=}")
+            self.world.after(0.05, self._send, produced, producer_id, sequence)
+
+        self.call(self.any_node(), "on_produce", self._partition, batch, 1, "all", answered)
+        self.world.after(TIMEOUT_S, answered, "info", "no answer")
+
+
 class KeyedProducer(Client):
     """Names each batch by a key, repeats it until it is answered, and sometimes repeats it long after that.
 

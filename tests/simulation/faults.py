@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from replication.cluster.keys import starts_key
+from replication.cluster.start_counter import starts_from_bytes
 from replication.cores import reassignment
 from replication.cores.partition_state import Member
 from tests.simulation.clients import Client
@@ -17,6 +19,7 @@ from tests.simulation.world.bucket import Bucket, StoreWeather
 from tests.simulation.world.network import Network, Weather
 from tests.simulation.world.node import Node
 from tests.simulation.world.store import STORE, Store
+from tests.simulation.world.store_client import DIRECTORY
 from tests.simulation.world.world import World
 
 KINDS = (
@@ -44,7 +47,9 @@ KINDS = (
     "alter",
     "drain",
     "full_disk",
+    "roll_back",
 )
+UNSEEN = "roll_back_at_once"  # not in a run with other promises: no counter shows it
 CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these remove no replica from an in-sync set
 
 
@@ -126,6 +131,42 @@ class Faults:
             self._disks_lost += 1
             node.lose_disk()
             self._start_again(node)
+
+    def roll_back(self) -> None:
+        """Copy a node's disk, restart the node, and put the copy back some time later.
+
+        As for a lost disk, only where two other replicas hold everything.
+        """
+        node = self._node()
+        if node.copied is None and self._may_lose_disk():
+            node.copy_disk()
+            node.kill()
+            self._start_again(node)
+            self.world.after(self._while(), self._put_back, node)
+
+    def _put_back(self, node: Node) -> None:
+        """Put the copy back, if its counter shows that it is older: see `roll_back_at_once` for others."""
+        is_older = self._start_number(node) > node.copied_at
+        if is_older and self._may_lose_disk() and not self.is_over:
+            self._disks_lost += 1
+            node.roll_back()
+            self._start_again(node)
+        node.copied = None
+
+    def roll_back_at_once(self) -> None:
+        """Put a copy of the running node back that no counter shows to be older; only its followers can see it."""
+        same = [one for one in self.nodes.values() if one.copied and self._start_number(one) == one.copied_at]
+        if not same:
+            self._node().copy_disk()
+        elif self._may_lose_disk():
+            node = self.world.random.choice(same)
+            node.roll_back()
+            node.start()
+
+    def _start_number(self, node: Node) -> int:
+        key = starts_key(node.node_id)
+        found = self.store.snapshot.keys.get(key)
+        return 0 if found is None else starts_from_bytes(key, found.value).counters[DIRECTORY].number
 
     def pause(self) -> None:
         self._node().pause(self.store.timeout_s * (0.3 + 2.0 * self.world.random.random()))

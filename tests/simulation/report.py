@@ -19,6 +19,7 @@ MUST_HAPPEN = (
     "power losses",
     "power lost everywhere",
     "disks lost",
+    "disks rolled back",
     "partitions offline",
     "sessions expired",
     "writes refused",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.run import Options, run
+from tests.simulation.run import Options, options_for, run
 
 # Any change of the code changes every run. These seeds stay as they were, and are seeds like any others now.
 FOUND_SOMETHING = {
@@ -39,6 +41,16 @@ def test_a_leader_that_was_replaced_without_knowing_answers_and_nothing_is_wrong
         if outcome.counts["answers of replaced leaders"]:
             return
     raise AssertionError("none of 400 runs has such an answer")
+
+
+def test_the_first_batch_of_a_pipelining_producer_is_never_a_gap():
+    counts = Counter[str]()
+    for seed in range(25):
+        outcome = run(seed, replace(options_for(seed), has_pipelining=True))
+        assert not outcome.problems, outcome.report()
+        counts += outcome.counts
+    assert counts["pipelined ok"] > 200
+    assert counts["refused: sequence_gap"] > 200
 
 
 def test_one_seed_is_one_run():

@@ -11,11 +11,12 @@ import pytest
 from node.commands.ingest import ingest
 from spark_ingest.command import run_command
 from spark_ingest.decode.blocks import table_schema
-from spark_ingest.decode.json_types import evolve, infer, merge_all, spark_ddl
-from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
+from spark_ingest.output.schema_object import spark_ddl
 from spark_ingest.output.table_files import DEAD_LETTER_SCHEMA
 from spark_ingest.plan import RAW, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.spark.context import ROOT
+from spark_ingest.types.json_types import evolve, infer, merge_all
+from spark_ingest.types.standard_columns import STANDARD_COLUMNS
 
 PAGES = ("ingest.md", "ingest-columns.md", "ingest-upkeep.md", "ingest-operate.md")
 PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in PAGES)

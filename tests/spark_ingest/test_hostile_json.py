@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from engine.testing.memory_store import MemoryStore
-from spark_ingest.decode.json_types import COLUMNS_MAX, MEMBERS_MAX
 from spark_ingest.errors import IngestRefused
 from spark_ingest.protocol.history import History
+from spark_ingest.types.json_types import COLUMNS_MAX, MEMBERS_MAX
 from tests.scale.count import SCALE
 from tests.spark_ingest.hostile_json import NOT_JSON, hostile_values
 from tests.spark_ingest.jobs import dead_letters, run_job, table_rows

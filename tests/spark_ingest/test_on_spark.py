@@ -165,6 +165,39 @@ def test_both_engines_write_the_same_objects(lake: Lake, spark: SparkSession, tm
     assert len(read[0]) > 30
 
 
+def test_both_engines_write_the_columns_that_a_payload_declares(
+    lake: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark reads them with these types, and the same values; the first plan has no value of any column."""
+    pytest.importorskip("fastavro")
+    from tests.spark_ingest.payload.test_declared import NULLS, ROW, SCHEMA, VALUES, datum
+
+    local = open_store((tmp_path / "a local output").as_uri())
+    urls = (lake.store_url, lake.output_url)
+    on_spark = SparkExecutor(None, *urls, lambda tasks, rows: None, print, lambda _: spark.sparkContext)
+    here = LocalExecutor(lake.log.store, local, 2, lambda tasks, rows: None)
+    for value in (NULLS, VALUES):
+        lake.log.add(0, [row(datum(value, SCHEMA))])
+        for output, executor in ((lake.output, on_spark), (local, here)):
+            run_job(lake.log.store, output, listener=Remembering(), recipe=Recipe("avro"), execute=executor.execute)
+    ours, theirs = objects_of(local), objects_of(lake.output)
+    assert ours.keys() == theirs.keys()
+    assert [key for key in ours if ours[key] != theirs[key]] == []
+    head = History(local, "default").head()
+    assert head is not None
+    ddl = table_ddl("avro", head.schemas["flights"])
+    read = spark.read.schema(ddl).parquet(str(tmp_path / "an output/tables/flights")).orderBy("_offset")
+    plain = spark.read.parquet(str(tmp_path / "an output/tables/flights"))
+    assert {name: dict(plain.dtypes)[name] for name in ROW} == {name: dict(read.dtypes)[name] for name in ROW}
+    instants = read.selectExpr("unix_micros(at)").collect()
+    assert [one[0] for one in instants] == [None, round(ROW["at"].timestamp() * 1_000_000)]
+    nulls, values = (one.asDict(recursive=True) for one in read.drop("at").collect())
+    assert {nulls[name] for name in ROW if name != "at"} == {None}
+    assert {name: values[name] for name in ROW if name != "at"} == {
+        name: value for name, value in ROW.items() if name != "at"
+    }
+
+
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with servers.ministack(tmp_path_factory.mktemp("ministack")) as endpoint:

@@ -282,7 +282,9 @@ def test_a_segment_that_vanished_after_planning_is_reported(
         run_job(source, KillingStore(output, 3, is_after=True))
     for key in [key for key in source.objects if key.endswith(".log")]:
         del source.objects[key]
-    with pytest.raises(LostRecords, match="flights: no object"):
+    with pytest.raises(
+        LostRecords, match=r"flights: segment .* is gone .*penstock tier repair .*penstock ingest abandon"
+    ):
         run_job(source, output)
 
 
@@ -319,6 +321,10 @@ def test_a_topic_that_was_made_again_starts_again(source: MemoryStore, output: M
     again = TieredLog(source, topic_id="b" * 32)
     again.add(0, json_rows(75))
     again.add(1, json_rows(3))
+    for on_lost in ("fail", "skip"):
+        with pytest.raises(IngestRefused, match=f"has {again.topic_id} of this name, and no marker of a deletion"):
+            run_job(source, output, on_lost=on_lost)
+    remove_topic(source, log.cluster, log.topic, log.topic_id, 2)
     with pytest.raises(LostRecords, match="flights partition 0: 5 records, offsets 75 to 79"):
         run_job(source, output)
     assert run_job(source, output, on_lost="skip").rows == 78
@@ -377,11 +383,12 @@ def test_chunks_of_a_plan_of_an_earlier_generation_end_where_they_did() -> None:
     with pytest.raises(Killed):
         run_job(source, KillingStore(output, 3, is_after=True))
     plan = decode_plan(output.get(names.plan_key("default", 1)), "plan")
-    found = {at: task_specs(msgspec.structs.replace(plan, generation=at))[0] for at in (4, 5, 6, 7)}
-    assert [one.counts_columns for one in found.values()] == [False, True, True, True]
-    assert [one.bounds_records for one in found.values()] == [False, False, True, True]
-    assert [one.codes_constants for one in found.values()] == [False, False, False, True]
-    assert task_specs(plan) == [found[7]]
+    found = {at: task_specs(msgspec.structs.replace(plan, generation=at))[0] for at in (4, 5, 6, 7, 8)}
+    assert [one.counts_columns for one in found.values()] == [False, True, True, True, True]
+    assert [one.bounds_records for one in found.values()] == [False, False, True, True, True]
+    assert [one.codes_constants for one in found.values()] == [False, False, False, True, True]
+    assert [one.rounds for one in found.values()] == [True, True, True, True, False]
+    assert task_specs(plan) == [found[8]]
 
 
 def test_only_wanted_topics_are_taken(source: MemoryStore, output: MemoryStore, log: TieredLog) -> None:

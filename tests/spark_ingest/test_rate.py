@@ -10,11 +10,11 @@ import pytest
 
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore
-from spark_ingest.decode.json_types import infer
 from spark_ingest.plan import JSON, RAW, Recipe, Task, TaskSpec
-from spark_ingest.protocol.planner import schema_of
+from spark_ingest.protocol.sample import schema_of
 from spark_ingest.protocol.task import run_task
 from spark_ingest.source.discovery import discover, slices_of
+from spark_ingest.types.json_types import infer
 from tests.spark_ingest.tiered import CLUSTER, TieredLog, row
 
 ROWS = 100_000

@@ -10,12 +10,12 @@ import pytest
 from engine.errors import Corrupt
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import StoreUnavailable
-from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.execution.worker import Done, Failed, run_with_retries
 from spark_ingest.plan import Plan, Recipe, TableSchema, Task, TaskSpec
 from spark_ingest.report import Report, format_bytes, print_summary
 from spark_ingest.source.slices import Slice
 from spark_ingest.spark.context import _zipped_code, local_cores
+from spark_ingest.types.standard_columns import STANDARD_COLUMNS
 from tests.spark_ingest.jobs import NOW_MS, run_job
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
 

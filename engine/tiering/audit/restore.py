@@ -23,7 +23,8 @@ from engine.format.checksum import PIECE_BYTES
 from engine.log.epochs import EpochStart
 from engine.log.leader_epochs import save_epochs
 from engine.log.recovery import Checkpoint
-from engine.runtime.disk import Disk, read_file, write_fully
+from engine.producers.snapshots import State, encode_state
+from engine.runtime.disk import Disk, read_file, write_atomically, write_fully
 from engine.tiering.audit.inventory import StoredPartition
 from engine.tiering.manifest.chain import iter_entries, load_newest
 from engine.tiering.manifest.manifest import ManifestEntry
@@ -83,6 +84,8 @@ def restore_partition(
         if is_cut:
             break
     log_start = min(manifest.log_start, end_offset)
+    # A producer's only records may have been in the segment that was active: an unknown one may begin anywhere.
+    write_atomically(disk, f"{directory}/{paths.segment_file(0, paths.SNAPSHOT)}", encode_state(State(0)))
     _save_epochs(disk, directory, entries, end_offset, manifest.leader_epoch + 1)
     _make_active(disk, directory, end_offset)
     _remove_others(disk, directory, {entry.base_offset for entry in entries} | {end_offset})

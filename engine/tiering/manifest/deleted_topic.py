@@ -8,13 +8,19 @@ manifests than the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 import orjson
 
 from engine.errors import Corrupt
-from engine.format.paths import store_deleted_topic_key, store_partition_prefix
+from engine.format.paths import (
+    deleted_topic_of,
+    store_deleted_prefix,
+    store_deleted_topic_key,
+    store_partition_prefix,
+    store_topic_prefix,
+)
 from engine.tiering.manifest.chain import load_newest
 from engine.tiering.manifest.json_reading import UnsupportedFormat, read_object
 from engine.tiering.store.store import NoSuchObject, ObjectExists, ObjectStore
@@ -26,12 +32,13 @@ LogRanges = Mapping[int, tuple[int, int]]  # first offset and end, by partition
 def mark_deleted(
     store: ObjectStore, cluster_id: str, topic: str, topic_id: str, partitions: int, logs: LogRanges | None = None
 ) -> None:
-    """Write the marker of a topic, unless it exists or the store has no manifest of the topic. Idempotent.
+    """Write the marker of a topic, unless it exists or the store has no object of the topic. Idempotent.
 
     `logs` are the log_start and the high watermark of partitions, as far as this node knows them.
     """
     ends = tiered_ends(store, cluster_id, topic, topic_id, range(partitions))
-    if ends:
+    is_unreadable = not ends and any(True for _ in store.list(store_topic_prefix(cluster_id, topic, topic_id)))
+    if ends or is_unreadable:
         key = store_deleted_topic_key(cluster_id, topic, topic_id)
         untiered = {
             str(number): (max(start, ends.get(number, (0, 0))[1]), end)
@@ -56,6 +63,24 @@ def tiered_ends(
         if manifest is not None:
             ends[number] = (manifest.log_start, manifest.end_offset)
     return ends
+
+
+def list_deleted(store: ObjectStore, cluster_id: str, topics: Collection[str]) -> dict[str, set[str]]:
+    """Return the ids of each topic that have a marker. Lists the markers of all topics with the same first letters."""
+    prefix = store_deleted_prefix(cluster_id)
+    found: dict[str, set[str]] = {topic: set() for topic in topics}
+    shared = _common_start(min(topics, default=""), max(topics, default=""))
+    for one in store.list(prefix + shared) if topics else ():
+        topic, topic_id = deleted_topic_of(one.key.removeprefix(prefix)) or ("", "")
+        if topic in found:
+            found[topic].add(topic_id)
+    return found
+
+
+def _common_start(first: str, last: str) -> str:
+    """Return the letters with which both begin; of the least and the greatest name, all between begin so too."""
+    count = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return first[:count]
 
 
 def deleted_ends(store: ObjectStore, cluster_id: str, topic: str, topic_id: str) -> LogRanges | None:

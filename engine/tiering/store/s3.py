@@ -49,6 +49,10 @@ _CONFLICT_PAUSE_SECONDS = 0.05  # times the attempt's number
 _BODY_ATTEMPTS_MAX = 3  # botocore does not retry once an answer's body has begun
 _NONCE = "penstock-put"
 _FORBIDDEN_HINT = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the rights on the bucket"
+_CLOCK_HINT = "set the clock of this machine: the store refuses requests whose time differs by more than 15 minutes"
+_PUT_HINT = (
+    "the store must accept the headers If-None-Match and x-amz-checksum-crc32 in a PUT; use one of docs/tiering.md"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ class S3Store:
             self.checks_uploads = self._verifies_checksums(PROBE_PREFIX + self._new_id())
         except StoreUnavailable as error:
             hint = "check the endpoint and the region, and that the server is up"
-            raise StoreUnusable(error.detail, hint=hint) from error
+            raise StoreUnusable(error.detail, hint=error.hint if error.hint == _PUT_HINT else hint) from error
 
     @property
     def _client(self) -> Any:
@@ -302,8 +306,11 @@ def _map_errors(verb: str, key: str) -> Iterator[None]:
         if _status(error) == 404:
             raise NoSuchObject(f"no object {key}") from error
         if _status(error) == 403:
-            raise StoreUnusable(text, hint=_FORBIDDEN_HINT) from error
-        raise StoreUnavailable(text) from error
+            is_late = code in ("RequestTimeTooSkewed", "RequestExpired")
+            raise StoreUnusable(text, hint=_CLOCK_HINT if is_late else _FORBIDDEN_HINT) from error
+        raise StoreUnavailable(
+            text, hint=_PUT_HINT if verb == "put" and _status(error) in (400, 501) else ""
+        ) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise StoreUnusable(f"{what}: {error}", hint=_FORBIDDEN_HINT) from error
     except BotoCoreError as error:

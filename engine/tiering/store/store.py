@@ -10,14 +10,16 @@ succeeds, ever. `probe` checks it, because some servers accept the condition and
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from engine.errors import EngineError
 
 PROBE_PREFIX = "_probe/"
+_ABANDONED_AFTER_MS = 3_600_000  # of objects of a probe: far longer than one takes
 _READ_BACK_BYTES = 8 << 20
 MULTIPART_BYTES_MIN = 64 << 20  # a larger file goes up in parts: the default segment_bytes is one PUT
 _SSE = ("AES256", "aws:kms", "aws:kms:dsse")
@@ -134,6 +136,11 @@ class ObjectStore(Protocol):
         """Verify, by trying, that the store keeps its promises. Raises StoreUnusable with a one-line hint."""
 
 
+def url_of(text: str) -> str:
+    """Return a store's URL; a path becomes a `file://` URL."""
+    return text if "://" in text else "file://" + quote(os.path.abspath(text))
+
+
 def open_store(url: str, *, new_id: Callable[[], str] = secrets.token_hex) -> ObjectStore:
     """Open the store at `file:///absolute/path` or `s3://bucket/prefix?endpoint=http://host:port&region=name`.
 
@@ -211,8 +218,18 @@ def check_guarantees(store: ObjectStore, nonce: str) -> None:
             raise StoreUnusable(f"{store.url} returns other bytes than were stored", hint="use another store")
         if [found.key for found in store.list(key)] != [key]:
             raise StoreUnusable(f"{store.url} does not list a stored object", hint="use a store with strong listing")
+        _drop_abandoned(store, key)
     finally:
         store.delete(key)
+
+
+def _drop_abandoned(store: ObjectStore, key: str) -> None:
+    """Removes what probes of killed processes left, by the store's own clock."""
+    listed = list(store.list(PROBE_PREFIX))
+    now_ms = next((one.modified_ms for one in listed if one.key == key), 0)
+    for one in listed:
+        if now_ms - one.modified_ms > _ABANDONED_AFTER_MS:
+            store.delete(one.key)
 
 
 def _check_no_overwrite(store: ObjectStore, key: str) -> None:

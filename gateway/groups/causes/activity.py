@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.groups.model.history import Event
 from gateway.groups.model.state import Group, Member
-from gateway.groups.model.values import GroupView, Now
+from gateway.groups.model.values import GroupView, Now, TopicSource
 from gateway.groups.share.state import ShareState
 
 
@@ -40,6 +40,17 @@ class BlockedView(Struct, frozen=True, array_like=True):
     offset: int
 
 
+class FailedView(Struct, frozen=True, array_like=True):
+    """A record for which its partition waits: how often it failed, with which error, and when it is delivered again."""
+
+    topic: str
+    partition: int
+    offset: int
+    failures: int
+    error: str
+    left_ms: int
+
+
 class QueueActivity(Struct, frozen=True, array_like=True):
     """The activity of a share group, as times ago. `held_ms` is of the oldest lock that holds records; 0: none does.
 
@@ -55,7 +66,10 @@ class QueueActivity(Struct, frozen=True, array_like=True):
 
 
 class Activity(Struct, frozen=True, array_like=True):
-    """A group with its history. `missing` are subscribed topics that do not exist. `queue` is of a share group."""
+    """A group with its history. `missing` are topics that it reads and that do not exist. `queue` is of a share group.
+
+    `failed` are the records for which partitions of a consumer group wait.
+    """
 
     view: GroupView
     now_ms: int
@@ -64,10 +78,13 @@ class Activity(Struct, frozen=True, array_like=True):
     begun: tuple[BegunView, ...]
     missing: tuple[str, ...]
     queue: QueueActivity | None = None
+    failed: tuple[FailedView, ...] = ()
 
 
-def activity(group: Group, view: GroupView, now: Now) -> Activity:
+def activity(group: Group, view: GroupView, now: Now, source: TopicSource) -> Activity:
     """Describes what happens in a group."""
+    subscribed = {topic for member in group.members.values() for topic in member.topics}
+    read = {one.topic for one in view.offsets}
     return Activity(
         view,
         now.wall_ms,
@@ -77,8 +94,12 @@ def activity(group: Group, view: GroupView, now: Now) -> Activity:
             BegunView(slot.topic, slot.partition, begun.offset, begun.begins, begun.times_ms)
             for slot, begun in sorted(group.history.begun.items())
         ),
-        tuple(sorted(topic for topic, size in group.sizes.items() if size is None)) if group.members else (),
+        tuple(sorted(topic for topic in subscribed | read if source.find(topic) is None)),
         None if group.share is None else _queue_activity(group.share, now),
+        tuple(
+            FailedView(*slot, one.offset, group.offsets[slot].failures, one.error, max(0, one.until_ms - now.steady_ms))
+            for slot, one in sorted(group.failed_records())
+        ),
     )
 
 

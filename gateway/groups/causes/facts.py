@@ -27,13 +27,17 @@ class Behind(NamedTuple):
 
 
 class Finding(Struct, frozen=True):
-    """One cause. `member_id`, `topic` and `partition` name where it is, if it is in one place."""
+    """One cause. `member_id`, `topic` and `partition` name where it is, if it is in one place.
+
+    `until_ms` is the wall time at which it ends by itself; None: it does not, or that is not known.
+    """
 
     cause: str
     text: str
     member_id: str | None = None
     topic: str | None = None
     partition: int | None = None
+    until_ms: int | None = None
 
 
 class Facts(NamedTuple):
@@ -58,6 +62,15 @@ def facts_of(activity: Activity, behind: Mapping[Slot, Behind]) -> Facts:
             recent[event.cause, event.member_id] += event.count
     owners = {Slot(one.topic, one.partition): one.member_id for one in activity.view.offsets if one.member_id}
     return Facts(activity, stored_settings(activity.view.config), behind, owners, recent)
+
+
+def missing(facts: Facts) -> Iterator[Finding]:
+    for topic in facts.activity.missing:
+        if any(one.topic == topic for one in facts.activity.view.offsets):
+            text = f"topic {topic} was deleted: the group goes on with the others, and with this one once it is created"
+        else:
+            text = f"members subscribe to topic {topic}, which does not exist: create it"
+        yield Finding("topic_missing", text, topic=topic)
 
 
 def unreachable(facts: Facts) -> Iterator[Finding]:

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from statistics import median
 
 from gateway.groups.causes.activity import MemberActivity
-from gateway.groups.causes.facts import FACTOR, LARGE_LAG, OFTEN, STUCK_MS, Facts, Finding, seconds, unreachable
+from gateway.groups.causes.facts import (
+    FACTOR,
+    LARGE_LAG,
+    OFTEN,
+    STUCK_MS,
+    Facts,
+    Finding,
+    missing,
+    seconds,
+    unreachable,
+)
 from gateway.groups.model.values import Slot
 
 
@@ -21,13 +31,6 @@ def _absent(facts: Facts) -> Iterator[Finding]:
         yield Finding("no_members", f"{records} records wait and the group has no members: start one")
 
 
-def _missing_topics(facts: Facts) -> Iterator[Finding]:
-    for topic in facts.activity.missing:
-        yield Finding(
-            "topic_missing", f"members subscribe to topic {topic}, which does not exist: create it", topic=topic
-        )
-
-
 def _without_position(facts: Facts) -> Iterator[Finding]:
     if facts.settings.start != "error":
         return
@@ -37,10 +40,29 @@ def _without_position(facts: Facts) -> Iterator[Finding]:
             yield Finding("no_position", text, one.member_id or None, one.topic, one.partition)
 
 
+def _failed(facts: Facts) -> Iterator[Finding]:
+    """A partition waits for a record that its member has reported."""
+    now_ms = facts.activity.now_ms
+    for one in facts.activity.failed:
+        times = f"{one.failures} time" + "s" * (one.failures > 1)
+        text = f"offset {one.offset} of partition {one.partition} of topic {one.topic} failed {times}"
+        if one.error:
+            text += f" ({one.error})"
+        text += f", and its partition waits for it: it is delivered again in {seconds(one.left_ms)}"
+        if one.left_ms <= 0:
+            text = text.replace("is delivered again in 0 s", "may be delivered now")
+        topic, limit = facts.settings.dead_letter_topic, facts.settings.deliveries_max
+        text += "; without a dead_letter_topic it is not given up" if topic is None else f"; the limit is {limit} times"
+        owner, until_ms = facts.owners.get(Slot(one.topic, one.partition)), now_ms + one.left_ms
+        yield Finding("record_failed", text, owner, one.topic, one.partition, until_ms)
+
+
 def _poison(facts: Facts) -> Iterator[Finding]:
     """Reading began at one position again and again, each time with the record in place."""
-    now_ms = facts.activity.now_ms
+    now_ms, failed = facts.activity.now_ms, {(one.topic, one.partition) for one in facts.activity.failed}
     for one in facts.activity.begun:
+        if (one.topic, one.partition) in failed:
+            continue
         behind = facts.behind.get(slot := Slot(one.topic, one.partition))
         is_old = behind is not None and behind.records > 0 and now_ms - behind.age_ms <= one.times_ms[0]
         if one.count >= OFTEN and is_old and _offset(facts, slot) == one.offset:
@@ -116,9 +138,10 @@ def _offset(facts: Facts, slot: Slot) -> int | None:
 
 _RULES = (
     _absent,
-    _missing_topics,
+    missing,
     unreachable,
     _without_position,
+    _failed,
     _poison,
     _holding,
     _members,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.groups.causes.activity import QueueActivity
-from gateway.groups.causes.facts import OFTEN, Facts, Finding, seconds, unreachable
+from gateway.groups.causes.facts import OFTEN, Facts, Finding, missing, seconds, unreachable
 from gateway.groups.model.values import Slot
 from gateway.groups.share.values import ShareView
 
@@ -21,6 +21,7 @@ def causes_of_waiting(facts: Facts) -> list[Finding]:
 
 
 def _unreachable(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
+    yield from missing(facts)
     yield from unreachable(facts)
 
 
@@ -57,7 +58,8 @@ def _delayed(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:
     in_flight = sum(one.in_flight for one in facts.activity.view.shares)
     if delayed and not in_flight and not _free(facts, queue) and queue.due_ms is not None:
         text = f"{delayed} records failed and wait for their delay, the first for {seconds(queue.due_ms)}"
-        yield Finding("records_delayed", f"{text}: look at their errors; redelivery_delay_ms sets the delay")
+        hint = "look at their errors; redelivery_delay_ms and redelivery_delay_ms_max set the delays"
+        yield Finding("records_delayed", f"{text}: {hint}", until_ms=facts.activity.now_ms + queue.due_ms)
 
 
 def _blocked(facts: Facts, queue: QueueActivity) -> Iterator[Finding]:

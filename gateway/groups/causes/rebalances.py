@@ -18,6 +18,9 @@ def _rebalances(facts: Facts) -> Iterator[Finding]:
         expired = facts.recent["session_expired", member_id]
         removed = facts.recent["rebalance_timed_out", member_id]
         again = sum(facts.recent[cause, member_id] for cause in ("joined", "joined_again")) - expired - removed
+        if facts.recent["shared_member_id", member_id] >= OFTEN:
+            text = f"several clients poll as member {member_id}, so each of them reads the same records"
+            yield Finding("shared_member_id", f"{text}: give each client its own member_id", member_id)
         if expired >= OFTEN:
             text = f"the session of member {member_id} ended {expired} times in 10 minutes"
             hint = "send heartbeats during long work, or raise session_timeout_ms"
@@ -47,6 +50,16 @@ def recent(facts: Facts) -> Iterator[Finding]:
     ):
         if facts.recent[cause, ""]:
             yield Finding(cause, text)
+    yield from _dead_letters(facts)
+
+
+def _dead_letters(facts: Facts) -> Iterator[Finding]:
+    count = sum(number for (cause, _), number in facts.recent.items() if cause == "dead_lettered")
+    if count:
+        topic = facts.settings.dead_letter_topic
+        text = f"{count} records became dead letters lately, the last ones in the last 10 minutes"
+        hint = f"look at their errors in topic {topic}, then run penstock group replay-dead-letters"
+        yield Finding("dead_letters", f"{text}: {hint}", topic=topic)
 
 
 def _idle(facts: Facts) -> Iterator[Finding]:

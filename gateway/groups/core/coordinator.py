@@ -16,7 +16,7 @@ from gateway.groups.core.group_table import GroupTable, check_empty
 from gateway.groups.core.membership import Wanted, check_epoch, find_member, rebalance, release
 from gateway.groups.core.patterns import Patterns
 from gateway.groups.core.subscription import follow, subscription
-from gateway.groups.core.views import member_view, offset_view
+from gateway.groups.core.views import group_view
 from gateway.groups.model.errors import GroupsFull
 from gateway.groups.model.records import replay
 from gateway.groups.model.settings import (
@@ -78,6 +78,7 @@ class Coordinator(GroupTable):
         for group in self.groups.values():
             if group.share is not None:
                 sharing.begin(group, now)
+            failures.begin(group, now)
             group.history.note("coordinator_started", now)
             for member in group.members.values():
                 self._alive(member, now)
@@ -133,7 +134,8 @@ class Coordinator(GroupTable):
         read: dict[Slot, int] = {}
         if member is None:
             if call.token is not None:
-                raise positions.stale(f"member {call.member_id!r} of group {call.group!r} was removed")
+                text = f"member {call.member_id!r} of group {call.group!r} was removed"
+                raise positions.stale(text, membership.SHARED_ID)
             if wanted is None:
                 raise membership.unknown_member(group, call.member_id)
             member = self._join(group, call.member_id, wanted, call, timeouts_ms, now, source)
@@ -152,6 +154,7 @@ class Coordinator(GroupTable):
         positions.commit(group, starts, now)
         self._alive(member, now)
         membership.note_begun(group, member, call, starts, now)
+        positions.note_shared_id(group, member, call, now)
         member.delivery = 1 + max(member.delivery, positions.last_delivery(call))
         return Grant(
             member.epoch,
@@ -165,6 +168,7 @@ class Coordinator(GroupTable):
             priorities=group.settings.priorities,
             partition_bytes_max=group.settings.partition_bytes_max,
             dead=failures.dead_letters(group, call.failed) if call.failed else (),
+            delayed=failures.delayed(group, member, now) if group.delayed else (),
         )
 
     def leave(self, call: LeaveCall, now: Now, source: TopicSource) -> None:
@@ -223,13 +227,16 @@ class Coordinator(GroupTable):
     def configure(self, call: ConfigCall, now: Now, source: TopicSource) -> bool:
         """Creates a group or changes its settings. Returns whether it is new. Raises InvalidConfig, GroupsFull."""
         group, is_new = self.find_or_new(call.group, None, now)
-        group_settings({name: value for name, value in call.config.items() if value is not None})
+        given = {name: value for name, value in call.config.items() if value is not None}
+        group_settings(given)
         config: dict[str, Setting] = {
             name: value for name, value in {**group.config, **call.config}.items() if value is not None
         }
-        check_together(stored_settings(config))
+        is_of_kind = group.settings.kind == config.get("kind", CONSUMER)
+        check_together(stored_settings(config), given if is_of_kind else config)
         sharing.check_change_of_kind(group, config)
         group.set_config(config)
+        failures.shorten(group, now)
         self.note_change(group)
         group.is_changed = True
         group.active_ms = now.wall_ms
@@ -325,21 +332,11 @@ class Coordinator(GroupTable):
 
     def describe(self, name: str, now: Now, source: TopicSource) -> GroupView:
         """Describes a group for people. Raises UnknownGroup."""
-        group = self.find(name)
-        slots = sorted({*group.offsets, *group.target, *group.owners})
-        return GroupView(
-            group.name,
-            group.state,
-            group.epoch,
-            group.config,
-            tuple(member_view(member, now) for _, member in sorted(group.members.items())),
-            tuple(offset_view(group, slot) for slot in slots) or sharing.offsets(group),
-            *sharing.views(group, now),
-        )
+        return group_view(self.find(name), now)
 
     def explain(self, name: str, now: Now, source: TopicSource) -> Activity:
         """Returns what happens in a group. Raises UnknownGroup."""
-        return activity(self.find(name), self.describe(name, now, source), now)
+        return activity(self.find(name), self.describe(name, now, source), now, source)
 
     def _group_of_member(self, name: str, now: Now, *, is_join: bool) -> Group:
         """Returns the group, or a new one for a call that creates it.

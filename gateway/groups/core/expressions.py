@@ -28,7 +28,7 @@ def compiled(text: str, field: str = "topics_pattern") -> Callable[[str], object
     if re2 is None:
         raise PatternsUnavailable(
             "this node has no engine for regular expressions",
-            hint="install google-re2 on every node (pip install 'penstock-server[patterns]'), or name the topics",
+            hint="install google-re2 on every node (pip install google-re2), or name the topics",
         )
     options = re2.Options()
     options.max_mem, options.log_errors = MEMORY_BYTES_MAX, False

@@ -1,11 +1,12 @@
 """Failed records of a consumer group: those that a member reports with the token of their delivery.
 
-A partition waits for its failed record. The delivery commits only what is before it, and the record is delivered
-again with all that is behind it. Once it has failed `deliveries_max` times, the process that took the poll copies it to
-the dead-letter topic, and the position moves past it.
-Invariants: (1) the whole state is one count for each partition, of the record at its position; (2) a position moves
-past a failed record only after its copy is committed, or by a later token, commit or reset of the client; (3) a report
-that is repeated with its token counts once, also if it comes after a report of a later delivery.
+A partition waits for its failed record: no member reads it until the delay of the failure is over. The delivery
+commits only what is before the record, and it is delivered again with all that is behind it. Once it has failed
+`deliveries_max` times, the process that took the poll copies it to the dead-letter topic, and the position moves past.
+Invariants: (1) the whole state is one count and one time for each partition, of the record at its position; (2) a
+position moves past a failed record only after its copy is committed, or by a later token, commit or reset of the
+client; (3) a report that is repeated with its token counts once, also if it comes after a report of a later delivery;
+(4) no delay is longer than the group's longest, whatever the clocks of two coordinators say.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from msgspec import structs
 
 from engine.errors import Invalid
 from gateway.groups.core import positions
-from gateway.groups.model.state import Group, Member
-from gateway.groups.model.values import Failure, Now, PollCall, Position, Token
+from gateway.groups.model.state import Delayed, Group, Member
+from gateway.groups.model.values import DelayedPartition, Failure, Now, PollCall, Position, Token
 from gateway.groups.share.values import DeadLetter
 
 REASON = "deliveries_max"
@@ -68,6 +69,30 @@ def dead_letters(group: Group, failed: Iterable[Failure]) -> tuple[DeadLetter, .
     return tuple(found)
 
 
+def begin(group: Group, now: Now) -> None:
+    """Goes on with the delays that an earlier coordinator has stored."""
+    for slot, one in group.offsets.items():
+        if one.failures:
+            group.delayed[slot] = Delayed(one.offset, now.steady_ms + max(0, one.retry_ms - now.wall_ms), "")
+    shorten(group, now)
+
+
+def shorten(group: Group, now: Now) -> None:
+    """Ends delays that are longer than the group's longest by now."""
+    last_ms = now.steady_ms + group.settings.backoff().longest_ms
+    for slot, one in group.delayed.items():
+        group.delayed[slot] = one._replace(until_ms=min(one.until_ms, last_ms))
+
+
+def delayed(group: Group, member: Member, now: Now) -> tuple[DelayedPartition, ...]:
+    """Returns the partitions of a member that wait for their failed record, and for how long."""
+    return tuple(
+        DelayedPartition(*slot, one.until_ms - now.steady_ms)
+        for slot, one in group.failed_records()
+        if one.until_ms > now.steady_ms and slot in member.assigned
+    )
+
+
 def _count(group: Group, member: Member, token: Token, failed: Iterable[Failure], now: Now) -> None:
     """Counts a failure of each record that is at its partition's position, if the member owns the partition."""
     report = (token.member_epoch, token.delivery)
@@ -79,9 +104,14 @@ def _count(group: Group, member: Member, token: Token, failed: Iterable[Failure]
             continue  # it was reported before, or has been finished since
         if epoch is None or token.member_epoch < epoch:
             continue
-        counted = structs.replace(committed, failures=committed.failures + 1, failed_in=report)
-        group.offsets[one.slot] = counted
+        failures, topic_id = committed.failures + 1, group.topics[one.topic].topic_id
+        delay_ms = group.settings.backoff().after(failures, f"{topic_id} {one.partition} {one.offset}")
+        group.offsets[one.slot] = structs.replace(
+            committed, failures=failures, failed_in=report, retry_ms=now.wall_ms + delay_ms
+        )
         group.changed_offsets.add(one.slot)
+        group.delayed[one.slot] = Delayed(one.offset, now.steady_ms + delay_ms, one.error)
+        group.history.note("record_failed", now, member.member_id, one.error)
         group.history.note_begun([(one.slot, one.offset)], now)
 
 
@@ -92,3 +122,5 @@ def _bury(group: Group, member: Member, buried: Iterable[Position], now: Now) ->
         is_at_it = committed is not None and committed.failures > 0 and committed.offset == one.offset - 1
         if is_at_it and member.epoch_of(one.slot) is not None:
             positions.store(group, [one], now)
+            group.dead_letters += 1
+            group.history.note("dead_lettered", now, member.member_id, group.settings.dead_letter_topic or "")

@@ -18,6 +18,7 @@ from gateway.groups.model.settings import RACK_AWARE, SHARE, CoordinatorLimits
 from gateway.groups.model.state import Group, KnownTopic, Member
 from gateway.groups.model.values import Client, Now, PollCall, Position, Slot, TopicPattern, TopicSize, TopicSource
 
+SHARED_ID = "if another client uses the same member_id, give each client its own"
 LOOK_MS_MAX = 3_600_000  # until a sweep looks at a group again: the longest session
 
 
@@ -49,7 +50,7 @@ def check_epoch(group: Group, member: Member, epoch: int) -> None:
         raise MemberFenced(
             f"member {member.member_id!r} of group {group.name!r} has epochs {member.joined_epoch} to {member.epoch}, "
             f"not {epoch}",
-            hint="join again with member_epoch 0",
+            hint=f"join again with member_epoch 0; {SHARED_ID}",
             recover={"member_epoch": 0},
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gateway.groups.core.membership import check_epoch
+from gateway.groups.core.membership import SHARED_ID, check_epoch
 from gateway.groups.model.errors import CoordinatorMoved, GroupsFull, InvalidToken, MemberFenced, StaleToken
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.state import Group, Member, Offset
@@ -37,7 +37,7 @@ def commit_delivery(group: Group, member: Member, token: Token, now: Now) -> dic
     if token.resets != group.resets:
         raise stale(f"group {group.name!r} was reset after this delivery")
     if not member.has_epoch(token.member_epoch):
-        raise stale(f"member {member.member_id!r} joined again after this delivery")
+        raise stale(f"member {member.member_id!r} joined again after this delivery", SHARED_ID)
     delivered: list[Position] = []
     for position in token.positions:
         if not _is_of_topic(group, position) or _is_committed(group, position):
@@ -71,10 +71,22 @@ def last_delivery(call: PollCall) -> int:
     return call.delivery or (0 if call.token is None else call.token.delivery)
 
 
-def stale(reason: str) -> StaleToken:
+def stale(reason: str, *hints: str) -> StaleToken:
     """Returns the error of a token that commits nothing any more."""
     hint = "poll again without a token; records that were not committed are delivered again"
-    return StaleToken(reason, hint=hint, recover={"token": None})
+    return StaleToken(reason, hint="; ".join((hint, *hints)), recover={"token": None})
+
+
+def note_shared_id(group: Group, member: Member, call: PollCall, now: Now) -> None:
+    """Notes a poll that follows neither the latest delivery nor the one that the poll before it followed.
+
+    One client follows the latest, or repeats its poll. Several clients with one member_id get every record several
+    times, and none of them is fenced: each delivery is of the present membership.
+    """
+    followed = last_delivery(call)
+    if followed not in (0, member.delivery, member.followed):
+        group.history.note("shared_member_id", now, member.member_id)
+    member.followed = followed
 
 
 def check_member_commit(group: Group, member: Member, epoch: int, positions: Iterable[Position]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from gateway.groups.core import membership
 from gateway.groups.core.group_table import GroupTable, check_kind
-from gateway.groups.model.errors import GroupNotEmpty, LockExpired, NoPosition, WrongGroupKind
+from gateway.groups.model.errors import GroupNotEmpty, LockUnknown, NoPosition, WrongGroupKind
 from gateway.groups.model.settings import CONSUMER, SHARE
 from gateway.groups.model.state import Group, KnownTopic
 from gateway.groups.model.values import Now, OffsetView, Position, Setting, Slot, TopicSource
@@ -96,13 +96,18 @@ def acquire(core: GroupTable, call: AcquireCall, now: Now, source: TopicSource) 
 
 
 def settle(core: GroupTable, call: SettleCall, now: Now, source: TopicSource) -> Settled:
-    """Gives records of a lock their outcome. Raises UnknownGroup, WrongGroupKind, LockExpired."""
+    """Gives records of a lock their outcome. Raises UnknownGroup, WrongGroupKind, LockUnknown."""
     group = core.find(call.group)
     check_kind(group, SHARE)
     share = _share(group)
-    if call.outcome is not None and call.lock not in share.locks:
-        text = f"group {group.name!r} has no such lock: it was over a while ago, or the coordinator was replaced"
-        raise LockExpired(text, hint="acquire records again; those without an outcome are delivered again")
+    if call.lock not in share.locks:
+        text = (
+            f"group {group.name!r} does not know this lock: it was over a while ago, or the coordinator was replaced; "
+            "outcomes that were sent before may be stored"
+        )
+        raise LockUnknown(
+            text, hint="undo nothing; acquire again: records without a stored outcome are delivered again"
+        )
     rules = group.settings.rules()
     core.note_change(group)
     _expire(group, share, now)
@@ -176,7 +181,11 @@ def bury(core: GroupTable, letter: DeadLetter, now: Now, *, is_copied: bool) -> 
     group.share.copy_error = ""
     partition = group.share.partitions.get((letter.topic, letter.partition))
     if partition is not None and partition.topic_id == letter.topic_id:
+        before = partition.dead_letters
         partition.bury(Span(letter.first, letter.last), is_copied=is_copied)
+        if count := partition.dead_letters - before:
+            group.dead_letters += count
+            group.history.note("dead_lettered", now, detail=letter.dead_letter_topic, count=count)
         core.note_change(group)
         group.share.note_freed()
         _wake(core, group, group.share)

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from gateway.groups.core import sharing
 from gateway.groups.model.state import Group, Member
-from gateway.groups.model.values import MemberView, Now, OffsetView, Slot
+from gateway.groups.model.values import GroupView, MemberView, Now, OffsetView, Slot
+
+
+def group_view(group: Group, now: Now) -> GroupView:
+    """Describes a group for people."""
+    slots = sorted({*group.offsets, *group.target, *group.owners})
+    return GroupView(
+        group.name,
+        group.state,
+        group.epoch,
+        group.config,
+        tuple(member_view(member, now) for _, member in sorted(group.members.items())),
+        tuple(offset_view(group, slot) for slot in slots) or sharing.offsets(group),
+        *sharing.views(group, now),
+    )
 
 
 def member_view(member: Member, now: Now) -> MemberView:

@@ -35,11 +35,12 @@ from gateway.groups.hosting.calls import (
 from gateway.groups.hosting.host import GroupHost
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.values import Grant, GroupRow, Now, PollCall, TopicSource
-from gateway.groups.share.values import AcquireCall, Acquired
+from gateway.groups.share.values import AcquireCall, Acquired, Outcome, SettleCall, Settled
 from gateway.routing.router import Answering
 
 A = TypeVar("A")
 R = TypeVar("R")
+_NOT_DURABLE = {Outcome.EXTEND, Outcome.RETURN, Outcome.ABSENT}
 Decide = Callable[[Coordinator, A, Now, TopicSource], R]
 
 
@@ -48,22 +49,36 @@ def group_calls(host: GroupHost) -> list[Answering]:
 
     def reading(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
         """Returns a call that stores nothing, which is repeated if a change that it shows could not be stored."""
-        deciding_function = deciding(decide)
 
         async def function(partition: Partition, call: A) -> tuple[R, bytes]:
+            hosted = await host.at(partition)
+            answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source), is_patient=True)
             try:
-                return await deciding_function(partition, call)
+                await hosted.stored(hosted.prove_lead(sequence))
+                return answer, b""
             except (StorageFull, TooManyOpenFiles) as error:
                 raise CoordinatorMoved(f"a change of the group was not stored: {error}") from None
 
         return function
 
     def deciding(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
+        """Returns a call that may store something, also on a disk that was full a moment ago."""
+
         async def function(partition: Partition, call: A) -> tuple[R, bytes]:
             hosted = await host.at(partition)
-            answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source))
-            await hosted.stored(sequence)
+            answer, sequence = hosted.decide(lambda core, now, source: decide(core, call, now, source), call)
+            await hosted.stored(sequence or hosted.prove_lead(0))
             return answer, b""
+
+        return function
+
+    def storing(decide: Decide[A, R]) -> Callable[[Partition, A], Awaitable[tuple[R, bytes]]]:
+        """Returns a call that always stores something: a full disk refuses it before it changes anything."""
+        deciding_function = deciding(decide)
+
+        async def function(partition: Partition, call: A) -> tuple[R, bytes]:
+            (await host.at(partition)).check_room()
+            return await deciding_function(partition, call)
 
         return function
 
@@ -71,10 +86,23 @@ def group_calls(host: GroupHost) -> list[Answering]:
         return (await host.at(partition)).grant(call), b""
 
     async def acquire(partition: Partition, call: AcquireCall) -> tuple[Acquired, bytes]:
-        """Does not wait for the disk: locks are not durable."""
+        """Waits for the replicas only, if there are any: locks are not durable, but one coordinator gives them out."""
         hosted = await host.at(partition)
-        found, _ = hosted.decide(lambda core, now, source: sharing.acquire(core, call, now, source))
+        found, _ = hosted.decide(lambda core, now, source: sharing.acquire(core, call, now, source), is_patient=True)
+        await hosted.stored(hosted.prove_lead(0, is_strict=bool(found.granted)))
         return msgspec.structs.replace(found, hosting=hosted.hosting), b""
+
+    async def settle(partition: Partition, call: SettleCall) -> tuple[Settled, bytes]:
+        """Extensions, and what a reader gives back, need not be stored, and work on a full disk."""
+        hosted = await host.at(partition)
+        if not (is_patient := call.outcomes <= _NOT_DURABLE):
+            hosted.check_room()
+        answer, sequence = hosted.decide(
+            lambda core, now, source: sharing.settle(core, call, now, source), call, is_patient=is_patient
+        )
+        is_extension = Outcome.EXTEND in call.outcomes
+        await hosted.stored(hosted.prove_lead(sequence, is_strict=is_extension))
+        return answer, b""
 
     async def stored(partition: Partition, call: StoredCall) -> tuple[None, bytes]:
         await host.decider(partition, call.hosting).stored(call.sequence)
@@ -84,8 +112,8 @@ def group_calls(host: GroupHost) -> list[Answering]:
         hosted = host.at_once(partition, call.hosting)
         return await hosted.changed(call.group, call.member_id, call.version, call.wait_ms), b""
 
-    async def rows(partition: Partition, _: None) -> tuple[list[GroupRow], bytes]:
-        return (await host.at(partition)).coordinator.rows(), b""
+    def rows(core: Coordinator, _: None, now: Now, source: TopicSource) -> list[GroupRow]:
+        return core.rows()
 
     return [
         HEARTBEAT.by(deciding(Coordinator.heartbeat)),
@@ -93,16 +121,16 @@ def group_calls(host: GroupHost) -> list[Answering]:
         STORED.by(stored),
         CHANGED.by(changed),
         LEAVE.by(deciding(Coordinator.leave)),
-        COMMIT.by(deciding(Coordinator.commit)),
-        RESET.by(deciding(Coordinator.reset)),
-        CONFIGURE.by(deciding(Coordinator.configure)),
+        COMMIT.by(storing(Coordinator.commit)),
+        RESET.by(storing(Coordinator.reset)),
+        CONFIGURE.by(storing(Coordinator.configure)),
         DESCRIBE.by(reading(Coordinator.describe)),
         EXPLAIN.by(reading(Coordinator.explain)),
-        FORGET.by(deciding(Coordinator.forget)),
-        DELETE.by(deciding(Coordinator.delete)),
+        FORGET.by(storing(Coordinator.forget)),
+        DELETE.by(storing(Coordinator.delete)),
         SHARE_TOPICS.by(reading(sharing.topics)),
         ACQUIRE.by(acquire),
-        SETTLE.by(deciding(sharing.settle)),
+        SETTLE.by(settle),
         SHORTEN.by(deciding(sharing.shorten)),
-        LIST.by(rows),
+        LIST.by(reading(rows)),
     ]

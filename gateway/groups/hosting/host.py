@@ -18,6 +18,7 @@ from engine.runtime.clock import Clock
 from engine.runtime.tasks import in_background, keep_running, start_task
 from gateway.fetch.context import ReadContext
 from gateway.fetch.partition_reads import read_chunk
+from gateway.groups.core.carried_locks import carry_locks
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.hosting.dead_letter_copies import CopyDeadLetter, DeadLetterCopies
 from gateway.groups.hosting.hosted import Hosted
@@ -75,6 +76,13 @@ class GroupHost:
         """Yields the metrics of each group that this process coordinates."""
         members = added_up((group.name, len(group.members)) for group in self._groups())
         yield Numbers("penstock_group_members", "Members of a group", "group", members)
+        letters = added_up((group.name, group.dead_letters) for group in self._groups())
+        text = "Records of a group that became dead letters, since its coordinator began"
+        yield Numbers("penstock_group_dead_letters_total", text, "group", letters)
+        steady_ms = self._clock.steady_ms()
+        delayed = added_up((group.name, group.delayed_partitions(steady_ms)) for group in self._groups())
+        text = "Partitions of a consumer group that wait for a record that failed"
+        yield Numbers("penstock_group_delayed_partitions", text, "group", delayed)
         if self._lags is not None:
             yield self._lags.family()
 
@@ -175,6 +183,9 @@ class GroupHost:
         await self._confirm_topics(coordinator)
         if partition.log.leader_epoch != epoch:
             raise CoordinatorMoved(f"{partition.name}: leadership moved during the replay")
+        before = self._dropped.get(partition.number)
+        if before is not None and (before.partition is not partition or before.leader_epoch != epoch):
+            before = None  # others may have led in between, and given out what its locks hold
         hosted = Hosted(
             next(self._hostings),
             partition,
@@ -183,8 +194,11 @@ class GroupHost:
             self._source,
             self._clock,
             self._settings.produce_timeout_ms,
+            None if before is None else before.refusal_of_disk,
         )
-        hosted.decide(Coordinator.begin)
+        hosted.decide(Coordinator.begin, is_patient=True)
+        if before is not None:
+            carry_locks(before.coordinator.groups, before.refused_calls, coordinator)
         self._hosted[partition.number] = hosted
         self._dropped.pop(partition.number, None)
         if self._sweeping is None:
@@ -213,7 +227,7 @@ class GroupHost:
                 if self._is_over(hosted, hosted.partition) or not self._is_leading(hosted):
                     self._drop(hosted)
                 else:
-                    hosted.decide(Coordinator.sweep)
+                    hosted.decide(Coordinator.sweep, is_patient=True)
                     self._copies.begin(hosted)
                 await asyncio.sleep(0)
 

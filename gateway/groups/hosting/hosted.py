@@ -4,7 +4,8 @@ Calls decide at once, in the order in which they come; their records are appende
 with acks=all. An answer waits until everything that it may show is stored. A batch that is not acknowledged in time is
 in the log: its callers get an error, and it is waited for.
 Invariants: (1) the records of one call are in one batch, so that a crash leaves all of them or none; (2) after a failed
-append the core may be ahead of the log: this object is dropped, and the next call replays the log; (3) nothing is
+append the core may be ahead of the log: this object is dropped, and the next call replays the log; in the same period
+of leadership the locks of share groups go on (gateway/groups/core/carried_locks.py); (3) nothing is
 appended after this period of leadership, and the next coordinator replays the log after the batch under way; (4) a disk
 that refuses a batch has stored no part of it, nor of later calls: these get the disk's error, and no retry here.
 """
@@ -33,6 +34,8 @@ from replication.replica.acks import Acks, retrieve_exception
 from replication.replica.replicas import AnyReplica
 
 PENDING_ROWS_MAX = 200_000  # of calls whose records wait for the disk: some 40 MB
+REFUSED_MS = 1000  # after which a disk that was full is tried again, by the next call that stores something
+PATIENT_MS = 30_000  # the same, for what no caller waits for: each try replays the log if it fails
 BATCH_BYTES = 4 * 1024 * 1024  # a batch is closed above it; one call adds 30 MB at most, the engine's limit is 256 MB
 
 T = TypeVar("T")
@@ -53,6 +56,7 @@ class _Decision(NamedTuple):
     sequence: int
     rows: list[Row]
     size_bytes: int
+    cause: object  # the call, if a refusal of its records is to undo it
 
 
 class Hosted:
@@ -67,6 +71,7 @@ class Hosted:
         source: TopicSource,
         clock: Clock,
         timeout_ms: int,
+        refusal: EngineError | None = None,
     ) -> None:
         self.hosting = hosting
         self.leader_epoch = partition.log.leader_epoch
@@ -77,7 +82,10 @@ class Hosted:
         self._source = source
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self.refusal = refusal  # of the disk, and not taken back by an append since
+        self._refused_ms = clock.steady_ms()
         self._pending: deque[_Decision] = deque()
+        self._writing: list[_Decision] = []
         self._pending_rows = 0
         self._appending: asyncio.Future[Appended] | None = None
         self._sequence = self._stored = 0
@@ -91,26 +99,67 @@ class Hosted:
     def now(self) -> Now:
         return Now(self._clock.steady_ms(), self._clock.now_ms())
 
-    def decide(self, call: Callable[[Coordinator, Now, TopicSource], T]) -> tuple[T, int]:
+    @property
+    def refused_calls(self) -> list[object]:
+        """The calls whose records are not stored."""
+        return [one.cause for one in (*self._writing, *self._pending) if one.cause is not None]
+
+    @property
+    def refusal_of_disk(self) -> EngineError | None:
+        """The error of a full disk that has ended this coordinator, or the one before without an append since."""
+        return self.error if isinstance(self.error, StorageFull | TooManyOpenFiles) else self.refusal
+
+    def check_room(self) -> None:
+        """Raises the error of a disk that has refused records a moment ago, before a call changes anything."""
+        if self.refusal is not None and self._is_refused(REFUSED_MS):
+            raise self.refusal
+
+    def _is_refused(self, for_ms: int) -> bool:
+        return self.refusal is not None and self._clock.steady_ms() < self._refused_ms + for_ms
+
+    def decide(
+        self, call: Callable[[Coordinator, Now, TopicSource], T], cause: object = None, *, is_patient: bool = False
+    ) -> tuple[T, int]:
         """Makes a call on the core. Returns its answer, and what must be stored before it leaves; 0: nothing.
 
-        Raises the errors of the call, and Busy.
+        `is_patient`: its records may be stored later, and are not tried while the disk refuses them. Raises the errors
+        of the call, and Busy.
         """
         if self._pending_rows > PENDING_ROWS_MAX:
             raise Busy("too many changes of groups wait for the disk")
         try:
             answer = call(self.coordinator, self.now(), self._source)
         finally:
-            rows = self.coordinator.take_rows()
+            if not (is_patient and self._is_refused(PATIENT_MS)):
+                self._append(self.coordinator.take_rows(), cause)
             self._wake()
-            if rows:
-                self._append(rows)
         return answer, 0 if self._stored == self._sequence else self._sequence
+
+    def prove_lead(self, sequence: int, *, is_strict: bool = False) -> int:
+        """Returns what must be stored before an answer leaves that stores nothing itself, or `sequence` without need.
+
+        A process that was paused or cut off may not know that another one coordinates. It cannot store: what the
+        replicas in sync take after the call proves that it leads. Strictly, or if the session is in doubt.
+        """
+        if not self.partition.is_replicated or not (is_strict or self._is_in_doubt()):
+            return sequence
+        group = next(iter(self.coordinator.groups.values()), None)
+        if group is not None and not self._pending:  # else the next batch, which is not appended yet, proves it
+            self.coordinator.note_change(group).is_changed = True
+            self._append(self.coordinator.take_rows(), None)
+        return self._sequence if self._stored != self._sequence else sequence
+
+    def _is_in_doubt(self) -> bool:
+        try:
+            self._replica.check_append(Acks.LEADER)
+        except EngineError:
+            return True
+        return False
 
     def grant(self, call: PollCall) -> Grant:
         """Makes the call of a poll. Raises as `decide` does."""
-        grant, sequence = self.decide(lambda core, now, source: core.poll(call, now, source))
-        return structs.replace(grant, hosting=self.hosting, sequence=sequence)
+        grant, sequence = self.decide(lambda core, now, source: core.poll(call, now, source), call)
+        return structs.replace(grant, hosting=self.hosting, sequence=sequence or self.prove_lead(0))
 
     async def stored(self, sequence: int) -> None:
         """Waits until the records up to `sequence` are committed. Raises the error of their append."""
@@ -164,10 +213,12 @@ class Hosted:
         if self._appending is not None:
             await asyncio.wait([self._appending])
 
-    def _append(self, rows: list[Row]) -> None:
+    def _append(self, rows: list[Row], cause: object) -> None:
+        if not rows:
+            return
         self._sequence += 1
         size_bytes = sum(len(row.key) + len(row.value or b"") for row in rows)
-        self._pending.append(_Decision(self._sequence, rows, size_bytes))
+        self._pending.append(_Decision(self._sequence, rows, size_bytes, cause))
         self._pending_rows += len(rows)
         if self._writer is None:
             self._writer = in_background(self._write(), "storing the records of groups", of=self.partition.name)
@@ -182,8 +233,8 @@ class Hosted:
                 batch = record_batch.encode([(now_ms, row.key, row.value, []) for row in rows])
                 self._appending = self._replica.append(batch, Acks.ALL)
                 self._appending.add_done_callback(retrieve_exception)
-                await self._acknowledged(self._appending, sequence)
-                self._stored = sequence
+                await self._acknowledged(self._appending)
+                self._stored, self._writing, self.refusal = sequence, [], None
                 self._end_waits(sequence, None)
         except (StorageFull, TooManyOpenFiles) as error:
             self.close(error)
@@ -200,19 +251,22 @@ class Hosted:
         rows: list[Row] = []
         size_bytes = sequence = 0
         while self._pending and (not rows or size_bytes + self._pending[0].size_bytes <= BATCH_BYTES):
-            sequence, added, added_bytes = self._pending.popleft()
-            rows += added
-            size_bytes += added_bytes
+            self._writing.append(decision := self._pending.popleft())
+            sequence = decision.sequence
+            rows += decision.rows
+            size_bytes += decision.size_bytes
         self._pending_rows -= len(rows)
         return rows, sequence
 
-    async def _acknowledged(self, appending: asyncio.Future[Appended], sequence: int) -> None:
+    async def _acknowledged(self, appending: asyncio.Future[Appended]) -> None:
+        """Waits for the batch under way. When it is late, the calls behind it wait no longer than its own."""
         while self.error is None:
             try:
                 await self._replica.acknowledged(appending, Acks.ALL, self._timeout_ms)
                 return
             except AckTimeout as error:
-                self._end_waits(sequence, CoordinatorMoved(f"the records of groups are not stored yet: {error}"))
+                late = CoordinatorMoved(f"the records of groups are not stored yet: {error}")
+                self._end_waits(self._sequence, late)
 
     def _end_waits(self, sequence: int, error: EngineError | None) -> None:
         while self._storing and self._storing[0][0] <= sequence:

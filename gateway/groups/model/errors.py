@@ -57,10 +57,14 @@ class NoPosition(GroupError):
     code = "no_committed_offset"
 
 
-class LockExpired(GroupError):
-    """The lock does not hold the records any more. They are delivered again, or were."""
+class LockUnknown(GroupError):
+    """The coordinator does not know the lock: it is of an earlier coordinator, or was over a while ago. The outcomes
+    that it was given before may be stored, and their records are then not delivered again.
+    """
 
-    code = "lock_expired"
+    code = "lock_unknown"
+    retryable = True
+    no_side_effects = False
 
 
 class GroupsFull(GroupError):

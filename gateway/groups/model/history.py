@@ -47,13 +47,13 @@ class History:
     def __repr__(self) -> str:
         return f"History({len(self.events)} events, begun={len(self.begun)})"
 
-    def note(self, cause: str, now: Now, member_id: str = "", detail: str = "") -> None:
-        """Adds an event. One that equals the last, but for its time, is counted there."""
+    def note(self, cause: str, now: Now, member_id: str = "", detail: str = "", count: int = 1) -> None:
+        """Adds an event, or several equal ones. One that equals the last, but for its time, is counted there."""
         last = self.events[-1] if self.events else None
         if last is not None and (last.cause, last.member_id, last.detail) == (cause, member_id, detail):
-            self.events[-1] = structs.replace(last, at_ms=now.wall_ms, count=last.count + 1)
+            self.events[-1] = structs.replace(last, at_ms=now.wall_ms, count=last.count + count)
         else:
-            self.events.append(Event(now.wall_ms, cause, member_id, detail))
+            self.events.append(Event(now.wall_ms, cause, member_id, detail, count))
 
     def note_begun(self, positions: Iterable[tuple[Slot, int]], now: Now) -> None:
         """Notes where a member begins to read."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from engine.errors import InvalidConfig
 from engine.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, checked, rules, setting
+from gateway.groups.share.backoff import Backoff
 from gateway.groups.share.partition import Rules
 
 STARTS = ("earliest", "latest", "time", "error")
@@ -17,6 +18,21 @@ ASSIGNORS = ("sticky", "range", "round_robin", RACK_AWARE)
 CONSUMER, SHARE = "consumer", "share"
 KINDS = (CONSUMER, SHARE)
 ORDERS = ("none", "key")
+KINDS_OF = {  # the settings that are of one kind only
+    **dict.fromkeys(
+        (
+            "start_time_ms",
+            "partition_bytes_max",
+            "auto_commit",
+            "session_timeout_ms",
+            "heartbeat_ms",
+            "rebalance_timeout_ms",
+            "assignor",
+        ),
+        (CONSUMER,),
+    ),
+    **dict.fromkeys(("lock_ms", "in_flight_max", "order"), (SHARE,)),
+}
 _NAMES = re.compile(r"[A-Za-z0-9._-]{1,200}(,[A-Za-z0-9._-]{1,200}){0,99}")
 
 
@@ -96,22 +112,24 @@ class GroupSettings:
         why="Share groups: a record that is not acknowledged after this time is delivered again. Longer than the work.",
     )
     deliveries_max: int = setting(
-        5,
+        10,
         minimum=1,
         maximum=1000,
-        why="A record that fails this often becomes a dead letter, so that it cannot block the others.",
+        why="A record that fails this often becomes a dead letter, so that it cannot block the others. Ten failures "
+        "take 4 to 8 minutes with the default delays: a longer outage downstream needs more.",
     )
     redelivery_delay_ms: int = setting(
-        0,
+        SECOND_MS,
         minimum=0,
         maximum=12 * HOUR_MS,
-        why="Share groups: a record that failed waits this long, and twice as long after each further failure.",
+        why="A record that failed waits half of this to all of it, and twice as long after each further failure, so "
+        "that a short outage downstream makes no dead letters. A partition of a consumer group waits with its record.",
     )
     redelivery_delay_ms_max: int = setting(
         10 * MINUTE_MS,
         minimum=0,
         maximum=12 * HOUR_MS,
-        why="Share groups: the longest of these delays.",
+        why="The longest of these delays: how soon after a long outage the work goes on.",
     )
     in_flight_max: int = setting(
         10_000,
@@ -141,11 +159,14 @@ class GroupSettings:
         return Rules(
             self.in_flight_max,
             self.deliveries_max,
-            self.redelivery_delay_ms,
-            max(self.redelivery_delay_ms, self.redelivery_delay_ms_max),
+            self.backoff(),
             self.order == "key",
             self.dead_letter_topic is not None,
         )
+
+    def backoff(self) -> Backoff:
+        """Returns the delays of records that failed."""
+        return Backoff(self.redelivery_delay_ms, self.redelivery_delay_ms_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +188,30 @@ def group_settings(overrides: Mapping[str, object]) -> GroupSettings:
     return settings
 
 
-def check_together(settings: GroupSettings) -> None:
-    """Checks settings that depend on each other. Raises InvalidConfig."""
+def check_together(settings: GroupSettings, given: Mapping[str, object]) -> None:
+    """Checks settings that depend on each other, and that each of the given ones does something. Raises InvalidConfig.
+
+    `settings` are those of the group with the given ones. Its other settings are not checked: a group of an earlier
+    release may have settings that were accepted then.
+    """
+    defaults = GroupSettings()
+    for name in sorted(given):  # a default may be sent with all others: a description can be sent back
+        if getattr(settings, name) != getattr(defaults, name) and settings.kind not in KINDS_OF.get(name, KINDS):
+            raise _unused(name, f"in a group of kind {settings.kind}", f"kind {KINDS_OF[name][0]}")
+    if "start_time_ms" in given and settings.start_time_ms is not None and settings.start != "time":
+        raise _unused("start_time_ms", f"with start {settings.start}", "start time")
+    is_without = settings.kind == CONSUMER and settings.dead_letter_topic is None
+    if "deliveries_max" in given and is_without and settings.deliveries_max != defaults.deliveries_max:
+        raise _unused("deliveries_max", "in a consumer group that has no dead_letter_topic", "dead_letter_topic")
     if settings.start == "time" and settings.kind == SHARE:
         raise InvalidConfig("start is not time for a share group", hint="reset the group to the time", setting="start")
     if settings.start == "time" and settings.start_time_ms is None:
         raise InvalidConfig("start is time and start_time_ms is not set", hint="set both", setting="start_time_ms")
+
+
+def _unused(name: str, where: str, missing: str) -> InvalidConfig:
+    hint = f"leave {name} out, or give {missing} too"
+    return InvalidConfig(f"{name} has no effect {where}", hint=hint, setting=name)
 
 
 def stored_settings(overrides: Mapping[str, object]) -> GroupSettings:

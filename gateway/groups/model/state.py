@@ -6,7 +6,9 @@ Invariant: `owners` names for each partition the one member that has it in `assi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -28,13 +30,25 @@ class KnownTopic(Struct, frozen=True, array_like=True):
 
 
 class Offset(Struct, frozen=True, array_like=True):
-    """A committed position. `failures` counts those of the record there, the last one by epoch and delivery."""
+    """A committed position. `failures` counts those of the record there, the last one by epoch and delivery.
+
+    `retry_ms` is the wall time from which a record that failed is delivered again.
+    """
 
     offset: int
     metadata: str
     committed_ms: int
     failures: int = 0
     failed_in: tuple[int, int] = (0, 0)
+    retry_ms: int = 0
+
+
+class Delayed(NamedTuple):
+    """A partition that waits for its failed record, until a steady time. `error` is the last report's."""
+
+    offset: int
+    until_ms: int
+    error: str
 
 
 @dataclass(slots=True)
@@ -43,7 +57,7 @@ class Member:
 
     It may send any epoch from `joined_epoch` to `epoch`. `waiting` counts its open polls: they keep its session.
     `revoked` has the epoch at which each of `revoking` was revoked, `confirmed_epoch` is that of its last commit by
-    position, `delivery` counts deliveries, `called_ms` and
+    position, `delivery` counts deliveries, `followed` is the one that its last poll followed, `called_ms` and
     `moved_ms` are the last call and commit; they begin with a coordinator. With a `pattern`, `topics` are the named and
     the matching ones, as of version `matched` of its matches; names from
     `arrived` on came after it. `later` has the fields of its record that a
@@ -67,6 +81,7 @@ class Member:
     moved_ms: int = 0
     revoked: dict[Slot, int] = field(default_factory=dict)
     delivery: int = 0
+    followed: int = 0
     confirmed_epoch: int = 0
     pattern: TopicPattern | None = None
     matched: int = 0
@@ -111,6 +126,8 @@ class Group:
     changed_members: set[str] = field(default_factory=set)
     changed_offsets: set[Slot] = field(default_factory=set)
     share: ShareState | None = None  # of a share group, from its first call on
+    delayed: dict[Slot, Delayed] = field(default_factory=dict)  # begins with a coordinator, from the stored times
+    dead_letters: int = 0  # copied since the coordinator began
 
     @property
     def state(self) -> str:
@@ -132,6 +149,19 @@ class Group:
     def is_idle(self, wall_ms: int) -> bool:
         """Returns whether the positions of a group without members are to be deleted."""
         return self.last_active_ms() + self.settings.offsets_retention_ms <= wall_ms
+
+    def failed_records(self) -> Iterator[tuple[Slot, Delayed]]:
+        """Yields the records that have failed and are not finished. Forgets those whose position has moved."""
+        for slot, one in list(self.delayed.items()):
+            committed = self.offsets.get(slot)
+            if committed is not None and committed.failures and committed.offset == one.offset:
+                yield slot, one
+            else:
+                del self.delayed[slot]
+
+    def delayed_partitions(self, steady_ms: int) -> int:
+        """Returns how many partitions wait for a record that failed."""
+        return sum(one.until_ms > steady_ms for _, one in self.failed_records())
 
     def note_taken(self) -> None:
         """Notes that the records of all changes are on their way."""

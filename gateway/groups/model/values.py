@@ -160,11 +160,23 @@ class Membership(Struct, frozen=True, array_like=True):
     start_time_ms: int | None = None
 
 
+class DelayedPartition(Struct, frozen=True, array_like=True):
+    """A partition that waits for its failed record, and for how long from now on."""
+
+    topic: str
+    partition: int
+    left_ms: int
+
+    @property
+    def slot(self) -> Slot:
+        return Slot(self.topic, self.partition)
+
+
 class Grant(Struct, frozen=True, array_like=True):
     """The partitions that a poll may read now. `version` changes with the assignment.
 
     `resets` and `delivery` belong into the token. `priorities` are topics in the order in which they are read. `dead`
-    are failed records that are to be copied to the dead-letter topic.
+    are failed records that are to be copied to the dead-letter topic, `delayed` partitions must not be read yet.
 
     The answer may leave once the coordinator `hosting` has stored its batch `sequence`; 0: nothing has to be stored.
     """
@@ -182,6 +194,7 @@ class Grant(Struct, frozen=True, array_like=True):
     priorities: tuple[str, ...] = ()
     partition_bytes_max: int | None = None
     dead: tuple[DeadLetter, ...] = ()
+    delayed: tuple[DelayedPartition, ...] = ()
 
 
 class LeaveCall(Struct, frozen=True, array_like=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gateway.groups.share.backoff import Backoff
 from gateway.groups.share.key_order import KeyOrder
 from gateway.groups.share.stored import Head, StoredRun, encode_block, encode_head, restored
 from gateway.groups.share.values import KeyRun, Outcome, Settlement, ShareView
@@ -23,16 +24,9 @@ class Rules(NamedTuple):
 
     in_flight_max: int
     deliveries_max: int
-    redelivery_delay_ms: int
-    redelivery_delay_ms_max: int
+    backoff: Backoff
     is_ordered: bool
     has_dead_letters: bool
-
-    def delay_ms(self, deliveries: int) -> int:
-        """Returns the delay after a failed delivery: twice that of the one before."""
-        if not self.redelivery_delay_ms:
-            return 0
-        return min(self.redelivery_delay_ms << min(deliveries - 1, 40), self.redelivery_delay_ms_max)
 
 
 class Span(NamedTuple):
@@ -68,6 +62,7 @@ class SharePartition:
         self, lock: str, count: int, high_watermark: int, until_ms: int, wall_ms: int, rules: Rules
     ) -> Iterator[Run]:
         """Locks up to `count` records. Yields them as runs."""
+        self._follow_clock(wall_ms)
         window = self.window
         if rules.is_ordered:
             yield from self._acquire_in_order(lock, count, until_ms, wall_ms)
@@ -168,11 +163,19 @@ class SharePartition:
                 self._decide(part, wish, steady_ms, wall_ms, rules)
         self.window.settle(*span)
 
+    def _follow_clock(self, wall_ms: int) -> None:
+        """Keeps what is left of delays if the clock is behind the last outcome: set back, or another node's."""
+        if (back_ms := self.active_ms - wall_ms) > 0:
+            for run in self.window.runs:
+                run.ready_ms = max(0, run.ready_ms - back_ms)
+            self.active_ms = wall_ms
+
     def _decide(self, run: Run, wish: Settlement, steady_ms: int, wall_ms: int, rules: Rules) -> None:
         outcome = Outcome(wish.outcome)
         if outcome is Outcome.EXTEND:
             run.until_ms = steady_ms + (wish.time_ms or 0)
             return
+        self._follow_clock(wall_ms)
         self.active_ms = wall_ms
         self.window.mark(run)
         run.lock, run.until_ms = "", 0
@@ -180,8 +183,10 @@ class SharePartition:
             run.deliveries -= 1
             self._give_back(run)
         elif outcome is Outcome.RELEASE and run.deliveries < rules.deliveries_max:
-            delay_ms = rules.delay_ms(run.deliveries) if wish.time_ms is None else wish.time_ms
+            place = f"{self.topic_id} {run.first}"
+            delay_ms = rules.backoff.after(run.deliveries, place) if wish.time_ms is None else wish.time_ms
             run.ready_ms = wall_ms + delay_ms if delay_ms else 0
+            self.is_changed |= bool(delay_ms)  # stores `active_ms`: by it the next coordinator knows what is left
             run.error = wish.error
             self._give_back(run)
         elif outcome in (Outcome.ACCEPT, Outcome.ABSENT):
@@ -246,7 +251,7 @@ class SharePartition:
             self.window.advance(log_start)
             if self._keys is not None:
                 self._keys.known_end = max(self._keys.known_end, self.window.start)
-            self._recount()
+            self.recount()
 
     def _leave_order_below(self, run: Run, log_start: int) -> None:
         if self._keys is not None:
@@ -256,7 +261,7 @@ class SharePartition:
         """Forgets the records from `end` on: the log has others there now, or will have."""
         self.window.shorten(end)
         self._keys = None
-        self._recount()
+        self.recount()
 
     def reset(self, offset: int) -> None:
         """Begins at an offset, with no records in flight."""
@@ -264,7 +269,7 @@ class SharePartition:
         self.window.changed.add(offset // BLOCK)
         self._keys = None
         self.is_freed = True
-        self._recount()
+        self.recount()
 
     # Stored state
 
@@ -289,6 +294,13 @@ class SharePartition:
         window.changed.clear()
         window.is_moved = self.is_changed = False
 
+    def store_again(self, known: SharePartition | None) -> None:
+        """Notes that the log has another state of this partition, and no part of this one."""
+        self._stored |= set() if known is None else known._stored
+        self.window.mark_all()
+        self._keys = None
+        self.recount()
+
     def take_tombstones(self) -> Iterator[int | None]:
         """Yields the numbers of all stored records."""
         yield None
@@ -312,7 +324,7 @@ class SharePartition:
         self._replayed = {}
         self.is_changed = False
         self._keys = None
-        self._recount()
+        self.recount()
 
     @classmethod
     def of(cls, head: Head) -> SharePartition:
@@ -327,7 +339,7 @@ class SharePartition:
         self.active_ms = head.active_ms
         self.window = Window(head.start)
 
-    def _recount(self) -> None:
+    def recount(self) -> None:
         runs = self.window.runs
         self._available = sum(run.size for run in runs if run.state is State.AVAILABLE)
         self._dead = sum(run.size for run in runs if run.state is State.DEAD)
@@ -346,12 +358,8 @@ class SharePartition:
         if self._keys is None:
             return 0, -1
         ready = [run for run in self.window.runs if run.state is State.AVAILABLE and run.ready_ms <= wall_ms]
-        first = [
-            one
-            for run in ready
-            for offset in range(run.first, run.last + 1)
-            if (one := self._keys.blocker(offset)) is not None
-        ]
+        offsets = (offset for run in ready for offset in range(run.first, run.last + 1))
+        first = [one for offset in offsets if (one := self._keys.blocker(offset)) is not None]
         return len(first), min(first, default=-1)
 
     def view(self, topic: str, partition: int, wall_ms: int) -> ShareView:

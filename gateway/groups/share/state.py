@@ -35,6 +35,13 @@ class Lock:
     def count(self) -> int:
         return sum(one.last - one.first + 1 for one in self.granted)
 
+    def forget_outcome(self, slot: Slot, offset: int) -> bool:
+        """Forgets the outcome of a record. Returns whether it had one."""
+        known = self.outcomes.get(slot, [])
+        left = [(part, found) for span, found in known for part in _minus(span, Span(offset, offset))]
+        self.outcomes[slot] = left
+        return left != known
+
 
 class ShareState:
     """`version` rises whenever something may have become available.
@@ -99,6 +106,10 @@ class ShareState:
         """Notes that some records of a lock are locked for longer or shorter."""
         lock.until_ms = max(lock.until_ms, until_ms)
         self._look_at(lock, until_ms)
+
+    def look_again(self, lock: Lock) -> None:
+        """Looks at a lock when its time is over: it holds records again."""
+        self._look_at(lock, lock.until_ms)
 
     def note_freed(self) -> None:
         """Raises the version if something became available."""

@@ -114,6 +114,10 @@ class SettleCall(Struct, frozen=True, array_like=True):
     time_ms: int | None = None
     error: str = ""
 
+    @property
+    def outcomes(self) -> set[int]:
+        return {self.outcome} if self.outcome is not None else {one.outcome for one in self.settlements}
+
 
 class Refused(NamedTuple):
     """Records of a settlement that the lock does not hold. `is_settled`: they have another outcome already."""

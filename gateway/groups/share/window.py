@@ -123,6 +123,26 @@ class Window:
             self.runs.insert(self._index(run.first) + 1, run.split(last + 1))
         return run
 
+    def is_done(self, offset: int) -> bool:
+        """Returns whether a record needs no further delivery."""
+        run = next(self.find(offset, offset), None)
+        return offset < self.start or (run is not None and run.state in (State.DONE, State.DEAD))
+
+    def reopen(self, offset: int) -> Run:
+        """Returns a record as a run of its own, whatever has become of it since."""
+        if offset < self.start:
+            self.runs.insert(0, Run(offset, self.start - 1, State.DONE))
+            self.mark(self.runs[0])
+            self.start, self.is_moved = offset, True
+        run = self.cut(next(self.find(offset, offset)), offset, offset)
+        self.mark(run)
+        return run
+
+    def mark_all(self) -> None:
+        """Notes that no block may be in the log as it is here."""
+        self.changed.update(range(self.start // BLOCK, -(-self.end // BLOCK)))
+        self.is_moved = True
+
     def mark(self, run: Run) -> None:
         """Notes that a run has changed."""
         self.changed.update(range(run.first // BLOCK, run.last // BLOCK + 1))

@@ -41,6 +41,7 @@ class Definition(Struct, frozen=True):
     filters: tuple[str, ...]
     secrets: tuple[str, ...]
     is_paused: bool = False
+    pause_reason: str = ""  # of the node, when it pauses by itself
 
     def __repr__(self) -> str:
         return f"Definition({self.url}, {self.topics})"

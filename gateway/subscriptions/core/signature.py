@@ -18,6 +18,14 @@ def new_secret(random: bytes) -> str:
     return PREFIX + base64.b64encode(random).decode()
 
 
+def can_sign(secret: str) -> bool:
+    """Returns whether a secret has a key in it: base64 of whole bytes."""
+    try:
+        return bool(_key(secret))
+    except ValueError:
+        return False
+
+
 def signed_headers(secrets: Sequence[str], message_id: str, timestamp_s: int, body: bytes) -> dict[str, str]:
     """Returns the headers of a delivery. While a secret is replaced, it has a signature for both."""
     content = f"{message_id}.{timestamp_s}.".encode() + body

@@ -50,7 +50,8 @@ def _range_options(command: CommandT) -> CommandT:
 
 @click.command()
 @_range_options
-def backfill(**options: Any) -> None:
+@tables_option("Members that the tables of this file cannot name stay in _extra, as in run --tables.")
+def backfill(*, tables_file: Path | None, **options: Any) -> None:
     """Add records below the positions of a job that it has not ingested: skipped, lost and restored, or early ones.
 
     Offsets that a commit has are left out, so each record is in the table once, also after a kill or a second call.
@@ -58,7 +59,7 @@ def backfill(**options: Any) -> None:
     \f
     Raises Failure.
     """
-    _ingest_again(BACKFILL, options)
+    _ingest_again(BACKFILL, options, tables_file)
 
 
 @click.command()
@@ -84,7 +85,7 @@ def replay(*, resume: bool, tables_file: Path | None, **options: Any) -> None:
     tables = JobTables(tables_file, options["output"], options["job_name"])
     publish = tables.require if tables_file else None
     if not resume:
-        _ingest_again(REPLAY, options, publishes=publish is not None)
+        _ingest_again(REPLAY, options, tables_file)
         if not options["execute"]:
             return
     target = open_output_store(options["output"], is_written=True)
@@ -94,7 +95,7 @@ def replay(*, resume: bool, tables_file: Path | None, **options: Any) -> None:
         print_note(f"{sum(done.dropped.values()):,} earlier rows and dead letters are replaced.")
 
 
-def _ingest_again(step: str, options: dict[str, Any], *, publishes: bool = False) -> None:
+def _ingest_again(step: str, options: dict[str, Any], tables_file: Path | None) -> None:
     from spark_ingest.choices import TopicChoice
     from spark_ingest.config.choosing import TopicChoices
     from spark_ingest.config.job_file import read_job_file
@@ -107,11 +108,12 @@ def _ingest_again(step: str, options: dict[str, Any], *, publishes: bool = False
     from spark_ingest.positions.reading import positions_at, positions_of
     from spark_ingest.positions.replayed import check_replayable
     from spark_ingest.protocol.failures import Limits
-    from spark_ingest.protocol.history import History
+    from spark_ingest.protocol.history import History, cluster_of_job
     from spark_ingest.protocol.planner import Selection
     from spark_ingest.protocol.runner import Components
     from spark_ingest.report import Report
     from spark_ingest.source.discovery import discover
+    from spark_ingest.tables.settings import name_rules
 
     topics: re.Pattern[str] = options["topics"]
     if (options["start"] is not None and options["start_ms"] is not None) or (
@@ -121,14 +123,16 @@ def _ingest_again(step: str, options: dict[str, Any], *, publishes: bool = False
             "name a range by offsets or by times: one of --from, --from-time; one of --to, --to-time", ExitCode.USAGE
         )
     source = open_source_store(options["store"])
-    target = open_output_store(options["output"], is_written=options["execute"])
+    target = open_output_store(options["output"], is_written=False)
     job: str = options["job_name"]
     history = History(target, job)
     head = history.head()
     if head is None:
         raise Failure(f"job {job} in {target.url} has no commit: run penstock ingest run first", ExitCode.USAGE)
 
-    cluster, positions = head.cluster, head.positions
+    cluster, positions = cluster_of_job(source, target, job), head.positions
+    if options["execute"]:
+        target.probe()
 
     def is_wanted(topic: str) -> bool:
         return topic in positions and bool(topics.fullmatch(topic))
@@ -146,12 +150,12 @@ def _ingest_again(step: str, options: dict[str, Any], *, publishes: bool = False
     names = sorted({topic for topic, _ in ranges})
     if options["execute"] and ranges:
         if step == REPLAY:
-            check_replayable(target, job, names, publishes=publishes)
+            check_replayable(target, job, names, publishes=tables_file is not None)
         if options["config_file"]:
             choices: Callable[[str], TopicChoice] = TopicChoices(read_job_file(options["config_file"]), {}, {})
         else:
             choices = _default_choice(MISFIT_MAX_PERCENT)
-        selection = Selection(topics, choices=choices)
+        selection = Selection(topics, choices=choices, names=name_rules(tables_file))
         if not options["config_file"]:
             recipes = recipes_of(history, head, names)
             if missing := sorted(set(names) - recipes.keys()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -22,10 +22,12 @@ def audits_of(source: ObjectStore, commits: list[Commit]) -> dict[str, AuditDocu
     return {topic: one.document() for topic, one in audit(source, commits).items()}
 
 
-def completeness_of(source: ObjectStore, output: ObjectStore, job: str) -> dict[str, CompletenessDocument]:
+def completeness_of(
+    source: ObjectStore, output: ObjectStore, job: str, is_wanted: Callable[[str], bool] | None = None
+) -> dict[str, CompletenessDocument]:
     from spark_ingest.inspection.completeness import job_completeness
 
-    return {topic: one.document() for topic, one in job_completeness(source, output, job).items()}
+    return {topic: one.document() for topic, one in job_completeness(source, output, job, is_wanted).items()}
 
 
 def missing_of(topic: str, counts: CompletenessDocument) -> list[str]:
@@ -40,6 +42,8 @@ def print_completeness(topics: Mapping[str, CompletenessDocument]) -> None:
         text = f"{format_count(one['accepted'], 'record')} accepted, {one['ingested']:,} of them ingested"
         text += f", {one['pending']:,} to come" if one["pending"] else ""
         text += f", {one['missing']:,} missing"
+        text += f", {one['not_of_job']:,} deleted before this job read the topic" if one["not_of_job"] else ""
+        text += "; the topic is deleted" if one["is_deleted"] else ""
         if one["unreadable_counts"]:
             text += f"; {format_count(one['unreadable_counts'], 'object')} of counts cannot be read"
         click.echo(f"audit: {topic}: {text}")

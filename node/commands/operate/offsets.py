@@ -121,16 +121,17 @@ def set_(
     from spark_ingest.positions.moving import check_no_repetition
     from spark_ingest.positions.reading import positions_at, positions_of
     from spark_ingest.positions.steps import dry_changes, set_positions
-    from spark_ingest.protocol.history import History
+    from spark_ingest.protocol.history import History, cluster_of_job
     from spark_ingest.protocol.planner import Selection
     from spark_ingest.report import Report
-    from spark_ingest.source.discovery import discover, resolve_cluster
+    from spark_ingest.source.discovery import discover
 
     if sum(one is not None for one in (to, at_ms, positions_file)) != 1:
         raise Failure("name one of --to, --to-time and --positions", ExitCode.USAGE)
-    source, target = open_source_store(store), open_output_store(output, is_written=execute)
-    head = History(target, job_name).head()
-    cluster = resolve_cluster(source, cluster or (head.cluster if head else None))
+    source, target = open_source_store(store), open_output_store(output, is_written=False)
+    cluster = cluster_of_job(source, target, job_name, cluster)
+    if execute:
+        target.probe()
 
     def is_wanted(topic: str) -> bool:
         return bool(topics.fullmatch(topic))
@@ -162,12 +163,60 @@ def set_(
             new_id=secrets.token_hex,
             now_ms=lambda: time.time_ns() // 1_000_000,
         )
-        head = History(target, job_name).head()
     if as_json:
+        head = History(target, job_name).head()
         document = {"job": job_name, "executed": execute, "head": head.number if head else None}
         print_json({**document, "changes": [_row(one) for one in changes]})
         return
     _print_changes(changes, execute=execute)
+
+
+@offsets.command()
+@store_option
+@output_option
+@job_option
+@click.option("--topics", type=Pattern(), required=True, help="Which topics.")
+@click.option("--execute", is_flag=True, help="Drop them. Without it, only show what would be dropped.")
+@json_option
+def drop(store: str, output: str, job_name: str, topics: re.Pattern[str], execute: bool, as_json: bool) -> None:
+    """Drop topics from a job that the store does not have, nor a marker of their deletion.
+
+    A run refuses these, because a store without them may be the wrong one. Their records that
+    were not ingested count as lost, with an unknown number. A dropped topic that comes back goes on where it was.
+    """
+    from spark_ingest.output.stores import open_output_store, open_source_store
+    from spark_ingest.plan import Recipe
+    from spark_ingest.positions.moving import missing_topics
+    from spark_ingest.positions.reading import committed_positions
+    from spark_ingest.positions.steps import drop_topics
+    from spark_ingest.protocol.history import cluster_of_job
+    from spark_ingest.protocol.planner import Selection
+    from spark_ingest.report import Report
+
+    source, target = open_source_store(store), open_output_store(output, is_written=False)
+    head, _ = committed_positions(target, job_name, lambda _: True)
+    cluster = cluster_of_job(source, target, job_name)
+    selection = Selection(topics)
+    lost = missing_topics(source, cluster, head, selection.wants)
+    if execute and lost:
+        target.probe()
+        drop_topics(
+            source,
+            target,
+            job_name,
+            selection,
+            cluster,
+            listener=Report(lambda _: Recipe(), is_quiet=True),
+            new_id=secrets.token_hex,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+    names = sorted({one.topic for one in lost})
+    if as_json:
+        print_json({"job": job_name, "executed": execute, "dropped": names})
+    elif not names:
+        print_note("The store has every topic of the job that matches, or the marker of its deletion.")
+    else:
+        print_note(f"{'Dropped' if execute else 'Nothing is changed; --execute drops'}: {', '.join(names)}")
 
 
 def _end(one: TieredPartition, to: str | None) -> int:
@@ -211,7 +260,7 @@ def _print_positions(positions: Positions) -> None:
 
 def _print_changes(changes: list[Change], *, execute: bool) -> None:
     if not changes:
-        print_note("Every position is as wanted.")
+        print_note("No position changes.")
         return
     columns = [Column("topic", is_text=True), Column("partition"), Column("before"), Column("after")]
     columns += [Column("skipped\nrecords"), Column("repeated\nrecords"), Column("recovered\nrecords")]

@@ -42,7 +42,8 @@ def report(output: str, job_name: str, store: str | None, commits: int | None, f
     figures = figures_of(opened, job_name, commits, todo)
     assert figures is not None
     if store:
-        figures.complete = job_completeness(open_source_store(store), opened, job_name)
+        complete = job_completeness(open_source_store(store), opened, job_name)
+        figures.complete = {topic: one for topic, one in complete.items() if one.accepted or one.unreadable}
     try:
         file.write_text(report_page(figures), encoding="utf-8")
     except OSError as error:

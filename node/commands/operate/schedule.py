@@ -80,7 +80,7 @@ def schedule(file: Path, every_s: float, form: str, age: str) -> None:
     run = f"ingest run --config {shlex.quote(str(file.resolve()))}"
     where = {option: f"--{option} {shlex.quote(job[option])}" for option in ("store", "output", "topics")}
     at = f"{where['output']} --job {name}"
-    lag = f"ingest lag {where['store']} {at} {where['topics']} --max-age {age}"
+    lag = f"ingest lag --config {shlex.quote(str(file.resolve()))} --max-age {age}"
     place = str(Path.cwd()) if any(_is_relative(job[one]) for one in _PLACES if one in job) else ""
     if form == SYSTEMD:
         program = shutil.which("penstock") or "penstock"

@@ -8,6 +8,7 @@ another cluster there meanwhile. A call after an interruption continues; a place
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -96,6 +97,7 @@ class RestoredCluster:
 def zookeeper_sessions(coordination: str, new_id: Callable[[], str]) -> OpenSession:
     """Return a factory of sessions with ZooKeeper. Raises StartRefused for another address."""
     address = parse_address(coordination)
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # the failure of the command says it in one line
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Session]:

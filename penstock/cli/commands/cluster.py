@@ -10,15 +10,18 @@ from penstock.cli.completing import topics
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_bytes, format_count, print_facts, print_json, print_note, print_table
-from penstock.transport.exchange import Json
-
-_UNHEALTHY = (
-    ("without a leader", "offline_partitions"),
-    ("too few in sync for acks=all", "under_min_in_sync"),
-    ("under-replicated", "under_replicated"),
+from penstock.cli.output import (
+    UNHEALTHY,
+    Column,
+    format_bytes,
+    format_count,
+    format_partitions,
+    print_facts,
+    print_json,
+    print_note,
+    print_table,
 )
-NAMED_MAX = 10  # topics listed per fact; --json lists all
+from penstock.transport.exchange import Json
 
 
 @click.group(cls=AliasGroup)
@@ -225,19 +228,14 @@ def _progress(row: Json) -> tuple[str, str]:
 
 
 def _unhealthy(document: Json) -> list[tuple[str, str]]:
-    facts = []
-    for name, field in _UNHEALTHY:
-        found = document.get(field, [])
-        if found:
-            named = [f"{one['topic']}/{_nodes(one['partitions'])}" for one in found[:NAMED_MAX]]
-            more = [f"and of {len(found) - NAMED_MAX} more topics"] if len(found) > NAMED_MAX else []
-            facts.append((name, " ".join([*named, *more])))
-    return facts
+    return [(name, format_partitions(document[field])) for name, field in UNHEALTHY if document.get(field)]
 
 
 def _state_of(node: Json) -> str:
     if not node["alive"]:
         return "gone"
+    if node.get("stale"):  # earlier versions do not have it
+        return "unknown"
     if node["leaving"]:
         return "leaving"
     return "drained" if node["drained"] else "alive"

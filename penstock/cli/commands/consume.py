@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 
 import click
 
 from penstock.cli.completing import topics
 from penstock.cli.node import Node, node_options
 from penstock.cli.records.record_format import parse_template
+from penstock.units import time_before
 
 FORMS = ("ndjson-records", "values", "lines", "raw")
 
@@ -31,10 +33,12 @@ FORMS = ("ndjson-records", "values", "lines", "raw")
     "--from",
     "start",
     metavar="WHERE",
-    help="earliest, latest, an offset, or a time such as 2013-01-01T05:00:00Z.  [default: earliest]",
+    help="earliest, latest, an offset, a time such as 2013-01-01T05:00:00Z, or an age such as 1h.  [default: earliest]",
 )
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Begin with the last N records of each partition.")
-@click.option("--until", metavar="WHERE", help="End before this offset, or at the first record of this time.")
+@click.option(
+    "--until", metavar="WHERE", help="End before this offset, or at the first record of this time (or age, such as 1h)."
+)
 @click.option(
     "--partition",
     "partitions",
@@ -134,4 +138,5 @@ def consume(
 
 def _place(text: str) -> int | str:
     """Return an offset as a number, and a time as text, which the node parses."""
-    return int(text) if text.isdecimal() else text
+    time_ms = time_before(text, round(time.time() * 1000))
+    return int(text) if text.isdecimal() else text if time_ms is None else str(time_ms)

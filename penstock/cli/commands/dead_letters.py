@@ -85,9 +85,11 @@ class _Run:
         self._count = 0
         self._superseded_count = 0
         self._compacted: dict[str, bool] = {}  # by topic
+        self._topic_ids: dict[str, str] = {}
 
     def run(self) -> Replayed:
-        self._client.configure_group(self._replaying, {"kind": "share", "deliveries_max": DELIVERIES_MAX})
+        config = {"kind": "share", "deliveries_max": DELIVERIES_MAX, "redelivery_delay_ms": 0}  # those of a killed run
+        self._client.configure_group(self._replaying, config)
         try:
             while self._replay_next(0) or self._are_others_held():
                 pass
@@ -128,6 +130,10 @@ class _Run:
         if _maker(record) != self._maker:
             return True
         try:
+            if self._is_of_deleted_topic(record):
+                text = f"topic {_origin(record, 'topic')} was deleted and created again since: produce it yourself"
+                self._rejected[_place(record)] = text
+                return False
             if self._is_superseded(record):
                 self._superseded_count += 1
                 return True
@@ -139,6 +145,15 @@ class _Run:
             return False
         self._count += 1
         return True
+
+    def _is_of_deleted_topic(self, record: Json) -> bool:
+        """Return whether the record's topic is another one by now. A dead letter of an earlier release does not say."""
+        topic, ids = _origin(record, "topic"), _values(record, PREFIX + "topic-id")
+        if len(ids) < len(_values(record, PREFIX + "topic")):
+            return False
+        if topic not in self._topic_ids:
+            self._topic_ids[topic] = str(self._client.describe_topic(topic)["topic_id"])
+        return self._topic_ids[topic] != ids[-1]
 
     def _is_superseded(self, record: Json) -> bool:
         """Return whether the record's topic is compacted, and has a later record of its key."""
@@ -201,11 +216,13 @@ def _headers_before(record: Json) -> dict[str, list[str]]:
     """Return the headers that the record had before it became a dead letter."""
     maker = _maker(record)
     assert maker is not None
-    depth = len(_values(record, PREFIX + maker.kind))
+    depth, topics = len(_values(record, PREFIX + maker.kind)), len(_values(record, PREFIX + "topic"))
     added = {PREFIX + name for name in ("topic", "partition", "offset", "reason", "attempts", maker.kind)}
     headers = {name: _values(record, name) for name in record["headers"]}
     for name, values in headers.items():
-        if name in added or (name == PREFIX + "error" and maker.kind == GROUP and len(values) == depth):
+        is_error = name == PREFIX + "error" and maker.kind == GROUP and len(values) == depth
+        is_of_last = name == PREFIX + "topic-id" and len(values) == topics  # an earlier release has written none
+        if name in added or is_error or is_of_last:
             values.pop()
     return {name: values for name, values in headers.items() if values}
 

@@ -11,9 +11,9 @@ import click
 from penstock.cli.doctor.machine import read_machine
 from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding, check_machine
 from penstock.cli.doctor.node_checks import check_node
-from penstock.cli.doctor.readiness import is_ready
-from penstock.cli.failures import ExitCode
-from penstock.cli.node import Node, node_options, shared_values
+from penstock.cli.doctor.readiness import check_local_readiness, check_readiness
+from penstock.cli.failures import ExitCode, Failure
+from penstock.cli.node import Node, names_node, node_options
 from penstock.cli.output import print_json
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
@@ -27,19 +27,29 @@ _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     metavar="DIR",
     help="The data directory, or where it will be.  [env: PENSTOCK_DATA_DIR; default: penstock-data]",
 )
-@click.option("--ready", "is_health_check", is_flag=True, help="Only check that the node of this machine is ready.")
+@click.option("--ready", "is_health_check", is_flag=True, help="Only check that the node is ready.")
 @node_options
 @click.pass_context
 def doctor(ctx: click.Context, data_dir: str, is_health_check: bool, node: Node, as_json: bool) -> None:
     """Check this machine, and a running node.
 
     Writes a little to the data directory's disk to measure it, and leaves nothing there. Ends with 1 if a point failed.
-    With --url or --context it checks that running node too.
+    If --url, PENSTOCK_URL or a context names a node, it checks that running node too. --ready without such a name asks
+    the node of this machine.
+
+    \f
+    Raises Failure if the node is not ready.
     """
+    is_named = names_node(ctx)
     if is_health_check:
-        ctx.exit(ExitCode.OK if is_ready(os.environ) else ExitCode.FAILED)
+        reason = check_readiness(node) if is_named else check_local_readiness(os.environ)
+        if reason:
+            raise Failure(reason)
+        if as_json:
+            print_json({"ready": True})
+        return
     findings = check_machine(read_machine(data_dir))
-    if shared_values(ctx)["url"] or shared_values(ctx)["context"]:
+    if is_named:
         findings += check_node(node)
     if as_json:
         print_json({"level": _worst(findings), "findings": [finding._asdict() for finding in findings]})

@@ -21,11 +21,14 @@ from penstock.cli.output import (
     format_time,
     print_facts,
     print_json,
+    print_limits,
     print_note,
     print_table,
 )
 from penstock.transport.exchange import Json
 from penstock.units import MEANING, parse_quantity
+
+_SECONDS = range(10**9, 10**10)  # the years 2001 to 2286; as milliseconds January to April 1970
 
 
 @click.group(cls=AliasGroup)
@@ -41,7 +44,7 @@ def list_groups(node: Node, as_json: bool) -> None:
     document = node.once().list_groups()
     if as_json:
         print_json(document)
-    elif not document["groups"]:
+    elif not print_limits(document) and not document["groups"]:
         print_note("There are no groups. The first member of a group creates it.")
     else:
         rows = [(one["group"], one["state"], one["members"]) for one in document["groups"]]
@@ -144,6 +147,8 @@ def reset(
     if sum(ways) != 1:
         raise click.UsageError("give one of --to-earliest, --to-latest, --to-time, --ago, --shift and --from-file")
     time: str | int | None = int(to_time) if to_time is not None and to_time.isdecimal() else to_time
+    if isinstance(time, int) and time in _SECONDS:
+        print_note(f"--to-time {time} is a time in 1970: give milliseconds, not seconds.")
     document = node.once().reset_group(
         name,
         to="earliest" if to_earliest else "latest" if to_latest else time,

@@ -33,6 +33,9 @@ MIB = 1024 * 1024
 @click.option("--key-pointer", metavar="POINTER", help="Take keys from the values, by JSON Pointer: /user/id")
 @click.option("--key-field", metavar="NAME", help="Take keys from this field of the values.")
 @click.option("--key", metavar="TEXT", help="The same key for every record.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record. May be repeated."
+)
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Send all to this partition.")
 @click.option(
     "--acks",
@@ -52,7 +55,7 @@ MIB = 1024 * 1024
 @node_options
 def produce(
     topic: str, files: tuple[str, ...], form: str, key_pointer: str | None, key_field: str | None, key: str | None,
-    partition: int | None, acks: Acks, batch_bytes: int, node: Node, as_json: bool,
+    headers: tuple[str, ...], partition: int | None, acks: Acks, batch_bytes: int, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Send files or standard input to a topic.
 
@@ -60,11 +63,12 @@ def produce(
     Idempotency-Key.
     """
     pointer = _pointer_of(form, key_pointer, key_field, key)
+    named = _parse_headers(headers, form, pointer)
     import asyncio
 
     from penstock.cli.records.sending import Target, send_all  # loads aiohttp, so only after the arguments are checked
 
-    target = Target(topic, form, partition, key, pointer, acks, batch_bytes)
+    target = Target(topic, form, partition, key, pointer, acks, batch_bytes, named)
     sent = asyncio.run(send_all(node, target, files or ("-",)))
     if as_json:
         print_json(
@@ -90,3 +94,16 @@ def _pointer_of(form: str, key_pointer: str | None, key_field: str | None, key: 
     if key_field is not None:
         return "/" + key_field.replace("~", "~0").replace("/", "~1")
     return key_pointer
+
+
+def _parse_headers(pairs: tuple[str, ...], form: str, pointer: str | None) -> tuple[tuple[str, str], ...]:
+    named = []
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="'--header'")
+        named.append((name, value))
+    other = "--format records" if form == "records" else "--key-pointer or --key-field" if pointer is not None else None
+    if named and other:
+        raise click.UsageError(f"--header does not go with {other}", click.get_current_context())
+    return tuple(named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -12,8 +13,9 @@ from penstock.cli.commands.dead_letters import SUBSCRIPTION, Maker
 from penstock.cli.failures import Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
-from penstock.cli.output import Column, format_time, print_facts, print_json, print_note, print_table
+from penstock.cli.output import Column, format_time, print_facts, print_json, print_limits, print_note, print_table
 from penstock.transport.exchange import Json
+from penstock.units import time_before
 
 _secret_file = click.option(
     "--secret-file",
@@ -32,7 +34,12 @@ def subscription(**_: object) -> None:
 @click.argument("name")
 @click.option("--to", "target", required=True, metavar="URL", help="The target.")
 @click.option("--topic", "topics", multiple=True, required=True, help="A topic to deliver. May be repeated.")
-@click.option("--start", default="latest", metavar="POSITION", help="earliest, latest or a time; of a new one only.")
+@click.option(
+    "--start",
+    default="latest",
+    metavar="POSITION",
+    help="earliest, latest, a time or an age such as 1h; of a new one only.",
+)
 @click.option("-c", "--config", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the delivery.")
 @click.option("--filter", "filters", multiple=True, metavar="CONDITION", help="Only records that meet it.")
 @_secret_file
@@ -100,6 +107,7 @@ def list_subscriptions(node: Node, as_json: bool) -> None:
     if as_json:
         print_json(document)
         return
+    print_limits(document)
     columns = [Column(name, is_text=True) for name in ("subscription", "state", "topics", "target")]
     rows = [(one["subscription"], one["state"], " ".join(one["topics"]), one["url"])
             for one in document["subscriptions"]]  # fmt: skip
@@ -135,7 +143,7 @@ def resume(name: str, node: Node, as_json: bool) -> None:
 @click.argument("position")
 @node_options
 def replay(name: str, position: str, node: Node, as_json: bool) -> None:
-    """Deliver from another position: earliest, latest or a time."""
+    """Deliver from another position: earliest, latest, a time or an age such as 1h."""
     _show(node.once().replay_subscription(name, _position(position)), as_json=as_json)
 
 
@@ -198,7 +206,8 @@ def _attempt(one: Json) -> tuple[object, ...]:
 
 
 def _position(text: str) -> str | int:
-    return int(text) if text.isdecimal() else text
+    time_ms = time_before(text, round(time.time() * 1000))
+    return int(text) if text.isdecimal() else text if time_ms is None else time_ms
 
 
 def _setting(text: str) -> tuple[str, str | int | None]:

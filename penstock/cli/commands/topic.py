@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from penstock.admin import api
+from penstock.cli.commands.record_deletion import delete_records, erase
 from penstock.cli.completing import TOPIC_SETTINGS, complete_settings, topics
 from penstock.cli.confirming import confirm, yes_option
-from penstock.cli.failures import ExitCode, Failure
 from penstock.cli.groups import AliasGroup
 from penstock.cli.node import Node, node_options, shared_options
 from penstock.cli.output import (
@@ -20,6 +20,7 @@ from penstock.cli.output import (
     format_value,
     print_facts,
     print_json,
+    print_limits,
     print_note,
     print_table,
 )
@@ -39,10 +40,19 @@ _CONFIG = click.option(
 )
 
 
+_RETENTION = click.option(
+    "--retention", metavar="AGE_OR_SIZE", help="Keep records for this time, or up to this size: 7d, 50GiB."
+)
+
+
 @click.group(cls=AliasGroup)
 @shared_options
 def topic(**_: object) -> None:
-    """Create, list, describe, alter, delete and roll topics."""
+    """Create, list, describe, alter, delete and roll topics, and delete records."""
+
+
+topic.add_command(delete_records)
+topic.add_command(erase)
 
 
 @topic.command()
@@ -59,16 +69,17 @@ def topic(**_: object) -> None:
     help="Number of replicas of each partition.  [default: default_replication_factor of the node]",
 )
 @_CONFIG
+@_RETENTION
 @node_options
 def create(
     name: str, partitions: int | None, replication_factor: int | None, settings: tuple[str, ...],
-    node: Node, as_json: bool,
+    retention: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Create a topic.
 
     Idempotent: repeating the command has no effect.
     """
-    config = parse_settings(settings) or None
+    config = parse_settings(_with_retention(settings, retention)) or None
     answer = node.once().send(api.create_topic(name, partitions, replication_factor, config))
     described = answer.json()
     if as_json:
@@ -86,7 +97,7 @@ def list_topics(node: Node, as_json: bool) -> None:
     document = node.once().list_topics()
     if as_json:
         print_json(document)
-    elif not document["topics"]:
+    elif not print_limits(document) and not document["topics"]:
         print_note("There are no topics. Create one with: penstock topic create NAME")
     else:
         rows = [(one["topic"], one["partitions"], one["replication_factor"]) for one in document["topics"]]
@@ -160,10 +171,11 @@ def lag(name: str, node: Node, as_json: bool) -> None:
     "--replication-factor", type=click.IntRange(1, 16), help="Change the number of replicas of each partition."
 )
 @_CONFIG
+@_RETENTION
 @node_options
 def alter(
     name: str, partitions: int | None, replication_factor: int | None, settings: tuple[str, ...],
-    node: Node, as_json: bool,
+    retention: str | None, node: Node, as_json: bool,
 ) -> None:  # fmt: skip
     """Change settings of a topic; the others stay.
 
@@ -173,7 +185,7 @@ def alter(
     \f
     Raises click.UsageError if there is nothing to change.
     """
-    wanted = parse_settings(settings)
+    wanted = parse_settings(_with_retention(settings, retention))
     if not wanted and partitions is None and replication_factor is None:
         text = "nothing to change: give --config NAME=VALUE, --partitions N or --replication-factor N"
         raise click.UsageError(text, click.get_current_context())
@@ -213,36 +225,6 @@ def delete(name: str, is_sure: bool, node: Node, as_json: bool) -> None:
 
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=topics)
-@click.option("--key", required=True, help="The key of the records, as text.")
-@click.option(
-    "--partition", type=click.IntRange(0), help="The partition of records that were sent to one by its number."
-)
-@node_options
-def erase(name: str, key: str, partition: int | None, node: Node, as_json: bool) -> None:
-    """Write a tombstone for a key of a compacted topic. Compaction then removes all records of the key.
-
-    \f
-    Raises Failure for a topic that is not compacted.
-    """
-    from penstock.sync import Client  # with its thread and event loop, which no other command here needs
-
-    policy = node.once().describe_topic(name)["config"]["cleanup_policy"]
-    if "compact" not in policy:
-        text = (
-            f"topic {name} is not compacted, so no record is removed by its key: retention removes all records by age"
-        )
-        raise Failure(f"{text}; penstock ingest erase drops rows of tables", ExitCode.REFUSED)
-    with Client(node.url, token=node.token, cacert=node.cacert) as client, client.producer() as producer:
-        stored = producer.send(name, None, key=key, partition=partition).result()
-    if as_json:
-        print_json({"topic": name, "partition": stored.partition, "offset": stored.offset})
-    else:
-        click.echo(f"Wrote a tombstone at offset {stored.offset} of partition {stored.partition}.")
-        print_note("Compaction removes earlier records of the key, and the tombstone itself after delete_retention_ms.")
-
-
-@topic.command()
-@click.argument("name", metavar="TOPIC", shell_complete=topics)
 @node_options
 def roll(name: str, node: Node, as_json: bool) -> None:
     """Seal the open segments.
@@ -255,6 +237,10 @@ def roll(name: str, node: Node, as_json: bool) -> None:
     else:
         rows = [(one["partition"], one["sealed_end"]) for one in rolled["partitions"]]
         print_table([Column("partition"), Column("sealed end")], rows)
+
+
+def _with_retention(settings: tuple[str, ...], retention: str | None) -> tuple[str, ...]:
+    return settings if retention is None else (*settings, f"retention={retention}")
 
 
 def parse_settings(pairs: tuple[str, ...]) -> Json:

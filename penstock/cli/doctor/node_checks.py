@@ -11,6 +11,7 @@ from typing import Any
 from penstock.admin.single_request import SingleRequestClient
 from penstock.cli.doctor.machine_checks import FAIL, OK, WARN, Finding
 from penstock.cli.node import Node
+from penstock.cli.output import UNHEALTHY, format_partitions
 from penstock.errors import ProblemError
 from penstock.transport.exchange import Request
 
@@ -27,8 +28,7 @@ def check_node(node: Node) -> Iterator[Finding]:
     found = "ready" if ready.status == 200 else f"answers {ready.status} at /readyz"
     yield Finding("node", OK if ready.status == 200 else FAIL, found, "" if ready.status == 200 else "see its log")
     try:
-        (this, *_) = once.cluster()["nodes"]
-        yield _version(this["version"])
+        yield from check_cluster(once.cluster())
         answer = once.send(Request("GET", "/metrics"))
     except ProblemError as error:
         yield Finding("node", WARN, f"cannot be inspected: {error.detail}", "use a --token with the right to read this")
@@ -40,10 +40,33 @@ def check_node(node: Node) -> Iterator[Finding]:
     yield from _uploads(_tier_statuses(once))
 
 
-def _version(theirs: str) -> Finding:
-    mine = version("penstock")
-    todo = "" if theirs == mine else "the version of this command differs from the node's"
-    return Finding("version", OK if theirs == mine else WARN, theirs, todo)
+def check_cluster(cluster: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the findings of `GET /v1/cluster`: versions, lost nodes, the controller, partitions in need."""
+    mine, nodes = version("penstock"), cluster["nodes"]
+    coordination = cluster.get("coordination")
+    is_silent = coordination is not None and coordination["silent"]
+    if coordination is not None:
+        age_ms = coordination["age_ms"]
+        found = "has not answered" if age_ms is None else f"answered {age_ms / 1000:.0f} s ago"
+        todo = "start it, or let this node reach it; until then no leader is elected" if is_silent else ""
+        yield Finding("coordination store", FAIL if is_silent else OK, found, todo)
+    versions = sorted({str(node["version"]) for node in nodes if node["alive"]})
+    todo = "" if versions == [mine] else f"this command has version {mine}: use the same version everywhere"
+    yield Finding("version", WARN if todo else OK, ", ".join(versions), todo)
+    if len(nodes) > 1:
+        lost = ", ".join(str(node["node_id"]) for node in nodes if not node["alive"])
+        todo = "start it, or move its replicas away: penstock cluster decommission NODE"
+        found = f"lost: node {lost}, of {len(nodes)}" if lost else f"{len(nodes)}, all alive"
+        if is_silent:
+            found, todo = f"{found} when the coordination store last answered", todo if lost else "ask each node"
+        yield Finding("nodes", FAIL if lost else WARN if is_silent else OK, found, todo if lost or is_silent else "")
+    if cluster["controller"] is None and not is_silent:
+        yield Finding("controller", FAIL, "none", "no leader is elected until a node reaches the coordination store")
+    for state, field in UNHEALTHY:
+        if cluster.get(field):
+            level = WARN if field == "under_replicated" else FAIL
+            todo = "start the nodes of its replicas; penstock topic describe TOPIC names them"
+            yield Finding(state, level, format_partitions(cluster[field]), todo)
 
 
 def _metrics(text: str) -> Iterator[Finding]:
@@ -54,6 +77,9 @@ def _metrics(text: str) -> Iterator[Finding]:
     if without_metadata := sum(of("penstock_topics_without_metadata")):
         todo = "see the node's log; restore topic.json and restart the node"
         yield Finding("topics", FAIL, f"{without_metadata:.0f} set aside", todo)
+    if kept := sum(of("penstock_diverged_replicas")):
+        text = f"{kept:.0f} do not follow a leader that lacks committed records"
+        yield Finding("replicas", FAIL, text, "docs/operate/backup.md says how to choose which records stay")
     if offline:
         yield Finding(
             "partitions", FAIL, f"{offline:.0f} offline", "see the node's log; replace the disk and restart the node"

@@ -25,7 +25,7 @@ from penstock.consumer.fetcher import Fetched, Fetcher, FetchView
 from penstock.consumer.group_consumer import GroupConsumer
 from penstock.consumer.group_member import GroupTerms
 from penstock.consumer.start import Start
-from penstock.consumer.work_queue import QueueTerms
+from penstock.consumer.work_queue import QueueTerms, WorkQueue, WorkRecord
 from penstock.errors import ProblemError
 from penstock.options import ClientOptions, OutOfRange
 from penstock.records import Record, decode_line, decode_records, one_line
@@ -141,13 +141,23 @@ async def _print_queue(client: Client, wanted: ConsumeArguments, terms: GroupTer
             try:
                 lines = [b"" if wanted.has_values else record.line(has_topic=has_topic) for record in records]
                 _write(b"".join(_rendered(*one, wanted) for one in zip(records, lines, strict=True)))
-                late = await queue.accept(records)
+                late = await _accepted(queue, records)
             except BaseException:  # an interrupt, or the reader of the output has closed it
                 await queue.give_back(records)
                 raise
             if late:
                 click.echo(f"the lock of {len(late)} records ended before they were printed: they come again", err=True)
             left = None if left is None else left - len(records)
+
+
+async def _accepted(queue: WorkQueue, records: list[WorkRecord]) -> list[WorkRecord]:
+    """Accepts printed records. Returns those that may come again."""
+    try:
+        return await queue.accept(records)
+    except ProblemError as problem:
+        if problem.code != "lock_unknown":
+            raise
+        return records
 
 
 async def _tails(client: Client, topic: str, partitions: Sequence[int], count: int) -> dict[int, int]:

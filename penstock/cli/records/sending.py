@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from typing import NamedTuple
 
+import msgspec
 import orjson
 
 from penstock.aio import Client
@@ -31,7 +32,10 @@ MIB = 1024 * 1024
 _LINE_BYTES_MAX = 64 * MIB  # the largest record_bytes_max that a topic can have
 _LINES_MAX = 100_000  # half of a node's records_per_request_max, so that a missing last line feed never matters
 _RETRY_MS = 30_000
-_TEXT_TYPE = b'"headers":{"content-type":"text/plain; charset=utf-8"}'  # with it, consumers show text instead of base64
+_TYPES = {  # with it, consumers show text instead of base64
+    "lines": {"content-type": "text/plain; charset=utf-8"},
+    "raw": {"content-type": "application/octet-stream"},
+}
 
 
 class Target(NamedTuple):
@@ -44,6 +48,12 @@ class Target(NamedTuple):
     key_pointer: str | None
     acks: Acks
     body_bytes: int
+    headers: tuple[tuple[str, str], ...] = ()  # of every record
+
+    @property
+    def is_rendered(self) -> bool:
+        """True if the command makes a record object of each line, or of the raw file."""
+        return self.form == "lines" or bool(self.headers)
 
 
 class Body(NamedTuple):
@@ -65,21 +75,28 @@ async def send_all(node: Node, target: Target, inputs: tuple[str, ...]) -> Sent:
     keys = _keys(uuid.uuid4().hex)
     began = time.monotonic()
     async with Client(node.url, token=node.token, options=options, cacert=node.cacert) as client:
-        await _expect_node(client, target.topic)
+        missing = await _expect_node(client, target.topic)
         with progress_of(inputs) as progress:
             for name in inputs:
                 sent = await _send_input(client, target, name, keys, records, progress)
                 records, size_bytes = records + sent.records, size_bytes + sent.size_bytes
+    if missing is not None and not size_bytes:
+        raise missing  # no produce request has reported it
     return Sent(records, size_bytes, max(time.monotonic() - began, 0.001))
 
 
-async def _expect_node(client: Client, topic: str) -> None:
-    """Fail at once if no node answers, before retries hide it. The first produce reports problems of the topic."""
+async def _expect_node(client: Client, topic: str) -> ProblemError | None:
+    """Fail at once if no node answers, before retries hide it. Return the problem of a topic that does not exist.
+
+    The first produce request reports that problem, or creates the topic.
+    """
     try:
         await client.describe_topic(topic)
     except ProblemError as problem:
         if problem.code in ("unauthorized", "not_a_node"):
             raise
+        return problem if problem.code == "unknown_topic" else None
+    return None
 
 
 def _keys(run: str) -> Iterator[str]:
@@ -111,8 +128,8 @@ async def _send_input(
 
 async def _bodies(reader: InputReader, target: Target) -> AsyncIterator[Body]:
     if target.form == "raw":
-        line = await _read_all(reader)
-        yield Body(line, 1, len(line))
+        value = await _read_all(reader)
+        yield Body(_record(value, target) if target.is_rendered else value, 1, len(value))
         return
     cutter = LineSplitter(target.body_bytes, _LINE_BYTES_MAX)
     while piece := await reader.next():
@@ -136,14 +153,13 @@ async def _read_all(reader: InputReader) -> bytes:
 
 def _encoded(data: bytes, target: Target) -> list[Body]:
     """Encode lines as bodies: NDJSON unchanged, text lines as larger record objects, which may need several bodies."""
-    if target.form != "lines":
+    if not target.is_rendered:
         return _halved(data)
-    key = b'"key":' + orjson.dumps(target.key) + b"," if target.key is not None else b""
     bodies: list[Body] = []
     encoded: list[bytes] = []
     encoded_bytes = size_bytes = 0
     for line in data.removesuffix(b"\n").split(b"\n"):
-        encoded.append(b"{" + key + b'"value_base64":"' + b64encode(line) + b'",' + _TEXT_TYPE + b"}")
+        encoded.append(_record(line, target))
         encoded_bytes += len(encoded[-1]) + 1
         size_bytes += len(line) + 1
         if encoded_bytes >= target.body_bytes:
@@ -152,6 +168,27 @@ def _encoded(data: bytes, target: Target) -> list[Body]:
     if encoded:
         bodies.append(Body(b"\n".join(encoded), len(encoded), size_bytes))
     return bodies
+
+
+def _record(data: bytes, target: Target) -> bytes:
+    """Return a record object with this value, the key and the headers. A line that is not JSON stays for the node to
+    reject, which names it.
+    """
+    is_json = target.form == "ndjson"
+    if is_json and not _is_json(data):
+        return data
+    key = b'"key":' + orjson.dumps(target.key) + b"," if target.key is not None else b""
+    value = b'"value":' + data if is_json else b'"value_base64":"' + b64encode(data) + b'"'
+    headers = {**_TYPES.get(target.form, {}), **dict(target.headers)}
+    return b"{" + key + value + b',"headers":' + orjson.dumps(headers) + b"}"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
 
 
 def _halved(data: bytes) -> list[Body]:
@@ -165,14 +202,14 @@ def _halved(data: bytes) -> list[Body]:
 
 async def _post(client: Client, target: Target, body: Body, idempotency_key: str) -> int:
     """Post a body and return how many records were stored."""
-    is_raw = target.form == "raw"
-    ndjson = {"ndjson": "values", "records": "records", "lines": "records", "raw": None}[target.form]
+    is_raw = target.form == "raw" and not target.is_rendered
+    ndjson = None if is_raw else "values" if target.form == "ndjson" and not target.is_rendered else "records"
     produced = await client.post_records(
         target.topic,
         body.data,
         "application/octet-stream" if is_raw else api.NDJSON_TYPE,
         partition=target.partition,
-        key=target.key if target.form != "lines" else None,
+        key=None if target.is_rendered else target.key,
         key_pointer=target.key_pointer,
         ndjson=ndjson,
         idempotency_key=idempotency_key,

@@ -1,4 +1,7 @@
-"""Callers of a share group, that accept, release, hang beyond their locks and die with records."""
+"""Callers of a share group, that accept, release, hang beyond their locks and die with records.
+
+They repeat some outcomes that were answered, as a proxy or a client does that has lost the answer.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Caller:
         found = Acquisition(self._name, now(), LOCK_S)
         answer = await self._client.request("POST", f"{self._path}/acquire", orjson.dumps(body), JSON)
         if answer.status == 200:
-            found.records = frozenset((one["partition"], one["offset"]) for one in answer.json["records"])
+            found.records = {(one["partition"], one["offset"]): one["delivery_count"] for one in answer.json["records"]}
             found.answered_at = now()
             if found.records:
                 history.acquisitions.append(found)
@@ -57,20 +60,28 @@ class Caller:
         return "", found
 
     async def _end(self, lock: str, found: Acquisition, history: GroupHistory, *, is_accept: bool) -> None:
-        """Sends the outcome until it is answered."""
+        """Sends the outcome until it is answered, and some of them again, at once or later."""
         records = [{"topic": self._topic, "partition": number, "offset": at} for number, at in sorted(found.records)]
         body = orjson.dumps({"lock": lock, "outcome": "accept" if is_accept else "release", "records": records})
         found.held_until = now()
+        again = self._random.choices((0, 1, 3), (6, 3, 1))[0]
         for _ in range(TRIES_MAX):
             one = Outcome(found, is_accept, now())
             history.outcomes.append(one)
             answer = await self._client.request("POST", f"{self._path}/acknowledge", body, JSON)
             if answer.status in (200, 207) or answer.code == "lock_expired":
                 refused = answer.json["refused"]
-                one.answered_at, one.settled = now(), found.records - _records(refused)
+                one.answered_at, one.settled = now(), found.records.keys() - _records(refused)
                 one.ended = _records([part for part in refused if part["code"] == "already_acknowledged"])
-                return
+                one.expired = _records(refused) - one.ended
+                if not again:
+                    return
+                again -= 1
+                await asyncio.sleep(LOCK_S * self._random.random())
+                continue
             self._codes[f"acknowledge: {answer.status} {answer.code}"] += 1
+            if answer.code == "lock_unknown":  # an earlier request may have been stored: it counts as not answered
+                return
             self._client.next_node()
             await asyncio.sleep(RETRY_S)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -25,14 +26,17 @@ class Poll:
 
 @dataclass(eq=False)
 class Acquisition:
-    """One acquire of a caller. `held_until`: when the caller sent an outcome of its records."""
+    """One acquire of a caller. `held_until`: when the caller sent an outcome of its records.
+
+    `records`: each with its `delivery_count`.
+    """
 
     caller: str
     asked_at: float
     lock_s: float
     answered_at: float = inf
     held_until: float = inf
-    records: frozenset[Record] = frozenset()
+    records: Mapping[Record, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -40,6 +44,7 @@ class Outcome:
     """One acknowledge of all records of an acquisition. `settled`: those that the answer does not refuse.
 
     `ended`: those that are refused since they have an outcome: the same one, if its first answer was lost.
+    `expired`: those that are refused since the lock is over.
     """
 
     acquisition: Acquisition
@@ -48,6 +53,7 @@ class Outcome:
     answered_at: float = inf
     settled: frozenset[Record] = frozenset()
     ended: frozenset[Record] = frozenset()
+    expired: frozenset[Record] = frozenset()
 
 
 @dataclass
@@ -69,7 +75,7 @@ class GroupHistory:
             ends = {str(number): (offsets[0], offsets[-1]) for number, offsets in poll.offsets.items()}
             events.append((poll.asked_at, "member", {**found, "commits": commits, "offsets": ends}))
         for one in self.acquisitions:
-            events.append((one.asked_at, "acquired", {**vars(one), "records": sorted(one.records)}))
+            events.append((one.asked_at, "acquired", {**vars(one), "records": sorted(one.records.items())}))
         for outcome in self.outcomes:
             of = {"caller": outcome.acquisition.caller, "acquired_at": outcome.acquisition.asked_at}
             fields = {name: value for name, value in vars(outcome).items() if name != "acquisition"}
@@ -77,7 +83,7 @@ class GroupHistory:
                 (
                     outcome.asked_at,
                     "outcome",
-                    {**of, **fields, "settled": sorted(outcome.settled), "ended": sorted(outcome.ended)},
+                    {**of, **fields, **{name: sorted(fields[name]) for name in ("settled", "ended", "expired")}},
                 )
             )
         return events + [(begin, "unsteady", {"until": end}) for begin, end in self.unsteady]

@@ -1,4 +1,6 @@
-"""Judges groups: nothing missed or skipped, no repeats after a commit, one owner, one holder, one outcome. Pure.
+"""Judges groups: nothing missed or skipped, no repeats after a commit, one owner, one holder, one outcome that stays.
+
+Pure.
 
 Times are those of clients. A finding means that no order of events inside the requests could be right.
 """
@@ -156,12 +158,14 @@ def _share(history: GroupHistory, records: set[Record]) -> Iterator[str]:
                 yield f"H3 delivered again: {acquisition.caller} got {record}, which was accepted before it asked"
     for record, holders in by_record.items():
         yield from _two_holders(record, holders, history)
+        yield from _uncounted(record, holders, history)
+    yield from _taken_back(history)
 
 
 def _maybe_settled(one: Outcome, history: GroupHistory) -> frozenset[Record]:
     """All of its records if a coordinator that was replaced may have settled them: the next one refuses them then."""
     is_certain = one.answered_at < inf and _is_steady(history, one.asked_at, one.answered_at)
-    return one.settled | one.ended if is_certain else one.acquisition.records
+    return one.settled | one.ended if is_certain else frozenset(one.acquisition.records)
 
 
 def _two_holders(record: Record, holders: Sequence[Acquisition], history: GroupHistory) -> Iterator[str]:
@@ -176,6 +180,27 @@ def _two_holders(record: Record, holders: Sequence[Acquisition], history: GroupH
                     f"H4 two holders: {one.caller} held {record} from {one.answered_at:.3f} to {until:.3f}, "
                     f"{other.caller} got it at {other.answered_at:.3f}"
                 )
+
+
+def _uncounted(record: Record, holders: Sequence[Acquisition], history: GroupHistory) -> Iterator[str]:
+    """Each delivery has a higher number than those that were answered before it was asked for."""
+    for number, other in enumerate(holders):
+        before = [one for one in holders[:number] if one.answered_at < other.asked_at]
+        for one in before[-1:]:
+            is_counted = one.records[record] < other.records[record]
+            if not is_counted and _is_steady(history, one.asked_at, other.answered_at):
+                numbers = f"{one.records[record]} to {one.caller}, then {other.records[record]} to {other.caller}"
+                yield f"H5 not counted: {record} was delivery {numbers}"
+
+
+def _taken_back(history: GroupHistory) -> Iterator[str]:
+    """An outcome that was answered is never refused later because its lock is over, whatever coordinator answers."""
+    answered: defaultdict[int, list[Outcome]] = defaultdict(list)
+    for one in sorted(history.outcomes, key=lambda one: one.asked_at):
+        for first in answered[id(one.acquisition)]:
+            if first.answered_at < one.asked_at and (lost := first.settled & one.expired):
+                yield f"H6 taken back: {one.acquisition.caller} settled {min(lost)}, then its lock was answered as over"
+        answered[id(one.acquisition)].append(one)
 
 
 def _is_steady(history: GroupHistory, begin: float, end: float) -> bool:

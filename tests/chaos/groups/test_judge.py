@@ -25,14 +25,15 @@ def sound() -> GroupHistory:
     taken = Poll("bob", 6, None, 7, 8, {0: (2, 3)})
     last = Poll("bob", 8, taken, 9, 10, {0: (4, 5)})
     polls = [first, lost, again, taken, last, Poll("bob", 10, last, 11, inf)]
-    one = Acquisition("cid", 0, 10, 1, 2, frozenset({(0, n) for n in range(4)}))
-    two = Acquisition("dan", 1, 10, 2, 3, frozenset({(0, 5)}))
-    three = Acquisition("dan", 3.5, 10, 4, 5, frozenset({(0, 5), (0, 4)}))
+    one = Acquisition("cid", 0, 10, 1, 2, {(0, n): 1 for n in range(4)})
+    two = Acquisition("dan", 1, 10, 2, 3, {(0, 5): 1})
+    three = Acquisition("dan", 3.5, 10, 4, 5, {(0, 5): 2, (0, 4): 1})
     outcomes = [
-        Outcome(one, True, 2, 3, one.records),
-        Outcome(two, False, 3, 3.2, two.records),
+        Outcome(one, True, 2, 3, frozenset(one.records)),
+        Outcome(two, False, 3, 3.2, frozenset(two.records)),
         Outcome(three, True, 5),
         Outcome(three, True, 6, 7, frozenset({(0, 5), (0, 4)})),
+        Outcome(three, True, 8, 9, frozenset({(0, 5), (0, 4)})),
     ]
     return GroupHistory(20, polls, [one, two, three], outcomes, [(30, 40)])
 
@@ -77,7 +78,8 @@ def stale_commit(history: GroupHistory) -> None:
 
 
 def no_outcome(history: GroupHistory) -> None:
-    history.outcomes[3].is_accept = history.outcomes[2].is_accept = False
+    for one in history.outcomes[2:]:
+        one.is_accept = False
 
 
 def refused_and_no_other(history: GroupHistory) -> None:
@@ -85,16 +87,35 @@ def refused_and_no_other(history: GroupHistory) -> None:
 
 
 def two_outcomes(history: GroupHistory) -> None:
-    extra = Acquisition("eve", 0, 10, 8, 8, frozenset({(0, 4)}))
-    history.outcomes.append(Outcome(extra, True, 8, 9, extra.records))
+    extra = Acquisition("eve", 0, 10, 8, 8, {(0, 4): 2})
+    history.outcomes.append(Outcome(extra, True, 8, 9, frozenset(extra.records)))
 
 
 def delivered_again(history: GroupHistory) -> None:
-    history.acquisitions.append(Acquisition("eve", 12, 10, 13, 14, frozenset({(0, 4)})))
+    history.acquisitions.append(Acquisition("eve", 12, 10, 13, 14, {(0, 4): 2}))
 
 
 def two_holders(history: GroupHistory) -> None:
     history.acquisitions[1].held_until = inf
+
+
+def locked_twice(history: GroupHistory) -> None:
+    """A full disk drops the coordinator with its locks: an acquire, which needs no append, gives the record again."""
+    history.acquisitions.append(Acquisition("eve", 2.2, 10, 2.4, 2.5, {(0, 5): 1}))
+
+
+def not_counted(history: GroupHistory) -> None:
+    history.acquisitions[2].records = {(0, 5): 1, (0, 4): 1}
+
+
+def taken_back(history: GroupHistory) -> None:
+    """The repeat comes after a failover, which a judge of locks does not look at."""
+    history.unsteady.append((7.2, 7.8))
+    history.outcomes[4].settled, history.outcomes[4].expired = frozenset(), frozenset({(0, 4), (0, 5)})
+
+
+def partly_taken_back(history: GroupHistory) -> None:
+    history.outcomes[4].settled, history.outcomes[4].expired = frozenset({(0, 5)}), frozenset({(0, 4)})
 
 
 PLANTED: dict[str, list[Callable[[GroupHistory], None]]] = {
@@ -108,7 +129,9 @@ PLANTED: dict[str, list[Callable[[GroupHistory], None]]] = {
     "H1 no outcome": [no_outcome, refused_and_no_other],
     "H2 two outcomes": [two_outcomes],
     "H3 delivered again": [delivered_again],
-    "H4 two holders": [two_holders],
+    "H4 two holders": [two_holders, locked_twice],
+    "H5 not counted": [not_counted, locked_twice],
+    "H6 taken back": [taken_back, partly_taken_back],
 }
 
 

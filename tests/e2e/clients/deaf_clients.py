@@ -46,9 +46,9 @@ def http1_request(port: int, head: bytes, receive_bytes: int = 4096) -> socket.s
 
 
 def http2_requests(
-    port: int, path: str, accept: str, streams: int, window_bytes: int = 0
+    port: int, path: str, accept: str, streams: int, window_bytes: int = 1
 ) -> tuple[socket.socket, H2Connection]:
-    """Send requests on several streams whose windows stay closed."""
+    """Send requests on several streams whose windows stay nearly closed: behind a closed one only a piece is read."""
     connection = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
     connection.initiate_connection()
     connection.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window_bytes})

@@ -12,6 +12,7 @@ import pytest
 from gateway.connections.memory import CHANGE_BYTES, OPTIONS
 from gateway.connections.read_budget import RENDERED_COPIES
 from node.node import READ_BYTES_MAX
+from tests.codecs import needs_compiled
 from tests.e2e.clients.deaf_clients import MIB, begin_peak, http2_requests, peak_mib, resident_mib, statuses
 from tests.e2e.node_process import running_process
 from tests.scenarios.gateways import RECORD_BATCH, over_http2
@@ -67,6 +68,7 @@ async def test_answers_on_one_connection_hold_bounded_memory_which_comes_back(tm
             print(f"{before:.0f} MiB before, {peak:.0f} at most, {rest:.0f} afterwards")
 
 
+@needs_compiled  # plain Python renders no pieces
 async def test_answers_in_pieces_on_one_connection_hold_one_piece_each(tmp_path):
     with running_process(
         tmp_path, connection_send_buffer_bytes_max=UNREAD_MIB * MIB, stream_stall_ms=120_000

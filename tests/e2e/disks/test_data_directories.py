@@ -132,7 +132,7 @@ def _or_none(what: Callable[[], Any]) -> Any:
 def test_a_further_directory_is_refused_as_the_first_and_in_use_with_it(tmp_path):
     with running(tmp_path, 0) as node:
         create(node)
-        _, _, error = refused_start(port=0, data_dir=tmp_path / "a")
+        _, _, error = refused_start(port=0, data_dir=tmp_path / "a", shutdown_timeout_ms=0)
         assert "in use" in error
         assert node.stop() == 0
     code, _, error = refused_start(port=0, data_dir=tmp_path / "b")

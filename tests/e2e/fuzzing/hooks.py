@@ -15,6 +15,8 @@ from schemathesis import GenerationMode
 from schemathesis.core.failures import MalformedJson
 from schemathesis.openapi.checks import JsonSchemaError, MissingContentType, UseAfterFree
 
+from engine.settings import OF_COMPACTION, OF_RETENTION
+from gateway.groups.model.settings import KINDS, KINDS_OF
 from openapi import load_examples
 
 # Bodies that are not JSON documents: their schemas can only say "string".
@@ -75,7 +77,10 @@ def _mend_fetch(case: Any) -> None:
 
 
 def _mend_topic(case: Any) -> None:
-    """A batch holds at least one record, a segment at least one batch; a standalone node has one replica of each."""
+    """A batch holds at least one record, a segment at least one batch, and a standalone node has one replica of each.
+
+    A setting that has no effect is refused.
+    """
     if not isinstance(case.body, dict):
         return
     if "replication_factor" in case.body:
@@ -85,6 +90,10 @@ def _mend_topic(case: Any) -> None:
         config["segment_bytes"] = max(config.get("segment_bytes", 0), 2**27)
         config["batch_bytes_max"] = 2**26
         config["record_bytes_max"] = min(config.get("record_bytes_max", 2**20), 2**26)
+    policy = config.get("cleanup_policy", "delete")
+    unused = () if "," in policy else OF_COMPACTION if policy == "delete" else OF_RETENTION
+    for name in (*unused, *(() if config.get("retention_waits_for_jobs") else ("retention_wait_max_ms",))):
+        config.pop(name, None)
 
 
 def _mend_alter(case: Any) -> None:
@@ -154,10 +163,19 @@ def _mend_table_key(case: Any) -> None:
 
 
 def _mend_group(case: Any) -> None:
-    """A start at a time needs the time."""
+    """A start at a time needs the time. A setting that has no effect is refused; the kind of the group may be any."""
     config = case.body.get("config", {}) if isinstance(case.body, dict) else {}
-    if config.get("start") == "time" and config.get("start_time_ms") is None:
-        config["start_time_ms"] = 0
+    kinds = {config["kind"]} if "kind" in config else set(KINDS)
+    for name in [name for name in config if not kinds <= set(KINDS_OF.get(name, KINDS))]:
+        del config[name]
+    if kinds != {"consumer"}:
+        config.pop("start", None)
+    if config.get("dead_letter_topic") is None:
+        config.pop("deliveries_max", None)
+    if config.get("start") == "time":
+        config["start_time_ms"] = config.get("start_time_ms") or 0
+    else:
+        config.pop("start_time_ms", None)
 
 
 def _mend_acknowledge(case: Any) -> None:

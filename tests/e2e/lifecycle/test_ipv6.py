@@ -18,7 +18,7 @@ from gateway.settings import NodeSettings
 from node.processes.server import running_node
 from node.setup.listener import Listener
 from penstock.aio import Client
-from penstock.cli.doctor.readiness import is_ready
+from penstock.cli.doctor.readiness import check_local_readiness
 from tests.e2e.cluster.test_cluster import Cluster, call, until
 from tests.e2e.node_process import ROOT, running_process
 from tests.gateway.links.test_addresses import both, needs_ipv6  # noqa: F401  a fixture
@@ -51,7 +51,7 @@ def test_a_node_on_an_ipv6_address_serves_client_and_command(tmp_path: Path, for
         penstock(node.url, "topic", "create", "t", "--partitions", "2")
         asyncio.run(produce_and_consume(node.url, "t"))
         for host in ("::1", "[::1]"):
-            assert is_ready({"PENSTOCK_HOST": host, "PENSTOCK_PORT": str(node.port)}), "the health check of a container"
+            assert check_local_readiness({"PENSTOCK_HOST": host, "PENSTOCK_PORT": str(node.port)}) is None
         (described,) = json.loads(penstock(f"[::1]:{node.port}", "topic", "list", "--json"))["topics"]
         assert described["topic"] == "t"
         leaders = {one["leader_url"] for one in call(f"{node.url}/v1/topics/t")["partitions"]}

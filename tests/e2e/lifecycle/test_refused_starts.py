@@ -46,7 +46,13 @@ def test_what_another_node_has(tmp_path):
     with running_process(tmp_path, cluster_id="blue") as node:
         assert_refused(port=node.port, data_dir=tmp_path / "second", says=["in use"])
         for shards in (0, 1):
-            assert_refused(port=0, shards=shards, data_dir=data, says=[str(data), "in use", "--data-dir"])
+            assert_refused(
+                port=0,
+                shards=shards,
+                data_dir=data,
+                shutdown_timeout_ms=0,
+                says=[str(data), "in use", "--data-dir"],
+            )
         assert node.stop() == 0
     assert not (data / "running").exists()
     for shards in (0, 1):

@@ -92,6 +92,15 @@ def test_sighup_takes_a_change_over_at_once(tmp_path, shards):
         assert node.stop() == 0
 
 
+@pytest.mark.parametrize("shards", [0, 2], ids=["one process", "two shards"])
+def test_sighup_ends_no_node_that_has_nothing_to_reload(tmp_path, shards):
+    """A script that reloads all services ended it, or its supervisor."""
+    with running_process(tmp_path, shards=shards) as node:
+        os.kill(node.pid, signal.SIGHUP)
+        assert call(f"{node.url}/readyz", "")[0] == 200
+        assert node.stop() == 0
+
+
 @pytest.mark.parametrize("shards", [0, 1])
 def test_a_start_with_a_tokens_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, shards):
     path = tmp_path / "tokens.toml"

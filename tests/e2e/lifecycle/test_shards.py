@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -197,13 +198,17 @@ def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_e
         orphans = list(children(process.pid).values())
         for orphan in orphans:
             os.kill(orphan, signal.SIGSTOP)
-        process.kill(wait_for_shards=False)
-        code, _, stderr = refused_start(data_dir=tmp_path / "data", port=0)
-        assert (code, "in use" in stderr) == (1, True), "a second node must not start while an orphan could still write"
-        for orphan in orphans:
-            os.kill(orphan, signal.SIGCONT)
-        until(lambda: not any(map(is_alive, orphans)))
-    with running_process(tmp_path, shards=3) as process:
+        process.kill()
+        for shards in (0, 2):
+            code, _, stderr = refused_start(data_dir=tmp_path / "data", port=0, shards=shards, shutdown_timeout_ms=200)
+            assert (code, "in use" in stderr) == (1, True), "no second node may start while an orphan could still write"
+            assert stderr.count("waiting for another process") == 1
+    resuming = Thread(target=resume_when_awaited, args=(tmp_path, orphans))
+    resuming.start()
+    # also the port, which they listen on
+    with running_process(tmp_path, shards=3, port=process.port, shutdown_timeout_ms=100_000) as process:
+        resuming.join()
+        assert not any(map(is_alive, orphans))
         assert ledger.missing(process.url) == {}
         ledger.url = process.url
         ledger.produce(PARTITIONS)
@@ -216,6 +221,13 @@ def test_when_the_supervisor_is_killed_its_shards_go_too_and_the_next_node_has_e
         assert process.stop() == 0
 
 
+def resume_when_awaited(directory: Path, orphans: list[int]) -> None:
+    """Let the stopped shards end as soon as a node logs that it waits for them."""
+    until(lambda: any("waiting for another process" in log.read_text() for log in directory.glob("*.err")))
+    for orphan in orphans:
+        os.kill(orphan, signal.SIGCONT)
+
+
 @pytest.mark.long
 def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_path: Path) -> None:
     """An orphan would hold the data directory permanently, and no node could start."""
@@ -225,7 +237,7 @@ def test_a_shard_whose_supervisor_dies_before_it_has_joined_is_no_orphan(tmp_pat
         until(lambda: bool(set(children(process.pid).values()) - before))
         (late,) = set(children(process.pid).values()) - before
         os.kill(late, signal.SIGSTOP)  # during its imports
-        process.kill(wait_for_shards=False)
+        process.kill()
         os.kill(late, signal.SIGCONT)
         until(lambda: not any(map(is_alive, {late, *before})))
 

@@ -23,7 +23,7 @@ def test_outcomes_and_delivery_counts_survive_a_kill(tmp_path: Path) -> None:
         held = call(node.url, GROUP + "/acquire", {"topics": ["t"], "max_records": 500})
         entries = [
             {"topic": "t", "partition": 0, "offset": 1, "last_offset": 299},
-            {"topic": "t", "partition": 0, "offset": 300, "outcome": "release"},
+            {"topic": "t", "partition": 0, "offset": 300, "outcome": "release", "delay_ms": 0},
             {"topic": "t", "partition": 0, "offset": 0, "outcome": "reject"},
         ]
         call(node.url, GROUP + "/acknowledge", {"lock": held["lock"], "records": entries})

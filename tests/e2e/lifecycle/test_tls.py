@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.cli.doctor.readiness import is_ready
+from gateway.wire.server import tls_context
+from penstock.cli.doctor.readiness import check_local_readiness
 from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
@@ -56,6 +57,14 @@ def curl(certificate, *arguments):
     return *written.split(), body
 
 
+def test_tls_1_2_is_the_oldest_and_has_only_suites_with_ecdhe_and_aead(certificate):
+    context = tls_context(*map(str, certificate))
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+    ciphers = [one for one in context.get_ciphers() if one["protocol"] != "TLSv1.3"]
+    assert ciphers
+    assert all(one["aead"] and one["name"].startswith("ECDHE-") for one in ciphers)
+
+
 def test_the_url_that_a_node_prints_is_https(node):
     assert node.url == f"https://127.0.0.1:{node.port}"
 
@@ -95,8 +104,11 @@ def test_plain_http_on_a_tls_port_is_not_answered_and_harms_nobody(node, certifi
 @pytest.mark.parametrize("variables", [{}, {"PENSTOCK_TLS_CERT": "/somewhere"}])
 def test_the_health_check_of_a_container_works_under_tls(node, variables):
     port = str(urlsplit(node.url).port)
-    assert is_ready({"PENSTOCK_PORT": port, **variables})
-    assert not is_ready({"PENSTOCK_PORT": "1", **variables})
+    assert check_local_readiness({"PENSTOCK_PORT": port, **variables}) is None
+    assert (
+        check_local_readiness({"PENSTOCK_PORT": "1", **variables})
+        == "not ready: cannot reach 127.0.0.1:1: connection refused"
+    )
 
 
 def test_a_handshake_that_does_not_end_is_cut_off(certificate, tmp_path):

@@ -171,10 +171,11 @@ async def test_a_deletion_that_cannot_be_made_durable_says_so_removes_nothing_an
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await filled(node)
-        disk.rules = [Rule("pwritev", "recovery-points", error=error, times=None)]
+        disk.rules = [Rule("pwritev", name, error=error, times=None) for name in ("recovery-points", "spare")]
         with pytest.raises(kind):
             await node.shard.delete_before(partition, 8)
         assert partition.log.segments[0].base_offset == 0
+        assert partition.log.log_start == 0, "what was refused has no effect: the records are still read"
         disk.rules = []
         await node.shard.delete_before(partition, 9)
         assert partition.log.segments[0].base_offset == 8

@@ -17,7 +17,7 @@ from hypothesis.stateful import initialize, rule
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFailed
 from engine.format import batch as record_batch
 from engine.producers.appends import Appended
-from engine.producers.sequences import SEQUENCE_MAX, WINDOW_BATCHES
+from engine.producers.sequences import ID_MAX, SEQUENCE_MAX, WINDOW_BATCHES
 from replication.replica.acks import Acks
 from tests.engine.crash.twin import ACKS, MINUTE_MS, OPERATIONS, PartitionAndTwin
 
@@ -59,6 +59,8 @@ class ProducersAndTwin(PartitionAndTwin):
         super().begin(durability)
         self.stored: list[Sent] = []
         self.first_sequence = SEQUENCE_MAX - 20 if near_the_end else 0
+        self.begun_ms = self.clock.ms
+        self._may_begin_anywhere()
         self._do(self.node.shard.alter_topic("t", {"producer_expiry_ms": EXPIRY_MS}))
 
     @rule(producer=PRODUCERS, counts=COUNTS, acks=ACKS)
@@ -154,7 +156,14 @@ class ProducersAndTwin(PartitionAndTwin):
         mine = self._of(sent.producer)
         certain = self._certain(mine)
         is_new = isinstance(answer, Appended) and not answer.is_duplicate
-        assert mine or is_new, f"nothing is stored of the producer of {sent}, and the answer was {answer!r}"
+        if not mine:
+            is_whole = not self.log_start_tried and self.clock.ms - self.begun_ms <= EXPIRY_MS
+            assert is_new or sent.sequence, f"nothing is stored of the producer of {sent}: {answer!r}"
+            assert not is_new or not (sent.sequence and is_whole and not self.first_sequence), f"{sent} is not first"
+            if not is_new:
+                assert isinstance(answer, SequenceGap), f"nothing is stored of the producer of {sent}: {answer!r}"
+                assert answer.members["expected_seq"] == 0
+                return
         match answer:
             case Appended(is_duplicate=False):
                 assert not certain or self._may_be_new(sent, mine), f"{sent} was let in after {mine[-1]}"
@@ -202,6 +211,11 @@ class ProducersAndTwin(PartitionAndTwin):
         self.records += values
         self.appended_ms += [self.clock.ms] * sent.count
 
+    def _may_begin_anywhere(self) -> None:
+        """Forget that nothing was ever there, where producers begin near the last sequence."""
+        if self.first_sequence:
+            self.partition.validator.producers.forgotten_id_max = ID_MAX
+
     def _note_acknowledged(self, acks: Acks) -> None:
         self.written = len(self.records)
         if acks is Acks.ALL and self.durability == "group":
@@ -209,4 +223,5 @@ class ProducersAndTwin(PartitionAndTwin):
 
     def _reopen(self, disk, at_least: int) -> None:
         super()._reopen(disk, at_least)
+        self._may_begin_anywhere()
         self.stored = [sent for sent in self.stored if sent.base < len(self.records)]

@@ -71,7 +71,7 @@ MUTANTS = {
         stories.appends,
     ),
     "deletion in no order": (trimming, "remove_segment", unlink_in_no_order, stories.expiry),
-    "topic.json replaced without sync": (topics, "write_atomically", replace_without_sync, stories.appends),
+    "topic.json replaced without sync": (topics, "write_without_room", replace_without_sync, stories.appends),
     "checksums not looked at": (recovery.record_batch, "has_valid_crc", lambda *_: True, stories.rolls),
 }
 

@@ -44,7 +44,7 @@ def cut_one_batch_too_much(segment, on_scanned=lambda _: None, scan=recovery.sca
     if not batches:
         return found
     position, header = batches[-1]
-    return recovery._Scan(found.index, position, header.base_offset, found.epochs)
+    return recovery._Scan(found.index, position, header.base_offset, found.epochs, -1)
 
 
 def expired_at_any_age(log, limit, *_):
@@ -56,8 +56,9 @@ class ForgetfulTrimmer(trimming.LogStartAdvancer):
     """Raises log_start without making it durable."""
 
     def __init__(self, disk, executor, _, saved):
-        async def save_nothing(partition) -> None:
+        async def save_nothing(partition, log_start) -> None:
             """Planted: saves nothing."""
+            partition.log.log_start = max(partition.log.log_start, log_start)
 
         super().__init__(disk, executor, save_nothing, saved)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.directory import log_directory_manager
 from engine.directory.high_watermark_checkpoint import load_high_watermarks, save_high_watermarks
 from engine.directory.log_directories import open_data_directories
 from engine.directory.topics import TopicRecord
@@ -68,6 +69,27 @@ async def test_it_is_saved_with_the_recovery_points(lives):
         await begun(node)
         await node.shard.log_manager.save_checkpoints()
         assert load_high_watermarks(node.shard.disk, str(lives.path / "a")) == {"id-of-t/0": 6, "id-of-t/1": 6}
+
+
+async def test_a_position_that_goes_back_is_durable_at_once(lives, monkeypatch):
+    """A follower keeps what is below it: after a power loss it must not be greater than it was."""
+    saved: list[bool] = []
+    save = log_directory_manager.save_high_watermarks
+
+    def noted(*args, is_durable: bool) -> None:
+        saved.append(is_durable)
+        save(*args, is_durable=is_durable)
+
+    monkeypatch.setattr(log_directory_manager, "save_high_watermarks", noted)
+    async with lives.life("a") as node:
+        await begun(node)
+        await node.shard.log_manager.save_checkpoints()
+        partition = node.shard.partition("t", 0)
+        partition.watermark.advance(8)
+        await node.shard.log_manager.save_checkpoints()
+        partition.watermark.set_back(4, 0)
+        await node.shard.log_manager.save_checkpoints()
+        assert saved[-3:] == [True, False, True], "the first file of a process replaces one that it does not know"
 
 
 @pytest.mark.parametrize(("stored", "found"), [(None, 0), (0, 0), (5, 4), (7, 6), (10, 10), (99, 10)], ids=str)

@@ -280,16 +280,16 @@ async def test_recovery_points_that_cannot_be_saved_stop_only_their_directory(li
 async def test_a_full_disk_for_recovery_points_is_logged_once(lives, caplog):
     async with lives.life() as node:
         await make(node)
-        lives.disk.rules.append(
-            Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC, times=None)
-        )
+        for name in ("recovery-points", "spare"):
+            lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / name), error=errno.ENOSPC, times=None))
         for _ in range(3):
             await node.shard.log_manager.save_checkpoints()
         assert [line.message for line in caplog.records].count("checkpoint failed") == 1
         lives.disk.rules.clear()
         await node.shard.log_manager.save_checkpoints()
         await append(node)  # or there is nothing new to save
-        lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / "recovery-points"), error=errno.ENOSPC))
+        for name in ("recovery-points", "spare"):
+            lives.disk.rules.append(Rule("fdatasync", str(lives.path / "b" / name), error=errno.ENOSPC))
         await node.shard.log_manager.save_checkpoints()
         assert [line.message for line in caplog.records].count("checkpoint failed") == 2
 

@@ -34,6 +34,7 @@ from engine.producers.snapshots import State, decode_state, encode_state
 from engine.producers.sources import Source, source_hash
 from engine.runtime.disk import RealDisk
 from replication.cluster.registration_state import RegistrationState, load_registration_state, save_registration_state
+from replication.cluster.start_counter import StartCounter, load_start_counter, save_start_counter
 from tests.engine.format.first_entry import read_entry
 
 PAGE = Path(batch.__file__).with_name("FORMAT.md").read_text()
@@ -276,6 +277,14 @@ def test_replication_reads_and_writes_the_registration_state_as_shown(tmp_path: 
     assert found == RegistrationState(4294967298, None, "0a4f6b1c2d3e4f5061728394a5b6c7d8")
     save_registration_state(RealDisk(), str(tmp_path), found)
     assert (tmp_path / paths.REGISTRATION_STATE).read_text() == EXAMPLES["vouching"]
+
+
+def test_replication_reads_and_writes_the_start_counter_as_shown(tmp_path: Path) -> None:
+    (tmp_path / paths.START_COUNTER).write_text(EXAMPLES["start-counter"])
+    found = load_start_counter(RealDisk(), str(tmp_path))
+    assert found == StartCounter(17, ("5b8f0c6e9d2a4713a0c4d1e6f7b28390",), 0)
+    save_start_counter(RealDisk(), str(tmp_path), found)
+    assert (tmp_path / paths.START_COUNTER).read_text() == EXAMPLES["start-counter"]
 
 
 def test_the_engine_reads_and_writes_checksums_and_quarantines_as_shown() -> None:

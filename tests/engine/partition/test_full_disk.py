@@ -5,12 +5,14 @@ Once with a simulated disk, once with a small real file system on a loop device 
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from engine.errors import StorageFull
 from engine.format import batch
 from engine.runtime.disk import RealDisk
-from engine.testing.faulty_disk import FaultyDisk
+from engine.testing.faulty_disk import FaultyDisk, Rule
 from replication.replica.acks import Acks
 from tests.engine.conftest import running_node
 
@@ -107,7 +109,7 @@ async def test_a_topic_that_does_not_fit_is_refused_and_can_be_made_later(tmp_pa
 
 
 async def test_retention_continues_when_the_disk_is_full(tmp_path, clock):
-    """Its checkpoint does not fit either: nothing is deleted then, and the next attempt finishes the deletion."""
+    """Its checkpoint is written into a spare file. Without one nothing is deleted, and a later attempt succeeds."""
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         await node.shard.create_topic("t", 1, 1, {**CONFIG, "retention_ms": 60_000})
@@ -116,10 +118,11 @@ async def test_retention_continues_when_the_disk_is_full(tmp_path, clock):
         partition = node.shard.partition("t", 0)
         clock.pass_ms(120_000)
         disk.room_bytes = 0
+        disk.rules = [Rule("rename", "spare", times=None, error=errno.ENOSPC)]
         with pytest.raises(OSError, match="No space"):
             await node.shard.deletion.expire(partition)
-        assert partition.log.segments[0].base_offset == 0
-        disk.room_bytes = 4096
+        assert partition.log.segments[0].base_offset == partition.log.log_start == 0
+        disk.rules = []
         await node.shard.deletion.expire(partition)
         assert partition.log.local_log_start == partition.log.log_start > 0
         disk.room_bytes = None

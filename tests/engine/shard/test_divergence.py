@@ -276,7 +276,7 @@ async def test_a_disk_that_does_not_take_the_recovery_point_leaves_all_as_it_was
     disk = FaultyDisk(RealDisk())
     async with running_node(tmp_path / "data", clock, disk) as node:
         partition = await grown(node)
-        disk.rules = [Rule("rename", paths.RECOVERY_POINTS, error=28)]
+        disk.rules = [Rule("rename", name, error=28) for name in (paths.RECOVERY_POINTS, paths.SPARE)]
         with pytest.raises(Exception, match="no space"):
             await node.shard.truncate(partition, 11)
         assert partition.offline is None

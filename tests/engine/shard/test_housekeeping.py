@@ -8,6 +8,7 @@ import inspect
 import logging
 from collections.abc import Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,9 @@ class Keeper:
         self.errors = errors
         self.saved = asyncio.Event()
 
+    async def fill_spares(self) -> None:
+        """No-op: the disk has room."""
+
     async def save_checkpoints(self) -> None:
         if self.errors:
             raise self.errors.pop(0)
@@ -45,7 +49,7 @@ async def test_a_failing_checkpoint_is_logged_once_for_each_reason(
     caplog.set_level(logging.INFO, "penstock.engine")
     full, failing = OSError(errno.ENOSPC, "No space left"), OSError(errno.EIO, "Input/output error")
     log_manager: Any = Keeper([full, full, full, failing, failing, full])
-    nothing: Any = None
+    nothing: Any = SimpleNamespace()
     keeping = Housekeeping(tuple, nothing, log_manager, SystemClock(), lambda _: None, BackgroundTasks())
     ticking = asyncio.create_task(keeping.run())
     async with asyncio.timeout(LONG_S):
@@ -67,11 +71,11 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
             return task
 
     class Partition:
-        offline = settings = None
+        offline = settings = loaded_index = None
         name = "t"
 
         def __init__(self) -> None:
-            self.log = self.validator = self
+            self.log = self.active = self.validator = self
 
         def is_due_to_roll(self, *_: object) -> bool:
             return False
@@ -87,7 +91,7 @@ async def test_an_expiry_that_is_cancelled_before_its_first_step_is_closed(monke
 
     log_manager: Any = Keeper([])
     one: Any = Partition()
-    nothing: Any = None
+    nothing: Any = SimpleNamespace()
     keeping = Housekeeping(lambda: [one], nothing, log_manager, SystemClock(), expiry, Stopping())
     ticking = asyncio.create_task(keeping.run())
     async with asyncio.timeout(LONG_S):
@@ -117,3 +121,20 @@ async def test_an_expiry_that_a_deletion_overtakes_is_no_failure(
                 await asyncio.sleep(0.001)
             await node.shard.delete_topic("t")
     assert "retention failed" not in caplog.messages
+
+
+async def test_a_topic_with_times_in_seconds_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.001)
+    async with running_node(tmp_path, HandClock()) as node:
+        for topic, time_ms in (("seconds", 1_385_053_862), ("small", 5), ("milliseconds", 1_385_053_862_000)):
+            await node.shard.create_topic(topic, 2, 1, {})
+            for number in range(2):
+                await node.leaders[topic, number].produce(bytearray(encode_values([b"1"], time_ms)), Acks.ALL, 60_000)
+        async with asyncio.timeout(LONG_S):
+            while not any("seconds" in line.message for line in caplog.records):
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+    lines = [line for line in caplog.records if "sends seconds" in line.message]
+    assert [(line.topic, line.timestamp) for line in lines] == [("seconds", 1_385_053_862)]  # type: ignore[attr-defined]

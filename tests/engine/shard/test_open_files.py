@@ -177,6 +177,17 @@ async def test_a_start_waits_for_free_files(tmp_path, clock):
         assert await values_from(node, partition) == [b"a"]
 
 
+async def test_partitions_of_a_batch_wait_for_free_files(tmp_path, clock):
+    disk = FaultyDisk(RealDisk(), [Rule("listdir", "/topics/t/", first=7, times=4, error=errno.EMFILE)])
+    async with running_node(tmp_path / "data", clock, disk) as node:
+        await node.shard.create_topic("t", 20, 1, {})
+        assert disk.faults == 4
+        assert [(one.number, one.offline) for one in node.shard.partitions()] == [
+            (number, None) for number in range(20)
+        ]
+        assert node.shard.opener.progress.opened == 20
+
+
 async def test_a_cut_that_has_begun_waits_for_free_files(tmp_path, clock):
     disk = FaultyDisk(RealDisk())
     async with node_on(tmp_path, clock, disk) as (node, leader, partition):

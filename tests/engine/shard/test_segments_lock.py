@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,19 +99,21 @@ async def test_housekeeping_continues_while_files_of_one_partition_are_not_remov
     class Keeper:
         saved = 0
 
+        async def fill_spares(self) -> None:
+            """No-op."""
+
         async def save_checkpoints(self) -> None:
             self.saved += 1
 
     class One:
-        offline = None
-        settings = None
+        offline = settings = loaded_index = None
         name = "t"
         at_once = most_at_once = 0
 
         def __init__(self, is_stuck: bool) -> None:
             self.begun = 0
             self.is_stuck = is_stuck
-            self.log = self.validator = self
+            self.log = self.active = self.validator = self
 
         def is_due_to_roll(self, *_) -> bool:
             return False
@@ -128,7 +131,7 @@ async def test_housekeeping_continues_while_files_of_one_partition_are_not_remov
     ones = [One(is_stuck) for is_stuck in (True, False, True, False)]
     ones += [One(False) for _ in range(20)] + [One(True)]
     log_manager, tasks = Keeper(), BackgroundTasks()
-    keeping = Housekeeping(lambda: ones, None, log_manager, SystemClock(), One.removed, tasks)  # type: ignore[arg-type]
+    keeping = Housekeeping(lambda: ones, SimpleNamespace(), log_manager, SystemClock(), One.removed, tasks)  # type: ignore[arg-type]
     ticking = asyncio.ensure_future(keeping.run())
     async with asyncio.timeout(LONG_S):
         while log_manager.saved < 20:

@@ -21,8 +21,11 @@ LOST = "lost"  # executed, but the connection ends before the answer
 CUT = "cut"  # the answer's body ends half way
 FORBIDDEN = "forbidden"  # 403
 NO_BUCKET = "no bucket"  # 404 NoSuchBucket
+SKEWED = "skewed"  # 403 RequestTimeTooSkewed
+NO_CHECKSUMS = "no checksums"  # 501
 _ENCRYPTION = "x-amz-server-side-encryption"
 _ERRORS = {CONFLICT: (409, "ConditionalRequestConflict"), SLOW_DOWN: (503, "SlowDown")}
+_ERRORS |= {SKEWED: (403, "RequestTimeTooSkewed"), NO_CHECKSUMS: (501, "NotImplemented")}
 _ERRORS |= {FORBIDDEN: (403, "AccessDenied"), NO_BUCKET: (404, "NoSuchBucket")}
 
 

@@ -15,6 +15,7 @@ from gateway.access.tokens_file import (
     make_token,
     parse_tokens,
     read_tokens_text,
+    remove_token,
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -163,3 +164,25 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path):
     path.write_bytes(b"\xff")
     with pytest.raises(InvalidTokens, match="UTF-8"):
         read_tokens_text(str(path))
+
+
+def test_a_revoked_token_is_gone_and_the_rest_of_the_file_stays(tmp_path):
+    path = tmp_path / "tokens.toml"
+    new_tokens = [made(name, read=[""]) for name in ("a", "b", "c")]
+    for new in new_tokens:
+        append_token(str(path), new)
+    with path.open("a") as file:
+        file.write("# a remark of the operator\n")
+    path.chmod(0o640)
+    assert remove_token(str(path), "b") == new_tokens[1].id
+    left = parse_tokens(path.read_text())
+    assert [token.name for token in left.all] == ["a", "c"]
+    assert left.find(new_tokens[1].text) is None
+    assert path.read_text().endswith("# a remark of the operator\n")
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert remove_token(str(path), new_tokens[0].id) == new_tokens[0].id
+    with pytest.raises(InvalidTokens, match="no token has the id or name b"):
+        remove_token(str(path), "b")
+    path.write_text('tokens = [{id="00000000", name="inline", sha256="' + "0" * 64 + '"}]\n')
+    with pytest.raises(InvalidTokens, match="remove it by hand"):
+        remove_token(str(path), "inline")

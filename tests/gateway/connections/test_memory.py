@@ -19,7 +19,7 @@ class Process:
     def __init__(self, used_mib: int) -> None:
         self.used_bytes = used_mib * MIB
         self.free_bytes = 0
-        self.watch = MemoryWatch(NOTHING, lambda: self.used_bytes + self.free_bytes, self.trim)
+        self.watch = MemoryWatch(NOTHING, lambda: self.used_bytes + self.free_bytes, self.trim, lambda: self.free_bytes)
 
     def trim(self) -> None:
         self.free_bytes = 0
@@ -55,6 +55,19 @@ def test_what_is_freed_behind_something_large_in_use_is_trimmed_when_that_goes()
     process.free_bytes = 75 * MIB
     process.check()
     assert process.free_bytes == 0
+
+
+def test_what_was_in_use_while_the_process_grew_is_trimmed_once_it_is_free() -> None:
+    """Its size did not change any more: 684 MiB stayed after a wave of aborted requests."""
+    process = Process(70)
+    process.check()
+    process.used_bytes += 600 * MIB
+    assert process.check(2 * CHECKS_BETWEEN) == 1
+    process.used_bytes -= 600 * MIB
+    process.free_bytes += 600 * MIB
+    assert process.check() == 2
+    assert process.free_bytes == 0
+    assert process.check(100) == 2
 
 
 def test_a_process_that_goes_up_and_down_is_trimmed_now_and_then() -> None:

@@ -3,7 +3,8 @@
 import asyncio
 import random
 
-from gateway.connections.read_budget import ReadBudget
+from engine.runtime.loop_waits import TURN_S, client_key, loop_waits
+from gateway.connections.read_budget import CONTENDED_BYTES, ReadBudget
 
 
 async def hold(room, size_bytes, until):
@@ -60,3 +61,62 @@ async def test_who_leaves_takes_nothing_with_them():
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         assert repr(room) == "ReadBudget(held_bytes=0, waiting=0)"
+
+
+async def test_clients_are_served_in_rotation():
+    """Before, a connection with a thousand fetches was ahead of every fetch that came later."""
+    room, gate, order = ReadBudget(100), asyncio.Event(), []
+
+    async def read(client, number):
+        client_key.set(client)
+        async with room.hold(100):
+            order.append((client, number))
+            await gate.wait()
+
+    tasks = [asyncio.create_task(read(1, number)) for number in range(5)]
+    await settled()
+    tasks += [asyncio.create_task(read(client, 0)) for client in (2, 3)]
+    await settled()
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert order == [(1, 0), (1, 1), (2, 0), (3, 0), (1, 2), (1, 3), (1, 4)]
+
+
+async def test_a_read_that_had_to_wait_takes_a_share():
+    room, gate = ReadBudget(10 * CONTENDED_BYTES), asyncio.Event()
+
+    async def read(size_bytes):
+        async with room.share(size_bytes) as granted_bytes:
+            await gate.wait()
+            return granted_bytes
+
+    first = asyncio.create_task(read(10 * CONTENDED_BYTES))
+    await settled()
+    others = [asyncio.create_task(read(size)) for size in (10 * CONTENDED_BYTES, 5)]
+    await settled()
+    gate.set()
+    assert await first == 10 * CONTENDED_BYTES
+    assert await asyncio.gather(*others) == [CONTENDED_BYTES, 5]
+    assert repr(room) == "ReadBudget(held_bytes=0, waiting=0)"
+
+
+async def test_a_read_begins_in_a_turn_of_the_loop_that_has_time(monkeypatch):
+    """100 reads that never wait for anything else took one turn of the loop."""
+    clock, room, iterations = [0.0], ReadBudget(1000), [0]
+    monkeypatch.setattr(loop_waits().turns, "_now_s", lambda: clock[0])
+
+    async def read():
+        async with room.hold(1):
+            clock[0] += TURN_S / 2
+            iterations[-1] += 1
+
+    async def count():
+        while True:
+            await asyncio.sleep(0)
+            iterations.append(0)
+
+    counting = asyncio.create_task(count())
+    await asyncio.gather(*(read() for _ in range(100)))
+    counting.cancel()
+    assert sum(iterations) == 100
+    assert max(iterations) <= 4

@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.fetch.event_stream import events, opening, parse_id, position, problem_event
+from gateway.fetch.event_stream import events, is_of, opening, parse_id, position, problem_event
 from gateway.http.problems import Problem
 
 OFFSETS = st.integers(0, 2**63 - 1)
+TOPIC_ID = "0f3c5a7e9b1d4f6a8c0e2b4d6f8a1c3e"
 
 
 @given(st.lists(OFFSETS, min_size=1, max_size=20))
 def test_an_id_holds_every_position(positions):
-    line = position(positions).decode()
+    line = position(TOPIC_ID, positions).decode()
     assert parse_id(line.removeprefix("id: ").removesuffix("\n\n"), len(positions)) == positions
 
 
@@ -26,17 +27,23 @@ def test_an_id_from_before_the_topic_grew_holds_the_partitions_of_then():
     assert parse_id("5-7", 4) == [5, 7]
 
 
+def test_an_id_is_of_its_topic_only_and_one_of_an_earlier_release_may_be_of_any():
+    line = position(TOPIC_ID, [5, 7]).decode().removeprefix("id: ").strip()
+    assert line == "0f3c5a7e.5-7"
+    assert (is_of(line, TOPIC_ID), is_of(line, "1" + TOPIC_ID[1:]), is_of("5-7", TOPIC_ID)) == (True, False, True)
+
+
 def test_an_event_moves_its_own_partition_only():
     lines = b'{"offset":4}\n{"offset":7}\n'
-    for index, ids in ((0, [b"5-2-3", b"8-2-3"]), (1, [b"1-5-3", b"1-8-3"]), (2, [b"1-2-5", b"1-2-8"])):
-        made = events(lines, [5, 8], [1, 2, 3], index, b'"partition":9,')
+    for index, ids in ((0, [b"x.5-2-3", b"x.8-2-3"]), (1, [b"x.1-5-3", b"x.1-8-3"]), (2, [b"x.1-2-5", b"x.1-2-8"])):
+        made = events("x", lines, [5, 8], [1, 2, 3], index, b'"partition":9,')
         expected = [b'id: %b\ndata: {"partition":9,"offset":%d}\n\n' % pair for pair in zip(ids, (4, 7), strict=True)]
         assert made == b"".join(expected)
-    assert events(b'{"offset":4}\n', [5], [1], 0, b"") == b'id: 5\ndata: {"offset":4}\n\n'
+    assert events("x", b'{"offset":4}\n', [5], [1], 0, b"") == b'id: x.5\ndata: {"offset":4}\n\n'
 
 
 def test_a_stream_begins_with_where_it_stands():
-    assert opening([3, 4]) == b"retry: 1000\nid: 3-4\n\n"
+    assert opening("x", [3, 4]) == b"retry: 1000\nid: x.3-4\n\n"
 
 
 def test_a_problem_is_one_line_of_data():

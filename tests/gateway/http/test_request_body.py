@@ -121,7 +121,12 @@ def test_a_body_that_says_nothing_of_its_length_is_read_no_further_than_the_limi
     assert request.was_read == 30
 
 
-@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip,gzip", "x-gzip", "*", " "])
+def test_x_gzip_is_gzip():
+    """RFC 9110 8.4.1.3: a recipient takes both names for the same."""
+    assert read(Request([gzip.compress(b"x")], "X-Gzip")) == b"x"
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip,gzip", "x-zstd", "*", " "])
 def test_an_encoding_that_is_not_known_is_refused_unread(encoding):
     request = Request([zlib.compress(b"x")], encoding)
     problem = refused(request)

@@ -105,7 +105,7 @@ async def test_a_leader_without_contact_refuses_at_once_and_does_not_ask(topics,
 async def test_an_expected_end_is_compared_for_good_only_by_a_confirmed_leader(topics, host):
     """The log of the new leader may end exactly there."""
     expected = {"Penstock-Expected-End": str(ABOVE)}
-    assert_passes(await topics[1].post(b"2\n", "application/x-ndjson", expected, to=0, timeout_ms=500))
+    assert_passes(await topics[1].post(b"2\n", "application/x-ndjson", expected, to=0, timeout_ms=2000))
     host.confirms_it = True
     refused = await topics[1].post(b"2\n", "application/x-ndjson", expected, to=0)
     assert_problem(refused, "log_end_mismatch", log_end=1)
@@ -118,7 +118,7 @@ async def test_a_fencing_token_is_compared_for_good_only_by_a_confirmed_leader(t
     host.confirms_it = True
     assert (await topics[1].gateway.send("PUT", path, body, {"Content-Type": JSON})).status == 200
     host.confirms_it = False
-    assert_passes(await topics[1].post(b"2\n", "application/x-ndjson", token, to=0, timeout_ms=500))
+    assert_passes(await topics[1].post(b"2\n", "application/x-ndjson", token, to=0, timeout_ms=2000))
     assert_passes(await topics[1].gateway.send("PUT", path, body, {"Content-Type": JSON}))
     host.confirms_it = True
     assert_problem(await topics[1].post(b"2\n", "application/x-ndjson", token, to=0), "fencing_token_mismatch")

@@ -36,6 +36,11 @@ def test_what_is_not_given_stays():
         ({"timeout_ms": None}, "invalid_body", "`$.delivery.timeout_ms`"),
         ({"timeout_ms": "700"}, "invalid_body", "`$.delivery.timeout_ms`"),
         ({"backoff_ms_max": 999}, "invalid_body", "backoff_ms_min is above backoff_ms_max"),
+        (
+            {"form": "binary", "batch_records_max": 5},
+            "invalid_body",
+            "batch_records_max has no effect with form binary",
+        ),
         ({"deliveries_max": 5}, "invalid_body", "give both deliveries_max and dead_letter_topic"),
     ],
 )

@@ -14,5 +14,5 @@ async def test_a_stored_definition_that_names_an_internal_topic_gets_an_error():
     """Definitions of earlier releases were not checked."""
     nothing_is_appended = cast(Any, None)
     letters = DeadLetters(nothing_is_appended, SystemClock())
-    error = await letters.store(GROUPS_TOPIC, [], Reason("s", 1, "", Slot("t", 0)))
+    error = await letters.store(GROUPS_TOPIC, [], Reason("s", 1, "", Slot("t", 0), "id"))
     assert "is an internal topic" in error

@@ -1,9 +1,11 @@
 """The HTTP server on a real port, with applications of a few lines and clients that send raw bytes."""
 
 import asyncio
+import gc
 import socket
 import ssl
 import struct
+import weakref
 from random import Random
 
 import pytest
@@ -257,4 +259,50 @@ async def test_a_pipeline_in_pieces_of_any_size_is_answered_in_order(seed):
     assert got == answers
     await sending
     writer.close()
+    await served.server.close(0.0)
+
+
+@pytest.mark.parametrize("body_bytes", [60_000, 300_000])
+async def test_an_idle_connection_holds_nothing_of_its_last_body(body_bytes):
+    """The core of HTTP/1.1 kept its last events: up to 63 kB of each idle connection."""
+
+    async def read(exchange: Exchange) -> None:
+        while exchange.read_nowait() != b"":
+            await exchange.wait_readable()
+        exchange.answer(200, [("Content-Length", "0")])
+
+    served = Served(read)
+    reader, writer = await asyncio.open_connection(*served.place)
+    writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % body_bytes + b"x" * body_bytes)
+    await reader.readuntil(b"\r\n\r\n")
+    core = served.connection.core
+    seen, left, found = set(), [core], 0
+    while left:  # what only the core refers to
+        one = left.pop()
+        if id(one) not in seen and isinstance(one, (list, dict, tuple, bytes, bytearray, memoryview, type(core))):
+            seen.add(id(one))
+            found += len(one) if isinstance(one, (bytes, bytearray, memoryview)) else 0
+            left += gc.get_referents(one)
+    assert found < 4000
+    writer.close()
+    await served.server.close(0.0)
+
+
+@pytest.mark.parametrize("hello", [GET, HELLO])
+async def test_a_closed_connection_is_freed_without_a_collection(hello):
+    """The core and its parser, or its own methods, referred to each other until 50,000 objects were there."""
+    served = Served()
+    reader, writer = await asyncio.open_connection(*served.place)
+    writer.write(hello)
+    await reader.read(1)
+    core = weakref.ref(served.connection.core)
+    connection = served.connection
+    gc.disable()
+    try:
+        writer.transport.abort()
+        await until(lambda: not served.server.connections)
+        connection.core = connection.delayed.core = connection.output = None  # the cycle of the core is the question
+        await until(lambda: core() is None)
+    finally:
+        gc.enable()
     await served.server.close(0.0)

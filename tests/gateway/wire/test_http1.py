@@ -156,6 +156,14 @@ def test_an_upgrade_is_declined_and_its_request_answered():
         (b"\x16\x03\x01\x02\x00", 501),
         (b"GET / HTTP/1.1\nHost: h\n\n", 400),
         (b"GET / HTTP/1.1\r\nA : b\r\n\r\n", 400),
+        (b"GET / RTSP/1.0\r\nHost: h\r\n\r\n", 400),
+        (b"GET / ICE/1.0\r\nHost: h\r\n\r\n", 400),
+        (b"SOURCE / HTTP/1.1 \r\nHost: h\r\n\r\n", 400),
+        (b"\r\nGET  / HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"GET /  HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"GET ftp://h/ HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"GET h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\nHost: h\r\n\r\n", 400),
         (b"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505),
         (b"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
@@ -177,10 +185,22 @@ def test_an_invalid_request_gets_a_status_and_ends_the_connection(data, status):
         assert core.is_closing
 
 
+@pytest.mark.parametrize("bad", [b"GET / RTSP/1.0", b"GET  / HTTP/1.1"])
+@pytest.mark.parametrize("before", [GET, POST, CHUNKED, UPGRADE])
+def test_the_request_line_of_each_request_of_a_pipeline_is_checked(before, bad):
+    """llhttp takes both. Before the fix both were answered with 200."""
+    data = before + bad + b"\r\nHost: h\r\n\r\n"
+    for cuts in ([], list(range(1, len(data), 5)), [len(before) + 5]):
+        assert summary(fed(Http1(LIMITS), data, cuts))[2] == (400,)
+
+
 def test_trailers_are_bounded_too():
     head = b"POST /c HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
-    events = fed(Http1(LIMITS), head + b"X: " + b"x" * 200 + b"\r\n" + b"".join(b"X: %d\r\n" % n for n in range(5000)))
-    assert summary(events)[1][-1] == "cut"
+    trailers = b"X: " + b"x" * 200 + b"\r\n" + b"".join(b"X: %d\r\n" % n for n in range(5000))
+    for many in (trailers, b"X: 1\r\n" * 101 + b"\r\n"):  # too many bytes, and too many of them
+        core = Http1(LIMITS)
+        assert [type(one).__name__ for one in [*fed(core, head), *fed(core, many)]] == ["RequestBegan", "BodyCut"]
+        assert summary(fed(Http1(LIMITS), head + many))[1] == (431,)
 
 
 @given(st.binary(max_size=300), CUTS)

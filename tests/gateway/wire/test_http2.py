@@ -198,3 +198,58 @@ def test_connection_faults_reset_what_is_under_way():
     assert [(type(event).__name__, event.stream_id) for event in events] == [("StreamReset", stream_id)]
     client.answers += client.h2.receive_data(sent(client.core))
     assert any(isinstance(event, ConnectionTerminated) for event in client.answers)
+
+
+def test_a_goaway_that_is_too_short_ends_the_connection():
+    core = Http2(LIMITS)
+    fed(core, HELLO + frame(frames.GOAWAY, 0, 0, bytes(3)))
+    assert goaway_code(core) == frames.FRAME_SIZE_ERROR
+
+
+def test_connect_with_a_path_is_malformed():
+    """RFC 9113 8.5: it has an authority, and neither a scheme nor a path. Before the fix it was answered."""
+    connect, authority = b"\x02\x07CONNECT", b"\x41\x01h"
+    for block, kind in ((connect + authority + b"\x86\x84", "StreamReset"), (connect, "StreamReset"),
+                        (connect + authority, "RequestBegan")):  # fmt: skip
+        core = Http2(LIMITS)
+        events = fed(core, HELLO + frame(frames.HEADERS, HEADERS_END, 1, block))
+        is_reset = b"".join(map(bytes, core.take_output(2**16))).endswith(frames.reset(1, frames.PROTOCOL_ERROR))
+        assert is_reset == (kind == "StreamReset")
+        assert bool(events) == (kind == "RequestBegan")
+
+
+def test_trailers_of_http2_are_bounded():
+    core = Http2(LIMITS)
+    fed(core, HELLO + frame(frames.HEADERS, frames.END_HEADERS, 1, POST_BLOCK))
+    events = fed(core, frame(frames.HEADERS, HEADERS_END, 1, b"\x00\x01a\x011" * 200))
+    assert summary_end(events) == "StreamReset"
+
+
+def test_requests_whose_heads_precede_all_bodies_are_whole_when_they_begin():
+    """As h2load sends them. A head that took more of a portion than its bodies left all of them to tasks."""
+    streams = [1 + 2 * number for number in range(100)]
+    heads = [frame(frames.HEADERS, frames.END_HEADERS, stream_id, POST_BLOCK) for stream_id in streams]
+    bodies = [frame(frames.DATA, frames.END_STREAM, stream_id, b"x") for stream_id in streams]
+    events = fed(Http2(LIMITS), HELLO + b"".join(heads + bodies))
+    assert [(event.is_complete, event.body) for event in events] == [(True, b"x")] * len(streams)
+
+
+@given(st.binary(max_size=3000), CUTS, CUTS)
+def test_bytes_that_are_held_are_parsed_as_if_they_came_at_once(body, cuts, held_cuts):
+    block = frame(frames.HEADERS, frames.END_HEADERS, 1, POST_BLOCK)
+    data = (
+        HELLO
+        + block
+        + frame(frames.DATA, frames.END_STREAM, 1, body)
+        + frame(frames.HEADERS, HEADERS_END, 3, GET_BLOCK)
+    )
+    core, events, position = Http2(LIMITS), [], 0
+    for number, size in enumerate([*cuts, len(data)]):
+        piece, position = data[position : position + size], position + size
+        if number % 2:
+            core.hold(piece)
+        else:
+            events += fed(core, piece, held_cuts)
+    while core.held_bytes:
+        events += core.receive(b"", 0.0)
+    assert summary(events) == summary(fed(Http2(LIMITS), data))

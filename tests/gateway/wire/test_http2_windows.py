@@ -157,5 +157,5 @@ def test_an_answer_that_nobody_can_read_any_more_is_freed_at_once():
     fed(core, frame(frames.HEADERS, frames.END_HEADERS, 1, POST_BLOCK))
     core.answer(1, 200, [], bytes(10_000_000))
     assert core.pending_bytes > 10_000_000
-    core.drop_output()
+    core.close()
     assert core.pending_bytes == 0

@@ -82,6 +82,7 @@ def test_without_java_it_says_so_in_one_line_and_touches_nothing(place: Path) ->
 
 
 @pytest.mark.e2e
+@pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupted_it_ends_its_node_and_leaves_nothing(place: Path, number: signal.Signals) -> None:
     demo = start(place)

@@ -90,7 +90,11 @@ def test_abandon_gives_up_a_plan_once(lake: Lake) -> None:
         (["--topics", "a", "--cluster", "other"], "no cluster 'other'"),
     ],
 )
-def test_a_wrong_option_is_refused_in_one_line(lake: Lake, arguments: list[str], message: str) -> None:
+def test_a_wrong_option_is_refused_in_one_line(
+    lake: Lake, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is no Java: the option is named, not Java."""
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     where = ["--store", lake.store_path, "--output", lake.output_path]
     refused = penstock("ingest", "run", *where, *arguments)
     assert refused.exit_code == 2
@@ -196,5 +200,6 @@ def test_without_spark_it_says_in_one_line_what_to_install(tmp_path: Path) -> No
         assert ran.returncode == 2, ran.stderr
         assert ran.stderr.count("\n") == 1
         assert (
-            "is not installed: pip install 'penstock-server[spark]'" in ran.stderr or "holds 0 clusters" in ran.stderr
+            "is not installed: pip install --find-links dist 'penstock-server[spark]'" in ran.stderr
+            or "holds 0 clusters" in ran.stderr
         ), ran.stderr

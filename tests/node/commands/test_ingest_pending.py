@@ -191,3 +191,34 @@ def test_a_job_file_with_a_mistake_is_not_scheduled(file: Path) -> None:
     done = penstock("ingest", "schedule", file)
     assert done.exit_code == 2
     assert "stores" in done.stderr
+
+
+def test_the_scheduled_lag_and_status_leave_out_the_excluded_topics_of_the_job_file(lake: Lake) -> None:
+    TieredLog(lake.store, topic="noise").add(0, json_rows(5))
+    file = lake.store_path.parent / "job.toml"
+    file.write_text(
+        f'[job]\nstore = "{lake.store_path}"\noutput = "{lake.output_path}"\ntopics = ".*"\nexclude = "noise"\n'
+    )
+    assert penstock("ingest", "run", "--config", file, "--engine", "local").exit_code == 0
+    [line] = [one for one in scheduled(file).splitlines() if " ingest lag " in one]
+    command = shlex.split(line.split("penstock ingest ", 1)[1])
+    assert penstock("ingest", *command).exit_code == 0, "an excluded topic raises no alarm"
+    for name in ("lag", "status"):
+        found = json.loads(penstock("ingest", name, "--config", file, "--json").stdout)
+        assert "noise" not in json.dumps(found)
+    assert "noise" in penstock("ingest", "lag", "--config", file, "--exclude", "flights").stdout
+
+
+def test_one_damaged_manifest_hides_no_other_topic(lake: Lake) -> None:
+    run_job(lake.store, lake.output)
+    other = TieredLog(lake.store, topic="other")
+    other.add(0, json_rows(5))
+    [manifest] = [one.key for one in lake.store.list(other.prefix(0)) if "/manifest/0" in one.key][-1:]
+    lake.store.put(manifest, b"{damaged")
+    lake.log.add(0, json_rows(2, first=30))
+    for name in ("status", "lag", "plan"):
+        done = penstock("ingest", name, *places(lake), *(["--topics", ".*"] if name == "plan" else []), "--json")
+        found = json.loads(done.stdout)
+        assert done.exit_code == 1, name
+        assert list(found["failed"]) == ["other"], name
+        assert found.get("lag_records", found.get("offsets", 2)) == 2

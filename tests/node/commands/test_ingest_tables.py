@@ -98,7 +98,7 @@ def test_without_pyiceberg_one_line_says_what_to_install(lake: Lake, monkeypatch
     monkeypatch.setattr(builtins, "__import__", missing)
     refused = ingest(lake, "publish")
     assert refused.exit_code == 2
-    hint = "pip install 'penstock-server[iceberg]', or make setup in a clone"
+    hint = "pip install --find-links dist 'penstock-server[iceberg]', or make setup in a clone"
     assert refused.stderr == f"penstock: --tables needs pyiceberg, which is not installed ({hint})\n"
 
 

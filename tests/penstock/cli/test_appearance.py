@@ -71,6 +71,19 @@ def test_tables_fit_80_columns(busy: str, node_url: str, command: str) -> None:
     assert not any("…" in line for line in shown_lines)
 
 
+def test_a_narrow_terminal_cuts_no_number(busy: str, node_url: str) -> None:
+    shown = ESCAPES.sub("", on_terminal("topic", "describe", busy, url=node_url, columns=30))
+    assert "150,000" in shown  # the high watermark, which was cut to a few digits
+    assert "604,800,000" in shown
+    assert "…" not in shown
+
+
+def test_no_color_turns_colours_off(node_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[" in on_terminal("cluster", "status", url=node_url)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[2m" not in on_terminal("cluster", "status", url=node_url)
+
+
 def test_times_are_local_on_a_terminal_and_utc_in_a_pipe(
     on_node: Run, node_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,11 +141,9 @@ def test_sizes_have_three_digits(size: int, text: str) -> None:
 def test_times_durations_and_counts() -> None:
     assert format_time(1_357_016_400_007) == "2013-01-01 05:00:00.007"
     assert format_time(10**18) == str(10**18)
-    assert (format_duration(604_800_000), format_duration(90_000), format_duration(1_500)) == (
-        "7 days",
-        "90 seconds",
-        "1,500 ms",
-    )
+    durations = {604_800_000: "7 days", 90_000: "90 seconds", 450: "450 ms", 0: "0 ms", 1_500: "1.5 seconds"}
+    durations |= {4_512_345: "1 hour 15 minutes", 86_400_001: "1 day", 61_001: "1 minute 1 second"}
+    assert {duration: format_duration(duration) for duration in durations} == durations
     assert (format_count(1, "record"), format_count(2_000, "record"), format_count(2, "batch", "batches")) == (
         "1 record",
         "2,000 records",

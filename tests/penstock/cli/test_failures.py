@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -48,6 +50,9 @@ def one_line(text: str) -> str:
         ["produce", "t", "--format", "records", "--key", "a"],
         ["produce", "t", "--format", "lines", "--key-pointer", "/a"],
         ["produce", "t", "--acks", "2"],
+        ["produce", "t", "--header", "novalue"],
+        ["produce", "t", "--header", "a=b", "--format", "records"],
+        ["topic", "delete-records", "t"],
         ["consume", "t", "--json", "--format", "raw"],
         ["segment", "dump", "/no/such/file"],
     ],
@@ -55,7 +60,8 @@ def one_line(text: str) -> str:
 def test_a_wrong_command_ends_with_2_and_says_where_help_is(run: Run, arguments: list[str]) -> None:
     ran = run(*arguments)
     assert ran.code == ExitCode.USAGE
-    assert re.search(r"; see penstock( \w+)* --help$", one_line(ran.err))
+    line = ran.err if "--json" in arguments else one_line(ran.err)
+    assert re.search(r"; see penstock( [\w-]+)* --help", line)
     assert ran.out == ""
 
 
@@ -154,6 +160,24 @@ def test_a_reader_that_goes_away_is_no_error(on_node: Run, node_url: str, lines_
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+def test_output_that_is_closed_or_full_ends_with_one_line(node_url: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m penstock.cli.main topic list --url {node_url}"
+    for redirection, text in (
+        (">&-", "standard output is closed; redirect it to a file or to /dev/null"),
+        (">/dev/full", "cannot write to standard output: no space left on device"),
+    ):
+        ran = subprocess.run(["sh", "-c", f"{command} {redirection}"], cwd=ROOT, capture_output=True, text=True)
+        assert (ran.returncode, ran.stderr) == (ExitCode.FAILED, f"penstock: {text}\n")
+
+
+def test_with_json_an_error_is_an_object(on_node: Run) -> None:
+    ran = on_node("topic", "describe", "nowhere", "--json")
+    document = json.loads(one_line("penstock: " + ran.err).removeprefix("penstock: "))
+    assert (ran.code, document["exit_code"], document["problem"]["code"]) == (4, 4, "unknown_topic")
+    document = json.loads(on_node("topic", "create", "--json").err)
+    assert (document["exit_code"], "problem" in document) == (ExitCode.USAGE, False)
 
 
 def test_unbuffered_output_is_whole(

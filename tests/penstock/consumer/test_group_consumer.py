@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from penstock import Client, ClientClosed, ClientOptions, ConnectionFailed, GroupConsumer, Record, TopicPartition
 from penstock import sync as penstock_sync
 from penstock.transport.exchange import Answer, Request
-from tests.e2e.node_process import running_process
 from tests.waiting import pass_time, until
 
 pytestmark = pytest.mark.e2e
 QUICK = ClientOptions(backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300, unreachable_timeout_ms=60_000)
-
-
-@pytest.fixture(scope="module")
-def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_process(tmp_path_factory.mktemp("group-node")) as node:
-        yield node.url
 
 
 @pytest.fixture
@@ -108,6 +101,23 @@ async def test_a_member_that_was_removed_joins_again_and_gets_the_records_again(
         await client.reset_group(topic, to="earliest", is_forced=True)
         assert (await consumer.next()).offset == 0
         assert not (await client.describe_group(topic))["members"][0]["revoking"]
+
+
+async def test_a_member_that_another_client_has_ended_says_why(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second client with the member's id leaves; the first one gets its records again."""
+    await fill(client, topic, 2)
+    async with client.consumer(group=topic, topics=[topic], member_id="m") as consumer:
+        await read(consumer, 2)
+        async with client.consumer(group=topic, topics=[topic], member_id="m") as twin:
+            assert values(await read(twin, 2)) == [0, 1], "both read the same records"
+        consumer._heartbeats.cancel()  # type: ignore[union-attr] # which may find it first
+        await fill(client, topic, 1, begin=2)
+        await consumer.next()
+    [line] = [one for one in caplog.messages if "joins again" in one]
+    assert f"member m joins again: member 'm' of group '{topic}' was removed" in line
+    assert "if another client uses the same member_id, give each client its own" in line
 
 
 async def test_heartbeats_keep_a_slow_caller_until_its_interval_is_over(client: Client, topic: str) -> None:
@@ -362,7 +372,9 @@ async def test_a_record_that_failed_comes_again_with_those_behind_it_and_then_go
 async def test_a_run_reports_the_records_whose_work_fails_and_goes_on(client: Client, topic: str) -> None:
     await fill(client, topic, 6, partitions=2)
     await client.create_topic(f"{topic}.dead")
-    await client.configure_group(topic, {"dead_letter_topic": f"{topic}.dead", "deliveries_max": 3})
+    await client.configure_group(
+        topic, {"dead_letter_topic": f"{topic}.dead", "deliveries_max": 3, "redelivery_delay_ms": 0}
+    )
     calls: list[int] = []
 
     async def work(record: Record) -> None:

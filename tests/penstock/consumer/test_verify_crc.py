@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import cramjam
@@ -18,7 +16,6 @@ from penstock import ChecksumMismatch, Client, ClientClosed, ClientError, Client
 from penstock.consumer.stored_batches import decode_stored
 from penstock.transport import api
 from penstock.transport.compression import decompress
-from tests.e2e.node_process import running_process
 from tests.penstock.fake_node import FakeNode
 
 HEADERS = [("a", b"\x01"), ("a", None)]
@@ -97,13 +94,6 @@ async def test_a_consumer_that_met_a_mismatch_does_not_continue_behind_it(client
     with pytest.raises(ClientClosed):
         await consumer.poll()
     await consumer.close()
-
-
-@pytest.fixture(scope="module")
-def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory: Path = tmp_path_factory.mktemp("verified-node")
-    with running_process(directory) as node:
-        yield node.url
 
 
 @pytest.mark.e2e

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import orjson
@@ -13,16 +13,9 @@ from penstock import Client, ClientClosed, ClientOptions
 from penstock import sync as penstock_sync
 from penstock.admin.single_request import SingleRequestClient
 from penstock.cli.commands.dead_letters import GROUP, Maker, replay_all
-from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
 QUICK = ClientOptions(backoff_ms=5, backoff_ms_max=20, fetch_wait_ms=300)
-
-
-@pytest.fixture(scope="module")
-def node_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_process(tmp_path_factory.mktemp("queue-node")) as node:
-        yield node.url
 
 
 @pytest.fixture
@@ -55,6 +48,7 @@ async def test_a_closed_queue_locks_nothing_more(client: Client, topic: str) -> 
 
 
 async def test_each_record_gets_an_outcome(client: Client, topic: str) -> None:
+    await client.configure_group(topic, {"kind": "share", "redelivery_delay_ms": 0})
     async with client.queue(topic, topics=topic) as queue:
         first = await anext(queue)
         assert (first.offset, first.json(), first.key, first.delivery_count) == (0, 0, b"k0", 1)
@@ -131,7 +125,7 @@ async def test_a_record_that_its_deserializer_refuses_is_rejected(client: Client
             with suppress(ValueError, OSError):
                 async with record:
                     done.append((record.decoded_key(), record.decoded()))
-        assert [record.offset for record in await queue.take(6)] == [4]
+        assert [record.offset for record in await queue.take(6, timeout_ms=30_000)] == [4], "after its delay"
     assert done == [("k0", 0), ("k2", 2)]
     letters = []
     async for letter in client.consume(dead, start=0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import uuid
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,6 +94,13 @@ def test_timestamps_need_a_zone() -> None:
 def test_what_is_not_json_is_refused_at_once(value: Any) -> None:
     with pytest.raises(TypeError):
         line_of(value)
+
+
+@pytest.mark.parametrize("key", [datetime(2026, 1, 1, tzinfo=UTC), uuid.UUID(int=1), float("nan"), float("inf")])
+def test_a_key_of_a_wrong_type_is_refused(key: Any) -> None:
+    for encode in (key_bytes, lambda key: line_of(1, key)):
+        with pytest.raises((TypeError, ValueError), match="a key "):
+            encode(key)
 
 
 def test_headers_must_be_text_or_bytes() -> None:

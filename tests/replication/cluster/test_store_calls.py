@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
 
-from replication.cluster.store_calls import StoreTimeout, with_store_timeout
+from engine.runtime.clock import Clock
+from replication.cluster.store_calls import SilenceWatch, StoreTimeout, with_store_timeout
 from replication.coordination.interface import CommitUnknown, Session, SessionLost, State
 
 SILENT_S = 0.05
@@ -115,3 +117,34 @@ async def test_who_gives_up_leaves_nobody_waiting():
     await asyncio.wait([calling])
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before
+
+
+class _Now:
+    """A clock that a test sets."""
+
+    now = 100.0
+
+    def boottime(self) -> float:
+        return self.now
+
+
+def test_one_silence_is_one_warning_though_a_late_answer_comes_in_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Before: the answer to a request of 1.3 s ago ended a silence of 1.5 s, which was warned of again 0.2 s later."""
+    caplog.set_level(logging.WARNING)
+    clock = _Now()
+    watch = SilenceWatch(1.5, cast(Clock, clock))
+    watch.on_contact(100.0)
+    pending, clock.now = 100.25, 101.5
+    watch.check()
+    clock.now = 101.55
+    watch.on_contact(pending)
+    clock.now = 101.75
+    watch.check()
+    assert [line.message[:34] for line in caplog.records] == ["the coordination store is silent: "]
+    clock.now = 101.85
+    watch.on_contact(101.8)
+    watch.check()
+    clock.now = 103.4
+    watch.check()
+    words = [line.message.removeprefix("the coordination store ")[:9] for line in caplog.records]
+    assert words == ["is silent", "answers a", "is silent"], "the second silence has its own"

@@ -47,7 +47,7 @@ def test_nobody_leads_rather_than_one_who_may_lack_records():
 
 def test_an_unclean_election_is_counted_and_forgets_who_was_eligible():
     found = after(state(in_sync=(1, 2)), alive(3), replace(RULES, is_unclean_allowed=True))
-    assert found == state(leader=3, in_sync=(3,), epoch=2, unclean_elections=1)
+    assert found == state(leader=3, in_sync=(3,), epoch=2, unclean_elections=1, unclean_epoch=2)
 
 
 def test_a_restarted_leader_is_elected_again():
@@ -136,3 +136,10 @@ def test_whatever_is_found_one_look_is_enough(in_sync, eligible, living, minimum
     may_lead = (in_sync or set(kept)) & living
     assert once.unclean_elections == (bool(living) and not (in_sync | set(kept)) & living and unclean)
     assert (once.leader is None) == (not may_lead and not (set(kept) & living) and not (unclean and bool(living)))
+
+
+def test_a_log_that_is_trusted_since_a_later_registration_takes_membership_of_its_partition_only():
+    nodes = {**alive(2, 3), 1: Registration(9, 0, log_from={"t-0": 9})}
+    assert after(state(), nodes) == state(leader=2, in_sync=(2, 3), epoch=2)
+    elsewhere = {**alive(2, 3), 1: Registration(9, 0, log_from={"another/0": 9})}
+    assert after(state(), elsewhere).in_sync == members(1, 2, 3)

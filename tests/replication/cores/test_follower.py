@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.log.epochs import EpochEnd, EpochStart
@@ -10,6 +12,7 @@ from replication.cores.follower import (
     Append,
     Backoff,
     FollowerPosition,
+    KeepCommitted,
     RefreshState,
     ResetLog,
     Truncate,
@@ -17,8 +20,12 @@ from replication.cores.follower import (
     next_fetch,
     on_answer,
 )
+from replication.cores.partition_state import Member, PartitionState
 
 HERE = FollowerPosition(5, 2, 4, 20, 18, 15, (EpochStart(2, 0), EpochStart(4, 10)))
+MEMBER = Member(1, 1)
+CLEAN = PartitionState((1, 2), MEMBER, 5, (MEMBER,))
+UNCLEAN = replace(CLEAN, unclean_elections=1, unclean_epoch=5)
 REQUEST = next_fetch(2, 7, HERE)
 
 
@@ -32,12 +39,6 @@ def test_a_fetch_says_where_it_stands():
         (Send(20, 19, 3), Append(19, 3)),
         (Send(20, 19, 3, 9), Append(19, 3, 9)),
         (Diverging(EpochEnd(4, 17)), Truncate(17)),
-        (Diverging(EpochEnd(4, 12)), Truncate(12, is_below_watermark=True)),
-        (Diverging(EpochEnd(3, 14)), Truncate(10, is_below_watermark=True)),
-        (Diverging(EpochEnd(2, 5)), Truncate(5, is_below_watermark=True)),
-        (Diverging(EpochEnd(1, 0)), ResetLog(0, 0)),
-        (Diverging(EpochEnd(2, 3)), ResetLog(2, 2)),
-        (OutOfRange(1, 3, 0), ResetLog(1, 0)),
         (OutOfRange(0, 16, 0), Truncate(16)),
         (OutOfRange(30, 40, 25), ResetLog(30, 25)),
         (OutOfRange(10, 40, 1), ResetLog(10, 1)),
@@ -48,6 +49,36 @@ def test_a_fetch_says_where_it_stands():
 )
 def test_an_answer_and_its_effect(answer, effect):
     assert on_answer(HERE, REQUEST, answer) == effect
+
+
+LOSING = [
+    (Diverging(EpochEnd(4, 12)), Truncate(12, is_below_watermark=True), 12),
+    (Diverging(EpochEnd(3, 14)), Truncate(10, is_below_watermark=True), 10),
+    (Diverging(EpochEnd(2, 5)), Truncate(5, is_below_watermark=True), 5),
+    (Diverging(EpochEnd(1, 0)), ResetLog(0, 0), 0),
+    (Diverging(EpochEnd(2, 3)), ResetLog(2, 2), 3),
+    (OutOfRange(1, 3, 0), ResetLog(1, 0), 3),
+]
+
+
+@pytest.mark.parametrize(("answer", "effect", "leaders_end"), LOSING)
+def test_committed_records_are_truncated_only_after_an_unclean_election(answer, effect, leaders_end):
+    for state in (CLEAN, replace(UNCLEAN, unclean_epoch=4), replace(UNCLEAN, unclean_epoch=3)):
+        assert on_answer(replace(HERE, state=state), REQUEST, answer) == KeepCommitted(leaders_end)
+    assert on_answer(replace(HERE, state=UNCLEAN), REQUEST, answer) == effect
+
+
+@pytest.mark.parametrize(("answer", "effect", "leaders_end"), LOSING)
+def test_an_unclean_election_of_unknown_epoch_explains_a_truncation(answer, effect, leaders_end):
+    """A node of an older version has written the state, without the epoch."""
+    assert on_answer(replace(HERE, state=replace(UNCLEAN, unclean_epoch=0)), REQUEST, answer) == effect
+
+
+def test_a_high_watermark_above_the_log_protects_only_what_is_there():
+    ahead = replace(HERE, high_watermark=30, state=CLEAN)
+    assert on_answer(ahead, REQUEST, Diverging(EpochEnd(4, 19))) == KeepCommitted(19)
+    empty = replace(ahead, local_log_start=20)
+    assert on_answer(empty, REQUEST, OutOfRange(5, 10, 0)) == ResetLog(5, 0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from engine.log.epochs import EpochEnd, EpochStart
 from replication.cores.fetch import BatchesEnd, Diverging, FetchError, FollowerFetch, OutOfRange, Send
-from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, position_verdict
+from replication.cores.leader import AdvanceWatermark, Leader, LogBounds, Propose, StepDown, position_verdict
 from replication.cores.partition_state import Member, Registration, node_ids
 from replication.cores.progress import AckVerdict
 from replication.cores.reassignment import with_reassignment
@@ -276,3 +276,29 @@ def test_a_partition_that_gains_replicas_is_written_while_they_copy():
     assert made.on_written(13, 1.0) == [AdvanceWatermark(13)]
     leading = leader(state(in_sync=(1,), epoch=3))
     assert (leading.min_in_sync, leading.has_enough_replicas) == (2, False)
+
+
+BEHIND = FollowerFetch(2, 2, 3, 15, 15, 3, high_watermark=14)
+
+
+def test_a_leader_that_lacks_committed_records_of_a_member_steps_down():
+    answer, effects = leader(log_end=12).on_fetch(BEHIND, 1.0)
+    assert answer is FetchError.NOT_LEADER, "an older follower would truncate"
+    assert effects == [StepDown(2, 14)]
+    eligible = state(epoch=3, in_sync=(1,), eligible=(2,))
+    assert leader(eligible, log_end=12).on_fetch(BEHIND, 1.0)[1] == [StepDown(2, 14)]
+
+
+@pytest.mark.parametrize(
+    ("found", "fetched"),
+    [
+        (state(epoch=3, in_sync=(1, 3)), BEHIND),
+        (state(epoch=3, unclean_elections=1, unclean_epoch=4), BEHIND),
+        (state(epoch=3, unclean_elections=1), BEHIND),
+        (state(epoch=3), replace(BEHIND, high_watermark=12)),
+    ],
+    ids=["not a member", "an unclean election since", "an unclean election of unknown epoch", "not committed"],
+)
+def test_other_followers_truncate_or_keep_what_they_have_and_the_leader_stays(found, fetched):
+    answer, effects = leader(found, log_end=12).on_fetch(fetched, 1.0)
+    assert (answer, effects) == (Diverging(EpochEnd(3, 12)), [])

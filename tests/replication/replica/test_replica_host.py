@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -377,3 +378,58 @@ async def test_a_leader_that_is_not_there_is_tried_again(three: Hosts) -> None:
     three[1].listener = type(listener)(listener._credentials, {}, three[1]._answer)
     await three[1].listener.open("127.0.0.1", int(three[1].url.rsplit(":", 1)[1]))
     assert await waiting == 0
+
+
+async def test_a_follower_keeps_committed_records_that_its_leader_lacks_and_the_leader_steps_down(tmp_path, caplog):
+    """Node 2 comes back with an old copy, which nothing else has shown."""
+    async with hosts(tmp_path) as cluster:
+        await cluster.create_topic()
+        cluster.elect(1)
+        await until(lambda: cluster[1].replica().is_leading)
+        await cluster[1].produce(b"a")
+        await until(lambda: all(cluster[n].partition().high_watermark == 1 for n in (2, 3)))
+        await cluster.stop(2)
+        shutil.copytree(tmp_path / "2", tmp_path / "old")
+        await cluster.start(2)
+        cluster.elect(1)
+        await until(lambda: cluster[1].replica().is_leading)
+        await cluster[1].produce(b"b", b"c")
+        await until(lambda: all(cluster[n].partition().high_watermark == 3 for n in (1, 2, 3)))
+        await cluster.stop(2)
+        shutil.rmtree(tmp_path / "2")
+        shutil.move(tmp_path / "old", tmp_path / "2")
+        await cluster.start(2)
+        cluster.elect(2, in_sync=[1, 2, 3])
+        await until(lambda: cluster[2].distrusted)
+        assert cluster[2].distrusted == [(cluster.topic_id, 0)]
+        assert not cluster[2].replica().is_leading
+        cluster.elect(1, in_sync=[1, 3])
+        await until(lambda: cluster[2].values() == [b"a", b"b", b"c"])
+        assert [cluster[n].values() for n in (1, 3)] == [[b"a", b"b", b"c"]] * 2
+        assert any("lacks committed records that a follower has" in line.message for line in caplog.records)
+
+
+async def test_a_follower_that_is_no_member_keeps_committed_records_and_says_so_once(tmp_path, caplog):
+    async with hosts(tmp_path, 2) as cluster:
+        await cluster.create_topic(min_insync_replicas=1)
+        await cluster.stop(1)
+        shutil.copytree(tmp_path / "1", tmp_path / "old")
+        await cluster.start(1)
+        cluster.elect(1, in_sync=[1, 2])
+        await until(lambda: cluster[1].replica().is_leading)
+        await cluster[1].produce(b"a", b"b")
+        await until(lambda: cluster[2].partition().high_watermark == 2)
+        await cluster.stop(1)
+        shutil.rmtree(tmp_path / "1")
+        shutil.move(tmp_path / "old", tmp_path / "1")
+        await cluster.start(1)
+        cluster.elect(1, in_sync=[1])
+        replica = cluster[2].replica()
+        await until(lambda: replica.kept_from == 0)
+        assert cluster[2].values() == [b"a", b"b"]
+        assert not cluster[1].distrusted
+        cluster.elect(2, in_sync=[2])
+        await until(lambda: replica.is_leading)
+        assert replica.kept_from is None
+        await until(lambda: cluster[1].values() == [b"a", b"b"])
+        assert [line.levelname for line in caplog.records if "lacks committed records" in line.message] == ["ERROR"]

@@ -45,11 +45,11 @@ async def test_a_tail_gives_what_is_there_and_then_what_comes(topic, follow):
         assert stream.status == 200
         old = await stream.take(2)
         assert [event.json["value"] for event in old] == ["old", {"n": 1}]
-        assert [event.id for event in old] == ["1", "2"], "an id is the next position"
+        assert [event.positions for event in old] == ["1", "2"], "an id is the next position"
         for number in range(3):
             await topic.post_lines(str(number))
             (event,) = await stream.take(1)
-            assert (event.json["offset"], event.json["value"], event.id) == (2 + number, number, str(3 + number))
+            assert (event.json["offset"], event.json["value"], event.positions) == (2 + number, number, str(3 + number))
 
 
 async def test_a_tail_has_the_headers_that_caches_and_proxies_need(topic, follow):
@@ -87,7 +87,7 @@ async def test_a_topic_is_followed_in_all_its_partitions(new_topic, follow):
         for number in range(4):
             own = [event.json for event in events if event.json["partition"] == number]
             assert [(record["offset"], record["value"]) for record in own] == [(0, f"of {number}"), (1, "two")]
-        assert events[-1].id == "2-2-2-2"
+        assert events[-1].positions == "2-2-2-2"
 
 
 async def test_a_topic_is_resumed_after_any_event_without_loss_or_repeat(new_topic, follow):
@@ -228,7 +228,7 @@ async def test_a_long_history_comes_whole_and_in_order(new_topic, follow):
     async with follow(topic, "?from=earliest", partition=0) as stream:
         events = await stream.take(12_000)
     assert [event.json["value"]["n"] for event in events] == list(range(12_000))
-    assert [event.id for event in events] == [str(n + 1) for n in range(12_000)]
+    assert [event.positions for event in events] == [str(n + 1) for n in range(12_000)]
 
 
 async def test_line_ends_within_a_value_stay_within_its_event(topic, follow):

@@ -129,7 +129,7 @@ async def test_an_event_stream_has_the_events_that_pass(orders):
         assert [event.json["value"]["n"] for event in await stream.take(2)] == [9, 24]
         await orders.post_records(ORDERS[1], ORDERS[9], ORDERS[2])
         (event,) = await stream.take(1)
-        assert (event.json["offset"], event.id) == (31, "32")
+        assert (event.json["offset"], event.positions) == (31, "32")
         await orders.post_records(ORDERS[2])
         await orders.post_records(ORDERS[24])
         (event,) = await stream.take(1)

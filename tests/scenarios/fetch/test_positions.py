@@ -66,3 +66,16 @@ async def test_what_is_no_time_is_refused(topic):
     for text in ("noon", "", "2013-01-01", "1.5", "-1"):
         answer = await topic.gateway.send("GET", f"{topic.path}/partitions/0/offsets", timestamp=text)
         assert_problem(answer, "invalid_query", parameter="timestamp")
+
+
+async def test_a_time_before_1970_is_named(topic):
+    answer = await topic.gateway.send("GET", f"{topic.path}/partitions/0/offsets", timestamp="-1385053862000")
+    detail = assert_problem(answer, "invalid_query", parameter="timestamp")["detail"]
+    assert detail == "timestamp -1385053862000 is before 1970"
+
+
+@pytest.mark.parametrize("path", ["offsets", "records"])
+async def test_a_time_in_seconds_gets_a_hint(topic, path):
+    for timestamp, hint in ((1_385_053_862, "1385053862 is a time in January 1970: give milliseconds"), (T0, None)):
+        answer = await topic.gateway.send("GET", f"{topic.path}/partitions/0/{path}", timestamp=timestamp)
+        assert (answer.status, answer.headers.get("Penstock-Hint")) == (200, hint)

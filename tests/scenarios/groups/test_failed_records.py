@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
+from engine.settings import rules
+from gateway.groups.model.settings import KINDS_OF, GroupSettings
+from tests.scenarios.gateways import in_process_only
 from tests.scenarios.groups.group_client import ok, problem, values
 
 
@@ -9,8 +16,10 @@ def failed(topic, offset, **more):
     return {"failed": [{"topic": topic.name, "partition": 0, "offset": offset, "error": "no such account", **more}]}
 
 
-async def configured(group, dead, **config):
-    ok(await group.send("PUT", "", {"config": {"dead_letter_topic": dead.name, **config}}))
+async def configured(group, dead, delay_ms=0, **config):
+    """A failed record comes again at once, unless the test asks for a delay."""
+    delays = {"redelivery_delay_ms": delay_ms, "redelivery_delay_ms_max": delay_ms}
+    ok(await group.send("PUT", "", {"config": {"dead_letter_topic": dead.name, **delays, **config}}))
 
 
 async def test_a_record_that_fails_often_enough_goes_to_the_dead_letter_topic_and_the_partition_goes_on(
@@ -34,6 +43,7 @@ async def test_a_record_that_fails_often_enough_goes_to_the_dead_letter_topic_an
         "dead-letter-attempts": "2",
         "dead-letter-group": group.name,
         "dead-letter-topic": topic.name,
+        "dead-letter-topic-id": (await topic.describe())["topic_id"],
         "dead-letter-partition": "0",
         "dead-letter-offset": "1",
         "dead-letter-error": "no such account",
@@ -59,13 +69,97 @@ async def test_a_dead_letter_that_cannot_be_stored_is_delivered_again_and_an_eve
 
 
 async def test_a_record_without_a_dead_letter_topic_stops_its_partition_and_explain_names_it(group, topic):
+    ok(await group.send("PUT", "", {"config": {"redelivery_delay_ms": 0}}))
     await topic.post_lines("1", "2")
     found = await group.polled("a", topics=[topic.name])
     for _ in range(3):
         found = await group.polled("a", token=found["token"], **failed(topic, 0))
         assert values(found) == [1, 2]
     findings = ok(await group.send("GET", "/explanation"))["findings"]
-    assert [one["cause"] for one in findings] == ["poison_record"]
+    assert [one["cause"] for one in findings] == ["record_failed"]
+    assert "failed 3 times (no such account)" in findings[0]["text"]
+
+
+async def test_a_failed_record_comes_again_after_its_delay_and_a_poll_that_waits_gets_it_then(group, new_topic):
+    topic, dead = await new_topic(2), await new_topic(1)
+    await configured(group, dead, delay_ms=800, deliveries_max=3)
+    await topic.post_lines("1", "2", partition=0)
+    first = await group.polled("a", topics=[topic.name])
+    began = time.monotonic()
+    at_once = await group.polled("a", token=first["token"], **failed(topic, 0))
+    assert values(at_once) == []
+    [finding] = ok(await group.send("GET", "/explanation"))["findings"]
+    assert (finding["cause"], finding["member_id"], finding["partition"]) == ("record_failed", "a", 0)
+    assert "failed 1 time (no such account), and its partition waits for it" in finding["text"]
+    assert finding["until_ms"] > 0
+    await topic.post_lines("3", partition=1)
+    others = await group.polled("a", token=at_once["token"], wait_ms=60_000)
+    assert values(others) == [3], "the other partition is read meanwhile"
+    again = await group.polled("a", token=others["token"], wait_ms=60_000)
+    assert (values(again), time.monotonic() - began >= 0.4) == ([1, 2], True)
+
+
+async def test_a_member_as_an_event_stream_waits_for_a_failed_record_too(group, new_topic):
+    topic, dead = await new_topic(1), await new_topic(1)
+    await configured(group, dead, delay_ms=600, deliveries_max=3)
+    await topic.post_lines("1")
+    first = await group.polled("a", topics=[topic.name])
+    began = time.monotonic()
+    await group.polled("a", token=first["token"], **failed(topic, 0))
+    await group.leave("a")
+    path, headers = f"{group.path}/members/b/events?topics={topic.name}", {"Accept": "text/event-stream"}
+    while b"data:" not in (answer := await group.gateway.send("GET", path, b"", headers)).body:
+        assert answer.status == 200
+    assert time.monotonic() - began >= 0.3
+
+
+async def test_dead_letters_are_events_findings_and_metrics_of_their_group(group, topic, new_topic):
+    dead = await new_topic(1)
+    await configured(group, dead, deliveries_max=1)
+    await topic.post_lines("1", "2", "3")
+    found = await group.polled("a", topics=[topic.name])
+    for offset in range(2):
+        found = await group.polled("a", token=found["token"], **failed(topic, offset))
+    explanation = ok(await group.send("GET", "/explanation"))
+    [event] = [one for one in explanation["events"] if one["cause"] == "dead_lettered"][:1]
+    assert (event["detail"], event["member_id"]) == (dead.name, "a")
+    assert "2 records became dead letters lately" in explanation["findings"][0]["text"]
+    text = (await group.gateway.send("GET", "/metrics")).body.decode()
+    for name, value in (("penstock_group_dead_letters_total", "2.0"), ("penstock_group_delayed_partitions", "0.0")):
+        [line] = [one for one in text.splitlines() if one.startswith(name) and f'group="{group.name}"' in one]
+        assert line.endswith(f" {value}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        ("consumer", "lock_ms", 1000),
+        ("consumer", "in_flight_max", 10),
+        ("consumer", "order", "key"),
+        ("consumer", "deliveries_max", 3),
+        ("consumer", "start_time_ms", 3),
+        ("share", "auto_commit", False),
+        ("share", "start_time_ms", 3),
+        ("share", "partition_bytes_max", 3),
+        ("share", "session_timeout_ms", 2000),
+        ("share", "heartbeat_ms", 2000),
+        ("share", "rebalance_timeout_ms", 2000),
+        ("share", "assignor", "range"),
+    ],
+)
+@in_process_only
+async def test_a_setting_that_has_no_effect_in_a_group_is_refused(group, kind, setting, value):
+    answer = await group.send("PUT", "", {"config": {"kind": kind, setting: value}})
+    assert problem(answer) == (400, "invalid_config")
+    assert (answer.json["setting"], "has no effect" in answer.json["detail"]) == (setting, True)
+    assert problem(await group.send("GET")) == (404, "unknown_group")
+
+
+def test_every_setting_of_a_group_is_of_a_kind_or_of_both():
+    of_both = {"kind", "start", "topics_priority", "offsets_retention_ms", "dead_letter_topic", "deliveries_max"}
+    of_both |= {"redelivery_delay_ms", "redelivery_delay_ms_max"}
+    assert of_both | KINDS_OF.keys() == {rule.name for rule in rules(GroupSettings)}
+    assert not of_both & KINDS_OF.keys()
 
 
 async def test_reports_that_make_no_sense_are_refused_and_nothing_is_committed(group, topic):

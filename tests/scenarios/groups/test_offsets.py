@@ -91,6 +91,11 @@ async def test_a_group_is_reset_in_every_way(group, topic):
     assert await reset(to="earliest", topics=[topic.name]) == 0
     assert await reset(offsets=[entry(topic, 0, 3)]) == 3
     assert problem(await group.send("POST", "/reset", {"to": "noon"})) == (400, "invalid_body")
+    for early in (-5, "1969-12-31T23:59:59Z"):
+        detail = (await group.send("POST", "/reset", {"to": early})).json["detail"]
+        assert detail.startswith(f"to {early!r} is before 1970; give ")
+    in_seconds = await group.send("POST", "/reset", {"to": 1_385_053_862})
+    assert in_seconds.headers["Penstock-Hint"] == "1385053862 is a time in January 1970: give milliseconds"
     assert problem(await group.send("POST", "/reset", {})) == (400, "invalid_body")
 
 

@@ -52,7 +52,7 @@ async def test_each_record_has_its_own_outcome(queue):
     found = await queue.acquire()
     outcomes = [
         {"offset": 0, "last_offset": 2},
-        {"offset": 4, "outcome": "release"},
+        {"offset": 4, "outcome": "release", "delay_ms": 0},
         {"offset": 5, "outcome": "reject"},
     ]
     for _ in range(2):
@@ -104,7 +104,7 @@ async def test_records_of_one_key_wait_for_each_other(queue):
     assert offsets(await queue.acquire()) == [3]
 
 
-async def test_a_dead_letter_has_its_origin_and_a_copy_once(queue, new_topic):
+async def test_a_dead_letter_has_its_origin_and_a_copy_once(queue, topic, new_topic):
     dead = await new_topic()
     settings = {"kind": "share", "dead_letter_topic": dead.name, "deliveries_max": 1}
     assert (await queue.group.send("PUT", "", {"config": settings})).status == 201
@@ -123,6 +123,7 @@ async def test_a_dead_letter_has_its_origin_and_a_copy_once(queue, new_topic):
         "dead-letter-attempts": "1",
         "dead-letter-group": queue.group.name,
         "dead-letter-topic": queue.topic,
+        "dead-letter-topic-id": (await topic.describe())["topic_id"],
         "dead-letter-partition": "0",
         "dead-letter-offset": "0",
         "dead-letter-error": "bad",
@@ -173,7 +174,7 @@ async def test_bad_requests_are_refused(queue):
     send = queue.group.send
     assert problem(await send("POST", "/acquire", {"topics": ["no-such-topic"]})) == (404, "unknown_topic")
     assert problem(await send("POST", "/acquire", {"max_records": 0})) == (400, "invalid_body")
-    assert problem(await queue.acknowledge("none")) == (409, "lock_expired")
+    assert problem(await queue.acknowledge("none")) == (409, "lock_unknown")
     assert problem(await queue.acknowledge("none", {"offset": 3, "last_offset": 2})) == (400, "invalid_body")
     missing = await send("PATCH", "", {"config": {"dead_letter_topic": "no-such-topic"}})
     assert problem(missing) == (404, "unknown_topic")

@@ -180,6 +180,28 @@ async def test_the_list_has_the_topics_that_may_be_read(guarded):
         assert tuple(topic["topic"] for topic in found) == topics, token_name
 
 
+async def test_a_list_that_rights_limit_says_so(guarded):
+    """Before the fix the list of a token without rights was that of an empty node."""
+    limits = {"boss": None, "reader": ["a."], "mixed": ["a.one", "b."], "writer": [], "admin": []}
+    for token_name, prefixes in limits.items():
+        expected = None if prefixes is None else {"right": "read", "prefixes": prefixes}
+        for path in ("/v1/topics", "/v1/subscriptions"):
+            assert (await guarded.send(token_name, "GET", path)).json.get("limited_to") == expected, token_name
+        groups = (await guarded.send(token_name, "GET", "/v1/groups")).json
+        assert groups == {"groups": [], "limited_to": {"right": "group", "prefixes": []}}
+
+
+async def test_a_401_says_what_the_token_should_have_been(guarded):
+    good = guarded.tokens["boss"]
+    for given, text in (
+        (None, "--token or PENSTOCK_TOKEN"), (good, "--token or PENSTOCK_TOKEN"),
+        ("Bearer secret", "begins with penstock_"),
+        (f"Bearer {good[:-1]}", "cut off"), (f"Bearer {good[:-1]}{'a' if good[-1] != 'a' else 'b'}", "revoked"),
+    ):  # fmt: skip
+        answer = await guarded.gateway.send("GET", "/v1/topics", b"", {} if given is None else {"Authorization": given})
+        assert text in answer.json["detail"]
+
+
 async def test_fetch_many_checks_each_topic(guarded):
     def wish(*names: str) -> dict[str, Any]:
         return {"partitions": [{"topic": name, "partition": n, "offset": 0} for name in names for n in (0, 1)]}

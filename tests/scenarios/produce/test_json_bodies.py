@@ -216,6 +216,12 @@ async def test_one_wrong_record_among_good_ones_stores_none_of_them(new_topic):
     assert await topic.records(0) == await topic.records(1) == []
 
 
+@pytest.mark.parametrize("timestamp", [-1, "1969-12-31T23:59:59Z"])
+async def test_a_time_before_1970_is_named(topic, timestamp):
+    problem = assert_problem(await topic.post_records({"value": 1, "timestamp": timestamp}), "invalid_body")
+    assert problem["detail"] == f"record 0: timestamp {timestamp!r} is before 1970"
+
+
 async def test_a_time_far_in_the_future_is_refused(topic):
     """Otherwise its segment would never expire."""
     ahead = int(time.time() * 1000) + 2 * 3_600_000

@@ -212,3 +212,15 @@ async def test_an_id_that_was_never_given_out_is_refused(topic, content_type):
     batch.stamp_sequence(body := bytearray(BODIES[RECORD_BATCH]), 2**62, 0, 0)
     assert_problem(await topic.post(bytes(body), RECORD_BATCH, to=0), "unknown_producer")
     assert await topic.records() == []
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+async def test_a_request_that_overtakes_the_first_one_is_refused(both, partition):
+    """Before, it was stored, and the first one was then a gap permanently (KAFKA-15591)."""
+    producer = await new_producer(both, partition)
+    early = await producer.send(2, b"3")
+    assert early.status == 409
+    assert_problem(early, "sequence_gap", expected_seq=0, received_seq=2, retryable=True, no_side_effects=True)
+    assert (await producer.send(0, b"1\n2")).status == 200
+    assert (await producer.send(2, b"3")).status == 200
+    assert await both.values(partition) == [1, 2, 3]

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import orjson
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.subscriptions.hosting import LOOK_S
 from tests.scenarios.conformity import assert_problem
@@ -116,7 +117,7 @@ async def test_batches_filters_and_dead_letters(node, receiver):
     named = {name.removeprefix("dead-letter-"): text for name, text in letter["headers"].items()}
     assert named == {
         "subscription": "s", "reason": "the receiver answered 400", "attempts": "2",
-        "topic": "t", "partition": "0", "offset": "3",
+        "topic": "t", "topic-id": (await topic.describe())["topic_id"], "partition": "0", "offset": "3",
     }  # fmt: skip
 
 
@@ -315,3 +316,142 @@ async def test_a_coordinator_has_a_limit_of_subscriptions(start_gateway, receive
     assert (await call(node, "PUT", "/one", wish)).status == 201
     assert_problem(await call(node, "PUT", "/two", wish), "too_many_members", limit=1)
     assert (await call(node, "PUT", "/one", wish)).status == 200
+
+
+async def test_a_receiver_that_is_gone_pauses_its_subscription(node, receiver):
+    """Standard Webhooks: 410 asks for no more deliveries. Before the fix they went on for as long as the topic grew."""
+    receiver.answer = lambda events: web.Response(status=410)
+    topic = await node.create("t")
+    await subscribe(node, receiver)
+    await topic.post_records({"value": 1})
+    async with asyncio.timeout(PROMPT_S):
+        while (shown := (await call(node, "GET", "/s")).json)["state"] != "paused":
+            await asyncio.sleep(0.02)
+    assert "410 (Gone)" in shown["last_error"]
+    assert (await call(node, "GET", "")).json["subscriptions"][0]["last_error"] == shown["last_error"]
+    await asyncio.sleep(2 * LOOK_S)
+    count = len(receiver.requests)
+    await asyncio.sleep(0.2)
+    assert len(receiver.requests) == count
+    receiver.answer = lambda events: None
+    resumed = await call(node, "POST", "/s/resume")
+    assert "Gone" not in resumed.json["last_error"]
+    await until(lambda: receiver.values() == [1])
+
+
+async def test_an_answer_whose_head_has_come_is_delivered_whatever_its_body_does(node):
+    """Before the fix a body that broke off made the receiver take the record again and again."""
+    heads = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"OPTIONS"):
+            writer.write(b"HTTP/1.1 200 OK\r\nWebHook-Allowed-Origin: *\r\nContent-Length: 0\r\n\r\n")
+        else:
+            heads.append(head)
+            writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    topic = await node.create("t")
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    put = await call(node, "PUT", "/s", {"url": url, "topics": ["t"], "start": "earliest", "delivery": DELIVERY})
+    assert put.status == 201, put.body
+    await topic.post_records({"value": 1})
+    await until_committed(node, 1)
+    server.close()
+    assert len(heads) == 1
+
+
+async def test_an_error_of_a_delivery_is_the_last_error(node, receiver, monkeypatch):
+    topic = await node.create("t")
+    put = {"url": "http://hook.example/", "topics": ["t"], "start": "earliest", "delivery": DELIVERY}
+    sender = node.node.server.push.sender
+    monkeypatch.setattr(sender, "allowed", sender.allowed._replace(hosts=frozenset(["hook.example"])))
+    monkeypatch.setattr("gateway.subscriptions.routes.confirm", _confirmed)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", _private)
+    assert (await call(node, "PUT", "/s", put)).status == 201
+    await topic.post_records({"value": 1})
+    async with asyncio.timeout(PROMPT_S):
+        while "no address of hook.example is allowed" not in (await call(node, "GET", "/s")).json["last_error"]:
+            await asyncio.sleep(0.02)
+
+
+async def _confirmed(*_: object) -> None:
+    """Confirms any target."""
+
+
+async def _private(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+    return [(2, 1, 6, "", ("10.0.0.1", 80))]
+
+
+async def test_a_secret_that_cannot_sign_is_refused_when_it_is_set(node, receiver):
+    """Its deliveries failed at every attempt, with an error of the base64 module."""
+    await node.create("t")
+    await subscribe(node, receiver)
+    for secret in ("whsec_" + "A" * 33, "whsec_" + "A" * 37 + "="):
+        put = {"url": receiver.url, "topics": ["t"], "secrets": [SECRET, secret]}
+        assert "secret 1" in assert_problem(await call(node, "PUT", "/s", put), "invalid_body")["detail"]
+        assert_problem(await call(node, "PATCH", "/s", {"secrets": [secret]}), "invalid_body")
+
+
+async def test_a_token_without_rights_learns_no_subscription(tmp_path, start_gateway, receiver):
+    """Before the fix a name that exists was 403 with the name of its topic, and another one 404."""
+    path = tmp_path / "tokens.toml"
+    boss = bearer(add_token(path, "boss", admin=[""], read=[""])) | {"Content-Type": JSON}
+    other = bearer(add_token(path, "other", read=["mine."])) | {"Content-Type": JSON}
+    node = await start_gateway(push_targets="127.0.0.0/8", push_http=True, tokens_file=str(path))
+    for topic in ("secret", "mine.t"):
+        await node.send("PUT", f"/v1/topics/{topic}", b"{}", boss)
+    wish = {"url": receiver.url, "topics": ["secret"], "secrets": [SECRET]}
+    assert (await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(wish), boss)).status == 201
+    for method, tail, body in (
+        ("GET", "", b""), ("DELETE", "", b""), ("PATCH", "", b'{"filter":[]}'), ("POST", "/pause", b""),
+        ("POST", "/resume", b""), ("POST", "/replay", b'{"to":"latest"}'),
+    ):  # fmt: skip
+        seen, none = [await node.send(method, f"/v1/subscriptions/{name}{tail}", body, other) for name in ("s", "n")]
+        assert_problem(seen, "unknown_subscription")
+        assert seen.json["detail"].replace("'s'", "'n'") == none.json["detail"]
+    refused = await node.send("PUT", "/v1/subscriptions/s", orjson.dumps(wish | {"topics": ["mine.t"]}), other)
+    assert "secret" not in assert_problem(refused, "forbidden", right="read")["detail"]
+
+
+async def test_a_topic_that_is_created_again_is_delivered_from_its_start(node, receiver):
+    """Once with more records than the position of the old topic, and once with fewer."""
+    topic = await node.create("t")
+    await topic.post_lines(*(f'"r{n}"' for n in range(5)))
+    await subscribe(node, receiver, start="latest", topics=["t"])
+    await call(node, "POST", "/s/replay", {"to": "earliest"})
+    await until(lambda: len(receiver.taken) == 5)
+    await until_committed(node, 5)
+    for name, count in (("n", 8), ("m", 2)):
+        assert (await node.send("DELETE", "/v1/topics/t")).status == 204
+        topic = await node.create("t")
+        await topic.post_lines(*(f'"{name}{n}"' for n in range(count)))
+        await until(lambda name=name, count=count: len(of(receiver, name)) >= count)
+        assert of(receiver, name) == [f"{name}{n}" for n in range(count)]
+        await until_committed(node, count)
+    view = (await call(node, "GET", "/s")).json
+    assert (view["state"], len(view["offsets"])) == ("running", 1)
+
+
+async def test_a_position_above_a_log_that_became_shorter_is_reset_to_its_end(node, receiver):
+    topic = await node.create("t")
+    await topic.post_lines('"a"')
+    await subscribe(node, receiver)
+    await until_committed(node, 1)
+    await call(node, "POST", "/s/pause")
+    hosted = next(iter(node.node.groups._hosted.values()))
+    group = hosted.coordinator.groups["push:s"]
+    slot, committed = next(iter(group.offsets.items()))
+    group.offsets[slot] = replace(committed, offset=100)  # as after an unclean election
+    await call(node, "POST", "/s/resume")
+    await until_committed(node, 1)
+    await topic.post_lines('"b"')
+    await until(lambda: "b" in receiver.values())
+
+
+def of(receiver: Receiver, name: str) -> list[str]:
+    """Return the values of one of the topics, each once: deliveries may be repeated."""
+    return list(dict.fromkeys(value for value in receiver.values() if str(value).startswith(name)))

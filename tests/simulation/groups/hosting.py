@@ -16,6 +16,7 @@ from engine.format import batch as record_batch
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.values import Now, PartitionRacks, Row, TopicSize, TopicSource
+from gateway.groups.share.values import Acquired
 
 if TYPE_CHECKING:
     from tests.simulation.world.hosted import Hosted, Reply
@@ -77,6 +78,14 @@ class Coordinating:
                 self._write()
         return answer, 0 if self._stored == self._sequence else self._sequence
 
+    def prove_lead(self, answer: Any, sequence: int) -> int:
+        """Return what must be stored before records are handed out, or a lock is extended: it shows who leads."""
+        if isinstance(answer, Acquired) and answer.granted:
+            for group in self.core.groups.values():
+                self.core.note_change(group).is_changed = True
+            return self.decide(lambda *_: None)[1]
+        return sequence
+
     def stored(self, sequence: int, reply: Reply) -> None:
         if self.is_over:
             reply("moved", None)
@@ -135,6 +144,7 @@ class Coordinators:
             return
         try:
             answer, sequence = coordinating.decide(decide)
+            sequence = coordinating.prove_lead(answer, sequence)
         except EngineError as error:
             reply("error", error)
             return

@@ -51,6 +51,7 @@ def check_all(history: History, states: Sequence[StateChange], logs: list[FinalL
         found += unexplained_deletions(logs, history.deleted_below)
         found += out_of_real_time_order(history.produced)
         found += history.cuts_below_watermark
+        found += [f"C17 a gap before the oldest: {one}" for one in history.gaps_of_oldest]
     if guarantee.keeps_what_was_read:
         found += dirty_reads(history.polled, leaders, history.deleted_below)
         found += ends_going_back(history.latest)

@@ -86,6 +86,7 @@ class History:
     refused: list[Refused] = field(default_factory=list)
     watermarks: list[tuple[str, int, int, int]] = field(default_factory=list)  # partition, node, leader epoch, position
     cuts_below_watermark: list[str] = field(default_factory=list)
+    gaps_of_oldest: list[str] = field(default_factory=list)  # sequence_gap, of the oldest request without an answer
     # by a request or by retention; nothing else may raise log_start
     deleted_below: dict[str, int] = field(default_factory=dict)
 

@@ -13,9 +13,10 @@ from unittest.mock import patch
 
 import engine.partition.writer
 from engine.producers.append_validator import AppendValidator
-from engine.producers.sequences import Producers
+from engine.producers.sequences import ID_MAX, Producers
 from engine.tiering.manifest import chain as manifest_chain
 from engine.tiering.manifest import manifest
+from replication.cluster.start_counter import StartCounter
 from replication.coordination.interface import Operation, Put
 from replication.cores import controller, election, follower, in_sync_set, leader, progress, role
 from replication.cores.partition_state import PartitionState, TopicRules
@@ -34,9 +35,10 @@ class Mutant:
     kinds: tuple[str, ...] | None = None
     fault_every_s: float | None = None
     reads_ahead: bool = False
+    has_pipelining: bool = False
 
     def options(self, seed: int) -> Options:
-        found = replace(options_for(seed), reads_ahead=self.reads_ahead)
+        found = replace(options_for(seed), reads_ahead=self.reads_ahead, has_pipelining=self.has_pipelining)
         if self.rules is not None:
             found = replace(found, rules=self.rules)
         if self.kinds is not None:
@@ -170,6 +172,16 @@ def _restart_at_its_own_start(self: ReplicaLog, at: int, log_start: int | None =
 
 
 @contextmanager
+def _truncate_for_a_leader_that_lacks_records() -> Iterator[None]:
+    """Both halves are off: each alone keeps the records."""
+    with (
+        patch.object(leader.Leader, "_lacks_committed_of", lambda self, fetch, answer: False),
+        patch.object(follower, "_must_keep", lambda position, to: False),
+    ):
+        yield
+
+
+@contextmanager
 def _manifest_fence_off() -> Iterator[None]:
     off = _nothing_demanded
     with patch.object(manifest, "check_leadership", off), patch.object(manifest_chain, "check_leadership", off):
@@ -230,15 +242,36 @@ MUTANTS = {
     ),
     "power loss forgotten": Mutant(
         "a node whose page cache is lost still counts as trusted",
-        _patched(election, "is_log_intact", lambda member, registrations, rules: True),
+        _patched(election, "is_log_intact", lambda *_: True),
         rules=OS,
         kinds=("lose_power", "cut_two_ways", "kill", "slow_disk"),
     ),
     "lost disk forgotten": Mutant(
         "a node with a new disk still counts as trusted for the old one",
-        _patched(election, "is_log_intact", lambda member, registrations, rules: True),
+        _patched(election, "is_log_intact", lambda *_: True),
         rules=GROUP,
         kinds=("lose_disk", "kill", "pause", "expire_session"),
+    ),
+    "start counter ignored": Mutant(
+        "a node with an older copy of its disk still counts as trusted",
+        _patched(StartCounter, "is_older_than", lambda self, stored: False),
+        rules=GROUP,
+        kinds=("roll_back", "kill", "lose_power", "pause"),
+        fault_every_s=0.3,
+    ),
+    "committed records truncated": Mutant(
+        "a follower truncates below its high watermark after a clean election",
+        _patched(follower, "_must_keep", lambda position, to: False),
+        rules=GROUP,
+        kinds=("roll_back_at_once", "kill", "pause"),
+        fault_every_s=0.3,
+    ),
+    "a leader that lacks committed records leads on": Mutant(
+        "a leader that was rolled back has its followers truncate",
+        _truncate_for_a_leader_that_lacks_records,
+        rules=GROUP,
+        kinds=("roll_back_at_once", "kill", "pause"),
+        fault_every_s=0.3,
     ),
     "unclean by mistake": Mutant(
         "without a live in-sync replica any live replica leads",
@@ -284,6 +317,14 @@ MUTANTS = {
         _patched(AppendValidator, "replay", lambda self, header, settings, now_ms: None),
         rules=GROUP,
         kinds=("bad_weather", "kill", "expire_session"),
+    ),
+    "unknown producers begin anywhere": Mutant(
+        "the first batch of a producer may have any sequence, though it never wrote to the log",
+        lambda: patch.object(
+            Producers, "forgotten_id_max", property(lambda self: ID_MAX, lambda self, _: None), create=True
+        ),
+        kinds=("bad_weather", "kill", "expire_session"),
+        has_pipelining=True,
     ),
     "idle partitions lose their followers": Mutant(
         "a follower that had all of an idle partition counts as behind until the next write",

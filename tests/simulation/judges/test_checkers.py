@@ -135,6 +135,10 @@ def plant_cut_below_watermark(history, states, logs):
     history.cuts_below_watermark.append("node 2 cut below its high watermark")
 
 
+def plant_gap_of_oldest(history, states, logs):
+    history.gaps_of_oldest.append("q0-1.0 of producer 1001")
+
+
 @pytest.mark.parametrize(
     ("plant", "says"),
     [
@@ -157,6 +161,7 @@ def plant_cut_below_watermark(history, states, logs):
         (plant_wrong_refusal, "C15 wrong refusal"),
         (plant_refusal_of_what_was_acknowledged, "C15 wrong refusal"),
         (plant_cut_below_watermark, "below its high watermark"),
+        (plant_gap_of_oldest, "C17"),
     ],
     ids=lambda value: value.__name__.removeprefix("plant_") if callable(value) else "",
 )

@@ -21,7 +21,7 @@ def broken(state: State, rules: Rules) -> str | None:
     nodes = _truth(state)
     for member in (*store.in_sync, *store.eligible):
         replica = state.replicas[member.node_id - 1]
-        counts = election.is_log_intact(member, nodes, rules.topic)
+        counts = election.is_log_intact("", member, nodes, rules.topic)
         if counts and replica.log[: len(state.committed)] != state.committed:
             return "AckedDurable"
     for node, replica in zip(NODES, state.replicas, strict=True):
@@ -51,7 +51,7 @@ def _agree(state: State, leading: Replica, members: tuple[Member, ...], rules: R
     return all(
         state.replicas[m.node_id - 1].log[: leading.hw] == leading.log[: leading.hw]
         for m in members
-        if election.is_log_intact(m, nodes, rules.topic)
+        if election.is_log_intact("", m, nodes, rules.topic)
     )
 
 

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.model.errors import LockUnknown
 from gateway.groups.model.values import ConfigCall
 from gateway.groups.share.values import (
     AcquireCall,
@@ -29,7 +30,7 @@ from gateway.groups.share.values import (
 from tests.simulation.clients import TIMEOUT_S, ConnectedClient
 from tests.simulation.groups.hosting import TOPIC, TOPIC_ID
 from tests.simulation.judges.history import records_of
-from tests.simulation.share.history import Record, Settling, ShareHistory, Taken
+from tests.simulation.share.history import DELAY_MS, Record, Settling, ShareHistory, Taken
 
 GROUP = "s"
 LOCK_S = 1.0
@@ -53,6 +54,7 @@ class Caller(ConnectedClient):
         self._config = {
             "kind": "share",
             "deliveries_max": history_of_share.deliveries_max,
+            "redelivery_delay_ms": DELAY_MS,
             "order": "key" if history_of_share.is_ordered else "none",
             "in_flight_max": 40,
         }
@@ -103,14 +105,37 @@ class Caller(ConnectedClient):
                 self._coordinator = None
                 self._again()
                 return
-            acquired, hosting, _ = found
+            acquired, hosting, sequence = found
             self._coordinator = node
-            if acquired.keys_wanted and rounds < ROUNDS_MAX:
-                self._keys(number, asked_at, call, rounds, acquired.keys_wanted, ())
+            if sequence and acquired.granted:
+                confirmed = partial(self._confirmed, number, asked_at, call, rounds, hosting, acquired)
+                self.call(node, "on_group_stored", hosting, sequence, confirmed)
             else:
-                self._begin_work(asked_at, call.lock, hosting, acquired)
+                self._confirmed(number, asked_at, call, rounds, hosting, acquired, "ok", None)
 
         self.call(node, "on_group", self._groups, decide, answered)
+
+    def _confirmed(
+        self,
+        number: int,
+        asked_at: float,
+        call: AcquireCall,
+        rounds: int,
+        hosting: int,
+        acquired: Acquired,
+        outcome: str,
+        _: Any,
+    ) -> None:
+        """Take records once it is certain that their coordinator leads."""
+        if number != self._number:
+            return
+        if outcome != "ok":
+            self._coordinator = None
+            self._again()
+        elif acquired.keys_wanted and rounds < ROUNDS_MAX:
+            self._keys(number, asked_at, call, rounds, acquired.keys_wanted, ())
+        else:
+            self._begin_work(asked_at, call.lock, hosting, acquired)
 
     def _keys(
         self,
@@ -263,7 +288,10 @@ def _acquire(
 def _settle(call: SettleCall, core: Coordinator, now: Any, source: Any) -> Settled:
     if call.group not in core.groups:  # it was not stored
         return Settled(0, tuple(_refused(one) for one in call.settlements))
-    return sharing.settle(core, call, now, source)
+    try:
+        return sharing.settle(core, call, now, source)
+    except LockUnknown:
+        return Settled(0, tuple(_refused(one) for one in call.settlements))
 
 
 def _refused(one: Settlement) -> Refused:

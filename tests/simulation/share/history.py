@@ -10,6 +10,8 @@ from gateway.groups.share.values import Outcome
 
 Record = tuple[int, int]
 
+DELAY_MS = 200  # of a record that was released once
+
 
 @dataclass(eq=False)
 class Taken:

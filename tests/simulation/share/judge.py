@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from gateway.groups.share.values import Outcome
-from tests.simulation.share.history import Record, Settling, ShareHistory, Taken
+from tests.simulation.share.history import DELAY_MS, Record, Settling, ShareHistory, Taken
 
 ENDS = (Outcome.ACCEPT, Outcome.REJECT)
 ROUNDING_S = 0.002  # coordinators count whole milliseconds
@@ -30,6 +30,7 @@ def judge_share(history: ShareHistory, keys: Mapping[Record, int]) -> list[str]:
         found += _ended(record, holders, settlings[record])
         found += _two_holders(record, holders, settlings[record])
         found += _deliveries(record, holders, settlings[record], history.deliveries_max)
+        found += _early(record, holders, settlings[record])
     if history.is_ordered:
         found += _disordered(history, keys, settlings)
     return found
@@ -48,16 +49,13 @@ def _lost(
 
 
 def _ended(record: Record, holders: list[Taken], settlings: list[Settling]) -> Iterator[str]:
-    """A record ends once, and is not delivered after that.
-
-    A coordinator that was replaced and does not know it yet may deliver it: it stores no outcome any more.
-    """
+    """A record ends once, and is not delivered after that, also by a coordinator that was replaced unknowingly."""
     ends = [one for one in settlings if one.outcome in ENDS and record in one.settled]
     if len({id(one.taken) for one in ends}) > 1:
         yield f"S2 two outcomes: {record} ended for {' and '.join(one.taken.caller for one in ends)}"
     for end in ends:
         for one in holders:
-            if one.asked_at > end.answered_at and one.hosting >= end.hosting:
+            if one.asked_at > end.answered_at:
                 yield f"S3 delivered again: {one.caller} got {record}, which had ended before it asked"
 
 
@@ -86,6 +84,18 @@ def _deliveries(record: Record, holders: list[Taken], settlings: list[Settling],
         for before in released:
             if before.answered_at < one.asked_at and before.taken.records[record] >= number:
                 yield f"S5 not counted: {one.caller} got {record} as delivery {number} after a release of that number"
+
+
+def _early(record: Record, holders: list[Taken], settlings: list[Settling]) -> Iterator[str]:
+    """A released record waits for half of its delay at least, which doubles with each delivery."""
+    for before in settlings:
+        if before.outcome is not Outcome.RELEASE or record not in before.settled:
+            continue
+        least_s = (DELAY_MS / 2000) * 2 ** (before.taken.records[record] - 1) - ROUNDING_S
+        for one in holders:
+            is_after = one.asked_at > before.answered_at and one.hosting == before.hosting
+            if is_after and one.answered_at < before.asked_at + least_s:
+                yield f"S8 too early: {one.caller} got {record} less than {least_s:.3f} s after its release"
 
 
 def _disordered(

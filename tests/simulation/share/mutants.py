@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from gateway.groups.share import partition, stored
+from gateway.groups.share.backoff import Backoff
 from gateway.groups.share.key_order import KeyOrder
 from gateway.groups.share.partition import SharePartition
 from gateway.groups.share.state import ShareState
@@ -61,6 +62,10 @@ def _short_extension(self: SharePartition, run: Any, wish: Any, steady_ms: int, 
     _decide(self, run, wish, steady_ms - (wish.time_ms or 0), wall_ms, rules)
 
 
+def _at_once(self: Backoff, failures: int, place: str) -> int:
+    return 0
+
+
 def _order_of_new_ones(self: SharePartition) -> KeyOrder:
     """After a failover, the keys of what was delivered before it are not read again."""
     if self._keys is None:
@@ -75,6 +80,7 @@ PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "records are skipped": ((Window, "settle", _skipping), "S1"),
     "locks do not end": ((ShareState, "expire", _unending), "S7"),
     "deliveries have no limit": ((SharePartition, "_decide", _without_limit), "S5"),
+    "a failed record comes again at once": ((Backoff, "after", _at_once), "S8"),
     "an extension is too short": ((SharePartition, "_decide", _short_extension), "S4"),
     "a new coordinator does not read keys again": ((SharePartition, "_order", _order_of_new_ones), "S6"),
 }

@@ -37,6 +37,8 @@ class ShareRun(Run):
     def _peace(self) -> list[str]:
         for caller in self.callers:
             caller.is_calm = True
+        for node in self.nodes.values():
+            node.clock.offset_ms = 0  # delays are of wall time: one may wait for a day that a wrong clock has given it
         problems = super()._peace()
         if problems:
             return problems

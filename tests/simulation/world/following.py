@@ -43,6 +43,7 @@ class FollowerDriver:
             hosted.high_watermark,
             log.epochs,
             hosted.log.compacted_end,
+            None if hosted.known is None else hosted.known.state,
         )
 
     def forget(self) -> None:
@@ -103,6 +104,7 @@ class FollowerDriver:
                 self._truncated(to, is_below_watermark)
                 hosted.log.truncate(to)
                 hosted.high_watermark = min(hosted.high_watermark, hosted.log.log.log_end)
+                self._lower_checkpoint()
             case follower.ResetLog(at, log_start):
                 has_records = hosted.log.log.log_end > hosted.log.log.local_log_start
                 self._truncated(at, has_records and at < hosted.high_watermark)
@@ -111,12 +113,22 @@ class FollowerDriver:
                 hosted.life.node.begins_again(hosted.life.node_id, hosted.partition)
                 hosted.log.restart(at, log_start, data)
                 hosted.high_watermark = at
+                self._lower_checkpoint()
             case follower.Append(watermark, log_start, compacted_by_all):
                 hosted.log.compacted_by_all = max(hosted.log.compacted_by_all, compacted_by_all)
                 self._append(data, watermark, log_start)
             case follower.RefreshState() | follower.Backoff():
                 return BACKOFF_S
+            case follower.KeepCommitted(to):
+                hosted.life.world.count("truncations refused")
+                hosted.life.log("%s: keeps %d, the leader ends at %d", hosted.partition, hosted.high_watermark, to)
+                return FULL_S
         return 0.0
+
+    def _lower_checkpoint(self) -> None:
+        """The file with the hints is saved with the recovery points, which a truncation lowers."""
+        hosted, hints = self._hosted, self._hosted.life.node.high_watermark_checkpoint
+        hints[hosted.partition] = min(hints.get(hosted.partition, 0), hosted.high_watermark)
 
     def _append(self, data: bytes, watermark: int, log_start: int) -> None:
         hosted = self._hosted

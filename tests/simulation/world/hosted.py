@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFull
 from replication.cores.fetch import FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
-from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose
+from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose, StepDown
 from replication.cores.partition_state import VersionedState
 from replication.cores.progress import AckVerdict
 from replication.cores.role import Follow, Lead, Leave, Role, Wait, role_of
@@ -363,6 +363,11 @@ class Hosted:
                 case Propose(state, partition_epoch):
                     self.life.log("%s: proposes in_sync %s", self.partition, [m.node_id for m in state.in_sync])
                     self.life.propose(self.partition, partition_epoch, state)
+                case StepDown(node_id, high_watermark):
+                    self.life.log("%s: node %d has %d committed", self.partition, node_id, high_watermark)
+                    self.life.world.count("leaders that lacked committed records")
+                    self._end_leading()
+                    self.life.distrust(self.partition)
 
     def _committed(self, position: int) -> None:
         self.high_watermark = position

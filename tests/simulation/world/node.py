@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 from engine.directory.data_directory import open_data_directory
 from engine.format.paths import swap_base_of
 from engine.settings import TopicSettings
 from replication.cluster.registration_state import load_registration_state, save_registration_state
+from replication.cluster.start_counter import StartCounter, load_start_counter, save_start_counter
 from replication.cores.fetch import FetchAnswer, FollowerFetch
 from tests.simulation.groups.hosting import Coordinators, Decide
 from tests.simulation.world.bucket import Bucket
@@ -30,6 +32,7 @@ from tests.simulation.world.store_client import StoreClient
 from tests.simulation.world.world import World
 
 DATA_DIR = "/data"
+CHECKPOINT_LOST = 0.8  # the file is a hint: a node that knows little of what was committed must be safe too
 THREADS_MAX = 4  # limit of all nodes' threads that wait at once
 
 
@@ -94,6 +97,9 @@ class Node:
         self.clock = NodeClock(world)
         self.disk = SimDisk(self.clock)
         self.life: Life | None = None
+        self.copied: SimDisk | None = None
+        self.copied_at = 0  # the start counter of the copy
+        self.high_watermark_checkpoint: dict[str, int] = {}  # the file high-watermarks, which a power loss may take
         self.peers: dict[int, Node] = {}
         self.slow_until = 0.0
         self.paused_until = 0.0
@@ -118,6 +124,8 @@ class Node:
     def kill(self) -> None:
         if self.life is not None:
             self.log("killed")
+            if Random(f"{self.node_id} at {self.world.now}").random() < CHECKPOINT_LOST:
+                self.high_watermark_checkpoint.clear()
             self.life, self.disk = None, self.disk.after_kill()
             self.paused_until = 0.0
 
@@ -125,12 +133,30 @@ class Node:
         self.log("loses power")
         self.world.count("power losses")
         self.life, self.disk = None, self.disk.after_power_loss(self.world.random)
+        self.high_watermark_checkpoint.clear()
+        self.paused_until = 0.0
+
+    def copy_disk(self) -> None:
+        """Take a snapshot of the disk, as of a volume, whether the process runs or not."""
+        self.copied = self.disk.copied()
+        self.copied_at = load_start_counter(self.disk, DATA_DIR).number
+        self.log("its disk is copied")
+
+    def roll_back(self) -> None:
+        """End the process, and put the copy back in the place of the disk."""
+        assert self.copied is not None
+        self.log("its disk is rolled back")
+        self.world.count("disks rolled back")
+        self.begins_again(self.node_id, "")
+        self.life, self.disk, self.copied = None, self.copied.rebooted(self.disk.boots + 1), None
+        self.high_watermark_checkpoint.clear()
         self.paused_until = 0.0
 
     def lose_disk(self) -> None:
         self.log("loses its disk")
         self.world.count("disks lost")
         self.begins_again(self.node_id, "")
+        self.high_watermark_checkpoint.clear()
         self.life, self.disk = None, SimDisk(self.clock, boots=self.disk.boots + 1)
 
     def pause(self, seconds: float) -> None:
@@ -196,6 +222,7 @@ class Life(StoreClient):
             disk, DATA_DIR, node_id=self.node_id, cluster_id="sim", boot_id=boot_id, new_id=lambda: "sim"
         )
         self.registration_state = load_registration_state(disk, DATA_DIR, self.data.last_shutdown)
+        self.start_counter = load_start_counter(disk, DATA_DIR)
         self._points = dict(self.data.load_checkpoints())
         self.log("starts (%s)", self.data.last_shutdown.value)
         for name in disk.listdir(f"{DATA_DIR}/topics"):
@@ -213,6 +240,8 @@ class Life(StoreClient):
         log = ReplicaLog(self.data, name, self.settings(), self.clock.steady_ms(), self._points)
         self.world.counts["holes after power losses"] += log.report.mid_log_truncations
         self.partitions[name] = hosted = Hosted(self, name, log)
+        hint = min(self.node.high_watermark_checkpoint.get(name, 0), log.log.log_end)
+        hosted.high_watermark = max(hosted.high_watermark, hint)
         if self.options.table is not None:
             Compaction(hosted, self.options.table)
         self.log("%s", repr(log))
@@ -276,13 +305,23 @@ class Life(StoreClient):
         for hosted in self.partitions.values():
             if self.world.random.random() < 0.2 and not hosted.log.offline:
                 hosted.log.checkpoint()
+                self.node.high_watermark_checkpoint[hosted.partition] = hosted.high_watermark
         self.coordinators.sweep()
         self.ping()
         self.after(self.options.session_timeout_s / 5, self._tick)
 
     # Messages of the store.
 
+    def condemn(self) -> None:
+        self.registration_state = replace(self.registration_state, disk_from=None, survives_from=None)
+        save_registration_state(self.node.disk, DATA_DIR, self.registration_state)
+
+    def save_start_counter(self, counter: StartCounter) -> None:
+        self.start_counter = counter
+        save_start_counter(self.node.disk, DATA_DIR, counter)
+
     def on_registered(self, broker_epoch: int) -> None:
+        self.log_from = {name: epoch or broker_epoch for name, epoch in self.log_from.items()}
         self.registration_state = self.registration_state.registered(broker_epoch)
         save_registration_state(self.node.disk, DATA_DIR, self.registration_state)
 

@@ -69,7 +69,7 @@ class ReplicaLog:
         self.durable_end = self.log.log_end
         self.offline: EngineError | OSError | None = None
         self._unsynced: list[Segment] = []
-        self._directory_unsynced = False
+        self._directory_unsynced = self.log.active.size_bytes == 0  # as a partition has it
         self.high_watermark = self.log.local_log_start  # as the hosting node knows it
         self.segments_lock = asyncio.Lock()  # held by a compaction; truncations and trims come again later
         self.compacted_end = self.compacted_by_all = 0

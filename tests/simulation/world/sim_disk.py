@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from inspect import unwrap
 from itertools import islice
 from random import Random
@@ -62,6 +63,13 @@ class SimDisk(RecordingDisk):
     def after_kill(self) -> SimDisk:
         """Return the same files for the next process: the page cache survives."""
         return SimDisk(self._clock, tree=self._tree, boots=self.boots, given_up=self._given_up)
+
+    def copied(self) -> SimDisk:
+        """Return a copy of all files at this moment, as a snapshot of the volume has them."""
+        return SimDisk(self._clock, tree=deepcopy(self._tree), boots=self.boots)
+
+    def rebooted(self, boots: int) -> SimDisk:
+        return SimDisk(self._clock, tree=self._tree, boots=boots)
 
     def after_power_loss(self, random: Random) -> SimDisk:
         """Return one of the possible states after a power loss, including the extremes."""

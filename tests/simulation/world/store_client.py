@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replication.cluster.keys import block_key, block_of, node_key
+from replication.cluster.keys import block_key, block_of, node_key, starts_key
 from replication.cluster.registration_state import RegistrationState
+from replication.cluster.start_counter import StartCounter, StoredStarts, starts_from_bytes, starts_to_bytes
 from replication.cluster.values import NodeInfo, node_to_bytes
 from replication.coordination.interface import Check, Create, Delete, Operation, Put
 from replication.cores.controller import Controller, Write
@@ -24,6 +25,7 @@ from tests.simulation.world.store import EPOCH, HOLDER, STORE, TOPIC, Connection
 CONTROLLER_TAG = "controller"
 REGISTER_TAG = "register"
 LATCH_TAG = "latch"
+DIRECTORY = "data"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class StoreClient:
 
     node: Any
     registration_state: RegistrationState
+    start_counter: StartCounter
     partitions: dict[str, Any]
 
     def begin_session(self) -> None:
@@ -46,6 +49,7 @@ class StoreClient:
         self.controller: Controller | None = None
         self.member = Member(self.node.node_id, 0)
         self.is_leaving = False
+        self.log_from: dict[str, int] = {}
         self.rules = TopicRules()
         self._blocks = Blocks(self)  # type: ignore[arg-type]
         self._number: int | None = None
@@ -121,6 +125,13 @@ class StoreClient:
                 self.controller = Controller(self.controller.controller_epoch)
         self._on_changed(snapshot)
 
+    def distrust(self, partition: str) -> None:
+        """Register again as one whose log of this partition is not trusted."""
+        self.log_from[partition] = 0
+        connection = self._connection
+        if connection is not None and connection.session is not None:
+            self.node.store.expire(connection.session)
+
     def _on_expired(self) -> None:
         self.node.log("session lost")
         self.session.on(SessionEvent.EXPIRED, self.node.world.now)
@@ -142,14 +153,29 @@ class StoreClient:
             operations: list[Operation] = [Put(key, value, there.version)] if there.value != value else []
         else:
             gone = [Delete(key, there.version)] if there is not None else []
-            operations = [*gone, Create(key, value, is_ephemeral=True)]
+            counted = self._count_start()
+            operations = [counted, *gone, Create(key, self._registration(), is_ephemeral=True)]
         if operations:
             self._is_registering = True
             self.commit(operations, REGISTER_TAG)
 
+    def _count_start(self) -> Operation:
+        """Count on the disk, then in the store; an older copy of the disk counts as a new disk."""
+        key = starts_key(self.node.node_id)
+        there = self.node_snapshot.keys.get(key)
+        stored = None if there is None else starts_from_bytes(key, there.value).counters[DIRECTORY]
+        if self.start_counter.is_older_than(stored):
+            self.node.world.count("disks found to be rolled back")
+            self.node.log("its disk is older than the store knows: %s, %s", self.start_counter, stored)
+            self.condemn()  # type: ignore[attr-defined]
+        self.save_start_counter(self.start_counter.counted(stored, self._nonce))  # type: ignore[attr-defined]
+        newest = StartCounter(self.start_counter.number, self.start_counter.nonces[:1])
+        value = starts_to_bytes(StoredStarts(DIRECTORY, {DIRECTORY: newest}))
+        return Create(key, value) if there is None else Put(key, value, there.version)
+
     @property
     def _nonce(self) -> str:
-        return f"session {self._number}"
+        return f"session-{self._number}"
 
     def _registration(self) -> bytes:
         offline = frozenset(name for name, hosted in self.partitions.items() if hosted.log.offline)
@@ -164,6 +190,7 @@ class StoreClient:
                 is_leaving=self.is_leaving,
                 offline=offline,
                 nonce=self._nonce,
+                log_from=self.log_from,
             )
         )
 

@@ -46,7 +46,7 @@ misfit_max_percent = true
 [topics.flights]
 columns = { amt = "text" }
 [topics."r(d"]
-event_time = ""
+event_time_unit = ""
 [jobs]
 """
     assert mistakes(tmp_path, text) == [
@@ -59,7 +59,7 @@ event_time = ""
         "line 8: defaults.misfit_max_percent is true; write a number from 0 to 100",
         f"line 10: topics.flights.columns 'amt' has the type 'text'; there are: {', '.join(TYPES)}",
         "line 11: topics.r(d is not a regular expression: missing ), unterminated subpattern at position 1; correct it",
-        "line 12: topics.r(d.event_time is empty; write a text, or remove the line",
+        "line 12: topics.r(d.event_time_unit is ''; write one of: auto, s, ms, us, ns",
         "line 13: jobs is not a section; write [job], [defaults] or [topics.NAME]",
     ]
 
@@ -157,3 +157,9 @@ columns = {{ id = "bigint" }}
     again = CliRunner().invoke(run_command, ["--config", str(path), "--exclude", "rides"])
     assert again.exit_code == 0
     assert "0 rows" in again.output
+
+
+def test_a_topic_undoes_the_event_time_of_the_defaults(tmp_path: Path) -> None:
+    text = f'{HEAD}[defaults]\nevent_time = "ts"\n[topics.plain]\nevent_time = ""\n'
+    choices = TopicChoices(read_job_file(written(tmp_path, text)), {}, {})
+    assert [choices(topic).recipe.event_time for topic in ("plain", "other")] == [None, "ts"]

@@ -15,8 +15,8 @@ from engine.testing.memory_store import MemoryStore
 from spark_ingest.decode.compiled_rows import CompiledRows
 from spark_ingest.decode.json_columns import payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
-from spark_ingest.decode.json_types import Members, evolve, infer
 from spark_ingest.protocol.chunks import BLOCK_RECORDS
+from spark_ingest.types.json_types import Members, evolve, infer
 from tests.codecs import needs_compiled, plainly
 from tests.spark_ingest.hostile_json import hostile_values
 from tests.spark_ingest.jobs import listed_files, run_job

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
 from spark_ingest.decode.json_rows import JsonRows, leftover_members
-from spark_ingest.decode.json_types import Type, columns, evolve, infer, merge_all
+from spark_ingest.types.json_types import Type, columns, evolve, infer, merge_all
 from tests.spark_ingest.json_values import OBJECTS
 
 MEMBERS = [["id", "bigint"], ["name", "string"], ["price", "double"], ["any", "json"], ["gone", "null"]]

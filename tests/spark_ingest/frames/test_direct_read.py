@@ -138,3 +138,9 @@ def test_absolute_paths_are_stores_as_they_are_for_the_commands() -> None:
     found = parse_options({"store": "/data/my store", "topic": "flights", "output": "/lake"})
     assert (found.store, found.output) == ("file:///data/my%20store", "file:///lake")
     assert parse_options({"store": "s3://log/a?region=x", "topic": "flights"}).store == "s3://log/a?region=x"
+
+
+@pytest.mark.parametrize(("option", "message"), [("topic", "no topic 'nosuch'"), ("topics", "no topic that matches")])
+def test_a_topic_that_is_not_in_the_store_is_an_error(log: TieredLog, option: str, message: str) -> None:
+    with pytest.raises(IngestRefused, match=message):
+        plan_partitions(log.store, parse_options({"store": "x", option: "nosuch"}))

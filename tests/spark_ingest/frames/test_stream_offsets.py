@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spark_ingest.frames.stream_offsets import StreamOffset, Unread, admitted, advanced, from_json, to_json
-from spark_ingest.plan import RETENTION, Lost, TopicPosition
+from spark_ingest.plan import RETENTION, TOPIC_DELETED, Lost, TopicPosition
 
 
 def unread(partition: int, start: int, end: int, size_bytes: int = 0) -> Unread:
@@ -41,9 +41,13 @@ def test_each_partition_gives_the_same_share(records_max: int | None, bytes_max:
     assert admitted([], records_max, bytes_max) == []
 
 
-def test_an_offset_goes_behind_lost_records_and_drops_dead_topics() -> None:
+def test_an_offset_goes_behind_lost_records_and_remembers_where_deleted_topics_ended() -> None:
     start = StreamOffset(True, {"t": TopicPosition("id", {0: 5, 1: 5}), "gone": TopicPosition("x", {0: 1})}, {"a": 1})
-    lost = [Lost("t", "id", 1, 5, 9, RETENTION)]
-    after = advanced(start, [("t", "id")], [unread(0, 5, 6)], lost)
-    assert after == StreamOffset(True, {"t": TopicPosition("id", {0: 6, 1: 9})}, {"a": 1, RETENTION: 4})
-    assert advanced(after, [("t", "id")], [], []) == after
+    lost = [Lost("t", "id", 1, 5, 9, RETENTION), Lost("gone", "x", 0, 1, 3, TOPIC_DELETED)]
+    after = advanced(start, [unread(0, 5, 6)], lost, {"t": ["before"]})
+    counts = {"a": 1, RETENTION: 4, TOPIC_DELETED: 2}
+    ended = {"gone": {"x": {0: 1}}, "t": {"before": {}}}
+    assert after == StreamOffset(True, {"t": TopicPosition("id", {0: 6, 1: 9})}, counts, ended)
+    assert advanced(after, [], [], {}) == after
+    back = advanced(after, [Unread("gone", "x", 0, 1, 4, 0)], [], {})
+    assert (back.topics["gone"], back.ended) == (TopicPosition("x", {0: 4}), {"t": {"before": {}}})

@@ -106,6 +106,15 @@ def test_a_value_that_is_no_object_gives_a_row_with_the_reason() -> None:
     ]
 
 
+def test_the_reason_is_that_of_a_job_also_without_extra() -> None:
+    values = [b'{"other":"\xff"}', b'{"other":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"other":1', b"{}"]
+    for names in (("_reason",), ("_extra", "_reason")):
+        rows = typed(field("id", "long"), *(field(name, "string") for name in names))
+        for decode in (read, plainly):
+            found = decode(rows, *values) if decode is read else plainly(lambda rows=rows: read(rows, *values))
+            assert found["_reason"].to_pylist() == ["not_utf8", "nested_too_deeply", "not_json", None]
+
+
 def test_columns_of_the_record_alone_decode_no_value() -> None:
     rows = typed(field("_partition", "integer"), field("_timestamp", "timestamp"), field("_key", "binary"))
     when = datetime(2013, 11, 21, 5, tzinfo=UTC)

@@ -13,16 +13,17 @@ from engine.format.batch import encode
 from engine.format.paths import store_accepted_key
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.manifest.accepted_object import CountedTopic, encode_accepted
+from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.store.store import open_store
 from node.commands.ingest import ingest
 from spark_ingest.inspection.audit import audit
-from spark_ingest.inspection.completeness import completeness
+from spark_ingest.inspection.completeness import completeness, job_completeness
 from spark_ingest.plan import Recipe
 from spark_ingest.protocol.commit import Commit
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.results import ALL_TIMES, PERIODS_MAX, TimeCounts, add_counts
 from tests.spark_ingest.jobs import run_job
-from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row, undecodable_batch
+from tests.spark_ingest.tiered import CLUSTER, START_MS, TOPIC_ID, TieredLog, json_rows, row, undecodable_batch
 
 PERIOD = START_MS // 600_000
 
@@ -113,6 +114,49 @@ def test_what_nodes_accepted_and_the_table_lacks_is_missing_once_its_period_is_s
     older = msgspec.structs.replace(commit, audit={"flights": TimeCounts(counted, counted)})
     [found] = completeness(source, [older], {}).values()
     assert (found.accepted, found.missing, found.unreadable) == (0, 0, 1)
+
+
+def test_every_topic_that_is_in_the_store_or_was_has_a_line() -> None:
+    store, output = MemoryStore(), MemoryStore()
+    ids = {"before": "0" * 32, "first": TOPIC_ID, "middle": "b" * 32, "last": "c" * 32}
+
+    def make(name: str, records: int) -> None:
+        TieredLog(store, topic_id=ids[name]).add(0, json_rows(records))
+
+    make("before", 9)
+    remove_topic(store, CLUSTER, "flights", ids["before"], 1)
+    make("first", 20)
+    TieredLog(store, topic="gone").add(0, json_rows(4))
+    run_job(store, output)
+    for topic in ("flights", "gone"):
+        remove_topic(store, CLUSTER, topic, TOPIC_ID, 1)
+    make("middle", 25)
+    remove_topic(store, CLUSTER, "flights", ids["middle"], 1)
+    make("last", 5)
+    TieredLog(store, topic="new").add(0, json_rows(2))
+    TieredLog(store, topic="unread").add(0, json_rows(6))
+    remove_topic(store, CLUSTER, "unread", TOPIC_ID, 1)
+    records = {"before": 9, "first": 20, "middle": 25, "last": 5}
+    period = START_MS // 600_000
+    counts = {CountedTopic("flights", ids[name]): {period: count} for name, count in records.items()}
+    counts |= {CountedTopic(topic, TOPIC_ID): {period: count} for topic, count in (("gone", 4), ("unread", 6))}
+    store.put(store_accepted_key(CLUSTER, period // 6, "ab"), encode_accepted(counts))
+
+    def lines() -> dict[str, tuple[int, ...]]:
+        found = job_completeness(store, output, "default", lambda _: True)
+        return {
+            topic: (one.accepted, one.ingested, one.missing, one.pending, one.not_of_job, one.is_deleted)
+            for topic, one in found.items()
+        }
+
+    assert lines() == {
+        "flights": (59, 20, 25, 5, 9, False),
+        "gone": (4, 4, 0, 0, 0, True),
+        "new": (0, 0, 0, 0, 0, False),
+        "unread": (6, 0, 0, 0, 6, True),
+    }
+    run_job(store, output, on_lost="skip")
+    assert lines()["flights"] == (59, 25, 25, 0, 9, False)
 
 
 def test_too_many_periods_become_one_number() -> None:

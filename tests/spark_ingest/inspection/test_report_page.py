@@ -7,11 +7,12 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from click.testing import CliRunner
 
 from engine.tiering.store.store import open_store
 from node.commands.ingest import ingest
-from spark_ingest.inspection.figures import figures_of, grouped, size_classes
+from spark_ingest.inspection.figures import Age, Figures, figures_of, grouped, size_classes
 from spark_ingest.inspection.report_page import report_page
 from tests.spark_ingest.jobs import run_job
 from tests.spark_ingest.tiered import TieredLog, json_rows, row
@@ -61,3 +62,14 @@ def test_periods_and_sizes_are_grouped() -> None:
     assert (minutes, len(found), sum(count for _, count in found)) == (180, 34, 7)
     assert grouped(Counter(), 96) == (10, [])
     assert size_classes([1, 4096, 5000, 300_000]) == [(4096, 2), (16384, 1), (65536, 0), (262144, 0), (1048576, 1)]
+
+
+@pytest.mark.parametrize("step_ms", [1, 250, 1000, 20_000, 60_000, 3_600_000])
+def test_no_two_labels_of_the_freshness_are_equal(step_ms: int) -> None:
+    """Runs follow each other within a second, or for months."""
+    figures = Figures("default", "file:///lake", 1, 20, 0, 20)
+    figures.ages = [Age(number, 1_700_000_000_000 + number * step_ms, 30.0, 45.0) for number in range(20)]
+    [plot] = re.findall(r"<h2>Freshness</h2>.*?</svg>", report_page(figures), re.DOTALL)
+    labels = re.findall(r"<text [^>]*>([^<]+)</text>", plot)
+    assert len(labels) == 10
+    assert len({*labels}) == len(labels)

@@ -27,7 +27,7 @@ def test_a_job_decodes_filters_and_sets_aside() -> None:
     recipe = Recipe("msgpack", "at", DEAD_LETTER, transforms=(FILTER, {"do": "drop", "members": ["kind"]}))
     ran = run_job(log.store, output, recipe=recipe, bad_percent_max=100, misfit_max_percent=100)
     rows = table_rows(output)
-    assert [(one["_offset"], one.get("id"), one["_extra"]) for one in rows] == [(0, "1", None), (3, '"4"', None)]
+    assert [(one["_offset"], one.get("id"), one["_extra"]) for one in rows] == [(0, 1, None), (3, None, '{"id":"4"}')]
     assert "kind" not in rows[0]
     assert [(one["_offset"], one["_reason"], one["_value"]) for one in dead_letters(output)] == [
         (2, "no_event_time", packed[2]),

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from engine.testing.memory_store import MemoryStore
 from spark_ingest.errors import IngestRefused
 from spark_ingest.payload import protobuf_bounds
+from spark_ingest.plan import Recipe
+from tests.spark_ingest.jobs import run_job, table_rows
 from tests.spark_ingest.payload.test_text import converter, one
+from tests.spark_ingest.tiered import TieredLog, row
 
 pytest.importorskip("google.protobuf")
 
@@ -118,3 +124,29 @@ def _varint(number: int) -> bytes:
 def test_a_descriptor_set_without_the_message_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(IngestRefused, match="payload protobuf: the descriptor set"):
         converter("protobuf", **options)
+
+
+def test_a_descriptor_declares_the_columns_also_of_absent_fields() -> None:
+    """A uint64 may be larger than a bigint. A time with nanoseconds stays in `_extra`."""
+    found = descriptor_set()
+    order = found.file[1].message_type[0]
+    order.field.add(name="hash", number=8, type=FIELD.TYPE_UINT64, label=FIELD.LABEL_OPTIONAL)
+    order.field.add(name="raw", number=9, type=FIELD.TYPE_BYTES, label=FIELD.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    for file in found.file:
+        pool.Add(file)
+    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    log, output = TieredLog(MemoryStore()), MemoryStore()
+    options = {"descriptor_set": b64encode(found.SerializeToString()).decode(), "message": "shop.Order"}
+    for at in (None, "2026-01-02T03:04:05.678901Z", "2026-01-02T03:04:05.678901234Z"):
+        order = kind(id=1, hash=2**64 - 1, tags=[b"a"], raw=b"abcd")
+        if at is not None:
+            order.at.FromJsonString(at)
+        log.add(0, [row(order.SerializeToString())])
+        run_job(log.store, output, recipe=Recipe("protobuf", decoder=options))
+    rows = table_rows(output)
+    assert [(one["hash"], one["tags"], one["raw"], one["note"]) for one in rows] == [
+        (2**64 - 1, [b"a"], b"abcd", None)
+    ] * 3
+    assert [one["at"] for one in rows] == [None, datetime(2026, 1, 2, 3, 4, 5, 678901, UTC), None]
+    assert msgspec.json.decode(rows[2]["_extra"])["at"] == "2026-01-02T03:04:05.678901234Z"

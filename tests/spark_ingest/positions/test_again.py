@@ -21,11 +21,13 @@ from spark_ingest.plan import BACKFILL, REPLAY, Recipe
 from spark_ingest.positions.again import Bounds, ingest_again
 from spark_ingest.positions.replayed import drop_replayed
 from spark_ingest.protocol.failures import Limits
+from spark_ingest.protocol.history import History
 from spark_ingest.protocol.planner import Selection
 from spark_ingest.protocol.runner import Components
 from spark_ingest.protocol.task import run_task
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
+from spark_ingest.tables.settings import DELTA, NAME_RULES
 from tests.spark_ingest.jobs import NOW_MS, Remembering, run_job, table_rows
 from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
@@ -195,3 +197,22 @@ def test_an_incomplete_replay_is_a_problem_until_it_is_resumed(stores: tuple[Obj
     assert problems(output) == []
     again(source, output, BACKFILL)
     assert len(offsets(output)) == 10
+
+
+@pytest.mark.parametrize("command", ["backfill", "replay"])
+def test_members_that_the_tables_cannot_name_stay_in_extra(
+    stores: tuple[ObjectStore, ObjectStore], tmp_path: Path, command: str
+) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, [row(b'{"a b":1}', at) for at in range(3)])
+    run_job(source, output, start="latest" if command == "backfill" else "earliest", names=NAME_RULES[DELTA])
+    if command == "backfill":
+        log.add(0, [row(b'{"a":1}', 3)])
+        run_job(source, output, names=NAME_RULES[DELTA])
+    tables = tmp_path / "tables.toml"
+    tables.write_text("[delta]\n")
+    call(command, stores, "--tables", str(tables), "--execute")
+    head = History(output, "default").head()
+    assert head is not None
+    assert ["a b", "null"] in head.schemas["flights"].members

@@ -18,9 +18,10 @@ from engine.tiering.store.store import ObjectStore, open_store
 from node.commands.ingest import ingest
 from penstock.cli.failures import ExitCode
 from spark_ingest.errors import IngestRefused, LostRecords
+from spark_ingest.output.names import commit_key
 from spark_ingest.protocol.history import History
 from spark_ingest.protocol.verify import verify
-from tests.spark_ingest.jobs import run_job, table_rows
+from tests.spark_ingest.jobs import Remembering, run_job, table_rows
 from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
 
 
@@ -38,6 +39,15 @@ def run(command: str, *stores: ObjectStore, more: tuple[str, ...] = ()) -> tuple
 
 def delete(source: ObjectStore, topic: str = "flights", topic_id: str = TOPIC_ID) -> None:
     remove_topic(source, CLUSTER, topic, topic_id, 2)
+
+
+def forget_ended(output: ObjectStore) -> None:
+    """Make the newest commit one of a release that did not keep ids of deleted topics."""
+    head = History(output, "default").head()
+    assert head is not None
+    document = json.loads(output.get(commit_key("default", head.number)))
+    del document["ended"], document["knows_ended"]
+    output.put(commit_key("default", head.number), json.dumps(document).encode())
 
 
 def test_a_deleted_topic_with_records_that_were_not_ingested_stops_the_job(
@@ -89,19 +99,31 @@ def test_a_deleted_topic_that_was_ingested_whole_is_no_loss(stores: tuple[Object
     assert run("verify", output, source)[0].exit_code == 0
 
 
-def test_a_topic_deleted_without_a_marker_lost_nobody_knows_how_much(stores: tuple[ObjectStore, ObjectStore]) -> None:
-    """As releases before the marker did. The number of lost records is unknown."""
+def test_a_topic_without_a_marker_is_not_taken_for_deleted_until_a_person_says_so(
+    stores: tuple[ObjectStore, ObjectStore],
+) -> None:
     source, output = stores
     TieredLog(source).add(0, json_rows(20))
     TieredLog(source, topic="other").add(0, json_rows(3))
     run_job(source, output)
     for one in list(source.list(f"{CLUSTER}/flights/")):
         source.delete(one.key)
-    with pytest.raises(LostRecords, match="unknown number of records from offset 20"):
-        run_job(source, output)
-    ran = run_job(source, output, on_lost="skip")
-    assert [(one.start, one.records) for one in ran.commits[0].lost] == [(20, None)]
+    TieredLog(source, topic="other", ends={0: 3}).add(0, json_rows(2, first=3))
+    failed = Remembering()
+    with pytest.raises(IngestRefused, match=r"no marker of a deletion.* offsets drop"):
+        run_job(source, output, on_lost="skip", listener=failed)
+    assert [one.rows for one in failed.commits] == [2], "the other topic is not held back"
+    result, document = run("status", output, source)
+    assert (result.exit_code, document["lost"], list(document["failed"])) == (ExitCode.FAILED, [], ["flights"])
+    given = ("offsets", "drop", "--output", output.url, "--store", source.url, "--topics", "flights|other")
+    assert "--execute drops: flights" in CliRunner().invoke(ingest, [*given]).output
+    assert "Dropped: flights" in CliRunner().invoke(ingest, [*given, "--execute"]).output
     assert run_job(source, output).commits == []
+    head = History(output, "default").head()
+    assert head is not None
+    assert [(one.start, one.records) for one in head.lost] == [(20, None)]
+    TieredLog(source, ends={0: 20}).add(0, json_rows(4, first=20))
+    assert run_job(source, output).rows == 4, "it goes on where it was"
 
 
 def test_what_retention_took_is_in_status_and_verify(stores: tuple[ObjectStore, ObjectStore]) -> None:
@@ -229,14 +251,83 @@ def test_what_was_gone_before_the_job_began_is_named(stores: tuple[ObjectStore, 
     assert document["unseen_records"] == {"flights": 8}
     text = CliRunner().invoke(ingest, ["status", "--output", output.url, "--store", source.url]).output
     assert "flights: 8 offsets were gone before this job first read their partition" in text
-    log.add(2, json_rows(20))
-    log.raise_log_start(2, 20)  # nothing is left in this partition
+    other = TieredLog(source, topic="other")
+    other.add(0, json_rows(20))
+    other.raise_log_start(0, 20)  # nothing is left in this partition
     log.add(0, json_rows(20, first=20))
     run_job(source, output)
     result, document = run("verify", output)
     assert (result.exit_code, document["unseen_records"], document["lost"], document["problems"]) == (0, 28, [], [])
-    assert [(one["partition"], one["start"], one["end"]) for one in document["unseen"]] == [(0, 0, 8), (2, 0, 20)]
-    assert run("status", output, source)[1]["unseen_records"] == {"flights": 28}
+    assert [(one["topic"], one["start"], one["end"]) for one in document["unseen"]] == [
+        ("flights", 0, 8),
+        ("other", 0, 20),
+    ]
+    assert run("status", output, source)[1]["unseen_records"] == {"flights": 8, "other": 20}
+    assert run_job(source, output).commits == []
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_partition_that_came_after_the_first_run_is_read_from_its_first_offset(
+    stores: tuple[ObjectStore, ObjectStore], start: str
+) -> None:
+    source, output = stores
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    run_job(source, output, start=start)
+    log.add(1, json_rows(10))
+    log.add(1, json_rows(11, first=10))
+    log.raise_log_start(1, 10)  # retention, before the job has read it
+    with pytest.raises(LostRecords, match=r"flights partition 1: 10 records, offsets 0 to 9 .removed by retention"):
+        run_job(source, output, start=start)
+    result, document = run("status", output, source)
+    assert (result.exit_code, document["lost_records"]) == (ExitCode.LOST, 10)
+    ran = run_job(source, output, start=start, on_lost="skip")
+    assert (ran.rows, ran.commits[0].lost_records) == (11, 10)
+    result, document = run("verify", output, source)
+    assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 10, [])
+
+
+def test_a_topic_that_came_and_went_between_two_runs_is_lost_with_its_count(
+    stores: tuple[ObjectStore, ObjectStore],
+) -> None:
+    source, output = stores
+    TieredLog(source, topic_id="0" * 32).add(0, json_rows(9))
+    delete(source, topic_id="0" * 32)  # before the job began: no loss of the job
+    TieredLog(source).add(0, json_rows(20))
+    run_job(source, output)
+    delete(source)
+    TieredLog(source, topic_id="b" * 32).add(0, json_rows(25))
+    delete(source, topic_id="b" * 32)
+    last = TieredLog(source, topic_id="c" * 32)
+    last.add(0, json_rows(5))
+    with pytest.raises(LostRecords, match=r"25 records or more .*topic b{32} was deleted"):
+        run_job(source, output)
+    assert run("verify", output, source)[1]["lost_records"] == 25
+    ran = run_job(source, output, on_lost="skip")
+    assert (ran.rows, [(one.topic_id, one.records) for one in ran.commits[0].lost]) == (5, [("b" * 32, 25)])
+    delete(source, topic_id="c" * 32)
+    TieredLog(source, topic_id="d" * 32).add(1, json_rows(3))
+    delete(source, topic_id="d" * 32)
+    with pytest.raises(LostRecords, match=r"3 records or more .*topic d{32} was deleted"):
+        run_job(source, output)
+    assert run_job(source, output, on_lost="skip").rows == 0
+    assert run_job(source, output).commits == []
+    result, document = run("verify", output, source)
+    assert (result.exit_code, document["lost_records"], document["problems"]) == (ExitCode.LOST, 28, [])
+
+
+def test_a_job_of_an_earlier_release_takes_old_markers_for_settled(stores: tuple[ObjectStore, ObjectStore]) -> None:
+    source, output = stores
+    TieredLog(source, topic_id="0" * 32).add(0, json_rows(9))
+    delete(source, topic_id="0" * 32)
+    log = TieredLog(source)
+    log.add(0, json_rows(20))
+    run_job(source, output)
+    forget_ended(output)
+    assert run("status", output, source)[0].exit_code == 0
+    log.add(0, json_rows(1, first=20))
+    assert run_job(source, output).rows == 1
+    delete(source)
     assert run_job(source, output).commits == []
 
 

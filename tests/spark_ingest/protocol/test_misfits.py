@@ -15,17 +15,19 @@ from click.testing import CliRunner
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import ObjectStore, open_store
 from node.commands.ingest import ingest
-from spark_ingest.decode.decimals import decimal_of
 from spark_ingest.decode.declared_columns import read_declared
 from spark_ingest.decode.json_columns import payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
 from spark_ingest.errors import IngestRefused, TooManyMisfits
-from spark_ingest.plan import Recipe
+from spark_ingest.output import names
+from spark_ingest.plan import Recipe, decode_plan, encode
 from spark_ingest.protocol.history import History
-from spark_ingest.protocol.sample import READ_RECORDS_MAX
+from spark_ingest.protocol.sample import READ_RECORDS_MAX, schema_of
 from spark_ingest.protocol.verify import verify
 from spark_ingest.report import Report, print_summary, topic_totals
+from spark_ingest.types.numbers import decimal_of
 from tests.spark_ingest.jobs import Remembering, listed_files, run_job, table_rows
+from tests.spark_ingest.killing_store import Killed, KillingStore
 from tests.spark_ingest.tiered import TieredLog, row
 
 
@@ -45,6 +47,64 @@ def amounts(output: ObjectStore) -> list[object]:
 
 def types(output: MemoryStore) -> list[str]:
     return [str(pq.read_schema(io.BytesIO(output.get(key))).field("amt").type) for key in listed_files(output)]
+
+
+BIG = "1152921504606846977"  # no double holds it
+
+
+def test_ids_beyond_a_double_are_never_rounded_beside_fractions() -> None:
+    """1 in the first sample, where one value is odd or half of them are; 2 in a later commit."""
+    for texts, kind in (([BIG] * 1000 + ["1.5"], "int64"), ([BIG, "1.5"], "decimal128(38, 18)")):
+        log, output = log_of(*texts), MemoryStore()
+        run_job(log.store, output)
+        assert set(types(output)) == {kind}
+        add(log, *(str(int(BIG) + at) for at in range(1, 20)), "2.5")
+        ran = run_job(log.store, output)
+        found = [one["amt"] for one in table_rows(output)][len(texts) :]
+        assert [str(one).partition(".")[0] for one in found[:19]] == [str(int(BIG) + at) for at in range(1, 20)]
+        assert (table_rows(output)[-1]["_extra"] is None) == (kind != "int64")
+        assert ran.commits[0].misfits == ({"flights": {"amt": 2}} if kind == "int64" else {})
+
+
+def test_numbers_that_a_double_column_does_not_hold_are_misfits_at_any_depth() -> None:
+    log, output = log_of('{"d":0.5,"a":[0.5]}', '{"d":1.5,"a":[]}'), MemoryStore()
+    run_job(log.store, output)
+    inexact = [f'{{"d":{BIG}}}', f'{{"a":[1,{BIG}]}}', '{"d":12345678901234567890.1234567890}']
+    add(log, '{"d":9007199254740992}', *inexact)
+    ran = run_job(log.store, output)
+    rows = table_rows(output)[2:]
+    assert [one["_extra"] for one in rows] == [None, *(f'{{"amt":{text}}}' for text in inexact)]
+    assert rows[0]["amt"] == {"d": 9007199254740992.0, "a": None}
+    assert ran.commits[0].misfits == {"flights": {"amt": 3}}
+
+
+def test_a_resumed_plan_of_an_earlier_generation_rounds_as_its_release_did() -> None:
+    log, output = log_of("0.5", BIG), MemoryStore()
+    with pytest.raises(Killed):
+        run_job(log.store, KillingStore(output, 3, is_after=True))
+    key = names.plan_key("default", 1)
+    plan = decode_plan(output.get(key), "plan")
+    old = msgspec.structs.replace(plan, generation=7, schemas={"flights": schema_of([["amt", "double"]], "json")})
+    output.objects[key] = encode(old)
+    run_job(log.store, output)
+    assert amounts(output) == [0.5, float(BIG)]
+
+
+def test_one_odd_value_of_the_first_sample_is_named_and_does_not_decide_the_type(tmp_path: Path) -> None:
+    store, output = open_store((tmp_path / "store").as_uri()), open_store((tmp_path / "o").as_uri())
+    log = log_of(*map(str, range(100)), '"x"', store=store)
+    log.add(1, [row(b'{"amt":1,"t":%s}' % (b"1" if at % 2 else b'"x"'), at) for at in range(10)])
+    arguments = ["--store", str(tmp_path / "store"), "--output", str(tmp_path / "o"), "--topics", ".*"]
+    shown = CliRunner().invoke(ingest, ["plan", *arguments])
+    ran = CliRunner().invoke(ingest, ["run", "--engine", "local", *arguments])
+    assert ran.exit_code == 0, ran.output
+    for text in (shown.output, ran.output):
+        assert "flights: column amt is bigint: 1 of 111 values are text, such as partition 0 offset 100\n" in text
+        assert "flights: column t is text, with the JSON of each value: 5 of 10 values are" in text
+    [commit] = History(output, "default").commits()
+    assert commit.misfits == {"flights": {"amt": 1}}
+    add(log, '"y"', "5")
+    assert "column amt is" not in CliRunner().invoke(ingest, ["run", "--engine", "local", *arguments]).output
 
 
 def test_misfits_are_counted_by_column_in_the_commit_the_summary_and_status(

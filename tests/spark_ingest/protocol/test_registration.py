@@ -13,6 +13,7 @@ from engine.format.paths import store_registrations_prefix
 from engine.testing.memory_store import MemoryStore
 from engine.testing.store_proxy import StoreProxy
 from engine.tiering.manifest.job_registration import Registration, decode_registration
+from engine.tiering.shipping.garbage_collection import remove_topic
 from engine.tiering.shipping.job_holds import JobHolds, held_from
 from engine.tiering.store.store import ObjectStore, StoreUnavailable, open_store
 from node.commands.ingest import ingest
@@ -132,7 +133,7 @@ def test_a_recreated_topic_replaces_the_registration_of_the_old_one() -> None:
     source, output = MemoryStore(), MemoryStore()
     TieredLog(source).add(0, json_rows(20))
     run_job(source, output)
-    source.now_ms += 1
+    remove_topic(source, CLUSTER, "flights", TOPIC_ID, 1)
     TieredLog(source, topic_id="b" * 32).add(0, json_rows(5))
     run_job(source, output)
     assert registered(source) == {"flights": {0: 5}}

@@ -14,8 +14,6 @@ from engine.errors import Corrupt
 from engine.format.batch import Row, encode
 from engine.testing.memory_store import MemoryStore
 from spark_ingest.decode import value_costs
-from spark_ingest.decode.json_types import fixed_bytes
-from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
 from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import Layout
 from spark_ingest.output import rolling_files
@@ -24,10 +22,12 @@ from spark_ingest.output.schema_object import table_ddl
 from spark_ingest.plan import DEAD_LETTER, RAW, RECORD, Recipe, Task, TaskSpec
 from spark_ingest.protocol import chunks as harvest
 from spark_ingest.protocol import task as task_module
-from spark_ingest.protocol.planner import schema_of
 from spark_ingest.protocol.results import TaskResult
+from spark_ingest.protocol.sample import schema_of
 from spark_ingest.protocol.task import run_task
 from spark_ingest.source.discovery import discover, slices_of
+from spark_ingest.types.json_types import fixed_bytes
+from spark_ingest.types.standard_columns import STANDARD_COLUMNS
 from tests.spark_ingest.jobs import dead_letters, listed_files, table_rows
 from tests.spark_ingest.tiered import CLUSTER, START_MS, TieredLog, json_rows, row, undecodable_batch
 
@@ -74,6 +74,18 @@ def test_a_row_holds_the_record_and_its_members() -> None:
         "_extra": '{"more":[1]}',
     }
     assert result.seen == [["more", ["array", "bigint"]]]
+
+
+@pytest.mark.parametrize("headers", [[], [("trace", b"1")]])
+def test_tombstones_and_headers_are_left_out_where_a_step_says_so(headers: list[tuple[str, bytes]]) -> None:
+    log = log_of(row(b'{"id":1}', headers=headers), row(None, 1, headers=headers), row(b"[]", 2, headers=headers))
+    kept, dropped = {}, {}
+    for found, steps in ((kept, ()), (dropped, ({"do": "drop-tombstones"}, {"do": "drop-headers"}))):
+        result, output = run(log, Recipe(transforms=steps))
+        found.update({one["_offset"]: one["_headers"] for one in table_rows(output)}, filtered=result.filtered)
+        assert [one["_headers"] for one in dead_letters(output)] == [headers], "a dead letter is the record itself"
+    assert kept == {0: headers, 1: headers, "filtered": 0}
+    assert dropped == {0: [], "filtered": 1}
 
 
 def test_rows_go_to_the_hour_of_their_event_in_order_of_offsets() -> None:

@@ -62,7 +62,7 @@ def test_an_object_that_nothing_has_replaced_is_missed() -> None:
     log = log_of()
     wanted = slices(log, 0, 1800)
     log.store.delete(wanted[1].key)
-    with pytest.raises(NoSuchObject):
+    with pytest.raises(NoSuchObject, match=r"is gone from memory:// \(penstock tier repair .*penstock ingest abandon"):
         read(log.store, wanted)
     log.raise_log_start(0, 1800)
     with pytest.raises(NoSuchObject):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,10 @@ def test_the_job_is_planned_and_printed_without_importing_spark() -> None:
 
     code = "import spark_ingest.command, spark_ingest.protocol.runner, sys; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_pyspark_without_what_the_data_source_needs_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    monkeypatch.delitem(sys.modules, "spark_ingest.data_source", raising=False)
+    with pytest.raises(ImportError, match=r"needs a newer PySpark than 4\..*: pip install 'penstock-server\[spark\]'"):
+        import_module("spark_ingest.data_source")

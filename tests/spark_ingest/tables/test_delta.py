@@ -172,10 +172,7 @@ def test_two_drivers_at_once_add_each_file_once(lake: Lake) -> None:
     assert_rows_are_log(lake)
 
 
-def test_what_a_table_cannot_take_is_refused_with_the_reason(lake: Lake) -> None:
-    lake.log.add(0, [row(b'{"id":1,"a b":1}')])
-    lake.ingest()
-    assert "no column with the name 'a b'" in str(give(lake).error)
+def test_what_a_table_cannot_take_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="a column is int64 in the table and string in the files"):
         delta._merged([pa.schema([("id", pa.int64())]), pa.schema([("id", pa.string())])])
     with pytest.raises(IngestRefused, match="not written with the store option sse"):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from itertools import count
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from engine.testing.memory_store import MemoryStore
-from spark_ingest.layout import POSITIONS, Field, Layout
+from engine.tiering.store.store import open_store
+from node.commands.ingest import ingest
+from spark_ingest.layout import CSV, ORC, POSITIONS, Field, Layout
 from spark_ingest.output import names
 from spark_ingest.output.retained import load_retained
 from spark_ingest.output.rewrites import Rewrites
@@ -18,8 +22,8 @@ from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.finalize import finalize
 from spark_ingest.upkeep.retain import retain
-from tests.spark_ingest.jobs import listed_files, run_job
-from tests.spark_ingest.tiered import START_MS, TieredLog, row
+from tests.spark_ingest.jobs import dead_letters, listed_files, run_job
+from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 EVERY = re.compile(".*")
 DAY_MS = 24 * 3_600_000  # the first day is Thursday 2013-11-21, 05:00 UTC
@@ -73,3 +77,47 @@ def test_a_table_of_any_layout_is_marked_compacted_and_retired(
     assert findings.problems == []
     effect = Rewrites(output, "default").effect()
     assert list(verify_deep(output, commits, load_retained(output, "default").covers, effect)) == []
+
+
+@pytest.mark.parametrize("year", [1, 1676, 2263, 9999])
+def test_a_time_that_orc_cannot_hold_counts_as_none(year: int) -> None:
+    source, output = MemoryStore(), MemoryStore()
+    far = b'{"ts":"%04d-01-02T00:00:00Z"}' % year
+    timestamps = [START_MS, 9_300_000_000_000 * 2]
+    TieredLog(source).add(0, [row(far, timestamp=timestamps[0]), row(far, timestamp=timestamps[1]), row(b"{}")])
+    ran = run_job(source, output, recipe=Recipe(event_time="ts", layout=Layout(format=ORC)), bad_percent_max=100)
+    [result] = ran.commits[0].results
+    assert (result.rows, result.fallbacks, result.reasons) == (2, 2, {"no_event_time": 1})
+    assert [one["_value"] for one in dead_letters(output)] == [far]
+    findings, commits = verify(output, "default")
+    assert (findings.problems, list(verify_deep(output, commits))) == ([], [])
+
+
+@pytest.fixture
+def two_tables(tmp_path: Path) -> str:
+    """Return the directory of an output with a Parquet table, and one of CSV in directories without names."""
+    store, output = open_store((tmp_path / "s").as_uri()), open_store((tmp_path / "o").as_uri())
+    TieredLog(store, topic="first", topic_id="1" * 32).add(0, json_rows(5))
+    TieredLog(store, topic="second", topic_id="2" * 32).add(0, json_rows(5))
+    run_job(
+        store, output, topics="first", recipe=Recipe(layout=Layout(format=CSV, period="month", directories="%Y/%m"))
+    )
+    run_job(store, output, topics="second")
+    return str(tmp_path / "o")
+
+
+def test_erase_does_not_say_that_no_row_has_a_key_of_tables_that_it_does_not_search(two_tables: str) -> None:
+    """The first file has the key."""
+    ran = CliRunner().invoke(ingest, ["erase", "--output", two_tables, "--key", "nobody"])
+    assert ran.exit_code == 1
+    assert "No row of the searched files has this key." in ran.output
+    assert "not searched, because only Parquet files are: tables/first/" in ran.output + str(ran.exception)
+    ran = CliRunner().invoke(ingest, ["erase", "--output", two_tables, "--key", "nobody", "--topics", "second"])
+    assert (ran.exit_code, "No row has this key." in ran.output) == (0, True)
+
+
+def test_ddl_goes_on_past_a_table_that_no_catalog_takes(two_tables: str) -> None:
+    ran = CliRunner().invoke(ingest, ["ddl", "--output", two_tables])
+    assert ran.exit_code == 1
+    assert "left out: first has directories of the form" in ran.output
+    assert "CREATE EXTERNAL TABLE IF NOT EXISTS `second`" in ran.output

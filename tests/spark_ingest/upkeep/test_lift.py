@@ -24,14 +24,14 @@ from node.commands.ingest import ingest
 from spark_ingest.decode import value_costs
 from spark_ingest.decode.json_columns import arrow_fields, extra_array, payload_arrays
 from spark_ingest.decode.json_rows import JsonRows
-from spark_ingest.decode.json_types import Members, columns, evolve, infer, merge_all
-from spark_ingest.decode.unified_columns import unified
 from spark_ingest.output.rewrites import RewritePlan, Rewrites
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
+from spark_ingest.types.json_types import Members, columns, evolve, infer, merge_all
 from spark_ingest.upkeep.compact import Compaction, compact
 from spark_ingest.upkeep.lift import lifted
 from spark_ingest.upkeep.rewrite import Done
+from spark_ingest.upkeep.unified_columns import unified
 from tests.spark_ingest.jobs import listed_files, run_job, table_rows
 from tests.spark_ingest.killing_store import DyingStore, Killed
 from tests.spark_ingest.tiered import START_MS, TieredLog, row

@@ -10,7 +10,18 @@ import pytest
 from engine.tiering.store import s3
 from engine.tiering.store.s3 import S3Store
 from engine.tiering.store.store import NoSuchObject, ObjectExists, StoreUnavailable, StoreUnusable, open_store
-from tests.engine.tiering.fake_s3 import CONFLICT, CUT, FORBIDDEN, LOST, NO_BUCKET, SLOW_DOWN, FakeS3, served
+from tests.engine.tiering.fake_s3 import (
+    CONFLICT,
+    CUT,
+    FORBIDDEN,
+    LOST,
+    NO_BUCKET,
+    NO_CHECKSUMS,
+    SKEWED,
+    SLOW_DOWN,
+    FakeS3,
+    served,
+)
 
 
 @pytest.fixture
@@ -116,6 +127,14 @@ def test_a_missing_bucket_and_missing_rights_are_not_a_missing_object(fake: Fake
         door.get("k")
     with pytest.raises(NoSuchObject):
         door.get("k")
+
+
+def test_a_wrong_clock_and_refused_headers_are_named(fake: FakeS3, door: S3Store) -> None:
+    fake.faults = [SKEWED, *[NO_CHECKSUMS] * 8]
+    with pytest.raises(StoreUnusable, match=r"RequestTimeTooSkewed .set the clock of this machine"):
+        door.get("k")
+    with pytest.raises(StoreUnusable, match=r"501 NotImplemented .the store must accept .* x-amz-checksum-crc32"):
+        door.probe()
 
 
 def test_an_absent_server_is_reported_by_probe(new_id: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from engine.errors import Invalid
+from engine.testing.memory_store import MemoryStore
 from engine.tiering.store import file_store as file_store_module
 from engine.tiering.store.file_store import TEMPORARY, FileStore
-from engine.tiering.store.store import NoSuchObject, ObjectStore, StoreUnavailable, StoreUnusable, open_store
+from engine.tiering.store.store import (
+    PROBE_PREFIX,
+    NoSuchObject,
+    ObjectStore,
+    StoreUnavailable,
+    StoreUnusable,
+    open_store,
+)
 
 
 @pytest.mark.parametrize(
@@ -197,3 +205,12 @@ def test_a_list_from_a_key_on_looks_at_the_objects_behind_it_only(
     monkeypatch.setattr(file_store_module, "_info", lambda key, found: looked_at.append(key) or info(key, found))
     assert [one.key for one in file_store.list("c/t/", "c/t/048")] == ["c/t/049"]
     assert looked_at == ["c/t/049"]
+
+
+def test_a_probe_removes_what_probes_of_killed_processes_left() -> None:
+    store = MemoryStore()
+    store.put(f"{PROBE_PREFIX}dead", b"x")
+    store.now_ms += 2 * 3600 * 1000
+    store.put(f"{PROBE_PREFIX}under-way", b"x")
+    store.probe()
+    assert [one.key for one in store.list("")] == [f"{PROBE_PREFIX}under-way"]

@@ -114,6 +114,25 @@ def test_a_member_that_restarts():
     assert causes(stage, NOTHING, NOTHING) == [("member_restarts", "a", None)]
 
 
+def test_clients_that_share_a_member_id():
+    stage = settled()
+    tokens = [delivery("a", stage.poll("a")) for _ in range(2)]
+    for _ in range(2):
+        tokens = [delivery("a", stage.poll("a", token)) for token in tokens]
+    assert causes(stage, NOTHING, NOTHING) == [("shared_member_id", "a", None)]
+
+
+def test_a_client_that_repeats_its_polls_shares_no_member_id():
+    stage = settled()
+    grant = stage.poll("a")
+    for _ in range(9):
+        token = delivery("a", grant)
+        stage.poll("a", token)  # its answer is lost
+        stage.poll("a", token)
+        grant = stage.poll("a", token)
+    assert causes(stage, NOTHING, NOTHING) == []
+
+
 def test_members_that_choose_a_new_name_at_each_start():
     stage = settled()
     for number in range(5):

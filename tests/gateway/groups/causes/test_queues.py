@@ -139,6 +139,8 @@ def test_dead_letters_that_cannot_be_copied():
     assert causes(queue) == [("dead_letters_fail", None, None)]
     assert [one.count for one in queue.core.groups[GROUP].history.events if one.cause == "dead_letters_failed"] == [1]
     queue.bury(letter)
+    assert causes(queue) == [("dead_letters", None, None)]
+    queue.sweep(700_000)
     assert causes(queue) == []
 
 

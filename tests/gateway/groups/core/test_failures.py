@@ -1,12 +1,15 @@
 """Failed records of a consumer group: their partition waits, they are counted, and they become dead letters once."""
 
+from collections.abc import Callable
+
 import pytest
+from msgspec import structs
 
 from engine.errors import Invalid
 from gateway.groups.core.coordinator import Coordinator
 from gateway.groups.core.failures import trimmed
 from gateway.groups.model.state import Offset
-from gateway.groups.model.values import ConfigCall, Failure, Grant, PollCall, Slot, Token
+from gateway.groups.model.values import ConfigCall, Failure, Grant, PollCall, Row, Slot, Token, TopicSize
 from tests.gateway.groups.core.coordinators import GROUP, Stage, delivery
 
 
@@ -17,6 +20,26 @@ def configured(stage: Stage, **config: object) -> Stage:
 
 def staged(partitions: int = 1, deliveries_max: int = 2) -> Stage:
     return configured(Stage(t=partitions), dead_letter_topic="dead", deliveries_max=deliveries_max)
+
+
+def mail(stage: Stage, is_down: Callable[[], bool]) -> tuple[int, int]:
+    """Work on one partition of 200 records by a member whose mail server is down for a time.
+
+    Returns the milliseconds that this took, and the number of dead letters.
+    """
+    begin_ms, dead = stage.now_ms, 0
+    grant = stage.poll("a")
+    while (at := grant.assignment[0].offset) < 200:
+        if grant.delayed:
+            stage.sweep(min(20_000, grant.delayed[0].left_ms))  # a long poll: the member is there
+            grant = stage.poll("a")
+            continue
+        token = delivery("a", grant, 1)
+        grant = report(stage, token, at) if is_down() else stage.poll("a", token)
+        if grant.dead:
+            dead += 1
+            grant = report(stage, token, at, buried=at + 1)
+    return stage.now_ms - begin_ms, dead
 
 
 def report(stage: Stage, token: Token, *offsets: int, buried: int | None = None, **more: object) -> Grant:
@@ -93,8 +116,82 @@ def test_another_record_at_the_position_begins_at_one():
     assert stage.core.groups[GROUP].offsets[Slot("t", 0)].failures == 1
 
 
+def test_an_outage_of_four_minutes_makes_no_dead_letters_and_the_work_goes_on_soon_after():
+    stage = configured(Stage(t=1), dead_letter_topic="dead")
+    end_ms = stage.now_ms + 4 * 60_000
+    took_ms, dead = mail(stage, lambda: stage.now_ms < end_ms)
+    assert dead == 0
+    assert took_ms <= 2 * 4 * 60_000 + 2_000, "one delay is at most as long as all before"
+
+
+def test_an_outage_without_end_makes_one_dead_letter_in_some_minutes():
+    stage = configured(Stage(t=1), dead_letter_topic="dead")
+    end_ms = stage.now_ms + 30 * 60_000
+    _, dead = mail(stage, lambda: stage.now_ms < end_ms)
+    assert 3 <= dead <= 8
+
+
+def test_a_partition_waits_for_its_failed_record_and_the_others_do_not():
+    stage = staged(2, deliveries_max=5)
+    grant = report(stage, delivery("a", stage.poll("a"), 10), 3)
+    [waits] = grant.delayed
+    assert (waits.topic, waits.partition, 500 <= waits.left_ms <= 1000) == ("t", 0, True)
+    stage.now_ms += waits.left_ms
+    assert stage.poll("a").delayed == ()
+
+
+def test_a_delay_survives_the_coordinator_and_the_member():
+    stage = staged(deliveries_max=5)
+    [before] = report(stage, delivery("a", stage.poll("a"), 10), 4).delayed
+    stage.fail_over()
+    assert stage.poll("a").delayed == (before,)
+    stage.leave("a")
+    assert stage.poll("b").delayed == (before,)
+
+
+def test_a_coordinator_whose_clock_is_behind_waits_no_longer_than_the_longest_delay():
+    stage = staged(deliveries_max=5)
+    report(stage, delivery("a", stage.poll("a"), 10), 4)
+    stage.now_ms -= 500_000_000
+    stage.fail_over()
+    [waits] = stage.poll("a").delayed
+    assert waits.left_ms == 600_000
+
+
+@pytest.mark.parametrize("ending", ["commit", "reset", "settings", "new topic"])
+def test_a_delay_ends_with_the_position_of_its_record_or_by_the_settings(ending):
+    stage = staged(deliveries_max=5)
+    grant = report(stage, delivery("a", stage.poll("a"), 10), 4)
+    assert grant.delayed
+    if ending == "commit":
+        stage.commit(0, 5, "a", grant.member_epoch)
+    elif ending == "reset":
+        stage.reset(0, 4, force=True)
+    elif ending == "settings":
+        configured(stage, redelivery_delay_ms=0, redelivery_delay_ms_max=0)
+    else:
+        stage.topics["t"] = TopicSize("id-new", 1)
+        stage.sweep()
+    assert stage.poll("a").delayed == ()
+
+
+def test_failures_and_dead_letters_are_events_that_are_counted():
+    stage = configured(staged(2, deliveries_max=2), redelivery_delay_ms=0)
+    grant = report(stage, delivery("a", stage.poll("a"), 10), 0, 0)
+    token = delivery("a", grant, 10)
+    report(stage, token, 0, 0)
+    call = PollCall(GROUP, "a", ("t",), trimmed(token, failed := (Failure("t", 0, 0, "no"), Failure("t", 1, 0, "no"))))
+    buried = (stage.position(0, 1), stage.position(1, 1))
+    stage.call(Coordinator.poll, structs.replace(call, failed=failed, buried=buried))
+    group = stage.core.groups[GROUP]
+    events = [(one.cause, one.detail, one.count) for one in group.history.events]
+    assert ("record_failed", "no", 4) in events
+    assert ("dead_lettered", "dead", 2) in events
+    assert group.dead_letters == 2
+
+
 def test_without_a_dead_letter_topic_the_partition_waits():
-    stage = configured(Stage(t=1), deliveries_max=1)
+    stage = configured(Stage(t=1), redelivery_delay_ms=0)
     grant = report(stage, delivery("a", stage.poll("a"), 10), 4)
     for _ in range(5):
         grant = report(stage, delivery("a", grant, 6), 4)
@@ -141,5 +238,17 @@ def test_the_record_of_a_position_without_failures_is_as_before():
     token = delivery("a", stage.poll("a"), 10)
     assert stage.rows[-1].value == b'[0,"",1000000]'
     report(stage, token, 4)
-    assert stage.rows[-1].value == b'[4,"",1000000,1,[%d,%d]]' % (token.member_epoch, token.delivery)
+    failed_in, retry_ms = (token.member_epoch, token.delivery), 1_000_000 + stage.poll("a").delayed[0].left_ms
+    assert stage.rows[-1].value == b'[4,"",1000000,1,[%d,%d],%d]' % (*failed_in, retry_ms)
     assert Offset(4, "", 0) == Offset(4, "", 0, 0, (0, 0))
+
+
+def test_a_failure_that_an_earlier_release_has_stored_is_not_delayed():
+    stage = staged()
+    token = delivery("a", stage.poll("a"), 10)
+    report(stage, token, 4)
+    key = stage.rows[-1].key
+    stage.rows.append(Row(key, b'[4,"",1000000,1,[%d,%d]]' % (token.member_epoch, token.delivery)))
+    stage.fail_over()
+    assert stage.core.groups[GROUP].offsets[Slot("t", 0)].failures == 1
+    assert stage.poll("a").delayed == ()

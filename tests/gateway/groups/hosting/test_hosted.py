@@ -13,6 +13,7 @@ from gateway.groups.hosting.hosted import BATCH_BYTES, Hosted
 from gateway.groups.model.errors import CoordinatorMoved
 from gateway.groups.model.settings import CoordinatorLimits
 from gateway.groups.model.values import CommitCall, ConfigCall, Position, TopicSize
+from replication.errors import NotLeader
 from tests.gateway.groups.core.coordinators import GROUP, Topics
 
 
@@ -29,13 +30,21 @@ class Log:
         future.set_result(None)
         return future
 
+    is_in_doubt = False
+
+    def check_append(self, _: object) -> None:
+        if self.is_in_doubt:
+            raise NotLeader("the last contact with the store is old")
+
     async def acknowledged(self, *_: object) -> None:
         if error := await self.acknowledgements.get():
             raise error
 
 
-def hosted_on(log: Any, leader: Any = None) -> Hosted:
-    partition: Any = SimpleNamespace(name="__groups/0", log=leader or SimpleNamespace(leader_epoch=1))
+def hosted_on(log: Any, leader: Any = None, *, is_replicated: bool = False) -> Hosted:
+    partition: Any = SimpleNamespace(
+        name="__groups/0", log=leader or SimpleNamespace(leader_epoch=1), is_replicated=is_replicated
+    )
     clock: Any = SimpleNamespace(steady_ms=lambda: 0, now_ms=lambda: 0)
     topics = Topics({"t": TopicSize("id-t", 1000)})
     return Hosted(1, partition, log, Coordinator(CoordinatorLimits()), topics, clock, 1000)
@@ -69,6 +78,23 @@ async def test_a_late_acknowledgement_ends_the_waits_and_not_the_coordinator():
     for _ in range(2):
         log.acknowledgements.put_nowait(None)
     await asyncio.wait_for(hosted.stored(sequence), 60)
+    assert len(log.batches) == 2
+
+
+async def test_a_late_acknowledgement_ends_the_waits_of_the_calls_behind_it():
+    """Else an acquire at a coordinator that was cut off had no answer as long as its first batch had none."""
+    log = Log()
+    hosted = hosted_on(log)
+    configure(hosted)
+    await asyncio.sleep(0)  # its batch is under way
+    waiting = asyncio.ensure_future(hosted.stored(configure(hosted, "another")))
+    await asyncio.sleep(0)
+    log.acknowledgements.put_nowait(AckTimeout("late"))
+    with pytest.raises(CoordinatorMoved):
+        await asyncio.wait_for(waiting, 60)
+    for _ in range(2):
+        log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(2), 60)
     assert len(log.batches) == 2
 
 
@@ -132,3 +158,63 @@ async def test_the_next_coordinator_can_wait_for_the_batch_under_way():
     appended.set_result(None)
     await asyncio.wait_for(waiting, 60)
     log.acknowledgements.put_nowait(None)
+
+
+async def test_a_coordinator_that_was_replaced_hands_out_nothing():
+    """An acquire stores nothing: the replicas in sync confirm, after the call, that its coordinator leads."""
+    log = Log()
+    hosted = hosted_on(log, is_replicated=True)
+    configure(hosted)
+    log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(1), 60)
+    assert hosted.prove_lead(0) == 0, "a read within the session costs nothing"
+    waiting = asyncio.ensure_future(hosted.stored(hosted.prove_lead(0, is_strict=True)))
+    await asyncio.sleep(0)
+    log.acknowledgements.put_nowait(NotLeader("another one leads"))
+    with pytest.raises(CoordinatorMoved):
+        await asyncio.wait_for(waiting, 60)
+
+
+async def test_calls_that_wait_for_their_proof_share_a_batch():
+    log = Log()
+    hosted = hosted_on(log, is_replicated=True)
+    configure(hosted)
+    await asyncio.sleep(0)
+    proofs = [hosted.prove_lead(0, is_strict=True) for _ in range(100)]
+    for _ in range(2):
+        log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(proofs[-1]), 60)
+    assert len(log.batches) == 2
+
+
+async def test_a_read_in_doubt_is_confirmed_and_a_standalone_coordinator_needs_no_proof():
+    log = Log()
+    log.is_in_doubt = True
+    hosted = hosted_on(log, is_replicated=True)
+    configure(hosted)
+    log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(1), 60)
+    assert hosted.prove_lead(0) == 2
+    log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(2), 60)
+    alone = hosted_on(Log())
+    configure(alone)
+    assert alone.prove_lead(0, is_strict=True) == 0
+
+
+async def test_a_full_disk_is_asked_again_after_a_moment():
+    times = [0]
+    log = Log()
+    hosted = hosted_on(log)
+    hosted._clock = SimpleNamespace(steady_ms=lambda: times[0], now_ms=lambda: 0)  # type: ignore[assignment]
+    hosted.refusal = StorageFull("no space is left")
+    with pytest.raises(StorageFull):
+        hosted.check_room()
+    hosted.decide(lambda core, now, source: core.configure(ConfigCall("a", {}), now, source), is_patient=True)
+    assert hosted._sequence == 0, "what no caller waits for is not tried yet"
+    times[0] = 1000
+    hosted.check_room()
+    configure(hosted, "b")
+    log.acknowledgements.put_nowait(None)
+    await asyncio.wait_for(hosted.stored(1), 60)
+    assert hosted.refusal is None

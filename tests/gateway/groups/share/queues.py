@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.groups.core import sharing
 from gateway.groups.core.coordinator import Coordinator
+from gateway.groups.model.errors import LockUnknown
 from gateway.groups.model.values import ConfigCall, Position, ResetCall
 from gateway.groups.share.values import (
     AcquireCall,
@@ -15,6 +16,7 @@ from gateway.groups.share.values import (
     DeadLetter,
     KeyRun,
     Outcome,
+    Refused,
     SettleCall,
     Settled,
     Settlement,
@@ -26,7 +28,10 @@ KEEPING = 10_000  # a lock of a test, in milliseconds
 
 
 class Queue(Stage):
-    """The share group `g` over the topic `t`. `ends` are the high watermarks, `starts` the starts of the logs."""
+    """The share group `g` over the topic `t`. `ends` are the high watermarks, `starts` the starts of the logs.
+
+    A failed record comes again at once, unless the test asks for a delay.
+    """
 
     def __init__(self, partitions: int = 1, **config: Any) -> None:
         super().__init__(t=partitions)
@@ -34,7 +39,7 @@ class Queue(Stage):
         self.starts = [0] * partitions
         self.keys: dict[tuple[int, int], int] = {}
         self._locks = itertools.count(1)
-        self.configure(kind="share", **config)
+        self.configure(kind="share", **{"redelivery_delay_ms": 0, **config})
 
     def configure(self, **config: Any) -> None:
         self.call(Coordinator.configure, ConfigCall(GROUP, config))
@@ -56,7 +61,10 @@ class Queue(Stage):
 
     def settle(self, lock: str, number: int, first: int, last: int, outcome: Outcome, **more: Any) -> Settled:
         wish = Settlement("t", number, first, last, int(outcome), **more)
-        found: Settled = self.call(sharing.settle, SettleCall(GROUP, lock, (wish,)))
+        try:
+            found: Settled = self.call(sharing.settle, SettleCall(GROUP, lock, (wish,)))
+        except LockUnknown:
+            return Settled(0, (Refused("t", number, first, last, is_settled=False),))
         return found
 
     def settle_all(self, lock: str, outcome: Outcome, **more: Any) -> Settled:

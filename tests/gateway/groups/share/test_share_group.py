@@ -53,7 +53,25 @@ def test_a_released_record_is_delivered_again_after_its_delay():
     assert ranges(queue.acquire(1)[1]) == [(0, 0, 2)]
 
 
-def test_each_failure_doubles_the_delay():
+@pytest.mark.parametrize("is_failover", [True, False])
+def test_a_clock_that_is_hours_behind_keeps_what_is_left_of_a_delay(is_failover: bool):
+    """Before, the record waited for as long as the clocks of the two coordinators differed."""
+    queue = a_queue(2)
+    queue.sweep(30 * 3_600_000)
+    lock, _ = queue.acquire(2)
+    queue.settle(lock, 0, 0, 0, RELEASE, time_ms=500)
+    queue.sweep(100)
+    queue.settle(lock, 0, 1, 1, RELEASE, time_ms=5000)
+    queue.now_ms -= 30 * 3_600_000
+    if is_failover:
+        queue.fail_over()
+    found = queue.acquire(2)[1]
+    assert (ranges(found), found.due_ms) == ([], 400)
+    queue.sweep(400)
+    assert ranges(queue.acquire(2)[1]) == [(0, 0, 2)]
+
+
+def test_each_failure_doubles_the_delay_and_jitter_takes_up_to_half_of_it():
     queue = a_queue(1, redelivery_delay_ms=100, redelivery_delay_ms_max=300)
     delays = []
     for _ in range(4):
@@ -61,7 +79,37 @@ def test_each_failure_doubles_the_delay():
         queue.settle_all(lock, RELEASE)
         delays.append(queue.acquire(1)[1].due_ms)
         queue.sweep(delays[-1])
-    assert delays == [100, 200, 300, 300]
+    assert all(longest // 2 <= one <= longest for longest, one in zip((100, 200, 300, 300), delays, strict=True))
+    assert delays[2] != delays[3], "two failures with the same bound wait for different times"
+
+
+def test_records_that_failed_together_come_back_apart():
+    """Each is a run of its own: its caller has released it alone."""
+    queue = a_queue(50, redelivery_delay_ms=60_000)
+    lock, _ = queue.acquire(50)
+    for offset in range(50):
+        queue.settle(lock, 0, offset, offset, RELEASE)
+    runs = queue.core.groups[GROUP].share.partitions["t", 0].window.runs  # type: ignore[union-attr]
+    assert len({run.ready_ms for run in runs}) > 40
+
+
+def test_an_outage_of_four_minutes_makes_no_dead_letters():
+    """200 jobs whose workers cannot reach their mail server: each is released at once. Then all are done."""
+    queue = Queue(1, redelivery_delay_ms=None, dead_letter_topic="dead")
+    queue.ends[0] = 200
+    queue.acquire(1, lock_ms=1)
+    begin_ms, deliveries = queue.now_ms, 1
+    while queue.start() < 200:
+        lock, found = queue.acquire(10, lock_ms=30_000)
+        is_over = queue.now_ms - begin_ms >= 4 * 60_000
+        for partition, offset in offsets_of(found):
+            deliveries += 1
+            queue.settle(lock, partition, offset, offset, ACCEPT if is_over else RELEASE)
+        if not found.granted:
+            queue.sweep(found.due_ms or 1000)
+        assert queue.now_ms - begin_ms < 20 * 60_000, "the work goes on soon after the outage"
+    assert (queue.dead_letters(), queue.core.groups[GROUP].dead_letters) == ([], 0)
+    assert deliveries <= 200 * 10
 
 
 def test_an_outcome_after_the_lock_changes_nothing():

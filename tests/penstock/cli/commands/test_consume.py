@@ -56,7 +56,7 @@ def test_an_offset_for_several_partitions_is_refused(on_node: Run, filled: str) 
 def test_an_offset_beyond_the_end_is_refused(on_node: Run, filled: str) -> None:
     ran = on_node("consume", "filled", "--from", 1000, "--partition", 0)
     assert ran.code == 4
-    assert "[offset_above_high_watermark]" in ran.err
+    assert "a number is an offset: give a time as 2013-01-01T05:00:00Z [offset_above_high_watermark]" in ran.err
 
 
 def test_from_a_time(on_node: Run, filled: str) -> None:

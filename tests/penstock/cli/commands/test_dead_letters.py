@@ -100,6 +100,20 @@ def test_a_run_that_is_cut_loses_no_dead_letter_and_doubles_none(
 
 
 @pytest.mark.e2e
+def test_a_dead_letter_of_a_topic_that_was_created_again_stays_where_it_is(
+    command: Run, client: SingleRequestClient
+) -> None:
+    dead_letters(command, client)
+    assert command("topic", "delete", "alerts", "--yes").code == 0
+    assert command("topic", "create", "alerts", "--partitions", "2").code == 0
+    ran = command("subscription", "replay-dead-letters", "pager")
+    assert ran.code == 4
+    assert "the node rejected 2 of alerts.dead" in ran.err
+    assert "topic alerts was deleted and created again since" in ran.err
+    assert records_of(client, "alerts", 1) == []
+
+
+@pytest.mark.e2e
 def test_an_old_value_never_takes_the_place_of_a_newer_one_of_a_compacted_topic(
     command: Run, client: SingleRequestClient
 ) -> None:

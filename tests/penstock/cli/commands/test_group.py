@@ -38,6 +38,8 @@ def test_a_group_is_listed_described_reset_and_deleted(
         "dry_run": False,
         "offsets": [{"topic": "grouped", "partition": 0, "offset": 0, "previous_offset": 7}],
     }
+    in_seconds = on_node("group", "reset", "shown", "--to-time", "1385053862", "--dry-run")
+    assert "--to-time 1385053862 is a time in 1970: give milliseconds" in in_seconds.err
     assert on_node("group", "reset", "shown").code == 2
     assert "\nreset " in on_node("group", "explain", "shown").out
     assert on_node("topic", "lag", "grouped").out.splitlines()[1].split()[:3] == ["shown", "empty", "1,000"]

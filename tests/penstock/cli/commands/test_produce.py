@@ -50,6 +50,33 @@ def test_more_short_lines_than_a_node_takes_at_once(on_node: Run, topic: str, tm
     assert on_node("consume", topic, "--format", "values").out == "1\n" * 300_000
 
 
+def test_headers_are_those_of_every_record_and_a_bad_line_is_still_named(
+    on_node: Run, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b'{"a":1}\n\n2\n')
+    flags = ("--header", "x=1", "--header", "y=a=b", "--key", "k")
+    assert on_node("produce", topic, path, *flags).code == 0
+    assert on_node("produce", topic, path, "--format", "raw", *flags).code == 0
+    own = {"x": "1", "y": "a=b"}
+    stored = [(record.get("value"), record["key"], record["headers"]) for record in records(on_node, topic)]
+    assert stored == [
+        ({"a": 1}, "k", own),
+        (2, "k", own),
+        (None, "k", {"content-type": "application/octet-stream", **own}),
+    ]
+    path.write_bytes(b'3\n1,"key":"forged"\n')
+    ran = on_node("produce", topic, path, *flags)
+    assert (ran.code, "line 2" in ran.err) == (4, True)
+    assert len(records(on_node, topic)) == 3
+
+
+def test_no_input_for_an_unknown_topic_is_an_error(on_node: Run, topic: str) -> None:
+    assert on_node("produce", topic, os.devnull).code == 0
+    ran = on_node("produce", "nosuch", os.devnull)
+    assert (ran.code, "[unknown_topic]" in ran.err) == (4, True)
+
+
 @pytest.mark.parametrize("flags", [["--key-field", "tail"], ["--key-pointer", "/tail"]])
 def test_keys_come_from_the_values(on_node: Run, topic: str, lines_file: Path, flags: list[str]) -> None:
     assert on_node("produce", topic, lines_file, *flags).code == 0

@@ -35,6 +35,30 @@ def test_a_topic_is_altered_to_have_more_partitions(on_node: Run) -> None:
     assert "can only grow" in refused.err
 
 
+def test_retention_is_an_option(on_node: Run) -> None:
+    created = on_node("topic", "create", "kept", "--retention", "7d", "--json").json()
+    assert created["config"]["retention_ms"] == 604_800_000  # type: ignore[index]
+    assert on_node("topic", "alter", "kept", "--retention", "50GiB").out.split()[2:4] == [
+        "retention_bytes",
+        "53,687,091,200",
+    ]
+
+
+def test_records_are_deleted_before_an_offset_a_time_and_an_age(on_node: Run, lines_file: Path) -> None:
+    def log_starts(*arguments: object) -> list[int]:
+        ran = on_node("topic", "delete-records", "cut", *arguments, "--yes", "--json")
+        return [entry["log_start"] for entry in ran.json()["partitions"]]  # type: ignore[index]
+
+    on_node("topic", "create", "cut", "--partitions", 2)
+    on_node("produce", "cut", lines_file, "--partition", 1)
+    assert on_node("topic", "delete-records", "cut", "--before", 5, "--yes").code == 2, "the partition is not named"
+    assert log_starts("--before", 5, "--partition", 1) == [5]
+    assert log_starts("--before", "1h") == [0, 5]
+    assert on_node("consume", "cut", "--from", "1h", "--count", 1, "--format", "values").out == '{"n":5,"tail":"N5"}\n'
+    assert on_node("consume", "cut", "--until", "1h").out == ""
+    assert log_starts("--before", "latest") == [0, 1000]
+
+
 def test_settings_are_numbers_words_or_nothing() -> None:
     pairs = ("a=1", "b=-1", "c=true", "d=false", "e=null", "f=zstd", "g=a=b", "h=")
     expected = {"a": 1, "b": -1, "c": True, "d": False, "e": None, "f": "zstd", "g": "a=b", "h": ""}

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from spark_ingest.decode.blocks import arrow_field
 from spark_ingest.decode.json_columns import arrow_fields
-from spark_ingest.decode.json_types import Members
-from spark_ingest.decode.standard_columns import EXTRA, LEADING, VALUE
+from spark_ingest.types.json_types import Members
+from spark_ingest.types.standard_columns import EXTRA, LEADING, VALUE
 
 
 class Unfit(ValueError):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ingest.decode.json_types import (
+from spark_ingest.output.schema_object import spark_ddl
+from spark_ingest.types.json_types import (
     COLUMNS_MAX,
     MEMBERS_MAX,
     columns,
@@ -17,9 +18,8 @@ from spark_ingest.decode.json_types import (
     merge,
     merge_all,
     published_type,
-    spark_ddl,
 )
-from spark_ingest.decode.standard_columns import STANDARD_COLUMNS
+from spark_ingest.types.standard_columns import STANDARD_COLUMNS
 from tests.spark_ingest.json_values import OBJECTS, VALUES
 
 

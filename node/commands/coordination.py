@@ -1,0 +1,198 @@
+"""`penstock coordination`: rebuilds a lost coordination store from the data directories of a stopped cluster.
+
+Two steps, since the directories are on several machines: `inventory` on each one writes what its directories hold, and
+`rebuild` on any of them writes the store. Decides nothing: replication/rebuild/plan.py does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.format import paths
+from engine.runtime.clock import SystemClock
+from engine.runtime.disk import Disk, RealDisk
+from engine.tiering.store.store import open_store
+from node.commands.tier.audit import StoreCommand
+from node.commands.tier.restore import new_id
+from node.commands.tier.restored_cluster import OpenSession, zookeeper_sessions
+from penstock.cli.failures import Failure
+from penstock.cli.groups import AliasGroup
+from penstock.cli.output import Column, print_facts, print_json, print_note, print_table
+from replication.rebuild.directories import node_of, read_inventory
+from replication.rebuild.inventory import NodeInventory, decode_inventory, encode_inventory
+from replication.rebuild.plan import Choices, Plan, PlannedTopic, plan_rebuild
+from replication.rebuild.writing import check_empty, write_plan
+
+
+@click.group(cls=AliasGroup)
+def coordination() -> None:
+    """Rebuild a lost coordination store from the data directories of a stopped cluster."""
+
+
+@coordination.command(cls=StoreCommand)
+@click.option(
+    "--data-dir", "data_dirs", multiple=True, required=True, metavar="DIR", help="A data directory; repeat it."
+)
+def inventory(data_dirs: tuple[str, ...]) -> None:
+    """Print what the data directories of one stopped node hold, for `rebuild` on another machine.
+
+    Give all --data-dir of the node. Reads the newest segment of each log, and changes nothing.
+    """
+    click.echo(encode_inventory(read_inventory(RealDisk(), data_dirs)).decode(), nl=False)
+
+
+@coordination.command(cls=StoreCommand)
+@click.option(
+    "--inventory", "files", multiple=True, metavar="FILE", help="The output of `inventory` on a node; repeat it."
+)
+@click.option(
+    "--data-dir", "data_dirs", multiple=True, metavar="DIR", help="A data directory on this machine; repeat it."
+)
+@click.option("--coordination", "address", required=True, metavar="URL", help="The empty place in ZooKeeper to write.")
+@click.option(
+    "--absent-node", type=int, multiple=True, metavar="N", help="A node that comes back with an empty directory."
+)
+@click.option("--leave-out", multiple=True, metavar="TOPIC", help="A topic that was deleted; its files stay.")
+@click.option("--accept-loss", multiple=True, metavar="TOPIC", help="Take the topic although records may be missing.")
+@click.option("--store", "store_url", metavar="URL", help="Read in this object store which topics were deleted.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only print what would be written.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")
+def rebuild(
+    files: tuple[str, ...],
+    data_dirs: tuple[str, ...],
+    address: str,
+    absent_node: tuple[int, ...],
+    leave_out: tuple[str, ...],
+    accept_loss: tuple[str, ...],
+    store_url: str | None,
+    is_dry: bool,
+    as_json: bool,
+) -> None:
+    """Write the content of an empty coordination store, from the data directories of all nodes.
+
+    Stop every node first. Refuses a store that is not empty, and topics whose acknowledged records may be in
+    directories that were not given. After an interruption repeat the command.
+
+    \f
+    Raises Failure.
+    """
+    nodes = [*_read_files(files), *_read_directories(RealDisk(), data_dirs)]
+    markers = _markers(store_url, nodes)
+    now_ms = SystemClock().now_ms()
+    plan = plan_rebuild(nodes, Choices(accept_loss, leave_out, markers, absent_node, now_ms))
+    sessions = zookeeper_sessions(address, new_id)
+    asyncio.run(_check(sessions, plan))
+    is_written = not is_dry and not plan.questions
+    if not as_json:
+        _print_plan(plan)
+    if is_written:
+        asyncio.run(_write(sessions, plan, now_ms))
+    if as_json:
+        print_json(_plan_to_plain(plan, is_written=is_written))
+    if plan.questions:
+        raise Failure(f"nothing was written: {plan.questions[0].topic}: {plan.questions[0].reason}")
+    if is_written and not as_json:
+        print_note(f"Written to {address}. Start all nodes, in any order.")
+        for node in absent_node:
+            print_note(f"Start node {node} with an empty directory: it copies its replicas.")
+
+
+def _read_files(files: Sequence[str]) -> list[NodeInventory]:
+    """Raises Failure."""
+    try:
+        return [decode_inventory(Path(file).read_bytes(), file) for file in files]
+    except OSError as error:
+        raise Failure(f"{error.filename}: {error.strerror}") from error
+
+
+def _read_directories(disk: Disk, data_dirs: Sequence[str]) -> list[NodeInventory]:
+    """Reads an inventory of each node that has some of these directories."""
+    by_node: dict[int, list[str]] = {}
+    for path in data_dirs:
+        by_node.setdefault(node_of(disk, path), []).append(path)
+    return [read_inventory(disk, having) for having in by_node.values()]
+
+
+def _markers(store_url: str | None, nodes: Sequence[NodeInventory]) -> set[str]:
+    """The ids of topics with a marker of their deletion in the object store."""
+    if store_url is None or not nodes:
+        return set()
+    prefix = paths.store_deleted_prefix(nodes[0].cluster_id)
+    found = (paths.deleted_topic_of(one.key.removeprefix(prefix)) for one in open_store(store_url).list(prefix))
+    return {one[1] for one in found if one is not None}
+
+
+async def _check(sessions: OpenSession, plan: Plan) -> None:
+    async with sessions() as session:
+        await check_empty(session, plan.cluster_id)
+
+
+async def _write(sessions: OpenSession, plan: Plan, now_ms: int) -> None:
+    async with sessions() as session:
+        await write_plan(session, plan, new_id, now_ms)
+
+
+def _print_plan(plan: Plan) -> None:
+    print_facts([("cluster", plan.cluster_id), ("nodes", ", ".join(map(str, sorted(plan.starts))))])
+    click.echo()
+    columns = [
+        Column("topic", is_text=True),
+        Column("partitions"),
+        Column("replicas"),
+        Column("in sync"),
+        Column("end"),
+    ]
+    print_table([*columns, Column("lost")], [_row(topic) for topic in plan.topics])
+    for note in (*plan.notes, *(f"topic {name} was deleted: {topic_id}" for topic_id, name in plan.deleted.items())):
+        print_note(note[0].upper() + note[1:] + ".")
+    for name in plan.left_out:
+        print_note(f"Topic {name} is left out. Its files stay on the nodes, which do not serve it.")
+    for question in plan.questions:
+        print_note(f"Topic {question.topic}: {question.reason}. {question.hint[0].upper()}{question.hint[1:]}.")
+    sys.stderr.flush()
+
+
+def _row(topic: PlannedTopic) -> tuple[object, ...]:
+    partitions = topic.partitions
+    least = min(len(one.in_sync) for one in partitions)
+    replicas, lost = max(len(one.replicas) for one in partitions), sum(one.lost for one in partitions)
+    return topic.entry.name, len(partitions), replicas, least, sum(one.log_end for one in partitions), lost
+
+
+def _plan_to_plain(plan: Plan, *, is_written: bool) -> dict[str, Any]:
+    return {
+        "cluster_id": plan.cluster_id,
+        "nodes": sorted(plan.starts),
+        "is_written": is_written,
+        "producer_ids_end": plan.producer_ids_end,
+        "topics": [
+            {
+                "topic": topic.entry.name,
+                "topic_id": topic.entry.topic_id,
+                "config": dict(topic.entry.config),
+                "partitions": [
+                    {
+                        "partition": one.number,
+                        "replicas": list(one.replicas),
+                        "in_sync": list(one.in_sync),
+                        "leader_epoch": one.leader_epoch,
+                        "log_end": one.log_end,
+                        "absent": one.absent,
+                        "lost": one.lost,
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in plan.topics
+        ],
+        "deleted": dict(plan.deleted),
+        "left_out": list(plan.left_out),
+        "questions": [{"topic": one.topic, "reason": one.reason, "hint": one.hint} for one in plan.questions],
+        "notes": list(plan.notes),
+    }
