@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+TIER_CACHE = "tier-cache/blocks"
 GLOBAL = ("lock", "meta", "running", "recovery-points", "coordination")
 
 _ID = re.compile(r"[0-9a-f]{32,64}")
@@ -133,7 +134,8 @@ def apply(fault: Fault, root: Path, random: Random, files: Sequence[str]) -> Non
     kind = kind_of(fault.path)
     same = [one for one in files if kind_of(one) == kind and one != fault.path and (root / one).is_file()]
     near = [one for one in same if scope_of(one) == scope_of(fault.path)] or same
-    others = near or [one for one in files if one != fault.path and scope_of(one) == scope_of(fault.path)]
+    beside = [one for one in files if one != fault.path and scope_of(one) == scope_of(fault.path)]
+    others = near or [one for one in beside if (root / one).is_file()]  # another fault may have removed some
     if (root / fault.path).is_file() or fault.name == "beside":
         FAULTS[fault.name](root, fault.path, random, others)
 
@@ -154,17 +156,24 @@ def replace_tree(root: Path, wanted: dict[str, bytes]) -> None:
             (root / name).write_bytes(data)
 
 
-def tree_of(root: Path) -> dict[str, bytes]:
-    """Return every file with its bytes, and every link with its target."""
+def judged_tree_of(root: Path) -> dict[str, bytes]:
+    """Return the tree without the bytes of the tier's cache, whose content no judge compares: most of it is a hole."""
+    return tree_of(root, empty=TIER_CACHE)
+
+
+def tree_of(root: Path, empty: str = "") -> dict[str, bytes]:
+    """Return every file with its bytes, and every link with its target; the file `empty` without its bytes."""
     found = {}
     for directory, inner, files in os.walk(root):
         short = directory[len(str(root)) + 1 :]
         for name in (*files, *(one for one in inner if os.path.islink(f"{directory}/{one}"))):
-            path = f"{directory}/{name}"
-            if os.path.islink(path):
+            path, key = f"{directory}/{name}", f"{short}/{name}" if short else name
+            if key == empty:
+                data = b""
+            elif os.path.islink(path):
                 data = os.readlink(path).encode()
             else:
                 with open(path, "rb") as file:
                     data = file.read()
-            found[f"{short}/{name}" if short else name] = data
+            found[key] = data
     return found

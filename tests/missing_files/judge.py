@@ -17,8 +17,8 @@ import orjson
 
 from engine.errors import EngineError
 from engine.format import batch
-from tests.missing_files.faults import tree_of
-from tests.missing_files.template import KEY, KEYED_VALUE, Template
+from tests.missing_files.faults import judged_tree_of
+from tests.missing_files.template import KEY, KEYED_VALUE, TIER_CACHE_BYTES, Template
 from tests.scenarios.gateways import Answer, InProcess, Topic, in_process
 
 JSON = "application/json"
@@ -75,9 +75,9 @@ async def judged(root: Path, template: Template, exchanged: Exchanged | None = N
     """Judge one start. `root` holds `data`. If a partition has another one's log, that one's records are expected."""
     verdict = Verdict()
     data = root / "data"
-    before = tree_of(data)
+    before = judged_tree_of(data)
     try:
-        async with in_process(root) as gateway:
+        async with in_process(root, tier_cache_bytes_max=TIER_CACHE_BYTES) as gateway:
             gateway.send = partial(_send, gateway)  # type: ignore[method-assign] # the contract is held elsewhere
             for (topic, partition), records in template.records.items():
                 records = _with_exchanged(template, records, (exchanged or {}).get((topic, partition)))
@@ -89,7 +89,7 @@ async def judged(root: Path, template: Template, exchanged: Exchanged | None = N
             verdict.wrong.append(f"the refusal names no file: {error}")
     except Exception as error:
         verdict.wrong.append(f"a traceback: {error!r} {''.join(traceback.format_tb(error.__traceback__)[-2:])}")
-    verdict.wrong += _removed(before, tree_of(data))
+    verdict.wrong += _removed(before, judged_tree_of(data))
     return verdict
 
 

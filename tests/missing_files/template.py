@@ -19,6 +19,7 @@ from tests.scenarios.gateways import InProcess, Topic, in_process
 SEGMENTS, RECORDS = 4, 6  # rolls of a topic; records between two rolls
 KEY = {"Idempotency-Key": "order-7"}
 KEYED_VALUE = "the keyed one"
+TIER_CACHE_BYTES = 64 * 2**20  # the least: trees are compared with its file, which is as long
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Template:
 
 async def make_template(path: Path) -> Template:
     template = Template()
-    async with in_process(path, tier_check_ms=100) as gateway:
+    async with in_process(path, tier_check_ms=100, tier_cache_bytes_max=TIER_CACHE_BYTES) as gateway:
         await _fill(gateway, template)
         template.directories["killed"] = path / "killed"
         shutil.copytree(path / "data", path / "killed")

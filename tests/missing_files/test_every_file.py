@@ -21,7 +21,17 @@ from random import Random
 import pytest
 
 from engine.log import recovery
-from tests.missing_files.faults import FAULTS, Fault, apply, kind_of, replace_tree, scope_of, tree_of, without_ids
+from tests.missing_files.faults import (
+    FAULTS,
+    Fault,
+    apply,
+    judged_tree_of,
+    kind_of,
+    replace_tree,
+    scope_of,
+    tree_of,
+    without_ids,
+)
 from tests.missing_files.judge import _removed, exchanged_logs, judged
 from tests.missing_files.template import Template, make_template
 from tests.scale.count import SCALE
@@ -91,7 +101,7 @@ async def tried(start: Start, root: Path, template: Template, trees: dict[str, d
     random = Random(f"{SEED} {start.number}")
     for fault in start.faults:
         apply(fault, data, random, sorted(intact, key=without_ids))
-    exchanged = exchanged_logs(intact, tree_of(data))
+    exchanged = exchanged_logs(intact, judged_tree_of(data))
     verdict = await judged(root, template, exchanged)
     wrong = list(verdict.wrong)
     if not verdict.is_whole and not wrong and start.number % RESTORED_EVERY == 0:
@@ -143,7 +153,7 @@ async def test_the_judge_takes_records_of_another_partition_only_where_active_lo
         max(one for one in intact if re.fullmatch(rf"topics/{t}/.*\.log", one)) for t in ("plain", "tiered")
     )
     replace_tree(root / "data", intact | {plain: intact[tiered]})
-    exchanged = exchanged_logs(intact, tree_of(root / "data"))
+    exchanged = exchanged_logs(intact, judged_tree_of(root / "data"))
     assert exchanged == {("plain", 0): (18, ("tiered", 0))}
     assert not (await judged(root, template, exchanged)).wrong
     for other in (intact[tiered][:-1], intact[tiered] + b"x", b""):
