@@ -15,14 +15,19 @@ SPOOL_BYTES = 5000
 
 
 async def fill(topic: Topic, to: int) -> int:
-    """Produce and roll until the node refuses; return how many records it took."""
+    """Produce and roll until the node refuses; return how many records it took. A thread saves a segment before it
+    is counted, so each is awaited.
+    """
     for taken in range(100):
+        counted = await topic.gateway.metric("penstock_tier_spool_bytes")
         answer = await topic.post(BODY, TEXT, to=to)
         if answer.status != 200:
             assert_problem(answer, "spool_full", retryable=True, no_side_effects=True)
             assert int(answer.headers["Retry-After"]) > 0
             return taken
         await topic.roll()
+        while await topic.gateway.metric("penstock_tier_spool_bytes") == counted:
+            await asyncio.sleep(0.01)
     raise AssertionError("the spool is never full")
 
 
