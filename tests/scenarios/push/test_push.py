@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -119,6 +120,9 @@ async def test_batches_filters_and_dead_letters(node, receiver):
         "subscription": "s", "reason": "the receiver answered 400", "attempts": "2",
         "topic": "t", "topic-id": (await topic.describe())["topic_id"], "partition": "0", "offset": "3",
     }  # fmt: skip
+    text = (await node.send("GET", "/metrics")).body.decode()
+    counts = dict(re.findall(r'^penstock_subscription_(\w+)\{.*subscription="s".*\} (\d+)', text, re.MULTILINE))
+    assert counts == {"dead_letters_total": "1", "failures_total": "2", "waiting_requests": "0"}
 
 
 async def test_pause_resume_replay_and_delete(node, receiver):
