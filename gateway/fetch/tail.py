@@ -33,7 +33,7 @@ from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
 from gateway.http.query import Text, path_partition, read_query
-from gateway.http.times import parse_timestamp
+from gateway.http.times import hint_of_time, parse_timestamp
 from gateway.routing.leader_headers import check_leadership, read_leader_epoch
 
 log = logging.getLogger("penstock.gateway")
@@ -167,7 +167,9 @@ class Tail:
                 raise problem
             if request.method == "HEAD":
                 return web.Response(headers=HEADERS)
-            response = web.StreamResponse(headers=HEADERS | request[ANSWER_HEADERS])
+            start = self._query.timestamp
+            hint = {} if start is None else hint_of_time(parse_timestamp(start))
+            response = web.StreamResponse(headers=HEADERS | request[ANSWER_HEADERS] | hint)
             await response.prepare(request)
             context.metrics.answered("tail", response.status, time.perf_counter() - started)
             await stream(context, request, response, self._from_opening)

@@ -136,8 +136,7 @@ async def reset_group(request: web.Request) -> web.Response:
         for one in positions
     ]
     response = answer({"group": group, "dry_run": wish.dry_run, "offsets": rows})
-    if isinstance(wish.to, int):
-        response.headers.update(hint_of_time(wish.to))
+    response.headers.update(hint_of_time(wish.to))
     return response
 
 

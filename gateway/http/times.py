@@ -42,9 +42,11 @@ def time_of_body(given: int | str) -> int:
     return moment
 
 
-def hint_of_time(moment: int | None) -> dict[str, str]:
-    """Returns the header of an answer whose request gives a time that is probably in seconds; none for others."""
-    if moment is None or not is_in_seconds(moment):
+def hint_of_time(moment: object) -> dict[str, str]:
+    """Returns the header of an answer whose request gives a time that is probably in seconds; none for others, such
+    as None, a word or text of RFC 3339.
+    """
+    if not isinstance(moment, int) or not is_in_seconds(moment):
         return {}
     return {_HINT: f"{moment} is a time in {datetime.fromtimestamp(moment / 1000, UTC):%B %Y}: give milliseconds"}
 

@@ -25,7 +25,7 @@ from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
-from gateway.http.times import time_of_body
+from gateway.http.times import hint_of_time, time_of_body
 from gateway.subscriptions.bodies import (
     PatchSubscription,
     PutSubscription,
@@ -81,7 +81,9 @@ async def put_subscription(request: web.Request) -> web.Response:
     positions = await _positions(context, topics, wish.start)
     is_new = await _put(context, group, definition, positions)
     document = await _described(context, group)
-    return answer(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
+    response = answer(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
+    response.headers.update(hint_of_time(wish.start))
+    return response
 
 
 async def alter_subscription(request: web.Request) -> web.Response:
@@ -151,7 +153,9 @@ async def replay_subscription(request: web.Request) -> web.Response:
     if wish.offsets is not UNSET:
         positions = _given(positions, wish.offsets)
     await context.groups.coordinators.call(RESET, None, group, ResetCall(group, positions))
-    return answer(await _described(context, group))
+    response = answer(await _described(context, group))
+    response.headers.update(hint_of_time(wish.to))
+    return response
 
 
 async def _set_paused(request: web.Request, *, is_paused: bool) -> web.Response:

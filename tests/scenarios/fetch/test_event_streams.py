@@ -132,6 +132,9 @@ async def test_a_time_is_a_start_too(new_topic, follow):
         await topic.post_records(*({"value": n, "timestamp": 1000 * n} for n in range(4)), partition=number)
     async with follow(topic, "?timestamp=2000") as stream:
         assert sorted(event.json["value"] for event in await stream.take(4)) == [2, 2, 3, 3]
+        assert "Penstock-Hint" not in stream.headers
+    async with follow(topic, "?timestamp=1385053862") as stream:
+        assert stream.headers["Penstock-Hint"] == "1385053862 is a time in January 1970: give milliseconds"
 
 
 @pytest.mark.parametrize(

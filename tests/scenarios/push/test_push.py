@@ -141,6 +141,8 @@ async def test_pause_resume_replay_and_delete(node, receiver):
     await until(lambda: receiver.values() == [1, 2])
     await call(node, "POST", "/s/replay", {"offsets": [{"topic": "t", "partition": 0, "offset": 1}]})
     await until(lambda: receiver.values() == [1, 2, 2])
+    in_seconds = await call(node, "POST", "/s/replay", {"to": 1_385_053_862})
+    assert in_seconds.headers["Penstock-Hint"] == "1385053862 is a time in January 1970: give milliseconds"
     assert (await call(node, "GET", "")).json["subscriptions"][0]["subscription"] == "s"
     for path in ("partitions/0/records?from=earliest", "table", "table/a"):
         answer = await node.send("GET", f"/v1/topics/__groups/{path}")
