@@ -122,17 +122,34 @@ class ClusterNode:
 
     def kill(self) -> None:
         """Kill the supervisor and its processes at once, as a machine crash would; the page cache survives."""
-        if self._process is not None and self._process.poll() is None:
-            _send(self._process.pid, signal.SIGSTOP)  # otherwise it would restart its processes
-            for pid in (*_children(self._process.pid), self._process.pid):
-                _send(pid, signal.SIGKILL)
-            self._process.wait()
+        if self._process is not None:
+            kill_all(self._process)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the supervisor and all its processes: SIGSTOP pauses a node, SIGCONT resumes it."""
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
             _send(pid, number)
+
+
+def kill_all(supervisor: subprocess.Popen[bytes]) -> None:
+    """Kill a node's processes at once, and return when the last has ended: until then its files may change."""
+    if supervisor.poll() is not None:
+        return
+    _send(supervisor.pid, signal.SIGSTOP)  # otherwise it would restart its processes
+    pids = _children(supervisor.pid)
+    for pid in (*pids, supervisor.pid):
+        _send(pid, signal.SIGKILL)
+    supervisor.wait()
+    deadline = time.monotonic() + STOP_S
+    while any(map(_is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def _flag(name: str, value: object) -> list[str]:

@@ -53,7 +53,7 @@ def pass_through(endpoint: str, directory: Path) -> None:
         eventually(lambda: is_tiered(node))
         eventually(lambda: all(one["objects"] < 20 for one in call(node, "GET", "/tier")["partitions"]))
         expected = content(node)
-        node.kill()
+        node.kill_all()
     shutil.rmtree(directory / "node" / "data")
     tier.main(["verify", "--store", store, "--deep"], standalone_mode=False)
     tier.main(["restore", "--store", store, "--data-dir", str(directory / "node" / "data")], standalone_mode=False)

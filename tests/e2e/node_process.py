@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from loadtests.cluster.nodes import kill_all
+
 ROOT = Path(__file__).parents[2]
 READY = re.compile(r"penstock is ready on (?P<url>\S+?://(?:\[\S+?\]|[^:/]+):(?P<port>\d+))")
 START_S = 300  # generous: the machine may be busy with other tests
@@ -57,6 +59,10 @@ class NodeProcess:
         """Kill as in a crash, without a clean stop. Its shards end later by themselves."""
         self._process.kill()
         self._process.wait()
+
+    def kill_all(self) -> None:
+        """Kill all its processes, as a machine failure does: nothing writes into its directory afterwards."""
+        kill_all(self._process)
 
     def _wait_until_ready(self) -> tuple[str, int]:
         deadline = time.monotonic() + START_S

@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.cluster.test_cluster import described, produce, values
 from tests.e2e.lifecycle.test_refused_starts import assert_refused, snapshot
 from tests.e2e.lifecycle.test_shards import call, children
-from tests.e2e.node_process import NodeProcess, running_process
+from tests.e2e.node_process import running_process
 
 pytestmark = pytest.mark.e2e
 
@@ -30,15 +30,6 @@ def answer_to(url: str, method: str, body: object = None) -> tuple[int, dict[str
     with pytest.raises(urllib.error.HTTPError) as found:
         call(url, method, body)
     return found.value.code, orjson.loads(found.value.read())
-
-
-def kill_all(node: NodeProcess) -> None:
-    """Kill all processes at once, as a machine failure does: the shards do not notice the end of their supervisor."""
-    shards = children(node.pid).values()
-    node.kill()
-    for pid in shards:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_topics_and_records_outlive_stops_kills_and_a_power_loss(tmp_path: Path) -> None:
@@ -62,7 +53,7 @@ def test_topics_and_records_outlive_stops_kills_and_a_power_loss(tmp_path: Path)
                 assert (cluster["controller"], [one["leading"] for one in cluster["nodes"]]) == (1, [4])
                 assert node.stop() == 0
             else:
-                kill_all(node)
+                node.kill_all()
         if end == "power loss":
             running = tmp_path / "data" / "running"
             running.write_text(json.dumps({**json.loads(running.read_text()), "boot_id": "another"}))
@@ -134,7 +125,7 @@ def test_a_node_that_was_alone_brings_its_topics_along(tmp_path: Path) -> None:
         call(f"{node.url}/v1/topics/gone", "DELETE")
         before = call(f"{node.url}/v1/topics/t")
         first = call(f"{node.url}/v1/producers", "POST")["producer_id"]
-        kill_all(node)
+        node.kill_all()
     with running_process(tmp_path, **EMBEDDED) as node:
         after = call(f"{node.url}/v1/topics/t")
         assert (after["topic_id"], after["config"]) == (before["topic_id"], before["config"])

@@ -72,7 +72,7 @@ def test_a_node_is_restored_from_the_store_and_goes_on(tmp_path: Path) -> None:
         eventually(lambda: is_tiered(node))
         eventually(lambda: b"3600000" in next(store.glob("*/flights/*/topic.json")).read_bytes())
         expected = content(node)
-        node.kill()
+        node.kill_all()
     shutil.rmtree(tmp_path / "node" / "data")
     tier.main(["restore", "--store", str(store), "--data-dir", str(tmp_path / "node" / "data")], standalone_mode=False)
     with running_process(tmp_path / "node", **settings) as node:
