@@ -62,6 +62,8 @@ async def test_unshipped_records_are_counted_until_they_are_in_the_store(gateway
         nothing_tiered.setattr(gateway.node.shard, "leading_epoch", lambda _: None)  # then the leader has to ship it
         found = await scrape(gateway)
         assert found["penstock_topic_tier_pending_segments", ("topic", "t")] == found["penstock_tier_lag_seconds",] == 0
+    await topic.post_lines("3")
+    await topic.roll()  # wakes the shipper, which may have looked while the partition had no leader
     while (await scrape(gateway))["penstock_topic_tier_pending_segments", ("topic", "t")]:
         await asyncio.sleep(0.02)
     assert (await scrape(gateway))["penstock_tier_lag_seconds",] == 0
