@@ -229,7 +229,7 @@ class MultiFetch:
     async def _available_at(self, owner: Owner | None, enough_bytes: int, wait_s: float = 0.0) -> Available:
         wanted = [self.wanted[index] for index in self._by_owner[owner]]
         if owner is None:
-            found = Available(0, has_problem=False, has_moved=True)
+            found = Available(0, has_problem=any(map(self._is_deleted, wanted)), has_moved=True)
         elif self._context.peers.is_local(owner):
             found = await multi_partition_read.wait(self._context.reads, wanted, enough_bytes)
         else:
@@ -262,9 +262,14 @@ class MultiFetch:
             return [Part(one.offset, 0, [], BUSY, b"") for one in wanted]
         return _unpacked(heads, bodies)
 
+    def _is_deleted(self, one: Wanted) -> bool:
+        """Returns whether the topic is gone; another one may have its name."""
+        found = self._context.topics.get(one.topic)
+        return found is None or found.record.topic_id != one.topic_id
+
     def _why_nobody(self, one: Wanted) -> ProblemFields:
         """Returns why a partition has no leader: its topic may have been deleted."""
-        if self._context.topics.get(one.topic) is None:
+        if self._is_deleted(one):
             return ProblemFields(UnknownTopic.code, f"topic {one.topic!r} has been deleted", {})
         return NOBODY
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tests.chaos.machines.cluster import CLIENTS, PARTITIONS, Cluster
 from tests.chaos.machines.disks import injected, unreadable
 from tests.chaos.machines.hosts import NodeHost
+from tests.chaos.recreation import recreate
 from tests.disk_faults import fill, why_no_injection
 
 HOUR_MS = 3_600_000
@@ -229,6 +230,50 @@ async def lose_zookeeper(scene: Scene) -> None:
     await asyncio.to_thread(scene.cluster.zookeeper.start)
 
 
+async def empty_store(scene: Scene) -> None:
+    """Empty ZooKeeper under running nodes; then do what the nodes and the page ask for: stop, rebuild, start."""
+    cluster, nodes = scene.cluster, list(scene.cluster.nodes.values())
+    cluster.injected("ZooKeeper is emptied")
+    await asyncio.to_thread(cluster.zookeeper.kill)
+    await asyncio.to_thread(cluster.zookeeper.empty)
+    await asyncio.to_thread(cluster.zookeeper.start)
+    await scene.outlast(1.2, 2)
+    for node in nodes:  # some ended cleanly, some crashed
+        await asyncio.to_thread(node.kill if scene.draw.random() < 0.3 else node.stop)
+    await asyncio.to_thread(cluster.rebuild_store)
+    scene.draw.shuffle(nodes)
+    for node in nodes:
+        node.begin_start()
+    for node in nodes:
+        await asyncio.to_thread(node.wait_until_ready)
+
+
+async def recreate_topic(scene: Scene) -> None:
+    """Delete and create a topic beside the run's while a node is down or paused, under every kind of consumer."""
+    node = await scene.leader()
+    name = f"{scene.topic}.again-{scene.draw.randrange(10**9)}"
+
+    async def break_node() -> Callable[[], Awaitable[None]]:
+        is_paused = scene.draw.random() < 0.5
+        scene.cluster.injected(
+            f"{name} is deleted and created, node {node.node_id} is {'paused' if is_paused else 'down'}"
+        )
+        if is_paused:
+            node.pause()
+        else:
+            await asyncio.to_thread(node.kill)
+            await scene.outlast(1.3, 1.7)
+
+        async def mend_node() -> None:
+            await scene.hold(0, 3)
+            await asyncio.to_thread(node.resume if is_paused else node.start)
+
+        return mend_node
+
+    found = await recreate(scene.cluster, name, break_node)
+    assert not found, "; ".join(found)
+
+
 async def fill_disk(scene: Scene) -> None:
     node = await scene.leader()
     scene.cluster.injected(f"the disk of node {node.node_id} is full")
@@ -302,6 +347,8 @@ FAULTS = {
         Fault("flapping", "the links of a leader's node cut and healed at random, each way", flap),
         Fault("cut-from-zookeeper", "a leader's node cut off from ZooKeeper only", cut_from_zookeeper),
         Fault("zookeeper", "ZooKeeper killed for longer than the sessions", lose_zookeeper),
+        Fault("emptied-store", "ZooKeeper emptied under running nodes, rebuilt from their directories", empty_store),
+        Fault("recreated-topic", "a topic deleted and created while a node of it is down or paused", recreate_topic),
         Fault(
             "disk-full",
             "the disk of a leader's node full for 5 to 10 s",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -141,6 +143,15 @@ class Cluster(HttpCluster[NodeHost]):
 
     def injected(self, what: str) -> None:
         self.injections.append((now(), what))
+
+    def rebuild_store(self) -> None:
+        """Write the content of the emptied coordination store from the directories of the stopped nodes."""
+        directories = [word for node in self.nodes.values() for word in ("--data-dir", str(node.data))]
+        command = [sys.executable, "-m", "penstock.cli.main", "coordination", "rebuild"]
+        ran = subprocess.run(
+            [*command, "--coordination", self.zookeeper.url, *directories], cwd=ROOT, capture_output=True, text=True
+        )
+        assert ran.returncode == 0, f"rebuild ended with {ran.returncode}: {ran.stdout}{ran.stderr}"
 
     async def mend(self) -> None:
         """Undo every fault: restore links and clocks, and run every process."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -100,6 +101,10 @@ class ZookeeperHost(Host):
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         self._begin(["java", *options, "-cp", str(JAR), main, "zoo.cfg"], dict(os.environ))
         self._wait_until(self._answers)
+
+    def empty(self) -> None:
+        """Delete everything that it has stored, while it is down; its transaction ids begin again, too."""
+        shutil.rmtree(self.directory / "data")
 
     @property
     def url(self) -> str:

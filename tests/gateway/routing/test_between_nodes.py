@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from engine.directory.topics import TopicRecord
 from replication.errors import NotEnoughReplicas
 from tests.gateway.several_nodes import several_nodes
 from tests.scenarios.conformity import assert_problem
@@ -314,3 +315,22 @@ async def test_a_long_poll_at_a_follower_continues_at_the_leader_when_it_leaves_
     await until(lambda: cluster.members[2].node.long_polls.open == 1)
     await topics[2].post_lines("7")
     assert [record["value"] for record in (await poll).json["records"]] == [7]
+
+
+async def test_an_event_stream_ends_when_its_topic_was_deleted_and_created_again(cluster):
+    """Without a leader the old topic's partitions look as if leadership moved. Chaos found a stream silent for good."""
+    topics = await cluster.create("t", leader=2)
+    await topics[1].post_lines("1")
+    client = topics[1].gateway._client
+    url = client.make_url("/v1/topics/t/records?from=earliest")
+    async with client.session.get(url, headers={"Accept": "text/event-stream"}) as stream:
+        seen = b""
+        while b'"value":1' not in seen:
+            seen += await asyncio.wait_for(stream.content.readany(), 60)
+        cluster.world.lead(0, None)
+        for member in cluster.members.values():
+            await member.node.shard.close_topic("t")
+            await member.open(TopicRecord("t", "id-of-another", 1, 2, {}, 1_000))
+        async with asyncio.timeout(10):  # less than a heartbeat
+            seen += await stream.content.read()
+        assert b'"code":"unknown_topic"' in seen
