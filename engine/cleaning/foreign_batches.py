@@ -41,6 +41,17 @@ def save_foreign_batches(disk: Disk, log_path: str, good_path: str) -> str | Non
         return _copy(disk, file, log_path) if _has_foreign(file, _GoodCopy(good).has) else None
 
 
+def save_misplaced_batches(disk: Disk, segment: Segment) -> str | None:
+    """Return the path of the kept copy of a segment's file; None if all its batches have offsets of the segment.
+
+    For a segment whose good copy has other batches, as after a compaction of another replica. Raises OSError.
+    """
+    if disk.kind(segment.path) is not FileKind.FILE:
+        return None
+    with _File(disk, segment.path) as file:
+        return _copy(disk, file, segment.path) if _has_foreign(file, _places_of(segment)) else None
+
+
 def set_aside_foreign(disk: Disk, segment: Segment) -> str | None:
     """Rename the `.log` file of a sealed segment if it has batches of another log. Returns its new path, or None.
 
@@ -54,11 +65,7 @@ def set_aside_foreign(disk: Disk, segment: Segment) -> str | None:
         begins_well = first is not None and first.base_offset == segment.base_offset
         if begins_well and file.size_bytes == segment.size_bytes and not segment.damage:
             return None
-
-        def has_place(_: int, header: Header, __: Buffer) -> bool:
-            return segment.base_offset <= header.base_offset and header.next_offset <= segment.next_offset
-
-        if not _has_foreign(file, has_place):
+        if not _has_foreign(file, _places_of(segment)):
             return None
         seen = 0
         for _, piece in _pieces(file):
@@ -125,6 +132,13 @@ class _GoodCopy:
             position += header.size_bytes
             header = self._file.header(position)
         return index
+
+
+def _places_of(segment: Segment) -> Callable[[int, Header, Buffer], bool]:
+    def has_place(_: int, header: Header, __: Buffer) -> bool:
+        return segment.base_offset <= header.base_offset and header.next_offset <= segment.next_offset
+
+    return has_place
 
 
 def _has_foreign(file: _File, is_own: Callable[[int, Header, Buffer], bool]) -> bool:

@@ -3,7 +3,9 @@
 Invariants:
 - a new file replaces exactly the bytes that it was made of: the segments are the same, and their checksums too;
 - readers in progress keep reading the old files, through handles that are opened before;
-- segments that are damaged or active are never replaced;
+- a compaction never replaces segments that are damaged or active; a damaged one is replaced by its leader's copy only
+  (replication/replica/unreadable.py), whose records may be superseded by later ones here: the log counts as not
+  compacted from there on, before the copy is fetched;
 - the place of the high watermark follows the bytes.
 """
 
@@ -15,12 +17,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import ParamSpec, TypeVar
 
+from engine.cleaning.foreign_batches import save_misplaced_batches
 from engine.cleaning.segment_check import examine, sealed_file
+from engine.compaction.leaders_copy import LeadersCopy, may_replace, swap_in
 from engine.compaction.log_compaction import NewSegment
 from engine.compaction.plan import LogFiles, SegmentFile
-from engine.compaction.progress import Progress, load_progress, save_progress
+from engine.compaction.progress import Progress, load_progress, lower_progress, save_progress
 from engine.errors import Draining
-from engine.format.checksum import at_once, checksum_of, load_checksum, save_checksum
+from engine.format import paths
+from engine.format.checksum import Checksum, at_once, checksum_of, load_checksum, save_checksum
 from engine.log.log import BytePosition
 from engine.log.segment import Segment, save_index
 from engine.log.segment_swap import (
@@ -169,7 +174,64 @@ class SegmentSwapper:
                 one.deleted()
             self.removed_records += new.removed
             self.freed_bytes += new.freed_bytes
-            await self._in_thread(_save_derived, self._disk, segment, new)
+            await self._in_thread(_save_derived, self._disk, segment, new.file)
+            return True
+
+    async def begin_copy(self, partition: Partition, segment: Segment) -> int:
+        """Count the log as not compacted from a damaged segment on, durably. Returns the partition's cuts.
+
+        The fetches of the copy report it to the leader: no tombstone of a record that the copy may have goes at any
+        replica until this one has compacted again. Rounds in progress end without effect. Raises OSError, Draining.
+        """
+        async with partition.segments_lock:
+            if partition.offline is None:
+                partition.cuts += 1
+                partition.compacted_end = min(partition.compacted_end, segment.base_offset)
+                directory = partition.log.directory
+                await self._in_thread(lower_progress, self._disk, directory, segment.base_offset)
+            return partition.cuts
+
+    async def replace_damaged(self, partition: Partition, copy: LeadersCopy) -> bool:
+        """Put a leader's copy in the place of a damaged segment.
+
+        Returns False, without the copy, if the log has changed since. Raises OSError: the segment is as before. A
+        cancel ends the wait, not the swap.
+        """
+        return await self._background.finish(self._replace_damaged(partition, copy), "replacing a damaged segment")
+
+    async def _replace_damaged(self, partition: Partition, copy: LeadersCopy) -> bool:
+        old, log_ = copy.segment, partition.log
+        path = new_file_path(log_.directory, old.base_offset, paths.REPAIRED)
+        kept = await self._in_thread(save_misplaced_batches, self._disk, old)
+        if kept is not None:
+            extra = {"partition": partition.name, "segment": old.path, "kept": kept}
+            log.error("a damaged segment file has batches of another log; a copy was kept", extra=extra)
+        async with partition.segments_lock:
+            if not may_replace(partition, copy):
+                await self._in_thread(_drop, self._disk, path)
+                return False
+            old.set_being_replaced(is_being_replaced=True)
+            release = old.begin_read()
+            try:
+                await self._in_thread(swap_in, self._disk, copy)
+            except BaseException:
+                old.set_being_replaced(is_being_replaced=False)
+                raise
+            finally:
+                release()
+            segment = Segment(
+                self._disk,
+                log_.directory,
+                old.base_offset,
+                size_bytes=copy.file.size_bytes,
+                next_offset=old.next_offset,
+            )
+            segment.created_ms, segment.last_append_ms = old.created_ms, old.last_append_ms
+            log_.replace_segments([old], segment)
+            place = BytePosition(segment.base_offset, segment.size_bytes)
+            partition.watermark.segments_replaced(segment.base_offset, segment.next_offset, place)
+            old.deleted()
+            await self._in_thread(_save_derived, self._disk, segment, copy.file)
             return True
 
     def _generation(self, partition: Partition) -> tuple[int, int]:
@@ -266,9 +328,9 @@ def _as_segment(disk: Disk, directory: str, new: NewSegment, old: Sequence[Segme
     return segment
 
 
-def _save_derived(disk: Disk, segment: Segment, new: NewSegment) -> None:
+def _save_derived(disk: Disk, segment: Segment, file: Checksum) -> None:
     """Write the checksum and the indexes; without them the next reader is slower."""
-    save_checksum(disk, segment.path, new.file)
+    save_checksum(disk, segment.path, file)
     save_index(disk, segment)
 
 

@@ -12,7 +12,7 @@ Layout of a data directory:
     <data>/topics/<topic>/<topic id>/topic.json
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.log .index .timeindex .checksum .quarantine
     <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.foreign-<8 digits>
-    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot .swap .compacted.tmp
+    <data>/topics/<topic>/<topic id>/<partition>/<20 digits>.snapshot .swap .compacted.tmp .repaired.tmp
     <data>/topics/<topic>/<topic id>/<partition>/leader-epochs fenced cleaned
     <data>/tier-cache/blocks           blocks of tiered segments, safe to delete
 
@@ -32,8 +32,9 @@ QUARANTINE = ".quarantine"
 SNAPSHOT = ".snapshot"
 FOREIGN = ".foreign"
 AUX = ".aux"
-SWAP = ".swap"  # beside a segment that a compacted file replaces
+SWAP = ".swap"  # beside a segment that a compacted or repaired file replaces
 COMPACTED = ".compacted"  # the compacted file before it takes the segment's name; always with TEMPORARY
+REPAIRED = ".repaired"  # the same for the leader's copy of a damaged segment
 DERIVED_SUFFIXES = (OFFSET_INDEX, TIME_INDEX, CHECKSUM, QUARANTINE)  # of a sealed segment; an active one has none
 SEGMENT_SUFFIXES = (*DERIVED_SUFFIXES, LOG)  # in the order of removal: no derived file outlives its segment
 
@@ -76,7 +77,8 @@ _STORE_SEGMENT = re.compile(r"\d{20}-\d+-[0-9a-zA-Z-]+(\.log|\.aux)")
 _DELETED = re.compile(r"([^/]+)/([A-Za-z0-9_-]{1,64})\.json")
 _REGISTRATION = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]+\.json")
 _UNFINISHED_FOREIGN = re.compile(rf"\d{{20}}{re.escape(FOREIGN + TEMPORARY)}")
-_OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT, SWAP, COMPACTED)))})")
+_OWN_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT, SWAP, COMPACTED, REPAIRED)
+_OF_SEGMENT = re.compile(rf"\d{{20}}({'|'.join(map(re.escape, _OWN_SUFFIXES))})")
 
 
 def recovery_points_file(part: int | None) -> str:

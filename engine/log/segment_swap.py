@@ -1,8 +1,9 @@
 """Replaces neighbouring sealed segments by one file: a crash at any operation leaves the old log or the new one.
 
 A new file is whole and durable beside them, as `<base>.compacted.tmp`, before the swap file is; the swap file names the
-segments, and the size and the checksum of the new file. From then on the swap is completed, now or at the next start:
-the first segment's derived files go, the new file takes its name, the other segments go, and the swap file last.
+segments, and the size and the checksum of the new file. A leader's copy of a damaged segment is `<base>.repaired.tmp`:
+a round of compaction may be writing a file of the other name. From then on the swap is completed, now or at the next
+start: the first segment's derived files go, the new file takes its name, the other segments go, and the swap file last.
 Kafka's LogLoader does the same with `.swap` and `.cleaned` files.
 Invariant: while an old file may be gone, the swap file is there, and so is the new file, under one of its two names.
 """
@@ -20,6 +21,7 @@ from engine.format.spare_files import write_without_room
 from engine.runtime.disk import Disk, FileKind, read_file
 
 _HEADER = "penstock swap 1"
+_KINDS = {paths.COMPACTED: "", paths.REPAIRED: "repaired"}  # as the swap file names them
 
 log = logging.getLogger("penstock.engine")
 
@@ -31,26 +33,29 @@ class Swap(NamedTuple):
     also_replaced: tuple[int, ...]
     file: Checksum
     modified_ms: int  # of the last segment that is replaced: age counts from the last append
+    suffix: str = paths.COMPACTED  # of the new file before the swap, or REPAIRED
 
 
-def new_file_path(directory: str, base_offset: int) -> str:
+def new_file_path(directory: str, base_offset: int, suffix: str = paths.COMPACTED) -> str:
     """Return the path of the new file before the swap."""
-    return f"{directory}/{paths.segment_file(base_offset, paths.COMPACTED)}{paths.TEMPORARY}"
+    return f"{directory}/{paths.segment_file(base_offset, suffix)}{paths.TEMPORARY}"
 
 
 def begin_swap(disk: Disk, directory: str, swap: Swap) -> None:
     """Record the swap durably; the new file is durable. Raises OSError: nothing is replaced."""
-    path = new_file_path(directory, swap.base_offset)
+    path = _new_file(directory, swap)
     disk.set_modified(path, swap.modified_ms)
     disk.fsync_dir(directory)
-    rows = [f"{swap.file.size_bytes} {swap.file.crc32c:08x} {swap.modified_ms}", *map(str, swap.also_replaced)]
+    kind = _KINDS[swap.suffix]
+    first = f"{swap.file.size_bytes} {swap.file.crc32c:08x} {swap.modified_ms}{kind and ' '}{kind}"
+    rows = [first, *map(str, swap.also_replaced)]
     write_without_room(disk, _swap_path(directory, swap.base_offset), rows_as_text(_HEADER, rows))
 
 
 def put_in_place(disk: Disk, directory: str, swap: Swap) -> None:
     """Give the new file its name. Raises OSError: the old file has the name."""
     target = f"{directory}/{paths.segment_file(swap.base_offset, paths.LOG)}"
-    new = new_file_path(directory, swap.base_offset)
+    new = _new_file(directory, swap)
     for suffix in paths.DERIVED_SUFFIXES:
         _remove(disk, paths.beside_log(target, suffix))
     if disk.stat(new) is not None:
@@ -60,7 +65,7 @@ def put_in_place(disk: Disk, directory: str, swap: Swap) -> None:
 def cancel_swap(disk: Disk, directory: str, swap: Swap) -> None:
     """Give up a swap whose new file is not in place. Raises OSError: the next start may complete it."""
     path = _swap_path(directory, swap.base_offset)
-    for one in (path, f"{path}{paths.TEMPORARY}", new_file_path(directory, swap.base_offset)):
+    for one in (path, f"{path}{paths.TEMPORARY}", _new_file(directory, swap)):
         _remove(disk, one)
     disk.fsync_dir(directory)
 
@@ -128,9 +133,10 @@ def load_swap(disk: Disk, directory: str, base_offset: int) -> Swap | None:
     """Return the recorded swap of a segment; None if its file is absent or in doubt. Raises OSError."""
     rows = read_rows(_HEADER, read_file(disk, _swap_path(directory, base_offset)))
     try:
-        ((size_bytes, seen, modified_ms), *others) = rows or []
+        ((size_bytes, seen, modified_ms, *kind), *others) = rows or []
         also_replaced = tuple(int(base) for (base,) in others)
-        return Swap(base_offset, also_replaced, Checksum(int(size_bytes), int(seen, 16)), int(modified_ms))
+        file, suffix = Checksum(int(size_bytes), int(seen, 16)), _suffix_of(" ".join(kind))
+        return Swap(base_offset, also_replaced, file, int(modified_ms), suffix)
     except ValueError:
         return None
 
@@ -138,7 +144,7 @@ def load_swap(disk: Disk, directory: str, base_offset: int) -> Swap | None:
 def _has_new_file(disk: Disk, directory: str, swap: Swap) -> bool:
     """True if the whole new file is in one of its two places; a damaged one beside the segment is not taken."""
     target = f"{directory}/{paths.segment_file(swap.base_offset, paths.LOG)}"
-    new = new_file_path(directory, swap.base_offset)
+    new = _new_file(directory, swap)
     for path in (new, target):
         if _is_at(disk, path, swap):
             if path == target:
@@ -150,6 +156,18 @@ def _has_new_file(disk: Disk, directory: str, swap: Swap) -> bool:
 def _is_at(disk: Disk, path: str, swap: Swap) -> bool:
     stat = disk.stat(path)
     return stat is not None and stat.size_bytes == swap.file.size_bytes and checksum_of(disk, path) == swap.file
+
+
+def _new_file(directory: str, swap: Swap) -> str:
+    return new_file_path(directory, swap.base_offset, swap.suffix)
+
+
+def _suffix_of(kind: str) -> str:
+    """Raises ValueError."""
+    for suffix, known in _KINDS.items():
+        if known == kind:
+            return suffix
+    raise ValueError(f"{kind!r} is not a kind of swap")
 
 
 def _remove(disk: Disk, path: str) -> None:

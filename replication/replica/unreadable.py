@@ -5,8 +5,9 @@ other replicas in sync are enough for acks=all, the node reports the partition a
 and this one follows, outside of the in-sync set. Each damaged segment is fetched from the leader, checked batch by
 batch, and put in place (engine/cleaning/quarantine.py); after the last one the node withdraws its report. A segment
 that the leader has in the store only is repaired by the scrubber. A follower's segment is repaired when the scrubber
-finds its damage, and after a restart. Standalone, and without another replica that may
-lead, nothing moves, and reads of the damaged records fail.
+finds its damage, and after a restart. A segment of a compacted topic takes the leader's records, which may be others
+(engine/compaction/leaders_copy.py). Standalone, and without another replica that may lead, nothing moves, and reads of
+the damaged records fail.
 
 Invariants: the leadership of a partition moves for this reason once per pause, which doubles each time, so that bad
 disks on several nodes do not pass it around; a damaged file stays until its good copy is complete and durable.
@@ -21,14 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from engine.compaction.leaders_copy import LeadersCopy
 from engine.errors import Corrupt, EngineError
 from engine.format import paths
-from engine.format.batch import Buffer, has_valid_crc, walk
-from engine.format.checksum import checksum_of, load_checksum
+from engine.format.batch import Buffer
+from engine.format.checksum import checksum_of
 from engine.log.epochs import epoch_before
 from engine.log.segment import Segment
 from engine.partition.partition import Partition
-from engine.runtime.disk import Disk, write_fully
+from engine.runtime.disk import write_fully
 from engine.runtime.tasks import BackgroundTasks
 from replication.cores.fetch import BatchesEnd
 from replication.cores.partition_state import TopicRules
@@ -37,10 +39,13 @@ from replication.replica.fetch_wire import FetchRequest, as_fetch_partition, dec
 from replication.replica.fetcher import Exchange, PeerUnreachable
 from replication.replica.follower import FollowerDriver
 from replication.replica.replica import Replica
+from replication.replica.segment_copy import check_equal, checked
 
 MOVE_PAUSE_S, MOVE_PAUSE_S_MAX = 60.0, 3600.0  # doubles between them, for each partition
 REPAIR_PAUSE_S, REPAIR_PAUSE_S_MAX = 1.0, 300.0
 FETCH_BYTES = 8 * 1024 * 1024
+CATCH_UP_S = 30.0  # that the log of this replica may need to reach the high watermark of a copy
+CATCH_UP_CHECK_S = 0.02
 FETCH_WAIT_MS = 1000  # the leader's throttle for replicas out of sync may hold an answer back
 
 log = logging.getLogger("penstock.replication")
@@ -153,37 +158,66 @@ class UnreadableReplicas:
         self, replica: Replica, following: FollowerDriver, segment: Segment, exchange: Exchange
     ) -> None:
         """Raises Corrupt if the leader does not have the segment, and the errors of the network and the disk."""
-        partition, disk = replica.partition, replica.shard.disk
-        if partition.settings.is_compacted:
-            raise Corrupt(f"{segment.path}: a compacted segment has no equal copy", hint="restore it from a copy")
-        path = paths.beside_log(segment.path, paths.COMPACTED + paths.TEMPORARY)  # of no compaction: see above
+        partition, shard, role = replica.partition, replica.shard, replica.role
+        path = paths.beside_log(segment.path, paths.REPAIRED + paths.TEMPORARY)
         loop = asyncio.get_running_loop()
-        begin, end = segment.base_offset, segment.next_offset
-        handle, position = await loop.run_in_executor(None, partial(disk.open, path, create=True, writable=True)), 0
-        try:
-            try:
-                await loop.run_in_executor(None, disk.truncate, handle, 0)
-                while begin < end:
-                    fetched = await self._fetch(replica, following, begin, exchange)
-                    data, following_offset = _checked(fetched, begin, end)
-                    await loop.run_in_executor(None, write_fully, disk, handle, data, position)
-                    begin, position = following_offset, position + len(data)
-                await loop.run_in_executor(None, disk.fdatasync, handle)
-            finally:
-                await loop.run_in_executor(None, disk.close, handle)
-            await loop.run_in_executor(None, _check_equal, disk, segment.path, path)
-            is_repaired = await replica.shard.quarantine.repair(partition, segment.base_offset, path)
-        except BaseException:
-            with suppress(OSError):
-                disk.unlink(path)
-            raise
+        if partition.settings.is_compacted:
+            cuts = await shard.segment_swapper.begin_copy(partition, segment)
+            watermark = await self._copy(replica, following, segment, exchange, path)
+            self._means.send_position(replica)  # records behind the segment are fetched while this waits
+            await _wait_caught_up(partition, max(watermark, segment.next_offset))
+            if replica.role != role:
+                raise Corrupt(f"{partition.name}: the leader has changed since the copy was begun")
+            file = await loop.run_in_executor(None, checksum_of, shard.disk, path)
+            copy = LeadersCopy(segment, file, cuts, watermark)
+            is_repaired = await shard.segment_swapper.replace_damaged(partition, copy)
+            shard.quarantine.repaired += is_repaired
+        else:
+            await self._copy(replica, following, segment, exchange, path)
+            is_repaired = await shard.quarantine.repair(partition, segment.base_offset, path)
         if is_repaired:
             self.repaired += 1
             extra = {"partition": partition.name, "segment": segment.path}
             log.warning("a damaged segment was repaired from the leader", extra=extra)
 
-    async def _fetch(self, replica: Replica, following: FollowerDriver, offset: int, exchange: Exchange) -> Buffer:
-        """Fetch batches from an offset on, in a session of its own; acknowledges nothing that the log does not have."""
+    async def _copy(
+        self, replica: Replica, following: FollowerDriver, segment: Segment, exchange: Exchange, path: str
+    ) -> int:
+        """Write the leader's batches of a segment to a file, durably. Returns the leader's last high watermark.
+
+        Raises as `_repair_segment` does, and leaves no file then.
+        """
+        disk, is_compacted = replica.shard.disk, replica.partition.settings.is_compacted
+        loop = asyncio.get_running_loop()
+        begin, end = segment.base_offset, segment.next_offset
+        handle = await loop.run_in_executor(None, partial(disk.open, path, create=True, writable=True))
+        position = watermark = 0
+        try:
+            try:
+                await loop.run_in_executor(None, disk.truncate, handle, 0)
+                while begin < end:
+                    fetched, watermark = await self._fetch(replica, following, begin, exchange)
+                    data, following_offset = checked(fetched, begin, end, is_compacted=is_compacted)
+                    await loop.run_in_executor(None, write_fully, disk, handle, data, position)
+                    begin, position = following_offset, position + len(data)
+                await loop.run_in_executor(None, disk.fdatasync, handle)
+            finally:
+                await loop.run_in_executor(None, disk.close, handle)
+            if not is_compacted:
+                await loop.run_in_executor(None, check_equal, disk, segment.path, path)
+        except BaseException:
+            with suppress(OSError):
+                disk.unlink(path)
+            raise
+        return watermark
+
+    async def _fetch(
+        self, replica: Replica, following: FollowerDriver, offset: int, exchange: Exchange
+    ) -> tuple[Buffer, int]:
+        """Fetch batches from an offset on, in a session of its own; acknowledges nothing that the log does not have.
+
+        Returns the leader's high watermark too.
+        """
         epoch = epoch_before(replica.partition.log.epochs, offset)
         fetch, own = following.next_fetch(BatchesEnd(offset, epoch)), replica.host.member
         if fetch is None or own is None:
@@ -208,7 +242,16 @@ class UnreadableReplicas:
         if found is None or reply.responses[0].producer_state_offset:
             text = f"{replica.partition.name}: the leader has no batch at offset {offset} on its disk"
             raise Corrupt(f"{text} ({', '.join(verdicts) or 'no answer'})")
-        return found
+        return found, reply.responses[0].first
+
+
+async def _wait_caught_up(partition: Partition, end: int) -> None:
+    """Wait until all records below `end` are committed and durable here. Raises Corrupt if that takes too long."""
+    deadline = asyncio.get_running_loop().time() + CATCH_UP_S
+    while min(partition.high_watermark, partition.durable_end) < end:
+        if asyncio.get_running_loop().time() >= deadline:
+            raise Corrupt(f"{partition.name}: this replica has not caught up with offset {end} of its leader")
+        await asyncio.sleep(CATCH_UP_CHECK_S)
 
 
 def _can_another_lead(replica: Replica) -> bool:
@@ -229,24 +272,3 @@ def damaged_segments(partition: Partition) -> list[Segment]:
 
 def _paths(partition: Partition) -> list[str]:
     return [segment.path for segment in damaged_segments(partition)]
-
-
-def _checked(data: Buffer, begin: int, end: int) -> tuple[bytes, int]:
-    """Return the batches from `begin` to before `end`, and the offset after them. Raises Corrupt."""
-    offset, size = begin, 0
-    for at, header in walk(data):
-        if offset == end:
-            break
-        if header.base_offset != offset or header.next_offset > end or not has_valid_crc(data, at, header):
-            raise Corrupt(f"the leader's batch of offset {header.base_offset} is not the one of offset {offset} here")
-        offset, size = header.next_offset, at + header.size_bytes
-    if offset == begin:
-        raise Corrupt(f"the leader sent no whole batch of offset {begin}")
-    return bytes(memoryview(data)[:size]), offset
-
-
-def _check_equal(disk: Disk, damaged: str, copy: str) -> None:
-    """Check that the copy has the checksum of what was sealed, if that is known. Raises Corrupt, OSError."""
-    known = load_checksum(disk, damaged)
-    if known is not None and checksum_of(disk, copy) != known:
-        raise Corrupt(f"{damaged}: the leader's batches are not those that were sealed here")

@@ -132,6 +132,7 @@ class HostedNode:
             went_offline=self.host.partition_went_offline,
             read_failed=self.host.read_failed,
             damaged=self.host.damaged,
+            compacted_by_all=self.host.compacted_by_all,
         )
         self.shard = Shard(disk, directories.first, clock, self._executor, ids.__next__, events=events)
         self.may_fetch = asyncio.Event()

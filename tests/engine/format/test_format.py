@@ -302,6 +302,10 @@ def test_the_engine_reads_and_writes_swaps_and_the_progress_of_compaction_as_sho
     path = tmp_path / paths.segment_file(1024, paths.SWAP)
     assert path.read_text() == EXAMPLES["swap"]
     assert load_swap(RealDisk(), str(tmp_path), 1024) == swap
+    Path(new_file_path(str(tmp_path), 1024, paths.REPAIRED)).touch()
+    begin_swap(RealDisk(), str(tmp_path), repair := Swap(1024, (), Checksum(5, 0x0F), 1000, paths.REPAIRED))
+    assert path.read_text().splitlines()[2] == "5 0000000f 1000 repaired"
+    assert load_swap(RealDisk(), str(tmp_path), 1024) == repair
     progress = Progress(12288, (Round(4096, 1_700_000_000_000), Round(12288, 1_700_003_600_000)))
     save_progress(RealDisk(), str(tmp_path), progress)
     assert (tmp_path / paths.CLEANED).read_text() == EXAMPLES["cleaned"]

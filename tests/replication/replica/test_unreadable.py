@@ -110,7 +110,7 @@ async def test_damage_of_a_follower_is_repaired_from_its_leader(cluster: Hosts, 
 async def test_a_copy_that_cannot_be_written_leaves_no_file(cluster: Hosts, caplog: pytest.LogCaptureFixture):
     disk, directory = cluster[2].disk, Path(cluster[2].partition().log.directory)
     assert isinstance(disk, FaultyDisk)
-    disk.rules.append(Rule("fdatasync", ".compacted.tmp", error=errno.ENOSPC))
+    disk.rules.append(Rule("fdatasync", ".repaired.tmp", error=errno.ENOSPC))
     damage(cluster[2].partition())
     await scrub(cluster[2])
     await until(lambda: "a damaged segment is not repaired from the leader yet" in caplog.text)

@@ -20,7 +20,8 @@ from engine.testing.recording_disk import RecordingDisk
 
 _STATES_LOOKED_AT = 4
 _pwritev, _fdatasync = unwrap(RecordingDisk.pwritev), unwrap(RecordingDisk.fdatasync)
-_GROWS = re.compile(rf"\.log$|{re.escape(paths.COMPACTED + paths.TEMPORARY)}$|/{paths.LEADER_EPOCHS}").search
+_NEW_FILES = "|".join(re.escape(suffix + paths.TEMPORARY) for suffix in (paths.COMPACTED, paths.REPAIRED))
+_GROWS = re.compile(rf"\.log$|({_NEW_FILES})$|/{paths.LEADER_EPOCHS}").search
 
 
 class SimDisk(RecordingDisk):
