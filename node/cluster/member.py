@@ -353,10 +353,11 @@ class ClusterMember:
         calls = [link.call("leader_epochs", None, timeout_s=CHANGE_S) for link in self._processes.shard_links()]
         rows = [row for found, _ in await asyncio.gather(*calls) for row in found]
         found: dict[str, set[str]] = {}
-        for topic_id, number, _, directory_id in rows:
+        for topic_id, number, _, directory_id, _ in rows:
             found.setdefault(directory_id, set()).add(partition_name(topic_id, number))
+        self._own.unopened = frozenset(partition_name(row[0], row[1]) for row in rows if not row[4])
         self._own.partitions_in = {one: frozenset(names) for one, names in found.items()}
-        return {(topic_id, number): epoch for topic_id, number, epoch, _ in rows}
+        return {(topic_id, number): epoch for topic_id, number, epoch, *_ in rows}
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

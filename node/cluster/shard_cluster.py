@@ -124,7 +124,7 @@ class ShardCluster:
 
             return handler(kind, call)
 
-        async def leader_epochs(_: None, __: bytes) -> tuple[list[tuple[str, int, int, str]], bytes]:
+        async def leader_epochs(_: None, __: bytes) -> tuple[list[tuple[str, int, int, str, bool]], bytes]:
             holding = shard.directories.holding
             rows = [
                 (
@@ -132,6 +132,7 @@ class ShardCluster:
                     number,
                     partition.log.leader_epoch,
                     holding(partition.log.directory).directory_id,
+                    partition.offline is None,
                 )
                 for topic in shard.topics.values()
                 for number, partition in topic.partitions.items()

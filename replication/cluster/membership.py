@@ -85,7 +85,9 @@ class OwnNode:
     save_registration_state: Callable[[RegistrationState], Awaitable[None]] = _save_nothing
     starts: StartCounters | None = None  # None: the store is on the node's own disk, and proves nothing about it
     partitions_in: Mapping[str, frozenset[str]] = field(default_factory=dict)  # of each further data directory, by id
+    unopened: frozenset[str] = frozenset()  # of these partitions, those whose log cannot be opened
     log_from: dict[str, int] = field(default_factory=dict)  # NodeInfo.log_from
+    intact_from: dict[str, int] = field(default_factory=dict)  # NodeInfo.intact_from
     has_registered: bool = False  # in the life of this process
 
 
@@ -166,7 +168,11 @@ class Membership:
             await self._condemn(starts, stored, older)
             found = await self._session.get(key)  # it may have waited
             stored = None if found is None else starts_from_bytes(key, found.value)
-        self._list_condemned(starts)
+        own = self._own
+        own.log_from = starts.log_from(own.partitions_in) | own.log_from
+        own.intact_from = starts.intact_from(
+            {one: has - own.unopened for one, has in own.partitions_in.items()}, stored
+        )
         counted = await starts.count(stored, self._new_id())
         if counted == stored:
             return []
@@ -215,16 +221,7 @@ class Membership:
                 "rolled back; its partitions leave all in-sync sets and follow",
                 extra=extra,
             )
-        starts.set_known_from(older - {starts.first})
-
-    def _list_condemned(self, starts: StartCounters) -> None:
-        """List the partitions of condemned further directories in the registration."""
-        for one, counter in starts.counters.items():
-            names = self._own.partitions_in.get(one, frozenset())
-            if counter.known_from is None:
-                self._own.log_from.update(dict.fromkeys(names, 0))
-            elif counter.known_from:
-                self._own.log_from = dict.fromkeys(names, counter.known_from) | self._own.log_from
+        starts.set_known_from(older)
 
     async def update(self, *, is_leaving: bool | None = None, offline: frozenset[str] | None = None) -> None:
         """Change fields of the registration, which keeps its broker epoch. Raises SessionLost."""
@@ -284,10 +281,11 @@ class Membership:
 
     def _value(self) -> bytes:
         own, state, log_from = self._own, self._own.registration_state, self._own.log_from
+        intact_from = own.intact_from if len(own.intact_from) <= LISTED_MAX else {}
         disk_from, survives_from = state.disk_from, state.survives_from
         if len(log_from) > LISTED_MAX:
             disk_from = survives_from = None
-            log_from = {}
+            log_from = intact_from = {}
         return node_to_bytes(
             NodeInfo(
                 own.node_id,
@@ -304,6 +302,7 @@ class Membership:
                 self._offline,
                 self._nonce,
                 log_from,
+                intact_from,
             )
         )
 

@@ -3,7 +3,9 @@
 A disk cannot prove that it is the newest copy of itself: a restored snapshot has everything that would prove it
 (docs/decisions/0076). So every registration counts, first on the disks of the node, then in the store, in the same
 commit as the registration. A directory whose number is below the store's, or equal with another nonce, is an older
-copy. It counts as a new disk: no membership from before its next registration is trusted.
+copy. It counts as a new disk: no membership from before its next registration is trusted. The first directory of a node
+has the list of topics, and what the node itself noticed of power losses. An older one ends all memberships but those of
+partitions that are opened in another directory with a proof of its own.
 
 Invariants: the disk is at most one ahead of the store, so a crash between the two writes never condemns a disk; a
 condemned directory has `known_from` durably before the store has its number.
@@ -12,7 +14,7 @@ condemned directory has `known_from` durably before the store has its number.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import orjson
@@ -34,7 +36,8 @@ _HEADER = "penstock start-counter 1"
 class StartCounter:
     """The counter of one directory. `nonces`: of the starts that may have given the store this number, newest first.
 
-    `known_from`: the broker epoch since which its logs are trusted; 0: always, None: the next registration.
+    `known_from`: the broker epoch since which its logs are trusted; 0: always, None: the next registration. That of the
+    first directory is there beside the registration state, which an old copy ends.
     """
 
     number: int = 0
@@ -48,6 +51,10 @@ class StartCounter:
         if self.number == stored.number:
             return not set(stored.nonces) <= set(self.nonces)
         return self.number < stored.number
+
+    def is_proven_by(self, stored: StartCounter | None) -> bool:
+        """True if the store shows that this disk is the newest copy of itself, whatever another disk has lost."""
+        return stored is not None and not self.is_older_than(stored)
 
     def counted(self, stored: StartCounter | None, nonce: str) -> StartCounter:
         """Count from the store's number, except below the own one: then the store was restored from old data.
@@ -99,6 +106,27 @@ class StartCounters:
         for one in directory_ids:
             self.counters[one] = replace(self.counters[one], known_from=None)
 
+    def log_from(self, partitions_in: Mapping[str, Collection[str]]) -> dict[str, int]:
+        """Return the partitions of condemned further directories; those of the first are not in `partitions_in`."""
+        return _listed(
+            partitions_in, {one: own.known_from or 0 for one, own in self.counters.items() if own.known_from != 0}
+        )
+
+    def intact_from(self, partitions_in: Mapping[str, Collection[str]], stored: StoredStarts | None) -> dict[str, int]:
+        """Return the partitions that a condemned first directory says nothing about, and since when they are trusted.
+
+        They are opened in a further directory whose counter is that of the store. All others count as of the first one:
+        its old list of topics may lack some.
+        """
+        if stored is None or self.counters[self.first].known_from == 0:
+            return {}
+        intact = {
+            one: own.known_from
+            for one, own in self.counters.items()
+            if one != self.first and own.known_from is not None and own.is_proven_by(stored.counters.get(one))
+        }
+        return _listed(partitions_in, intact)
+
     def trust_all(self) -> None:
         """Forget since when directories are trusted: a rebuild of the store has judged their logs."""
         self.counters = {one: replace(own, known_from=0) for one, own in self.counters.items()}
@@ -128,6 +156,10 @@ class StartCounters:
         if changed:
             await self._save(changed)
             self.counters |= changed
+
+
+def _listed(partitions_in: Mapping[str, Collection[str]], since: Mapping[str, int]) -> dict[str, int]:
+    return {name: epoch for one, epoch in since.items() for name in partitions_in.get(one, ())}
 
 
 def starts_to_bytes(starts: StoredStarts) -> bytes:

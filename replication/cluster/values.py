@@ -43,6 +43,7 @@ class NodeInfo:
 
     `disk_from` and `survives_from` (replication/cluster/registration_state.py): 0 means this registration.
     `log_from`: the partitions whose log is trusted only since a later registration than `disk_from`; 0 means this one.
+    `intact_from`: the partitions whose fsynced records are trusted since an earlier one than `disk_from`; 0: always.
     `internal_urls` has one entry per shard, so its length is the number of shards.
     """
 
@@ -60,6 +61,7 @@ class NodeInfo:
     offline: frozenset[str] = frozenset()
     nonce: str = ""  # distinguishes registrations of one node before their broker epoch is known
     log_from: Mapping[str, int] = field(default_factory=dict)
+    intact_from: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def registration(self) -> Registration:
@@ -71,6 +73,7 @@ class NodeInfo:
             self.is_leaving,
             self.offline,
             {name: epoch or self.broker_epoch for name, epoch in self.log_from.items()},
+            self.intact_from,
         )
 
 
@@ -137,6 +140,7 @@ class RegistrationFields(TypedDict):
     offline: Sequence[str]
     nonce: str
     log_from: NotRequired[Mapping[str, int]]
+    intact_from: NotRequired[Mapping[str, int]]
 
 
 class NodeFields(RegistrationFields):
@@ -222,7 +226,7 @@ def node_to_plain(node: NodeInfo) -> NodeFields:
 
 
 def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
-    return {
+    plain: RegistrationFields = {
         "url": node.url,
         "shard_urls": list(node.shard_urls),
         "internal_urls": list(node.internal_urls),
@@ -236,6 +240,9 @@ def _registration_to_plain(node: NodeInfo) -> RegistrationFields:
         "nonce": node.nonce,
         "log_from": dict(node.log_from),
     }
+    if node.intact_from:  # of few nodes, and of none for long
+        plain["intact_from"] = dict(node.intact_from)
+    return plain
 
 
 def node_from_plain(plain: NodeFields) -> NodeInfo:

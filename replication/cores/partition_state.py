@@ -47,7 +47,8 @@ class TopicRules:
 @dataclass(frozen=True, slots=True)
 class Registration:
     """The registration of a live node. `offline` has the partitions on failed disks, `log_from` those whose log is
-    trusted only since this broker epoch.
+    trusted only since this broker epoch. `intact_from` has those on a disk that is proven to be the newest copy of
+    itself, whatever `disk_from` says of the node: their fsynced records are trusted since this broker epoch.
     """
 
     broker_epoch: int
@@ -57,6 +58,7 @@ class Registration:
     is_leaving: bool = False
     offline: frozenset[str] = frozenset()
     log_from: Mapping[str, int] = field(default_factory=dict, hash=False)
+    intact_from: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 Registrations = Mapping[int, Registration]
@@ -119,7 +121,8 @@ def is_log_intact(partition: str, member: Member, registrations: Registrations, 
     found = registrations.get(member.node_id)
     if found is None:
         return True
-    trusted_from = found.disk_from if rules.is_fsync_demanded else found.survives_from
+    disk_from = min(found.disk_from, found.intact_from.get(partition, found.disk_from))
+    trusted_from = disk_from if rules.is_fsync_demanded else found.survives_from
     return max(trusted_from, found.log_from.get(partition, 0)) <= member.broker_epoch
 
 

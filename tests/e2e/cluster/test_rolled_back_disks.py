@@ -50,8 +50,10 @@ def assert_nothing_lost(cluster: Cluster, count: int) -> None:
 
 
 @contextmanager
-def with_old_copy(path: Path, further: Path | None = None) -> Iterator[tuple[Cluster, Path, Path]]:
-    """Run a cluster with records; the copy of the directory of the third node has only the first half of them."""
+def with_old_copy(
+    path: Path, further: Path | None = None, *, is_first_old: bool = False
+) -> Iterator[tuple[Cluster, Path, Path]]:
+    """Run a cluster with records; the copy of a directory of the third node has only the first half of them."""
     own = {3: {"data-dir": [path / "node-3", further]}} if further else {}
     with running_cluster(path, own=own, **{"session-timeout-ms": SESSION_MS}) as cluster:
         cluster.create("t", PARTITIONS)
@@ -59,7 +61,7 @@ def with_old_copy(path: Path, further: Path | None = None) -> Iterator[tuple[Clu
         assert_all_in_sync(cluster)
         third = cluster.nodes[3]
         assert third.stop() == 0
-        current = further or third.data
+        current = third.data if further is None or is_first_old else further
         old = path / "old"
         shutil.copytree(current, old)
         restart(third)
@@ -112,6 +114,30 @@ def test_only_the_second_directory_is_old(tmp_path: Path) -> None:
             assert node.stop() == 0
         put_back(current, old)
         for number in (3, 1, 2):
+            cluster.nodes[number].begin_start()
+        for node in cluster.nodes.values():
+            node.wait_until_ready()
+        assert_nothing_lost(cluster, 2 * EACH)
+
+
+@pytest.mark.long
+def test_only_the_first_directory_is_old(tmp_path: Path) -> None:
+    """The node alone has been in sync at last: it leads the partitions of its other disk only."""
+    further = tmp_path / "further"
+    with with_old_copy(tmp_path, further, is_first_old=True) as (cluster, current, old):
+        proven = sorted(int(one.name) for one in further.glob("topics/t/*/[0-9]*"))
+        assert 0 < len(proven) < PARTITIONS
+        for number in (1, 2, 3):
+            assert cluster.nodes[number].stop() == 0
+        put_back(current, old)
+        third = cluster.nodes[3]
+        third.begin_start()
+        third.wait_until_ready()
+        assert "is older than the coordination store knows" in third.errors
+        until(lambda: [row["partition"] for row in described(third.url, "t") if row["leader"] == 3] == proven)
+        for partition in proven:
+            assert values(third.url, "t", partition) == list(range(2 * EACH))
+        for number in (1, 2):
             cluster.nodes[number].begin_start()
         for node in cluster.nodes.values():
             node.wait_until_ready()

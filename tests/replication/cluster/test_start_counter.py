@@ -80,10 +80,10 @@ def eligible(agent: ClusterAgent, topic: TopicEntry) -> list[list[int]]:
     return [[member.node_id for member in state.eligible] for state in states_of(agent, topic)]
 
 
-async def leave_eligible(cluster: Cluster, others: ClusterAgent, partitions: int) -> TopicEntry:
+async def leave_eligible(cluster: Cluster, others: ClusterAgent, partitions: int, **settings: object) -> TopicEntry:
     """Create a topic of two replicas, then end node 1, which has everything that can be committed meanwhile."""
     await cluster.until(lambda: len(others.view.nodes) == 2)
-    topic, _ = await others.create_topic("t", partitions, 2, {"min_insync_replicas": 2})
+    topic, _ = await others.create_topic("t", partitions, 2, {"min_insync_replicas": 2, **settings})
     await cluster.end(1)
     await cluster.until(lambda: eligible(others, topic) == [[1]] * partitions)
     return topic
@@ -144,6 +144,41 @@ async def test_only_the_partitions_of_an_older_further_directory_leave(alone):
     one = await start(alone, 1, disks, partitions_in={"e": on_e})
     await alone.until(lambda: 1 in one.view.registrations)
     assert one.view.registrations[1].log_from == dict.fromkeys(on_e, epoch), "as long as the directory is there"
+
+
+@pytest.mark.parametrize(
+    "of_e", ["newest", "older too", "never counted", "too many partitions", "not fsynced", "not opened"]
+)
+async def test_of_an_older_first_directory_only_those_partitions_stay_that_another_disk_proves(
+    alone, of_e, monkeypatch
+):
+    """Partition 0 is in the first directory, 1 in the other one, and the old list of topics does not have 2."""
+    disks = Disks("d", "e")
+    await start(alone, 1, disks)
+    old = copy.deepcopy(disks)
+    two = await alone.start(2)
+    durability = "os" if of_e == "not fsynced" else "group"
+    topic = await leave_eligible(alone, two, 3, durability=durability)
+    disks.kept["d"], disks.registration = old.kept["d"], old.registration
+    if of_e == "older too":
+        disks.kept["e"] = old.kept["e"]
+    elif of_e == "never counted":
+        disks.kept["f"] = disks.kept.pop("e")
+    elif of_e == "too many partitions":
+        monkeypatch.setattr(membership, "LISTED_MAX", 0)
+    on_e = frozenset({partition_name(topic.topic_id, 1)})
+    found = {"": frozenset({partition_name(topic.topic_id, 0)}), "e": on_e, "f": on_e}
+    unopened = on_e if of_e == "not opened" else frozenset()
+    one = await start(alone, 1, disks, partitions_in=found, unopened=unopened)
+    await alone.until(lambda: eligible(two, topic) == [[], [1] if of_e == "newest" else [], []])
+    registration = two.view.registrations[1]
+    assert registration.disk_from == registration.survives_from == one.member.broker_epoch
+    if of_e == "newest":
+        await alone.end(1)
+        one = await start(alone, 1, disks, partitions_in=found)
+        await alone.until(lambda: 1 in one.view.registrations)
+        assert one.view.registrations[1].intact_from == dict.fromkeys(on_e, 0), "as long as the directory is there"
+        assert one.view.registrations[1].disk_from == registration.disk_from
 
 
 async def test_a_further_directory_with_very_many_partitions_condemns_the_node(alone, monkeypatch):

@@ -143,3 +143,10 @@ def test_a_log_that_is_trusted_since_a_later_registration_takes_membership_of_it
     assert after(state(), nodes) == state(leader=2, in_sync=(2, 3), epoch=2)
     elsewhere = {**alive(2, 3), 1: Registration(9, 0, log_from={"another/0": 9})}
     assert after(state(), elsewhere).in_sync == members(1, 2, 3)
+
+
+def test_a_log_on_a_disk_that_is_proven_stays_a_member_if_its_records_are_fsynced():
+    nodes = {**alive(2, 3), 1: Registration(9, 9, 9, intact_from={"t-0": 0})}
+    assert after(state(), nodes, TopicRules(is_fsync_demanded=True)).in_sync == members(1, 2, 3)
+    assert after(state(), nodes, TopicRules(is_fsync_demanded=False)).in_sync == members(2, 3)
+    assert after(state(), {**nodes, 1: replace(nodes[1], log_from={"t-0": 9})}).in_sync == members(2, 3)
