@@ -42,6 +42,8 @@ MUTANTS = {
             ),
         )
     ),
+    # Both remedies of decision 0076 are off: in this fault each alone keeps every record. The simulator has a mutant
+    # for each of them, with faults that the other one does not see.
     "a start counter that proves nothing, and followers that truncate": Mutant(
         (
             Edit(
