@@ -29,9 +29,10 @@ try:  # before the other modules import them
         Filter,
     )
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
-except ImportError as error:
-    text = f"the data source penstock needs a newer PySpark than {pyspark.__version__}"
-    raise ImportError(f"{text}: pip install 'penstock-server[spark]'") from error
+except ImportError:
+    # 4.1 has no admission control of streams, 4.0 no filters either. The line names both versions, so no cause follows.
+    text = f"the data source penstock needs PySpark 4.2 or later, and {pyspark.__version__} is installed"
+    raise ImportError(f"{text}: pip install 'penstock-server[spark]'") from None
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 

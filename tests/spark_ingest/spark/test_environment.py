@@ -56,5 +56,8 @@ def test_the_job_is_planned_and_printed_without_importing_spark() -> None:
 def test_a_pyspark_without_what_the_data_source_needs_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
     monkeypatch.delitem(sys.modules, "spark_ingest.data_source", raising=False)
-    with pytest.raises(ImportError, match=r"needs a newer PySpark than 4\..*: pip install 'penstock-server\[spark\]'"):
+    monkeypatch.setattr("pyspark.__version__", "4.0.1")
+    line = r"needs PySpark 4\.2 or later, and 4\.0\.1 is installed: pip install 'penstock-server\[spark\]'$"
+    with pytest.raises(ImportError, match=line) as caught:
         import_module("spark_ingest.data_source")
+    assert caught.value.__suppress_context__, "a traceback would begin with the cause"
