@@ -23,6 +23,7 @@ from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.tables.hive import hive_table
 from tests.spark_ingest.jobs import Remembering, listed_files, run_job, table_rows
+from tests.spark_ingest.payload.test_message_pack import timestamp
 from tests.spark_ingest.payload.test_text import converter
 from tests.spark_ingest.tiered import TieredLog, row
 
@@ -177,6 +178,13 @@ def test_values_of_messagepack_are_binary_timestamps_and_text() -> None:
     rows = table.rows
     assert {name: rows[0][name] for name in one} == one | {"in": {"raw": b"b"}}
     assert (rows[1]["raw"], json.loads(rows[1]["_extra"])) == (None, {"raw": "abcd", "tags": ["abcd"]})
+    nanoseconds = msgspec.msgpack.encode({"at": "T"}).replace(b"\xa1T", timestamp(1, 678_901_234))
+    ran = table.add(nanoseconds, msgspec.msgpack.encode({"at": instant}))
+    assert [(one["at"], one["_extra"]) for one in table.rows[2:]] == [
+        (None, '{"at":"1970-01-01T00:00:01.678901234Z"}'),
+        (instant, None),
+    ]
+    assert ran.commits[0].results[0].misfits == {"at": Misfits(1, 2)}
 
 
 @pytest.mark.parametrize(("texts", "kind"), [(1, "binary"), (50, "string"), (99, "string")])

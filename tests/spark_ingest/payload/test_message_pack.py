@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
 from spark_ingest.payload import message_pack
+from spark_ingest.payload.json_text import json_text
 from tests.spark_ingest.payload.test_text import converter, one
+
+
+def timestamp(seconds: int, nanoseconds: int) -> bytes:
+    """Return a timestamp in its smallest form with nanoseconds."""
+    if 0 <= seconds < 1 << 34:
+        return b"\xd7\xff" + struct.pack(">Q", nanoseconds << 34 | seconds)
+    return b"\xc7\x0c\xff" + struct.pack(">Iq", nanoseconds, seconds)
 
 
 def test_members_keep_what_they_are() -> None:
@@ -24,6 +34,39 @@ def test_members_keep_what_they_are() -> None:
         "e": {"type": 7, "data": "eg=="},
         "big": 2**64 - 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "nanoseconds", "text"),
+    [
+        (1, 123_456_789, "1970-01-01T00:00:01.123456789Z"),
+        (1, 999_999_999, "1970-01-01T00:00:01.999999999Z"),
+        (-1, 1, "1969-12-31T23:59:59.000000001Z"),
+        (-62_135_596_800, 1, "0001-01-01T00:00:00.000000001Z"),
+        (253_402_300_799, 999_999_999, "9999-12-31T23:59:59.999999999Z"),
+        (1, 123_456_000, "1970-01-01T00:00:01.123456Z"),
+        (-62_135_596_801, 1, "not_msgpack"),
+        (1, 1_000_000_001, "not_msgpack"),
+    ],
+)
+def test_a_timestamp_keeps_its_nanoseconds(seconds: int, nanoseconds: int, text: str) -> None:
+    """msgspec alone rounds them to microseconds."""
+    value = b"\x81\xa1a" + timestamp(seconds, nanoseconds)
+    assert one(converter("msgpack"), value) == (text if text == "not_msgpack" else {"a": text})
+
+
+def test_no_other_bytes_are_taken_for_a_timestamp() -> None:
+    """Bytes, numbers and other extensions that look like one stay, beside one in each kind of container."""
+    exact, looks = timestamp(1, 1), timestamp(1, 1) + b"\xc7\x08\xff" + bytes(8) + timestamp(-1, 1)
+    plain = {"n": -1, "u": 2**64 - 1, "i": -(2**40), "f": -1.5, "x": looks, "s": "a" * 300, "none": [None, True]}
+    plain |= {"long": "b" * 70_000, "e": msgspec.msgpack.Ext(5, looks), "r": msgspec.msgpack.Ext(-2, bytes(16))}
+    plain |= {"map": {str(at): at for at in range(20)}, "list": [0] * 70_000, "y": bytes(70_000)}
+    packed = msgspec.msgpack.encode({**plain, "times": [plain, "T"], "in": {"a": {"t": "T"}}})
+    value = packed.replace(b"\xa1T", exact)
+    text = "1970-01-01T00:00:01.000000001Z"
+    wanted = json.loads(json_text({**plain, "times": [plain, text], "in": {"a": {"t": text}}}))
+    assert one(converter("msgpack"), value) == wanted
+    assert one(converter("msgpack"), packed.replace(b"\xa1T", exact[:-1])) == "not_msgpack"
 
 
 def test_containers_beyond_the_memory_of_a_value_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
