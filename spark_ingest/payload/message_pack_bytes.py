@@ -18,8 +18,8 @@ _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC7: 1, 0xC8:
 _EXTENSIONS = frozenset({0xC7, 0xC8, 0xC9})
 _FIXED_EXTENSIONS = frozenset(range(0xD4, 0xD9))
 
-# What may be a timestamp with a part of a second: the end of its length or its first byte, and its type. It has 8 bytes
-# (30 bits of nanoseconds, 34 of seconds) or 12 (32 bits and 64), so its first four bytes, shifted, are nanoseconds.
+# These bytes come before a timestamp with a part of a second. Its data are 8 bytes (30 bits of nanoseconds and 34 of
+# seconds) or 12 (32 bits and 64), so the first four of them, shifted, are the nanoseconds.
 _MARKS = ((b"\xd7\xff", 2), (b"\x08\xff", 2), (b"\x0c\xff", 0))
 TIMESTAMP = b"\xff"  # the type -1 of extensions
 _NANOSECONDS = 1_000_000_000
@@ -37,7 +37,7 @@ class Token(NamedTuple):
 
 
 def tokens(value: bytes) -> Iterator[Token]:
-    """Yields the tokens in order. Of damaged bytes the ends are wrong, and the decoder rejects them."""
+    """Yields the tokens in order. If the bytes are damaged, tokens have wrong ends, and the decoder rejects the value."""
     at = 0
     while at < len(value):
         start, first = at, value[at]

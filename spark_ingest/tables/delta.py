@@ -265,8 +265,13 @@ def _is_empty(kind: Any) -> bool:
 
 
 def _union(types: list[Any]) -> Any:
-    """Returns the struct with the members of all, or the type that all are. Raises ValueError."""
-    if not all(pa.types.is_struct(one) for one in types):
+    """Returns the struct with the members of all, the list of such structs, or the type that all are.
+
+    Raises ValueError.
+    """
+    if all(map(pa.types.is_list, types)):
+        return pa.list_(types[0].value_field.with_type(_union([one.value_type for one in types])))
+    if not all(map(pa.types.is_struct, types)):
         known, *others = types
         if any(_plain(one) != _plain(known) for one in others):
             raise ValueError(f"a column is {known} in the table and {others[-1]} in the files")
