@@ -75,6 +75,7 @@ GROUPS_MUST_HAPPEN = (
 # Of the runs with a share group: tests/simulation/share.
 SHARE_MUST_HAPPEN = (
     "coordinators begun",
+    "coordinators paused",
     "acquires without an answer",
     "outcomes refused",
     *(f"callers {work}" for work in WORKS),

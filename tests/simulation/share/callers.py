@@ -60,7 +60,7 @@ class Caller(ConnectedClient):
         }
         self.is_calm = False
         self._number = 0
-        self._coordinator: int | None = None
+        self.coordinator: int | None = None
         self._leaders: dict[int, int] = {}
 
     def run(self) -> None:
@@ -94,7 +94,7 @@ class Caller(ConnectedClient):
         self.call(node, "on_latest", self._partitions[partition], answered)
 
     def _acquire(self, number: int, asked_at: float, call: AcquireCall, rounds: int) -> None:
-        node = self._coordinator or self.any_node()
+        node = self.coordinator or self.any_node()
         decide = partial(_acquire, self._config, self._share, call, lambda: self.world.now)
 
         def answered(outcome: str, found: Any) -> None:
@@ -102,11 +102,11 @@ class Caller(ConnectedClient):
                 return
             assert outcome != "error", found
             if outcome != "ok":
-                self._coordinator = None
+                self.coordinator = None
                 self._again()
                 return
             acquired, hosting, sequence = found
-            self._coordinator = node
+            self.coordinator = node
             if sequence and acquired.granted:
                 confirmed = partial(self._confirmed, number, asked_at, call, rounds, hosting, acquired)
                 self.call(node, "on_group_stored", hosting, sequence, confirmed)
@@ -130,7 +130,7 @@ class Caller(ConnectedClient):
         if number != self._number:
             return
         if outcome != "ok":
-            self._coordinator = None
+            self.coordinator = None
             self._again()
         elif acquired.keys_wanted and rounds < ROUNDS_MAX:
             self._keys(number, asked_at, call, rounds, acquired.keys_wanted, ())
@@ -209,13 +209,13 @@ class Caller(ConnectedClient):
             return
         one.tries += 1
         self._number += 1
-        number, node = self._number, self._coordinator or self.any_node()
+        number, node = self._number, self.coordinator or self.any_node()
         wishes = tuple(Settlement(TOPIC, *record, record[1], one.outcome) for record in sorted(one.records))
         decide = partial(_settle, SettleCall(GROUP, one.taken.lock, wishes))
 
         def again() -> None:
             if number == self._number:
-                self._coordinator = None
+                self.coordinator = None
                 self.world.after(RETRY_S, self._send, one, then)
                 self._number += 1
 
@@ -243,7 +243,7 @@ class Caller(ConnectedClient):
                 again()
                 return
             settled, hosting, sequence = found
-            self._coordinator, one.hosting = node, hosting
+            self.coordinator, one.hosting = node, hosting
             if not sequence:
                 stored("ok", settled)
                 return
@@ -258,7 +258,7 @@ class Caller(ConnectedClient):
 
     def _give_up(self, number: int) -> None:
         if number == self._number:
-            self._coordinator = None
+            self.coordinator = None
             self.world.count("acquires without an answer")
             self.run()
 

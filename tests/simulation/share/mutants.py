@@ -6,6 +6,7 @@ tests/gateway/groups/share/test_share_state_machine.py has those of the core alo
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,9 +15,12 @@ from gateway.groups.share.backoff import Backoff
 from gateway.groups.share.key_order import KeyOrder
 from gateway.groups.share.partition import SharePartition
 from gateway.groups.share.state import ShareState
+from gateway.groups.share.values import Acquired
 from gateway.groups.share.window import State, Window
 from tests.simulation.groups import hosting
 from tests.simulation.groups.mutants import stored_at_once
+from tests.simulation.groups.run import group_options
+from tests.simulation.run import Options
 from tests.simulation.share.run import run_share
 
 _lock, _settle, _stored_runs = SharePartition._lock, Window.settle, stored._stored_runs
@@ -73,6 +77,11 @@ def _order_of_new_ones(self: SharePartition) -> KeyOrder:
     return self._keys
 
 
+def _unconfirmed(self: hosting.Coordinating, answer: Any, sequence: int) -> int:
+    """Hand out records before the replicas have accepted anything that shows who leads."""
+    return 0 if isinstance(answer, Acquired) else sequence
+
+
 PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "an outcome is answered before it is stored": ((hosting.Coordinating, "stored", stored_at_once), "S"),
     "two callers get a record": ((SharePartition, "_lock", _shared), "S"),
@@ -82,8 +91,15 @@ PLANTED: dict[str, tuple[tuple[object, str, object], str]] = {
     "deliveries have no limit": ((SharePartition, "_decide", _without_limit), "S5"),
     "a failed record comes again at once": ((Backoff, "after", _at_once), "S8"),
     "an extension is too short": ((SharePartition, "_decide", _short_extension), "S4"),
+    "a coordinator does not confirm that it leads": ((hosting.Coordinating, "prove_lead", _unconfirmed), "S3"),
     "a new coordinator does not read keys again": ((SharePartition, "_order", _order_of_new_ones), "S6"),
 }
+UNCONFIRMED = "a coordinator does not confirm that it leads"  # paused coordinators show it, other faults hide it
+
+
+def _options(name: str, seed: int) -> Options:
+    found = group_options(seed)
+    return replace(found, kinds=("pause",), fault_every_s=8.0) if name == UNCONFIRMED else found
 
 
 def plant(name: str) -> AbstractContextManager[object]:
@@ -96,7 +112,7 @@ def found_by_seed(name: str, seeds: range) -> tuple[int, str] | None:
     _, kind = PLANTED[name]
     with plant(name):
         for seed in seeds:
-            for problem in run_share(seed).problems:
+            for problem in run_share(seed, options=_options(name, seed)).problems:
                 if problem.startswith(kind):
                     return seed, problem
     return None

@@ -1,4 +1,7 @@
-"""One run with a share group: the last partition has its state, callers share the records of the others."""
+"""One run with a share group: the last partition has its state, callers share the records of the others.
+
+The faults are those of a group, and one more: the coordinator pauses.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,12 @@ from tests.simulation.run import HEAL_S, Options, Outcome, Run
 from tests.simulation.share.callers import GROUP, Caller, key_of
 from tests.simulation.share.history import ShareHistory
 from tests.simulation.share.judge import judge_share
+from tests.simulation.world.store import STORE
 from tests.simulation.world.world import LOGGED_EVENTS
 
 CALLERS = 4
+PAUSE_EVERY_S = 4.0
+LATE_S = 0.5  # of the store's messages after a pause
 
 
 class ShareRun(Run):
@@ -33,6 +39,32 @@ class ShareRun(Run):
         ]
         for number, caller in enumerate(self.callers):
             self.world.after(0.5 + 0.3 * number, caller.run)
+        if "pause" in options.kinds:
+            self.world.after(1.0 + 2.0 * random.random(), self._pause_coordinator)
+
+    def _pause_coordinator(self) -> None:
+        """Pause the coordinator until another node has replaced it; then it hears its callers first.
+
+        The connections to callers and to the store are apart. A process that goes on after a pause may answer the ones
+        before it reads from the other that it leads nothing. Callers begin to ask any node again.
+        """
+        if self.faults.is_over:
+            return
+        leader = self.store.snapshot.partitions[self._groups].state.leader
+        if leader is not None:
+            node = self.nodes[leader.node_id]
+            pause_s = self.store.timeout_s * (1.2 + self.world.random.random())
+            link = (STORE, node.name)
+            node.pause(pause_s)
+            self.network.late_s[link] = pause_s + LATE_S
+            self.world.after(pause_s, self._ask_any_node)
+            self.world.after(pause_s + LATE_S, self.network.late_s.pop, link, None)
+            self.world.count("coordinators paused")
+        self.world.after(PAUSE_EVERY_S, self._pause_coordinator)
+
+    def _ask_any_node(self) -> None:
+        for caller in self.callers:
+            caller.coordinator = None
 
     def _peace(self) -> list[str]:
         for caller in self.callers:
