@@ -318,7 +318,7 @@ async def test_a_long_poll_at_a_follower_continues_at_the_leader_when_it_leaves_
 
 
 async def test_an_event_stream_ends_when_its_topic_was_deleted_and_created_again(cluster):
-    """Without a leader the old topic's partitions look as if leadership moved. Chaos found a stream that stayed silent."""
+    """Without a leader the old topic's partitions look as if leadership moved: chaos found a silent stream."""
     topics = await cluster.create("t", leader=2)
     await topics[1].post_lines("1")
     client = topics[1].gateway._client
