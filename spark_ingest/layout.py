@@ -59,7 +59,7 @@ class Layout(NamedTuple):
 
     `positions` are the offsets of a directory with the period POSITIONS. `partitioner` is an entry point that gives
     the values of `fields`, `options` the JSON of its options. `column` is that of the lines of LINES. `file_bytes` is
-    the size that files aim at; 0 for none.
+    the size that files aim at; 0 for none. `file_name` is the template of their names; empty for the usual one.
     """
 
     format: str = PARQUET
@@ -76,6 +76,7 @@ class Layout(NamedTuple):
     delimiter: str = ""
     file_bytes: int = 0
     column: str = ""
+    file_name: str = ""
 
     @property
     def extension(self) -> str:
@@ -97,6 +98,7 @@ class Layout(NamedTuple):
         parts += [f"of {self.partitioner} {self.options}".rstrip()] if self.partitioner else []
         parts += [f"with {self.delimiter!r}"] if self.delimiter else []
         parts += [f"of the column {self.column}"] if self.column else []
+        parts += [f"named {self.file_name}"] if self.file_name else []
         return " ".join(parts)
 
     @property

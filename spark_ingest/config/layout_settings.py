@@ -28,6 +28,7 @@ from spark_ingest.layout import (
     Layout,
 )
 from spark_ingest.output.directories import pattern_problem
+from spark_ingest.output.names import DEFAULT_TEMPLATE, template_problem
 from spark_ingest.payload.installed import PARTITIONERS
 from spark_ingest.payload.member_path import path_of
 from spark_ingest.plan import RAW
@@ -95,6 +96,10 @@ _SETTINGS = (
     Setting("file_bytes", WHOLE, None, "The size of data files to aim at, where a directory gets that much from a run: "
             "a task then takes as much of the log as a file needs. Without it `task_bytes` bounds files. For Parquet "
             "only; open files are in memory.", minimum=1 << 20, maximum=FILE_BYTES_MAX),
+    Setting("file_name", TEXT, DEFAULT_TEMPLATE, "The names of data files, without the extension: letters, digits, "
+            "`+ _ - .` and the placeholders of the default. `{partition}`, `{first_offset}` and a last `+{commit}` are "
+            "required: without them two files would have one name. A table keeps its template.",
+            check=template_problem),
     Setting("partition", TEXT, HOUR, "The period of a directory, by the time of the event; or `positions`: a range of "
             "offsets; or `none`. A longer period has fewer, larger files.", choices=PERIODS),
     Setting("partition_zone", TEXT, UTC_ZONE, "The time zone of the periods of directories.", check=_zone),
@@ -138,6 +143,7 @@ def layout_of(settings: Mapping[str, Any]) -> Layout:
         settings["output_delimiter"] if form == DELIMITED else "",
         settings["file_bytes"] or 0,
         (settings["text_column"] or VALUE.name) if form == LINES else "",
+        settings["file_name"] if settings["file_name"] != DEFAULT_TEMPLATE else "",
     )
 
 

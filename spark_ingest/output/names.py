@@ -23,6 +23,10 @@ of several partitions has its two ends: `<table>+0-3+...` is from `first` in par
 `number` is the number of the plan; of a rewritten file, the highest of those that it replaces. Reruns, abandoned
 plans and recreated topics therefore never reuse a name.
 
+A table may have another template of names. Two files of a directory still differ in partition and first offset, or in
+the plan. A name has no random part: a task that runs twice writes one object. This module reads only two things of a
+name: it has an offset of 20 digits, and it ends with the numbers of the plan and the rewrite.
+
 A table's root contains data files and markers only: some readers read every file there without a leading `_`.
 """
 
@@ -33,15 +37,25 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from engine.format.paths import digits
+from spark_ingest.layout import DEFAULT, Layout
 from spark_ingest.output.directories import NO_VALUE
 from spark_ingest.source.slices import Range
 
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
+DEFAULT_TEMPLATE = "{topic}+{partition}+{first_offset}-{last_offset}+{commit}"
+PLACEHOLDERS = ("topic", "partition", "first_offset", "last_offset", "commit")
+TEMPLATE_CHARS_MAX = 120  # names have at most 255 bytes, and a topic takes most of them
+
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})\.json")
 _NUMBERED = re.compile(r"(\d{20})\.json")
-_DATA_FILE = re.compile(r"(\+?[A-Za-z0-9._-]+)\+(\d+(?:-\d+)?)\+(\d{20})-(\d{20})\+(\d+)(?:\+(\d+)\.\d+)?\.[a-z.]+")
+_DATA_FILE = re.compile(r".*(?<!\d)\d{20}(?!\d).*\+(?P<plan>\d+)(?:\+(?P<rewrite>\d+)\.\d+)?\.[a-z.]+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEEDED = ("partition", "first_offset", "commit")
+_END = "+{commit}"
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_TOUCHING = re.compile(r"\}\{|\}[0-9]|[0-9]\{")
+_LITERAL = re.compile(r"[A-Za-z0-9+._-]*")
 
 
 def plans_prefix(job: str) -> str:
@@ -141,19 +155,31 @@ def dead_letters_prefix(topic: str) -> str:
     return f"dead_letters/{table_of(topic)}/"
 
 
-def data_file_name(topic: str, ranges: Sequence[Range], number: int, extension: str = ".parquet") -> str:
+def data_file_name(topic: str, ranges: Sequence[Range], number: int, layout: Layout = DEFAULT) -> str:
+    """Returns the name of a file of a plan. Dead letters have the default."""
     first, last = ranges[0], ranges[-1]
-    partitions = f"{first.partition}-{last.partition}" if len(ranges) > 1 else str(first.partition)
-    return f"{table_of(topic)}+{partitions}+{digits(first.start)}-{digits(last.end - 1)}+{number}{extension}"
+    ends = (first.partition, first.start), (last.partition, last.end - 1)
+    return _name(topic, *ends, number, len(ranges) > 1, layout.file_name) + layout.extension
 
 
 def rewritten_file_name(
-    topic: str, first: tuple[int, int], last: tuple[int, int], number: int, rewrite: int, group: int
+    topic: str, first: tuple[int, int], last: tuple[int, int], number: int, rewrite: int, group: int, template: str = ""
 ) -> str:
     """Returns the name of the file that a group of a rewrite makes. `first` and `last` are partitions and offsets."""
-    partitions = f"{first[0]}-{last[0]}" if first[0] != last[0] else str(first[0])
-    bounds = f"{digits(first[1])}-{digits(last[1])}"
-    return f"{table_of(topic)}+{partitions}+{bounds}+{number}+{rewrite}.{group}.parquet"
+    return f"{_name(topic, first, last, number, first[0] != last[0], template)}+{rewrite}.{group}.parquet"
+
+
+def _name(
+    topic: str, first: tuple[int, int], last: tuple[int, int], number: int, has_several: bool, template: str
+) -> str:
+    values = {
+        "topic": table_of(topic),
+        "partition": f"{first[0]}-{last[0]}" if has_several else str(first[0]),
+        "first_offset": digits(first[1]),
+        "last_offset": digits(last[1]),
+        "commit": str(number),
+    }
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template or DEFAULT_TEMPLATE)
 
 
 def marker_key(directory: str) -> str:
@@ -180,13 +206,13 @@ def day_directory(timestamp_ms: int | None) -> str:
 def plan_number_of(key: str) -> int | None:
     """Returns the plan number in a data file's name; None for any other name."""
     match = _DATA_FILE.fullmatch(key.rpartition("/")[2])
-    return int(match.group(5)) if match else None
+    return int(match["plan"]) if match else None
 
 
 def rewrite_of(key: str) -> int | None:
     """Returns the number of the rewrite that made a file; None for a file of a plan, or any other name."""
     match = _DATA_FILE.fullmatch(key.rpartition("/")[2])
-    return int(match.group(6)) if match and match.group(6) else None
+    return int(match["rewrite"]) if match and match["rewrite"] else None
 
 
 def table_prefix_of(key: str) -> str:
@@ -197,3 +223,26 @@ def table_prefix_of(key: str) -> str:
 def topic_of(key: str) -> str:
     """Returns the topic of a data file or a file of dead letters."""
     return key.split("/", 2)[1].removeprefix("+")
+
+
+def template_problem(template: str) -> str | None:
+    """Returns why files of a template could have one name, or a name that readers ignore; None if they cannot."""
+    used = _PLACEHOLDER.findall(template)
+    if unknown := [one for one in used if one not in PLACEHOLDERS]:
+        known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+        return f"has {{{unknown[0]}}}; write {known}: a task that runs twice must write the same file"
+    if absent := [one for one in _NEEDED if one not in used]:
+        return f"does not have {{{absent[0]}}}, so two files could have one name; add it"
+    if len(set(used)) < len(used):
+        return "has a placeholder twice; write each one once"
+    if not template.endswith(_END):
+        return f"does not end with {_END}; write it last, because upkeep reads the commit there"
+    if not _LITERAL.fullmatch(_PLACEHOLDER.sub("", template)):
+        return "has other characters than letters, digits and + _ - . beside placeholders; remove them"
+    if _TOUCHING.search(template):
+        return "has a number beside a placeholder, or two placeholders together; write a sign between them"
+    if template.startswith(("_", ".")):
+        return f"begins with {template[0]!r}; begin it with a letter, because readers ignore such files"
+    if len(template) > TEMPLATE_CHARS_MAX:
+        return f"has {len(template)} characters; write at most {TEMPLATE_CHARS_MAX}"
+    return None

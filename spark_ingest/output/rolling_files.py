@@ -122,7 +122,7 @@ class RollingFiles:
     def _end(self, directory: str) -> EndedFile:
         one, topic = self._open.pop(directory), self._order.task.topic
         ranges = between(self._order.task.ranges, one.begin, one.end)
-        name = names.data_file_name(topic, ranges, self._order.number, self._layout.extension)
+        name = names.data_file_name(topic, ranges, self._order.number, self._layout)
         return EndedFile(names.table_prefix(topic) + directory + name, one.file, one.first, one.last)
 
 

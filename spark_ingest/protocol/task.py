@@ -218,7 +218,7 @@ def _merge(one: TaskResult, other: TaskResult) -> TaskResult:
 def _data_files(order: TaskSpec, table: pa.Table, ranges: Sequence[Range]) -> list[_File]:
     """Divides rows by directory, in the order of (directory, partition, offset)."""
     layout = order.recipe.layout
-    name = names.data_file_name(order.task.topic, ranges, order.number, layout.extension)
+    name = names.data_file_name(order.task.topic, ranges, order.number, layout)
     prefix, repeating = names.table_prefix(order.task.topic), repeating_leaves(table)
     parts, incompressible = list(split_rows(table, layout)), list[str]()
     if layout.format == PARQUET and any(is_small(rows) for _, rows in parts):

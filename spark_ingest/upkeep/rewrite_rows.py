@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from engine.tiering.store.store import NoSuchObject, ObjectStore
 from spark_ingest.errors import HistoryDamaged, IngestRefused
 from spark_ingest.output import names
+from spark_ingest.output.owners import layouts_of
 from spark_ingest.output.rewrites import Group, RewritePlan, Rewritten
 from spark_ingest.output.stored_file import StoredFile
 from spark_ingest.output.table_files import sha256, store_once
@@ -116,7 +117,9 @@ def _stored(output: ObjectStore, plan: RewritePlan, at: int, made: RewrittenFile
     if not made.rows:
         return Rewritten(at, group.topic, group.inputs, None, dropped, moved)
     number = max(names.plan_number_of(one.key) or 0 for one in group.inputs)
-    name = names.rewritten_file_name(group.topic, made.first, made.last, number, plan.number, at)
+    is_table = group.directory.startswith(names.table_prefix(group.topic))
+    template = layouts_of(output)(group.topic).file_name if is_table else ""
+    name = names.rewritten_file_name(group.topic, made.first, made.last, number, plan.number, at, template)
     data = store_once(output, group.directory + name, made.finish())
     file = StoredFile(group.directory + name, made.rows, len(data), sha256(data), made.first, made.last)
     return Rewritten(at, group.topic, group.inputs, file, dropped, moved)

@@ -239,6 +239,18 @@ def test_settings_that_do_not_fit_together_are_mistakes(settings: dict[str, obje
         ("partition_fields", {"a": ""}, "is not a member"),
         ("partition_fields", {f"a{at}": "c" for at in range(9)}, "write at most 3"),
         ("output_delimiter", '"', "write one ASCII character"),
+        ("file_name", "{topic}+{partition}+{last_offset}+{commit}", "not have {first_offset}, so two files could have"),
+        ("file_name", "{first_offset}+{commit}", "does not have {partition}"),
+        ("file_name", "{partition}+{first_offset}", "does not have {commit}"),
+        ("file_name", "{partition}+{first_offset}+{uuid}+{commit}", "has {uuid}; write {topic}, {partition}"),
+        ("file_name", "{commit}+{partition}+{first_offset}", "does not end with +{commit}"),
+        ("file_name", "{partition}{first_offset}+{commit}", "write a sign between them"),
+        ("file_name", "1{partition}-{first_offset}+{commit}", "write a sign between them"),
+        ("file_name", "{partition}-{partition}-{first_offset}+{commit}", "has a placeholder twice"),
+        ("file_name", "a/{partition}-{first_offset}+{commit}", "has other characters"),
+        ("file_name", "{partition!r}-{partition}-{first_offset}+{commit}", "has {partition!r}"),
+        ("file_name", "_{partition}-{first_offset}+{commit}", "begins with '_'"),
+        ("file_name", f"{'x' * 99}{{partition}}-{{first_offset}}+{{commit}}", "write at most 120"),
     ],
 )
 def test_a_wrong_value_of_a_layout_is_a_mistake(name: str, value: object, problem: str) -> None:
@@ -252,4 +264,5 @@ def test_every_period_has_a_pattern_that_is_right() -> None:
         assert pattern_problem(Layout(period=period).pattern, period) is None
     defaults = {name: one.default for name, one in TOPIC_SETTINGS.items()}
     assert layout_of(defaults) == DEFAULT
+    assert TOPIC_SETTINGS["file_name"].problem(defaults["file_name"]) is None
     assert np.all(starts_of(rows_at(), DEFAULT) == [])

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from spark_ingest.layout import DEFAULT
+from spark_ingest.layout import DEFAULT, JSONL, Layout
 from spark_ingest.output.directories import time_directory
-from spark_ingest.output.names import data_file_name, day_directory, number_of, plan_key, plan_number_of
+from spark_ingest.output.names import (
+    data_file_name,
+    day_directory,
+    number_of,
+    plan_key,
+    plan_number_of,
+    rewrite_of,
+    rewritten_file_name,
+)
 from spark_ingest.source.slices import Range
 
 
@@ -18,7 +26,18 @@ def test_names_carry_the_bounds_and_the_plan() -> None:
     assert plan_number_of("tables/f/dt=2013-01-01/hr=05/" + one) == plan_number_of(several) == 12
 
 
-@pytest.mark.parametrize("key", ["part-000.parquet", "tables/f/x", "f+1+2-3+4.parquet"])
+def test_a_template_gives_other_names_with_the_same_plan() -> None:
+    layout = Layout(JSONL, "gzip", file_name="v2.{topic}_{partition}-{first_offset}+{commit}")
+    ranges = [Range(3, 0, 100), Range(4, 0, 9)]
+    name = data_file_name("flights", ranges, 12, layout)
+    assert name == "v2.flights_3-4-00000000000000000000+12.jsonl.gz"
+    assert data_file_name("flights", ranges, 13, layout) != name, "of a replay, or of a topic that was created again"
+    rewritten = rewritten_file_name("flights", (3, 0), (3, 9), 12, 5, 1, layout.file_name)
+    assert rewritten == "v2.flights_3-00000000000000000000+12+5.1.parquet"
+    assert [(plan_number_of(one), rewrite_of(one)) for one in (name, rewritten)] == [(12, None), (12, 5)]
+
+
+@pytest.mark.parametrize("key", ["part-000.parquet", "tables/f/x", "f+1+2-3+4.parquet", "f-000000000000000000001+4.x"])
 def test_a_foreign_file_has_no_plan(key: str) -> None:
     assert plan_number_of(key) is None
 

@@ -63,7 +63,7 @@ def assert_rows_are_log(lake: Lake) -> list[dict[str, Any]]:
         (Layout(period="month"), {"month": "2013-11"}),
         (Layout(period="year"), {"year": 2013}),
         (Layout(period=POSITIONS, positions=7), {"offset": 0}),
-        (Layout(period="none"), {}),
+        (Layout(period="none", file_name="{topic}_{partition}-{first_offset}+{commit}"), {}),
     ],
 )
 def test_the_partitions_of_a_table_follow_from_the_layout(lake: Lake, layout: Layout, first: dict[str, Any]) -> None:

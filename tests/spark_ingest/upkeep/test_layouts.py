@@ -12,21 +12,24 @@ from click.testing import CliRunner
 from engine.testing.memory_store import MemoryStore
 from engine.tiering.store.store import open_store
 from node.commands.ingest import ingest
+from spark_ingest.errors import IngestRefused
 from spark_ingest.layout import CSV, ORC, POSITIONS, Field, Layout
 from spark_ingest.output import names
 from spark_ingest.output.retained import load_retained
 from spark_ingest.output.rewrites import Rewrites
 from spark_ingest.plan import Recipe
+from spark_ingest.protocol.runner import remove_files
 from spark_ingest.protocol.verify import verify
 from spark_ingest.protocol.verify_deep import verify_deep
 from spark_ingest.upkeep.compact import Compaction, compact
+from spark_ingest.upkeep.erase import erase
 from spark_ingest.upkeep.finalize import finalize
 from spark_ingest.upkeep.retain import retain
 from tests.spark_ingest.jobs import dead_letters, listed_files, run_job
 from tests.spark_ingest.tiered import START_MS, TieredLog, json_rows, row
 
 EVERY = re.compile(".*")
-DAY_MS = 24 * 3_600_000  # the first day is Thursday 2013-11-21, 05:00 UTC
+DAY_S, DAY_MS = 24 * 3600, 24 * 3_600_000  # the first day is Thursday 2013-11-21, 05:00 UTC
 _NONCES = count(1)
 
 
@@ -77,6 +80,33 @@ def test_a_table_of_any_layout_is_marked_compacted_and_retired(
     assert findings.problems == []
     effect = Rewrites(output, "default").effect()
     assert list(verify_deep(output, commits, load_retained(output, "default").covers, effect)) == []
+
+
+def test_upkeep_works_with_names_of_a_template() -> None:
+    """It reads the commit and the rewrite in them; a rewrite, a replay and an erasure keep the template."""
+    name = "v1.{topic}-{partition}-{first_offset}+{commit}"
+    layout = Layout(period="week", file_name=name)
+    source, output = filled(layout)
+    log = TieredLog(source, ends={0: 28})
+    log.add(0, [row(b'{"id":99}', 14 * DAY_S, key=b"k")])
+    with pytest.raises(IngestRefused, match="has files of the layout parquet by week named v1"):
+        run_job(source, output, recipe=Recipe(layout=Layout(period="week")))
+    run_job(source, output, recipe=Recipe(layout=layout))
+    [erased] = erase(output, "default", b"k", EVERY, new_id=lambda: "n").done.rewrites
+    compact(output, "default", Compaction(EVERY), 0, new_id=lambda: f"rewrite-{next(_NONCES)}")
+    names_of = [one.rpartition("/")[2] for one in data_files(output)]
+    assert len(names_of) == 3
+    made = re.compile(r"v1\.flights-0-\d{20}\+\d+\+(\d+)\.\d+\.parquet")
+    assert all((found := made.fullmatch(one)) and int(found[1]) > erased for one in names_of), names_of
+    log.add(0, [row(b'{"id":100}', 14 * DAY_S)])
+    run_job(source, output, recipe=Recipe(layout=layout))
+    findings, commits = verify(output, "default")
+    effect = Rewrites(output, "default").effect()
+    assert (findings.problems, list(verify_deep(output, commits, lambda _: False, effect))) == ([], [])
+    newest = remove_files(output, commits[-1].number, ["tables/flights/"])
+    assert [made.fullmatch(one) for one in newest] == [None], "a compacted file is of an earlier plan"
+    [missing] = verify(output, "default")[0].problems
+    assert missing == f"{newest[0]} is missing"
 
 
 @pytest.mark.parametrize("year", [1, 1676, 2263, 9999])
