@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from engine.tiering.manifest.deleted_topic import mark_deleted
 from engine.tiering.store.store import open_store
-from tests.spark_ingest.tiered import TieredLog, json_rows
+from tests.spark_ingest.tiered import CLUSTER, TOPIC_ID, TieredLog, json_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,3 +79,30 @@ def test_records_that_retention_took_fail_the_query_or_are_counted_in_its_progre
     progress = run(spark, log, tmp_path / "checkpoint", rest, onLost="skip")
     assert [row[2] for number in sorted(rest.batches) for row in rest.batches[number]] == list(range(430, 460))
     assert '"retention": 30' in str(progress.sources[0].endOffset).replace('":', '": ').replace("  ", " ")
+
+
+def recreated(log: TieredLog, topic_id: str) -> TieredLog:
+    """Delete the topic as a node does it, and return the log of a new one of the same name."""
+    mark_deleted(log.store, CLUSTER, log.topic, log.topic_id, len(log.ends))
+    for one in list(log.store.list(f"{CLUSTER}/{log.topic}/")):
+        log.store.delete(one.key)
+    return TieredLog(log.store, topic_id=topic_id, batch_records=50)
+
+
+def test_a_topic_that_was_created_again_is_read_from_its_beginning_with_an_old_checkpoint(
+    spark: SparkSession, log: TieredLog, tmp_path: Path
+) -> None:
+    """A checkpoint has the topic's id beside its offsets: the same offsets of the new topic are other records."""
+    old, new = Collector(), Collector()
+    run(spark, log, tmp_path / "checkpoint", old)
+    log.add(1, json_rows(30, first=400))  # not read before the topic is deleted
+    log = recreated(log, "b" * 32)
+    log.add(0, json_rows(250, first=1000))  # past the position of the old topic, which is 200 in both partitions
+    log.add(1, json_rows(50, first=2000))
+    with pytest.raises(Exception, match=f"partition 1: 30 records, offsets 200 to 229 .topic {TOPIC_ID} was deleted"):
+        run(spark, log, tmp_path / "checkpoint", new)
+    assert not any(new.batches.values())
+    progress = run(spark, log, tmp_path / "checkpoint", new, onLost="skip")
+    rows = [row for number in sorted(new.batches) for row in new.batches[number]]
+    assert sorted(rows) == [(0, at, 1000 + at) for at in range(250)] + [(1, at, 2000 + at) for at in range(50)]
+    assert '"topic_deleted": 30' in str(progress.sources[0].endOffset).replace('":', '": ').replace("  ", " ")
