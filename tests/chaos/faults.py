@@ -11,12 +11,14 @@ import random
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tests.chaos.judge import kept_findings
 from tests.chaos.machines.cluster import CLIENTS, PARTITIONS, Cluster
 from tests.chaos.machines.disks import injected, unreadable
 from tests.chaos.machines.hosts import NodeHost
-from tests.chaos.recreation import recreate
+from tests.chaos.recreated.history import Recreations
+from tests.chaos.recreated.recreation import Mend, Recreation
 from tests.disk_faults import fill, why_no_injection
 
 HOUR_MS = 3_600_000
@@ -30,6 +32,8 @@ class Scene:
     topic: str
     draw: random.Random
     groups: tuple[str, ...] = ()
+    recreations: list[Recreations] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)  # what a fault itself has found
 
     async def leader(self) -> NodeHost:
         if self.groups and self.draw.random() < 0.5:
@@ -231,15 +235,20 @@ async def lose_zookeeper(scene: Scene) -> None:
 
 
 async def empty_store(scene: Scene) -> None:
-    """Empty ZooKeeper under running nodes; then do what the nodes and the page ask for: stop, rebuild, start."""
+    """Empty ZooKeeper under running nodes, then do what docs/operate/coordination.md says: stop, rebuild, start."""
     cluster, nodes = scene.cluster, list(scene.cluster.nodes.values())
-    cluster.injected("ZooKeeper is emptied")
-    await asyncio.to_thread(cluster.zookeeper.kill)
-    await asyncio.to_thread(cluster.zookeeper.empty)
-    await asyncio.to_thread(cluster.zookeeper.start)
+    is_new = scene.draw.random() < 0.5
+    before = await asyncio.to_thread(cluster.log_sizes)
+    cluster.injected(f"ZooKeeper {'has a new disk' if is_new else 'loses key after key'}")
+    await asyncio.to_thread(cluster.zookeeper.wipe if is_new else cluster.zookeeper.delete_all)
     await scene.outlast(1.2, 2)
-    for node in nodes:  # some ended cleanly, some crashed
-        await asyncio.to_thread(node.kill if scene.draw.random() < 0.3 else node.stop)
+    for node in nodes:
+        assert node.is_running, f"node {node.node_id} has ended: {node.log_tail()}"
+        is_killed = scene.draw.random() < 0.3
+        code = await asyncio.to_thread(node.kill if is_killed else node.stop)
+        assert is_killed or code == 0, f"node {node.node_id} ended with {code}: {node.log_tail()}"
+    scene.findings.extend(kept_findings(before, await asyncio.to_thread(cluster.log_sizes)))
+    await asyncio.to_thread(cluster.zookeeper.delete_all)
     await asyncio.to_thread(cluster.rebuild_store)
     scene.draw.shuffle(nodes)
     for node in nodes:
@@ -248,30 +257,30 @@ async def empty_store(scene: Scene) -> None:
         await asyncio.to_thread(node.wait_until_ready)
 
 
-async def recreate_topic(scene: Scene) -> None:
-    """Delete and create a topic beside the run's while a node is down or paused, under every kind of consumer."""
-    node = await scene.leader()
-    name = f"{scene.topic}.again-{scene.draw.randrange(10**9)}"
+async def recreate_topics(scene: Scene) -> None:
+    """Delete and create a topic beside the run's, twice, under every kind of consumer. One of the deletions finds a
+    node paused or killed, which comes back with the directory of the deleted topic.
+    """
+    name = f"{scene.topic}.again-{len(scene.recreations)}"
+    scene.cluster.injected(f"{name} is deleted and created again")
 
-    async def break_node() -> Callable[[], Awaitable[None]]:
+    async def break_node() -> Mend:
+        node = await scene.cluster.leader(name, scene.draw.randrange(PARTITIONS))
         is_paused = scene.draw.random() < 0.5
-        scene.cluster.injected(
-            f"{name} is deleted and created, node {node.node_id} is {'paused' if is_paused else 'down'}"
-        )
-        if is_paused:
-            node.pause()
-        else:
-            await asyncio.to_thread(node.kill)
+        scene.cluster.injected(f"node {node.node_id} is {'paused' if is_paused else 'killed'}, then {name} is deleted")
+        await asyncio.to_thread(node.pause if is_paused else node.kill)
+        if scene.draw.random() < 0.5:
             await scene.outlast(1.3, 1.7)
 
-        async def mend_node() -> None:
-            await scene.hold(0, 3)
+        async def mend() -> None:
+            await scene.hold(0, 2)
             await asyncio.to_thread(node.resume if is_paused else node.start)
 
-        return mend_node
+        return mend
 
-    found = await recreate(scene.cluster, name, break_node)
-    assert not found, "; ".join(found)
+    recreation = Recreation(scene.cluster, name, scene.draw)
+    scene.recreations.append(recreation.history)
+    await recreation.run(break_node)
 
 
 async def fill_disk(scene: Scene) -> None:
@@ -347,8 +356,10 @@ FAULTS = {
         Fault("flapping", "the links of a leader's node cut and healed at random, each way", flap),
         Fault("cut-from-zookeeper", "a leader's node cut off from ZooKeeper only", cut_from_zookeeper),
         Fault("zookeeper", "ZooKeeper killed for longer than the sessions", lose_zookeeper),
-        Fault("emptied-store", "ZooKeeper emptied under running nodes, rebuilt from their directories", empty_store),
-        Fault("recreated-topic", "a topic deleted and created while a node of it is down or paused", recreate_topic),
+        Fault(
+            "emptied-store", "ZooKeeper emptied under running nodes, then rebuilt from their directories", empty_store
+        ),
+        Fault("recreated-topics", "a topic deleted and created again under consumers of every kind", recreate_topics),
         Fault(
             "disk-full",
             "the disk of a leader's node full for 5 to 10 s",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from math import isnan
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.clients.streams import Streamed
@@ -101,6 +102,16 @@ def stream_findings(one: Streamed, leaders: dict[str, FinalLog]) -> list[str]:
         if position < end:
             found.append(f"C16 stream never resumed: {one.name} is at {position} of {end} in partition {number}")
     return found
+
+
+def kept_findings(before: Mapping[Path, int], after: Mapping[Path, int]) -> list[str]:
+    """K1: nodes whose coordination store is lost keep every log file, whole. Each in bytes."""
+    gone = [f"K1 data is gone: {path} had {size} bytes" for path, size in before.items() if path not in after]
+    return gone + [
+        f"K1 data is gone: {path} has {after[path]} of {size} bytes"
+        for path, size in before.items()
+        if after.get(path, size) < size
+    ]
 
 
 def old_reads(history: History) -> tuple[int, list[float]]:

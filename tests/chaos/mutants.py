@@ -68,6 +68,35 @@ MUTANTS = {
         20,
         r"C15 wrong refusal: ",
     ),
+    "an event stream's id of a deleted topic is used in the new one": Mutant(
+        (
+            Edit(
+                "gateway/fetch/event_stream.py",
+                'return identity is None or identity == f"{topic_id[:IDENTITY_CHARACTERS]}."',
+                "return True",
+            ),
+        ),
+        "recreated-topics",
+        1,
+        r"T5 (skipped|not notified): event stream",
+    ),
+    "a topic that vanished from the store counts as deleted": Mutant(
+        (
+            Edit(
+                "replication/cluster/watch.py",
+                "if await self._session.get(deleted_key(topic.topic_id)) is None:",
+                "if False:",
+            ),
+            Edit(
+                "replication/cluster/topics.py",
+                "return await self._session.get(deleted_key(topic_id)) is not None",
+                "return True",
+            ),
+        ),
+        "emptied-store",
+        1,
+        r"K1 data is gone: ",
+    ),
 }
 
 

@@ -21,6 +21,8 @@ from tests.chaos.groups.history import GroupHistory
 from tests.chaos.groups.load import GroupLoad
 from tests.chaos.judge import Verdict
 from tests.chaos.machines.cluster import PARTITIONS, Cluster, NotHealthy, copy_logs
+from tests.chaos.recreated.history import Recreations
+from tests.chaos.recreated.judge import judge_recreations
 from tests.simulation.judges.history import History
 
 WARM_S = 3.0
@@ -66,14 +68,24 @@ async def run(
         await judge_what_is_left(verdict, cluster, topic, load.history, began, streams.streamed)
         if fault.has_clocks and load.skew_seen_ms < HOUR_MS:
             verdict.findings.append(f"C14 no clock was wrong: records were stamped at most {load.skew_seen_ms} ms off")
-    except (NotHealthy, Unreadable, AssertionError) as error:
-        verdict.findings.append(f"C14 {type(error).__name__}: {error}")
+    except* (NotHealthy, Unreadable, AssertionError) as group:  # groups come from the load's task groups
+        verdict.findings += [f"C14 {type(error).__name__}: {error}" for error in errors_in(group)]
+    verdict.findings += scene.findings
+    verdict.findings += [text for one in scene.recreations for text in judge_recreations(one)]
     verdict.client_errors = load.errors.total()
     verdict.codes = dict((load.codes + load.errors).most_common())
     if verdict.findings:
         copy_logs(cluster, kept)
         keep(kept, load.history, verdict, cluster.injections, groups.history if groups else None)
+        keep_recreations(kept, scene.recreations)
     return verdict
+
+
+def errors_in(group: BaseException) -> list[BaseException]:
+    """Return the errors of a group and of the groups within it."""
+    if isinstance(group, BaseExceptionGroup):
+        return [error for one in group.exceptions for error in errors_in(one)]
+    return [group]
 
 
 async def _inject(scene: Scene, fault: Fault, until: float, groups: GroupLoad | None) -> None:
@@ -107,3 +119,8 @@ def keep(
     events.sort(key=lambda event: event[0])
     (target / "history.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
     (target / "findings.txt").write_text("\n".join(verdict.findings) + "\n")
+
+
+def keep_recreations(target: Path, recreations: Sequence[Recreations]) -> None:
+    for one in recreations:
+        (target / f"{one.topic}.json").write_bytes(orjson.dumps(asdict(one), default=tuple))

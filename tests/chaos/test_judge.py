@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from engine.format import batch as record_batch
 from tests.chaos.clients.final import read_files
 from tests.chaos.clients.streams import Streamed
-from tests.chaos.judge import Verdict, judge, pauses
+from tests.chaos.judge import Verdict, judge, kept_findings, pauses
+from tests.chaos.machines.cluster import NotHealthy
+from tests.chaos.run import errors_in
 from tests.simulation.judges.checkers import FinalLog
 from tests.simulation.judges.history import History, Latest, Polled, Produced, Refused
 
@@ -218,6 +221,19 @@ def test_what_was_refused_or_unknown_ends_no_pause():
     history += [Produced("p", "t/0", ("x",), "all", 3, outcome, "", -1, 3.1) for outcome in ("fail", "info")]
     history.append(Produced("p", "t/0", ("y",), "1", 3, "ok", "", 0, 3.1))
     assert pauses(history, [2]) == [4]
+
+
+def test_a_log_file_that_vanishes_or_shrinks_without_a_store_is_found():
+    first, second = Path("n1/0.log"), Path("n2/0.log")
+    before = {first: 10, second: 20}
+    assert kept_findings(before, {first: 10, second: 25, Path("n2/9.log"): 1}) == []
+    assert kept_findings(before, {second: 20}) == ["K1 data is gone: n1/0.log had 10 bytes"]
+    assert kept_findings(before, {first: 9, second: 20}) == ["K1 data is gone: n1/0.log has 9 of 10 bytes"]
+
+
+def test_errors_of_the_load_are_findings_however_deep_their_groups_are():
+    one, two = AssertionError("one"), NotHealthy("two")
+    assert errors_in(ExceptionGroup("", [one, ExceptionGroup("", [two])])) == [one, two]
 
 
 def test_files_are_read_up_to_the_watermark_across_segments(tmp_path):

@@ -7,6 +7,7 @@ threads, so that the load continues in the event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,7 @@ CLIENTS = "clients"
 PARTITIONS = 3
 HEALTHY_S = 90.0  # recovery must be complete by then
 SETTLED_S = 0.5
+REBUILD_S = 120.0
 SESSION_TIMEOUT_MS = 6_000  # the node's default; sets the failure detection time
 
 
@@ -144,12 +146,24 @@ class Cluster(HttpCluster[NodeHost]):
     def injected(self, what: str) -> None:
         self.injections.append((now(), what))
 
+    def log_sizes(self) -> dict[Path, int]:
+        """Return the bytes of each log file of each node."""
+        files = (file for node in self.nodes.values() for file in node.data.glob("topics/**/*.log"))
+        return {file: file.stat().st_size for file in files}
+
     def rebuild_store(self) -> None:
-        """Write the content of the emptied coordination store from the directories of the stopped nodes."""
-        directories = [word for node in self.nodes.values() for word in ("--data-dir", str(node.data))]
+        """Write the content of an empty coordination store from the directories of the stopped nodes."""
+        nodes = list(self.nodes.values())
+        words = [word for node in nodes for word in ("--data-dir", str(node.data))]
         command = [sys.executable, "-m", "penstock.cli.main", "coordination", "rebuild"]
         ran = subprocess.run(
-            [*command, "--coordination", self.zookeeper.url, *directories], cwd=ROOT, capture_output=True, text=True
+            [*command, "--coordination", self.zookeeper.url, *words],
+            cwd=nodes[0].directory,
+            env={**os.environ, "PYTHONPATH": str(nodes[0].source)},
+            capture_output=True,
+            text=True,
+            timeout=REBUILD_S,
+            check=False,
         )
         assert ran.returncode == 0, f"rebuild ended with {ran.returncode}: {ran.stdout}{ran.stderr}"
 
@@ -203,6 +217,8 @@ def running_cluster(
             "session-timeout-ms": session_timeout_ms,
             "default-replication-factor": len(NODES),  # of the topic of the groups
             "store": (directory / "store").as_uri(),
+            "push-targets": f"{network.address(CLIENTS)}/32",
+            "push-http": True,
         }
         nodes = {n: NodeHost(n, network, directory / f"n{n}", states, source) for n in NODES}
         if has_clocks:

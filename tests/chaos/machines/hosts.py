@@ -18,6 +18,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from kazoo.client import KazooClient
+from kazoo.exceptions import NotEmptyError
+
 from tests.chaos.machines.leftovers import processes_in
 from tests.chaos.machines.namespaces import Network
 from tests.replication.zookeeper_process import JAR
@@ -30,6 +33,7 @@ STOP_S = 60.0
 PORT = 8080
 INTERNAL_PORT = 9080
 ZOOKEEPER_PORT = 2181
+ZOOKEEPER_ROOT = "/penstock"
 TICK_MS = 500
 
 
@@ -102,13 +106,30 @@ class ZookeeperHost(Host):
         self._begin(["java", *options, "-cp", str(JAR), main, "zoo.cfg"], dict(os.environ))
         self._wait_until(self._answers)
 
-    def empty(self) -> None:
-        """Delete everything that it has stored, while it is down; its transaction ids begin again, too."""
+    def wipe(self) -> None:
+        """Begin with an empty disk: the content is gone, and transaction ids begin again."""
+        self.kill()
         shutil.rmtree(self.directory / "data")
+        self.start()
+
+    def delete_all(self) -> None:
+        """Delete what the cluster has stored, key after key, while it runs. The topics go first, like deletions.
+        Nodes may make keys meanwhile.
+        """
+        client = KazooClient(f"{self.address}:{ZOOKEEPER_PORT}")
+        client.start()
+        try:
+            for path in (f"{ZOOKEEPER_ROOT}/topics", ZOOKEEPER_ROOT):
+                while client.exists(path):
+                    with suppress(NotEmptyError):
+                        client.delete(path, recursive=True)
+        finally:
+            client.stop()
+            client.close()
 
     @property
     def url(self) -> str:
-        return f"zookeeper://{self.address}:{ZOOKEEPER_PORT}/penstock"
+        return f"zookeeper://{self.address}:{ZOOKEEPER_PORT}{ZOOKEEPER_ROOT}"
 
     def _answers(self) -> bool:
         try:
@@ -145,7 +166,7 @@ class NodeHost(Host):
             "data-dir": self.data,
             **self._settings,
         }
-        flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        flags = [word for name, value in settings.items() for word in _flag(name, value)]
         command = [sys.executable, "-m", "penstock.cli.main", "serve", "--insecure", *flags]
         environment = {**os.environ, "PYTHONPATH": str(self.source)}
         self._begin(command, environment if self.clock is None else self.clock.environment(environment))
@@ -177,6 +198,11 @@ class NodeHost(Host):
 
     def resume(self) -> None:
         self.signal_all(signal.SIGCONT)
+
+
+def _flag(name: str, value: object) -> list[str]:
+    """Return the words of a setting; True is a switch."""
+    return [f"--{name}"] if value is True else [f"--{name}", str(value)]
 
 
 def _is_shard(pid: int) -> bool:
