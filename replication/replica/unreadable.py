@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ParamSpec, TypeVar
 
 from engine.compaction.leaders_copy import LeadersCopy
 from engine.errors import Corrupt, EngineError
@@ -49,6 +50,9 @@ CATCH_UP_CHECK_S = 0.02
 FETCH_WAIT_MS = 1000  # the leader's throttle for replicas out of sync may hold an answer back
 
 log = logging.getLogger("penstock.replication")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class UnreadableReplicas:
         """Repair all damaged segments. Ends early if the replica leads, is closed or its disk has failed."""
         partition, pause_s, reason = replica.partition, REPAIR_PAUSE_S, ""
         while damaged := damaged_segments(partition):
-            await asyncio.sleep(pause_s)
+            await self._pause(pause_s)
             if replica.core is not None or partition.offline is not None:
                 return
             exchange = self._means.leader_exchange(replica)
@@ -160,7 +164,6 @@ class UnreadableReplicas:
         """Raises Corrupt if the leader does not have the segment, and the errors of the network and the disk."""
         partition, shard, role = replica.partition, replica.shard, replica.role
         path = paths.beside_log(segment.path, paths.REPAIRED + paths.TEMPORARY)
-        loop = asyncio.get_running_loop()
         if partition.settings.is_compacted:
             cuts = await shard.segment_swapper.begin_copy(partition, segment)
             watermark = await self._copy(replica, following, segment, exchange, path)
@@ -168,7 +171,7 @@ class UnreadableReplicas:
             await _wait_caught_up(partition, max(watermark, segment.next_offset))
             if replica.role != role:
                 raise Corrupt(f"{partition.name}: the leader has changed since the copy was begun")
-            file = await loop.run_in_executor(None, checksum_of, shard.disk, path)
+            file = await self._in_thread(checksum_of, shard.disk, path)
             copy = LeadersCopy(segment, file, cuts, watermark)
             is_repaired = await shard.segment_swapper.replace_damaged(partition, copy)
             shard.quarantine.repaired += is_repaired
@@ -180,6 +183,12 @@ class UnreadableReplicas:
             extra = {"partition": partition.name, "segment": segment.path}
             log.warning("a damaged segment was repaired from the leader", extra=extra)
 
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **_: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     async def _copy(
         self, replica: Replica, following: FollowerDriver, segment: Segment, exchange: Exchange, path: str
     ) -> int:
@@ -188,23 +197,22 @@ class UnreadableReplicas:
         Raises as `_repair_segment` does, and leaves no file then.
         """
         disk, is_compacted = replica.shard.disk, replica.partition.settings.is_compacted
-        loop = asyncio.get_running_loop()
         begin, end = segment.base_offset, segment.next_offset
-        handle = await loop.run_in_executor(None, partial(disk.open, path, create=True, writable=True))
+        handle = await self._in_thread(partial(disk.open, path, create=True, writable=True))
         position = watermark = 0
         try:
             try:
-                await loop.run_in_executor(None, disk.truncate, handle, 0)
+                await self._in_thread(disk.truncate, handle, 0)
                 while begin < end:
                     fetched, watermark = await self._fetch(replica, following, begin, exchange)
                     data, following_offset = checked(fetched, begin, end, is_compacted=is_compacted)
-                    await loop.run_in_executor(None, write_fully, disk, handle, data, position)
+                    await self._in_thread(write_fully, disk, handle, data, position)
                     begin, position = following_offset, position + len(data)
-                await loop.run_in_executor(None, disk.fdatasync, handle)
+                await self._in_thread(disk.fdatasync, handle)
             finally:
-                await loop.run_in_executor(None, disk.close, handle)
+                await self._in_thread(disk.close, handle)
             if not is_compacted:
-                await loop.run_in_executor(None, check_equal, disk, segment.path, path)
+                await self._in_thread(check_equal, disk, segment.path, path)
         except BaseException:
             with suppress(OSError):
                 disk.unlink(path)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from engine.format.batch import HEADER_BYTES
+from engine.testing.recorded_file import RecordedFile
 from replication.cluster.keys import starts_key
 from replication.cluster.start_counter import starts_from_bytes
 from replication.cores import reassignment
@@ -48,7 +50,9 @@ KINDS = (
     "drain",
     "full_disk",
     "roll_back",
+    "read_error",
 )
+CRC_FROM = 21  # a batch's checksum is of the bytes from here on
 UNSEEN = "roll_back_at_once"  # not in a run with other promises: no counter shows it
 CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these remove no replica from an in-sync set
 
@@ -71,6 +75,8 @@ class Faults:
         self.bucket, self.clients, self.kinds = bucket, clients, kinds
         self.is_over = False
         self._disks_lost = 0
+        self._damaged: tuple[Node, str, str, int] | None = None
+        self._unreadable: set[tuple[int, str]] = set()  # the replicas that have had read errors
         self._may_be_unclean = may_be_unclean
         self.least_min_insync = 3  # the lowest value that the topic has had
 
@@ -90,12 +96,30 @@ class Faults:
         for node in self.nodes.values():
             node.slow_until = 0.0
             node.disk.failing_syncs, node.disk.is_full = 0, False
+            node.disk.unreadable.clear()
             if node.life is not None and any(hosted.log.offline for hosted in node.life.partitions.values()):
                 node.kill()
             if node.life is not None and node.life.is_leaving:
                 node.kill()
             node.resume()
             node.start()
+
+    def restore_bytes(self) -> bool:
+        """Restore a file of a leader that must not leave, for too few others are in sync; return whether there is one.
+
+        A follower that lacks these records cannot catch up then, so without an operator nothing changes any more.
+        """
+        if self._damaged is None:
+            return False
+        node, partition, path, position = self._damaged
+        hosted = node.hosted(partition)
+        if hosted is None or hosted.leader is None or hosted.life.repairs.can_leave(hosted):
+            return False
+        if not any(segment.path == path and segment.damage for segment in hosted.log.log.segments):
+            return False
+        self.world.count("files restored by an operator")
+        node.disk.damage(path, position)
+        return True
 
     # Kinds of faults.
 
@@ -218,6 +242,34 @@ class Faults:
         node = self._node()
         node.disk.failing_syncs += 1
         self.world.after(self._while(), self._replace_process, node)
+
+    def read_error(self) -> None:
+        """Fail reads of a sealed segment for a while, or change a byte of it permanently.
+
+        A changed byte loses records of one disk, so it needs what a lost disk does.
+        """
+        partition = self.world.random.choice(sorted(self.store.snapshot.partitions))
+        leader = self.store.snapshot.partitions[partition].state.leader
+        node = self._node() if leader is None or self.world.random.random() < 0.3 else self.nodes[leader.node_id]
+        hosted, place = node.hosted(partition), (node.node_id, partition)
+        if hosted is None or hosted.log.offline or place in self._unreadable or self._is_minimum_of_all:
+            return
+        end = min(hosted.log.recovery_point, hosted.high_watermark)  # recovery and truncations read what is above
+        sealed = [segment for segment in hosted.log.log.segments[:-1] if segment.next_offset <= end]
+        if not sealed:
+            return
+        self._unreadable.add(place)
+        segment = self.world.random.choice(sealed)
+        if self._may_lose_disk() and not self._may_be_unclean and self.world.random.random() < 0.6:
+            self._disks_lost += 1
+            self.world.count("bytes damaged")
+            position = self.world.random.randrange(CRC_FROM, min(segment.size_bytes, HEADER_BYTES))
+            node.disk.damage(segment.path, position)
+            self._damaged = node, partition, segment.path, position
+        else:
+            self.world.count("reads failing")
+            self.world.after(self._while(), self._readable, node, node.disk.fail_reads(segment.path))
+        node.log("%s: cannot read %r", partition, segment)
 
     def full_disk(self) -> None:
         node = self._node()
@@ -377,6 +429,15 @@ class Faults:
 
     def _room_on(self, node: Node) -> None:
         node.disk.is_full = False
+
+    def _readable(self, node: Node, file: RecordedFile) -> None:
+        if file in node.disk.unreadable:
+            node.disk.unreadable.remove(file)
+
+    @property
+    def _is_minimum_of_all(self) -> bool:
+        """True if the topic ever needs all replicas in sync: then no leader may leave."""
+        return self._rules.min_insync_replicas > 2 or "alter" in self.kinds
 
     def _fair_bucket(self) -> None:
         self.bucket.weather = StoreWeather()

@@ -47,12 +47,16 @@ MUST_HAPPEN = (
 )
 
 
+# test_simulation.py has its own runs for these.
+READ_ERRORS = ("bytes damaged", "reads failing", "leaderships given away for read errors", "segments repaired")
+
 # About once in a hundred runs, so a few runs need not have them.
 RARE = (
     "shippers fenced",
     "elections from eligible",
     "restarts behind the log's start",
     "store requests done late",
+    *READ_ERRORS,
 )
 MANY_SEEDS = 1000
 

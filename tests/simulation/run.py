@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
+from engine.errors import Corrupt
 from replication.cores.assignment import assigned_replicas
 from replication.cores.partition_state import TopicRules, initial_state
 from tests.simulation.clients import Consumer, KeyedProducer, PipeliningProducer, Producer, SequencedProducer
@@ -23,11 +24,13 @@ from tests.simulation.world.bucket import Bucket
 from tests.simulation.world.compaction import TableOptions
 from tests.simulation.world.network import Network
 from tests.simulation.world.node import Node, NodeOptions
+from tests.simulation.world.repairs import has_damage_above
 from tests.simulation.world.store import Store, topic_of
 from tests.simulation.world.tier import cleaned_tier, final_tier
 from tests.simulation.world.world import LOGGED_EVENTS, World
 
 HEAL_S = 30.0
+LATER_KINDS = {"roll_back": "rolled back disks", "read_error": "read errors"}  # drawn apart: other seeds stay the same
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,8 @@ def options_for(seed: int) -> Options:
         is_unclean_allowed=random.random() < 0.06,
         is_fsync_demanded=random.random() < 0.7,
     )
-    kinds = tuple(kind for kind in KINDS[:-1] if random.random() < 0.45)
-    if Random(f"rolled back disks of {seed}").random() < 0.45:  # apart, so that the rest of a seed stays as it was
-        kinds += KINDS[-1:]
+    kinds = tuple(kind for kind in KINDS if kind not in LATER_KINDS and random.random() < 0.45)
+    kinds += tuple(kind for kind, what in LATER_KINDS.items() if Random(f"{what} of {seed}").random() < 0.45)
     if random.random() < 0.03:
         kinds = tuple(sorted(CALM))
     return Options(
@@ -197,6 +199,8 @@ class Run:
             producer.is_stopped = True
         began = self.world.now
         self.world.run_until(began + HEAL_S, self._is_equal_soon())
+        if not self._is_equal() and self.faults.restore_bytes():
+            self.world.run_until(self.world.now + HEAL_S, self._is_equal_soon())
         problems = [] if self._is_equal() else ["C14 replicas did not become equal after everything was healed"]
         problems += self._full_read()
         for consumer in self.consumers:
@@ -247,7 +251,7 @@ class Run:
         found = []
         for node_id in dict.fromkeys(ids):
             hosted = self.nodes[node_id].hosted(partition)
-            if hosted is not None:
+            if hosted is not None and not has_damage_above(hosted, 0):
                 log = hosted.log.log
                 found.append(FinalLog(partition, node_id, log.log_start, hosted.high_watermark, log.local_log_start))
                 found[-1].batches = hosted.log.all_batches()
@@ -267,8 +271,28 @@ class Run:
                 return False
             if len(state.in_sync) < len(state.replicas):
                 return False
+            if not self._can_read(partition):
+                return False
             ends = {end for h in hosted if h is not None for end in (h.log.log.log_end, h.high_watermark)}
             if len(ends) != 1:  # log_start may differ: a new leader may not know of a deletion yet, as in Kafka
+                return False
+        return True
+
+    def _can_read(self, partition: str) -> bool:
+        """True if the leader can read all that its disk has, and no follower still has damage that it can repair."""
+        state = self.store.snapshot.partitions[partition].state
+        assert state.leader is not None
+        leader = self.nodes[state.leader.node_id].hosted(partition)
+        assert leader is not None
+        local = leader.log.log.local_log_start
+        others = [self.nodes[node].hosted(partition) for node in state.replicas]
+        if any(one is not None and one is not leader and has_damage_above(one, local) for one in others):
+            return False
+        for segment in leader.log.log.segments if self.nodes[state.leader.node_id].disk.has_bad_sectors else ():
+            try:
+                leader.log.all_batches(segment.next_offset, max(local, segment.base_offset))
+            except (Corrupt, OSError):
+                leader.life.repairs.read_failed(leader, segment.base_offset)
                 return False
         return True
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.__main__ import main
+from tests.simulation.report import READ_ERRORS, never_happened
 from tests.simulation.run import Options, options_for, run
 
 # Any change of the code changes every run. These seeds stay as they were, and are seeds like any others now.
@@ -41,6 +42,16 @@ def test_a_leader_that_was_replaced_without_knowing_answers_and_nothing_is_wrong
         if outcome.counts["answers of replaced leaders"]:
             return
     raise AssertionError("none of 400 runs has such an answer")
+
+
+def test_a_leader_that_cannot_read_is_replaced_and_repaired():
+    counts = Counter[str]()
+    for seed in range(12):
+        options = Options(kinds=("read_error", "kill", "lose_power"), fault_every_s=0.3)
+        outcome = run(seed, options)
+        assert not outcome.problems, outcome.report()
+        counts += outcome.counts
+    assert never_happened(counts, 12, READ_ERRORS) == []
 
 
 def test_the_first_batch_of_a_pipelining_producer_is_never_a_gap():

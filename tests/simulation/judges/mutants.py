@@ -22,6 +22,7 @@ from replication.cores import controller, election, follower, in_sync_set, leade
 from replication.cores.partition_state import PartitionState, TopicRules
 from tests.simulation.run import Options, options_for, run
 from tests.simulation.world import hosted, store, tier
+from tests.simulation.world.repairs import SteppedRepairs
 from tests.simulation.world.replica_log import ReplicaLog
 
 Planted = Callable[[], AbstractContextManager[object]]
@@ -346,6 +347,13 @@ MUTANTS = {
         "a follower that starts at its leader's local log start forgets the records in the store",
         _patched(ReplicaLog, "restart", _restart_at_its_own_start),
         kinds=("lose_disk", "kill", "lose_power", "reassign", "isolate"),
+        fault_every_s=0.3,
+    ),
+    "a leader that cannot read leads on": Mutant(
+        "a leader whose disk fails reads of records keeps the leadership, though another replica may lead",
+        _patched(SteppedRepairs, "_leave", lambda self, replica: replica.core is None),
+        rules=GROUP,
+        kinds=("read_error", "kill", "lose_power"),
         fault_every_s=0.3,
     ),
     "permanent refusals by the clock": Mutant(

@@ -43,7 +43,7 @@ class ShareRun(Run):
             self.world.after(1.0 + 2.0 * random.random(), self._pause_coordinator)
 
     def _pause_coordinator(self) -> None:
-        """Pause the coordinator until another node has replaced it; then it hears its callers first.
+        """Pause the coordinator until another node has replaced it; then it learns of its callers first.
 
         The connections to callers and to the store are apart. A process that goes on after a pause may answer the ones
         before it reads from the other that it leads nothing. Callers begin to ask any node again.

@@ -18,6 +18,7 @@ from tests.simulation.world.compaction import TableOptions
 from tests.simulation.world.world import LOGGED_EVENTS
 
 REMOVING = ("trim", "alter", "jump_clock", "bad_bucket")
+NOT_REPAIRED = ("read_error",)  # compacted segments have no equal copy
 READERS = ((0.05, 0.2), (0.3, 0.0), (0.6, 0.0), (0.6, 0.3), (1.0, 0.0))  # the longest pause, and how often one moves
 
 
@@ -35,7 +36,7 @@ def table_options(seed: int) -> Options:
     return replace(
         found,
         partitions=random.choice((1, 2)),
-        kinds=tuple(kind for kind in found.kinds if kind not in REMOVING) or ("kill", "lose_power"),
+        kinds=tuple(kind for kind in found.kinds if kind not in REMOVING + NOT_REPAIRED) or ("kill", "lose_power"),
         rules=replace(found.rules, is_unclean_allowed=False),
         retention_bytes=4000 if policy == "compact,delete" else None,
         local_retention_bytes=None,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFull
+from engine.errors import Corrupt, DuplicateOlderThanWindow, EngineError, ProducerFenced, SequenceGap, StorageFull
 from replication.cores.fetch import FetchAnswer, FetchError, FollowerFetch, OutOfRange, Send
 from replication.cores.leader import AdvanceWatermark, Leader, LeaderEffect, Propose, StepDown
 from replication.cores.partition_state import VersionedState
@@ -277,7 +277,12 @@ class Hosted:
         if offset < self.log.log.local_log_start:
             self._read_from_store(offset, reply)
             return
-        data = self.log.read(offset, self.high_watermark) if offset < self.high_watermark else b""
+        try:
+            data = self.log.read(offset, self.high_watermark) if offset < self.high_watermark else b""
+        except (Corrupt, OSError):
+            self.life.repairs.read_failed(self, offset)
+            reply("not_leader", b"", 0, 0, 0)
+            return
         reply("ok", data, log_start, self.high_watermark, epoch)
 
     def _refuse_above(self, offset: int, reply: Reply) -> None:
@@ -332,8 +337,12 @@ class Hosted:
 
     def _answer(self, fetch: FollowerFetch, answer: FetchAnswer, reply: Reply) -> None:
         data = b""
-        if isinstance(answer, Send):
-            data = self.log.read(fetch.wanted)
+        if isinstance(answer, Send) and fetch.wanted >= self.log.log.local_log_start:  # else a repair asks too low
+            try:
+                data = self.log.read(fetch.wanted)
+            except (Corrupt, OSError):
+                self.life.repairs.read_failed(self, fetch.wanted)
+                return
         elif isinstance(answer, OutOfRange):
             data = self.log.producer_state()
         reply(answer, data)
@@ -395,6 +404,11 @@ class Hosted:
             self._do(self.leader.on_synced(self.log.durable_end, self._now))
         elif has_moved:
             self.following.fetch()  # the leader's acks=all produces wait for this acknowledgement
+
+    def stop_leading(self) -> None:
+        """The disk fails reads of records: register that, so that another replica becomes leader."""
+        self._end_leading()
+        self.life.register()
 
     def went_offline(self, error: Exception) -> None:
         """The disk has failed this partition: register that, so that another replica becomes leader."""

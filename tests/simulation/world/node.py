@@ -25,6 +25,7 @@ from tests.simulation.world.bucket import Bucket
 from tests.simulation.world.compaction import Compaction, Swapped, TableOptions
 from tests.simulation.world.hosted import Hosted, Reply
 from tests.simulation.world.network import Network
+from tests.simulation.world.repairs import SteppedRepairs
 from tests.simulation.world.replica_log import ReplicaLog
 from tests.simulation.world.sim_disk import SimDisk
 from tests.simulation.world.store import Snapshot, Store
@@ -108,6 +109,7 @@ class Node:
         self.deleted = on_delete
         self.swapped: Callable[[Swapped], None] = lambda _: None
         self.begins_again: Callable[[int, str], None] = lambda *_: None  # an empty log: of one partition, or all
+        self.works: list[Any] = []  # of all its processes, see repairs.py
         self.crashes_in_swap: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -212,6 +214,7 @@ class Life(StoreClient):
         self.node_id, self.options, self.clock = node.node_id, node.options, node.clock
         self.partitions: dict[str, Hosted] = {}
         self.coordinators = Coordinators(self)
+        self.repairs = SteppedRepairs(self)
         self._late: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()  # arrived during a pause
 
     def begin(self) -> None:
@@ -300,6 +303,8 @@ class Life(StoreClient):
         for hosted in self.partitions.values():
             hosted.tick()
             hosted.log.validator.expire(self.clock.steady_ms(), hosted.log.settings)
+            if self.node.disk.has_bad_sectors:
+                self.repairs.scrub(hosted)
         if self.controller is not None:
             self.write(self.controller.moves_to_preferred() if self.world.random.random() < 0.1 else [])
         for hosted in self.partitions.values():
@@ -338,17 +343,18 @@ class Life(StoreClient):
     # Requests of other nodes and clients.
 
     def send_fetch(self, leader: int, partition: str, fetch: FollowerFetch, asked: int) -> None:
+        def answered(answer: FetchAnswer, data: bytes) -> None:
+            self.partitions[partition].following.on_answer(fetch, answer, data, asked)
+
+        self.ask_leader(leader, partition, fetch, answered)
+
+    def ask_leader(self, leader: int, partition: str, fetch: FollowerFetch, answered: Reply) -> None:
         peer = self.node.peers[leader]
 
         def reply(answer: FetchAnswer, data: bytes) -> None:
-            self.network.send(
-                peer.name, self.node.name, self.run, self._fetched, (partition, fetch, answer, data, asked)
-            )
+            self.network.send(peer.name, self.node.name, self.run, answered, (answer, data))
 
         self.network.send(self.node.name, peer.name, peer.deliver, "on_fetch", partition, fetch, reply)
-
-    def _fetched(self, partition: str, fetch: FollowerFetch, answer: FetchAnswer, data: bytes, asked: int) -> None:
-        self.partitions[partition].following.on_answer(fetch, answer, data, asked)
 
     def on_fetch(self, partition: str, fetch: FollowerFetch, reply: Reply) -> None:
         if partition in self.partitions:

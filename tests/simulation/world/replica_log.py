@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from engine.cleaning.log_start import remove_segment, save_state_below
 from engine.compaction.progress import lower_progress
 from engine.directory.data_directory import DataDirectory
-from engine.errors import EngineError
+from engine.errors import Corrupt, EngineError
 from engine.format import batch as record_batch
 from engine.format.batch import KEYED_PRODUCER
 from engine.format.batch_header import beginning_at
@@ -194,11 +194,18 @@ class ReplicaLog:
         """Forget the segments that were deleted or replaced."""
         self._unsynced = [s for s in self._unsynced if s in self.log.segments]
 
+    @property
+    def recovery_point(self) -> int:
+        return self._points.get(self._name, Checkpoint()).recovery_point
+
     def checkpoint(self) -> None:
         self._save(Checkpoint(self.durable_end, self.log.log_start))
 
     def read(self, offset: int, limit: int | None = None, max_bytes: int = READ_BYTES) -> bytes:
-        """Return whole batches from the one that holds an offset, up to a size limit; at least one if there is any."""
+        """Return whole batches from the one that holds an offset, up to a size limit; at least one if there is any.
+
+        Raises OSError and Corrupt where the disk has a fault.
+        """
         end = self.log.log_end if limit is None else limit
         if offset >= end:
             return b""
@@ -206,6 +213,8 @@ class ReplicaLog:
         if span is None:
             return b""
         data = self.log.disk.pread(span.segment.handle, span.end - span.start, span.start)
+        if self.log.disk.has_bad_sectors:
+            check_batches(data, span.segment.path)
         begin = stop = None
         for position, header in record_batch.walk(data):
             if header.next_offset > end:
@@ -262,6 +271,13 @@ class ReplicaLog:
     def _save(self, checkpoint: Checkpoint) -> None:
         self._points[self._name] = checkpoint
         self._data.save_checkpoints(self._points)
+
+
+def check_batches(data: bytes, path: str) -> None:
+    """Check bytes of a segment. Raises Corrupt."""
+    for at, header in record_batch.walk(data):
+        if not record_batch.has_valid_crc(data, at, header):
+            raise Corrupt(f"{path}: damaged bytes of offset {header.base_offset}")
 
 
 def append_of(batch: bytearray) -> Append:

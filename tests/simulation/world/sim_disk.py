@@ -22,19 +22,20 @@ _STATES_LOOKED_AT = 4
 _pwritev, _fdatasync = unwrap(RecordingDisk.pwritev), unwrap(RecordingDisk.fdatasync)
 _NEW_FILES = "|".join(re.escape(suffix + paths.TEMPORARY) for suffix in (paths.COMPACTED, paths.REPAIRED))
 _GROWS = re.compile(rf"\.log$|({_NEW_FILES})$|/{paths.LEADER_EPOCHS}").search
+_pread = unwrap(RecordingDisk.pread)
 
 
 class SimDisk(RecordingDisk):
     """`failing_syncs` counts down: this many of the next segment syncs fail. While `is_full` is set, segments and the
-    list of epochs cannot grow.
+    list of epochs cannot grow. Reads of a file that is in `unreadable` fail.
     """
 
     failing_syncs = 0
     is_full = False
+    has_bad_sectors = False  # since a fault of this disk; what is read is checked only then
 
     # A simulation has one thread, and its power fails between calls only: these hot calls need no lock.
     open = unwrap(RecordingDisk.open)
-    pread = unwrap(RecordingDisk.pread)
     fsync_dir = unwrap(RecordingDisk.fsync_dir)
     rename = unwrap(RecordingDisk.rename)
     stat = unwrap(RecordingDisk.stat)
@@ -42,6 +43,31 @@ class SimDisk(RecordingDisk):
     def __init__(self, clock=None, *, tree=None, boots=1, given_up: dict[RecordedFile, int] | None = None) -> None:
         super().__init__(clock, tree=tree, boots=boots)
         self._given_up: dict[RecordedFile, int] = {} if given_up is None else given_up
+        self.unreadable: list[RecordedFile] = []
+
+    def pread(self, handle: int, length: int, position: int) -> bytes:
+        if self.unreadable and self._handle(handle).file in self.unreadable:
+            raise OSError(errno.EIO, "the disk cannot read it", self._handle(handle).path)
+        return _pread(self, handle, length, position)
+
+    def fail_reads(self, path: str) -> RecordedFile:
+        """Fail reads of this file until it is removed from `unreadable`, or the file is replaced."""
+        self.has_bad_sectors = True
+        found = self._file(path)
+        self.unreadable.append(found)
+        return found
+
+    def damage(self, path: str, position: int) -> None:
+        """Change a byte on the disk. A second call changes it back."""
+        self.has_bad_sectors = True
+        found = self._file(path)
+        for content in (found.visible, found.durable):
+            content[position] ^= 0xFF
+
+    def _file(self, path: str) -> RecordedFile:
+        found = self._tree.find(path)
+        assert isinstance(found, RecordedFile)
+        return found
 
     def pwritev(self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         found = self._handle(handle)
@@ -63,17 +89,23 @@ class SimDisk(RecordingDisk):
 
     def after_kill(self) -> SimDisk:
         """Return the same files for the next process: the page cache survives."""
-        return SimDisk(self._clock, tree=self._tree, boots=self.boots, given_up=self._given_up)
+        after = SimDisk(self._clock, tree=self._tree, boots=self.boots, given_up=self._given_up)
+        after.unreadable = self.unreadable
+        return self._like(after)
 
     def copied(self) -> SimDisk:
         """Return a copy of all files at this moment, as a snapshot of the volume has them."""
-        return SimDisk(self._clock, tree=deepcopy(self._tree), boots=self.boots)
+        return self._like(SimDisk(self._clock, tree=deepcopy(self._tree), boots=self.boots))
 
     def rebooted(self, boots: int) -> SimDisk:
-        return SimDisk(self._clock, tree=self._tree, boots=boots)
+        return self._like(SimDisk(self._clock, tree=self._tree, boots=boots))
 
     def after_power_loss(self, random: Random) -> SimDisk:
         """Return one of the possible states after a power loss, including the extremes."""
         wanted = random.randrange(_STATES_LOOKED_AT)
         states = list(islice(self.crash_states(_STATES_LOOKED_AT, random), wanted + 1))
-        return SimDisk(self._clock, tree=states[-1]._tree, boots=self.boots + 1)
+        return self._like(SimDisk(self._clock, tree=states[-1]._tree, boots=self.boots + 1))
+
+    def _like(self, other: SimDisk) -> SimDisk:
+        other.has_bad_sectors = self.has_bad_sectors
+        return other

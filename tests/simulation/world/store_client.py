@@ -20,6 +20,7 @@ from replication.cores.partition_state import Member, PartitionState, Registrati
 from replication.cores.session import Session, SessionEvent
 from tests.simulation.world.blocks import Blocks, Wanted
 from tests.simulation.world.network import Pipe
+from tests.simulation.world.repairs import SteppedRepairs
 from tests.simulation.world.store import EPOCH, HOLDER, STORE, TOPIC, Connection, Snapshot
 
 CONTROLLER_TAG = "controller"
@@ -43,6 +44,7 @@ class StoreClient:
     registration_state: RegistrationState
     start_counter: StartCounter
     partitions: dict[str, Any]
+    repairs: SteppedRepairs
 
     def begin_session(self) -> None:
         self.registrations: dict[int, Registration] = {}
@@ -179,6 +181,7 @@ class StoreClient:
 
     def _registration(self) -> bytes:
         offline = frozenset(name for name, hosted in self.partitions.items() if hosted.log.offline)
+        offline |= self.repairs.reported
         return node_to_bytes(
             NodeInfo(
                 self.node.node_id,
