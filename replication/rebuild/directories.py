@@ -141,11 +141,16 @@ def _log(
 ) -> LogInventory:
     located = directories.located(record, number)
     path = paths.partition_dir(located.directory.path, record.name, record.topic_id, number)
-    disk = located.directory.disk
+    if located.error is not None:
+        return LogInventory(high_watermark=watermark, problem=located.error.detail)
+    return read_log(located.directory.disk, path, checkpoint, watermark)
+
+
+def read_log(disk: Disk, path: str, checkpoint: Checkpoint, watermark: int) -> LogInventory:
+    """Read the log in the directory of a partition. An error of the disk is its problem."""
     try:
-        if located.error is not None or disk.stat(path) is None:
-            reason = f"{path} is missing" if located.error is None else located.error.detail
-            return LogInventory(high_watermark=watermark, problem=reason)
+        if disk.stat(path) is None:
+            return LogInventory(high_watermark=watermark, problem=f"{path} is missing")
         extent = read_log_extent(disk, path, checkpoint)
         state = read_latest(disk, path, extent.log_end)
     except (OSError, Corrupt) as error:

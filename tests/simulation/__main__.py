@@ -16,7 +16,14 @@ from collections.abc import Callable, Sequence
 
 from tests.simulation.groups.run import run_groups
 from tests.simulation.judges.mutants import MUTANTS, found_by_seed
-from tests.simulation.report import GROUPS_MUST_HAPPEN, SHARE_MUST_HAPPEN, TABLES_MUST_HAPPEN, never_happened
+from tests.simulation.rebuild.run import run_rebuild
+from tests.simulation.report import (
+    GROUPS_MUST_HAPPEN,
+    REBUILD_MUST_HAPPEN,
+    SHARE_MUST_HAPPEN,
+    TABLES_MUST_HAPPEN,
+    never_happened,
+)
 from tests.simulation.run import Outcome, run
 from tests.simulation.share.run import run_share
 from tests.simulation.tables.run import run_tables
@@ -37,6 +44,7 @@ def main() -> int:
     parser.add_argument("--groups", action="store_true", help="runs with members of a consumer group")
     parser.add_argument("--share", action="store_true", help="runs with callers of a share group")
     parser.add_argument("--tables", action="store_true", help="runs with compacted topics")
+    parser.add_argument("--rebuild", action="store_true", help="runs whose coordination store is emptied and rebuilt")
     arguments = parser.parse_args()
     # disabled for speed (a tenth): all of a run becomes garbage at once, and is collected after every few runs
     gc.disable()
@@ -44,7 +52,12 @@ def main() -> int:
     if arguments.mutants:
         return _mutants(arguments.first, arguments.seeds)
     if arguments.seed is not None:
-        of_kind = {run_share: arguments.share, run_groups: arguments.groups, run_tables: arguments.tables}
+        of_kind = {
+            run_share: arguments.share,
+            run_groups: arguments.groups,
+            run_tables: arguments.tables,
+            run_rebuild: arguments.rebuild,
+        }
         run_one = next((one for one, is_chosen in of_kind.items() if is_chosen), run)
         outcome = run_one(arguments.seed, logged_events=arguments.events)
         print(outcome.report() if outcome.problems else f"seed {outcome.seed} is fine: {dict(outcome.counts)}")
@@ -55,6 +68,8 @@ def main() -> int:
         return _many(arguments.first, arguments.seeds, arguments.minutes, run_share, SHARE_MUST_HAPPEN)
     if arguments.tables:
         return _many(arguments.first, arguments.seeds, arguments.minutes, run_tables, TABLES_MUST_HAPPEN)
+    if arguments.rebuild:
+        return _many(arguments.first, arguments.seeds, arguments.minutes, run_rebuild, REBUILD_MUST_HAPPEN)
     return _many(arguments.first, arguments.seeds, arguments.minutes, run)
 
 

@@ -99,6 +99,15 @@ TABLES_MUST_HAPPEN = (
     "tombstones kept for other replicas",
 )
 
+# Of the runs with an emptied store: tests/simulation/rebuild.
+REBUILD_MUST_HAPPEN = (
+    "stores emptied",
+    "stores rebuilt",
+    "sessions ended for an emptied store",
+    "truncations",
+    "power losses",
+)
+
 
 def never_happened(counts: Counter[str], seeds: int, must_happen: Sequence[str] | None = None) -> list[str]:
     if must_happen is not None:

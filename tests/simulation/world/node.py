@@ -321,6 +321,12 @@ class Life(StoreClient):
         self.registration_state = replace(self.registration_state, disk_from=None, survives_from=None)
         save_registration_state(self.node.disk, DATA_DIR, self.registration_state)
 
+    def take_over(self, since: int) -> None:
+        """Take over what a rebuild of the store judged, as membership.py does."""
+        survives_from = None if self.registration_state.survives_from is None else since
+        self.registration_state = replace(self.registration_state, disk_from=since, survives_from=survives_from)
+        save_registration_state(self.node.disk, DATA_DIR, self.registration_state)
+
     def save_start_counter(self, counter: StartCounter) -> None:
         self.start_counter = counter
         save_start_counter(self.node.disk, DATA_DIR, counter)

@@ -155,6 +155,16 @@ class Store:
         key = topic_key(TOPIC)
         return topic_from_bytes(key, self.snapshot.keys[key].value)
 
+    def empty(self, *, is_new: bool) -> None:
+        """Lose all content while sessions go on. `is_new`: the counting of commits begins again, too."""
+        self.world.log(STORE, "is emptied")
+        self.tree = Tree(0 if is_new else self.tree.number)
+        self._changed()
+
+    def was_written(self) -> None:
+        """Send all sessions what was written into `tree`."""
+        self._changed()
+
     # Requests of a session.
 
     def _on_ping(self, session: Session, sent_at: float) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replication.cluster.keys import block_key, block_of, node_key, starts_key
+from replication.cluster.keys import CLUSTER, block_key, block_of, node_key, starts_key
 from replication.cluster.registration_state import RegistrationState
 from replication.cluster.start_counter import StartCounter, StoredStarts, starts_from_bytes, starts_to_bytes
 from replication.cluster.values import NodeInfo, node_to_bytes
@@ -114,6 +114,9 @@ class StoreClient:
         self._blocks.forget()
         self._is_registering = False
         self.node_snapshot = snapshot
+        if self._has_lost_topics(snapshot):
+            self.refuse_emptied_store()
+            return
         if is_new:
             self.session = Session(self._timeout_s, now)
             self.register()
@@ -134,13 +137,26 @@ class StoreClient:
         if connection is not None and connection.session is not None:
             self.node.store.expire(connection.session)
 
+    def _has_lost_topics(self, snapshot: Snapshot) -> bool:
+        """True if a topic is gone that nothing has deleted, as replication/cluster/watch.py finds it."""
+        return any(partition not in snapshot.partitions for partition in self.partitions)
+
+    def refuse_emptied_store(self) -> None:
+        """End the session and keep all data; the next ping tries again."""
+        self.node.world.count("sessions ended for an emptied store")
+        self._end_session()
+        self._generation += 1
+
     def _on_expired(self) -> None:
+        self._end_session()
+        self._connect()
+
+    def _end_session(self) -> None:
         self.node.log("session lost")
         self.session.on(SessionEvent.EXPIRED, self.node.world.now)
         self.controller, self._number, self.member = None, None, Member(self.node.node_id, 0)
         for hosted in self.partitions.values():
             hosted.resign()
-        self._connect()
 
     # Registration.
 
@@ -165,11 +181,14 @@ class StoreClient:
         """Count on the disk, then in the store; an older copy of the disk counts as a new disk."""
         key = starts_key(self.node.node_id)
         there = self.node_snapshot.keys.get(key)
-        stored = None if there is None else starts_from_bytes(key, there.value).counters[DIRECTORY]
+        starts = None if there is None else starts_from_bytes(key, there.value)
+        stored = None if starts is None else starts.counters[DIRECTORY]
         if self.start_counter.is_older_than(stored):
             self.node.world.count("disks found to be rolled back")
             self.node.log("its disk is older than the store knows: %s, %s", self.start_counter, stored)
             self.condemn()  # type: ignore[attr-defined]
+        elif starts is not None and starts.is_rebuilt:
+            self.take_over(self.node_snapshot.keys[CLUSTER].created)  # type: ignore[attr-defined]
         self.save_start_counter(self.start_counter.counted(stored, self._nonce))  # type: ignore[attr-defined]
         newest = StartCounter(self.start_counter.number, self.start_counter.nonces[:1])
         value = starts_to_bytes(StoredStarts(DIRECTORY, {DIRECTORY: newest}))
@@ -202,6 +221,9 @@ class StoreClient:
     def _on_changed(self, snapshot: Snapshot) -> None:
         self._contact_at = self.node.world.now
         self.node_snapshot = snapshot
+        if self._has_lost_topics(snapshot):
+            self.refuse_emptied_store()
+            return
         own = snapshot.nodes.get(self.node.node_id)
         if own is None or own.nonce != self._nonce:
             self._look_after_own()

@@ -1,0 +1,1 @@
+"""Runs whose coordination store is emptied, and rebuilt from the data directories."""
