@@ -1,8 +1,9 @@
 """The faults: the seed chooses their kinds, times and durations. Each run has some kinds; many runs have all.
 
-Each fault is a method of `Faults` that injects it and schedules its end. A run uses a random subset (swarm testing), so
-that one kind does not always hide another. A fault that can lose data first checks whether the run's guarantee allows
-the loss (`_may_lose_unsynced`, `_may_lose_disk`): a checker must not report a loss that no guarantee excludes.
+Each fault is a method of `Faults`, or of `DiskFaults` (disk_faults.py), that injects it and schedules its end. A run
+uses a random subset (swarm testing), so that one kind does not always hide another. A fault that can lose data first checks
+whether the run's guarantee allows the loss (`_may_lose_unsynced`, `_may_lose_disk`): a checker must not report a loss
+that no guarantee excludes.
 """
 
 from __future__ import annotations
@@ -10,18 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.format.batch import HEADER_BYTES
-from engine.testing.recorded_file import RecordedFile
-from replication.cluster.keys import starts_key
-from replication.cluster.start_counter import starts_from_bytes
 from replication.cores import reassignment
 from replication.cores.partition_state import Member
 from tests.simulation.clients import Client
+from tests.simulation.disk_faults import DiskFaults
 from tests.simulation.world.bucket import Bucket, StoreWeather
 from tests.simulation.world.network import Network, Weather
 from tests.simulation.world.node import Node
 from tests.simulation.world.store import STORE, Store
-from tests.simulation.world.store_client import DIRECTORY
 from tests.simulation.world.world import World
 
 KINDS = (
@@ -52,12 +49,11 @@ KINDS = (
     "roll_back",
     "read_error",
 )
-CRC_FROM = 21  # a batch's checksum is of the bytes from here on
 UNSEEN = "roll_back_at_once"  # not in a run with other promises: no counter shows it
 CALM = frozenset({"idle", "jump_clock", "trim", "bad_bucket"})  # these remove no replica from an in-sync set
 
 
-class Faults:
+class Faults(DiskFaults):
     """The adversary of one run."""
 
     def __init__(
@@ -73,10 +69,8 @@ class Faults:
     ) -> None:
         self.world, self.network, self.nodes, self.store = world, network, nodes, store
         self.bucket, self.clients, self.kinds = bucket, clients, kinds
+        super().__init__()
         self.is_over = False
-        self._disks_lost = 0
-        self._damaged: tuple[Node, str, str, int] | None = None
-        self._unreadable: set[tuple[int, str]] = set()  # the replicas that have had read errors
         self._may_be_unclean = may_be_unclean
         self.least_min_insync = 3  # the lowest value that the topic has had
 
@@ -103,23 +97,6 @@ class Faults:
                 node.kill()
             node.resume()
             node.start()
-
-    def restore_bytes(self) -> bool:
-        """Restore a file of a leader that must not leave, for too few others are in sync; return whether there is one.
-
-        A follower that lacks these records cannot catch up then, so without an operator nothing changes any more.
-        """
-        if self._damaged is None:
-            return False
-        node, partition, path, position = self._damaged
-        hosted = node.hosted(partition)
-        if hosted is None or hosted.leader is None or hosted.life.repairs.can_leave(hosted):
-            return False
-        if not any(segment.path == path and segment.damage for segment in hosted.log.log.segments):
-            return False
-        self.world.count("files restored by an operator")
-        node.disk.damage(path, position)
-        return True
 
     # Kinds of faults.
 
@@ -148,49 +125,6 @@ class Faults:
             for node in self.nodes.values():
                 node.lose_power()
                 self._start_again(node)
-
-    def lose_disk(self) -> None:
-        node = self._node()
-        if self._may_lose_disk():
-            self._disks_lost += 1
-            node.lose_disk()
-            self._start_again(node)
-
-    def roll_back(self) -> None:
-        """Copy a node's disk, restart the node, and put the copy back some time later.
-
-        As for a lost disk, only where two other replicas hold everything.
-        """
-        node = self._node()
-        if node.copied is None and self._may_lose_disk():
-            node.copy_disk()
-            node.kill()
-            self._start_again(node)
-            self.world.after(self._while(), self._put_back, node)
-
-    def _put_back(self, node: Node) -> None:
-        """Put the copy back, if its counter shows that it is older: see `roll_back_at_once` for others."""
-        is_older = self._start_number(node) > node.copied_at
-        if is_older and self._may_lose_disk() and not self.is_over:
-            self._disks_lost += 1
-            node.roll_back()
-            self._start_again(node)
-        node.copied = None
-
-    def roll_back_at_once(self) -> None:
-        """Put a copy of the running node back that no counter shows to be older; only its followers can see it."""
-        same = [one for one in self.nodes.values() if one.copied and self._start_number(one) == one.copied_at]
-        if not same:
-            self._node().copy_disk()
-        elif self._may_lose_disk():
-            node = self.world.random.choice(same)
-            node.roll_back()
-            node.start()
-
-    def _start_number(self, node: Node) -> int:
-        key = starts_key(node.node_id)
-        found = self.store.snapshot.keys.get(key)
-        return 0 if found is None else starts_from_bytes(key, found.value).counters[DIRECTORY].number
 
     def pause(self) -> None:
         self._node().pause(self.store.timeout_s * (0.3 + 2.0 * self.world.random.random()))
@@ -233,48 +167,6 @@ class Faults:
             slow_s=random.choice((0.3, 1.5, 4.0)),
         )
         self.world.after(self._while(), self._fair_weather)
-
-    def slow_disk(self) -> None:
-        self._node().slow_until = self.world.now + self._while()
-
-    def failing_sync(self) -> None:
-        """Fail a sync; the process is replaced after a while, as an operator would do."""
-        node = self._node()
-        node.disk.failing_syncs += 1
-        self.world.after(self._while(), self._replace_process, node)
-
-    def read_error(self) -> None:
-        """Fail reads of a sealed segment for a while, or change a byte of it permanently.
-
-        A changed byte loses records of one disk, so it needs what a lost disk does.
-        """
-        partition = self.world.random.choice(sorted(self.store.snapshot.partitions))
-        leader = self.store.snapshot.partitions[partition].state.leader
-        node = self._node() if leader is None or self.world.random.random() < 0.3 else self.nodes[leader.node_id]
-        hosted, place = node.hosted(partition), (node.node_id, partition)
-        if hosted is None or hosted.log.offline or place in self._unreadable or self._is_minimum_of_all:
-            return
-        end = min(hosted.log.recovery_point, hosted.high_watermark)  # recovery and truncations read what is above
-        sealed = [segment for segment in hosted.log.log.segments[:-1] if segment.next_offset <= end]
-        if not sealed:
-            return
-        self._unreadable.add(place)
-        segment = self.world.random.choice(sealed)
-        if self._may_lose_disk() and not self._may_be_unclean and self.world.random.random() < 0.6:
-            self._disks_lost += 1
-            self.world.count("bytes damaged")
-            position = self.world.random.randrange(CRC_FROM, min(segment.size_bytes, HEADER_BYTES))
-            node.disk.damage(segment.path, position)
-            self._damaged = node, partition, segment.path, position
-        else:
-            self.world.count("reads failing")
-            self.world.after(self._while(), self._readable, node, node.disk.fail_reads(segment.path))
-        node.log("%s: cannot read %r", partition, segment)
-
-    def full_disk(self) -> None:
-        node = self._node()
-        node.disk.is_full = True
-        self.world.after(self._while(), self._room_on, node)
 
     def expire_session(self) -> None:
         if self.store.sessions:
@@ -394,10 +286,6 @@ class Faults:
         survives_from = life.registration_state.survives_from if life is not None else None
         return survives_from is not None and survives_from <= member.broker_epoch
 
-    def _may_lose_disk(self) -> bool:
-        """True if one node's disk may be lost: only once in a run, and only where two replicas hold everything."""
-        return self._disks_lost == 0 and self._least >= 2 and self._rules.is_fsync_demanded
-
     def _node(self) -> Node:
         return self.nodes[self.world.random.choice(sorted(self.nodes))]
 
@@ -426,18 +314,6 @@ class Faults:
 
     def _fair_weather(self) -> None:
         self.network.weather = Weather()
-
-    def _room_on(self, node: Node) -> None:
-        node.disk.is_full = False
-
-    def _readable(self, node: Node, file: RecordedFile) -> None:
-        if file in node.disk.unreadable:
-            node.disk.unreadable.remove(file)
-
-    @property
-    def _is_minimum_of_all(self) -> bool:
-        """True if the topic ever needs all replicas in sync: then no leader may leave."""
-        return self._rules.min_insync_replicas > 2 or "alter" in self.kinds
 
     def _fair_bucket(self) -> None:
         self.bucket.weather = StoreWeather()
