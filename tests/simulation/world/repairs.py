@@ -123,7 +123,7 @@ class SteppedRepairs(UnreadableReplicas):
     async def _pause(self, seconds: float) -> None:
         await Wait(seconds)
 
-    async def _fetch(self, replica: Any, following: Any, offset: int, exchange: Follow) -> bytes:
+    async def _fetch(self, replica: Any, following: Any, offset: int, exchange: Follow) -> tuple[bytes, int]:
         """Fetch as the product does, without its wire format."""
         life, key = self._life, replica.key
         epoch = epoch_before(replica.partition.log.epochs, offset)
@@ -140,7 +140,7 @@ class SteppedRepairs(UnreadableReplicas):
         answer, data = answers[0] if answers else (None, b"")
         if not data or not isinstance(answer, Send):
             raise Corrupt(f"{key}: the leader has no batch at offset {offset} on its disk ({answer})")
-        return data
+        return data, answer.high_watermark
 
     def _replica(self, hosted: Hosted) -> Replica:
         return Replica(hosted, self._quarantine)
