@@ -1,9 +1,9 @@
 """The faults: the seed chooses their kinds, times and durations. Each run has some kinds; many runs have all.
 
 Each fault is a method of `Faults`, or of `DiskFaults` (disk_faults.py), that injects it and schedules its end. A run
-uses a random subset (swarm testing), so that one kind does not always hide another. A fault that can lose data first checks
-whether the run's guarantee allows the loss (`_may_lose_unsynced`, `_may_lose_disk`): a checker must not report a loss
-that no guarantee excludes.
+uses a random subset (swarm testing), so that one kind does not always hide another. A fault that can lose data first
+checks whether the run's guarantee allows the loss (`_may_lose_unsynced`, `_may_lose_disk`): a checker must not report a
+loss that no guarantee excludes.
 """
 
 from __future__ import annotations
