@@ -28,7 +28,6 @@ class DiskFaults:
 
     def __init__(self) -> None:
         self._disks_lost = 0
-        self._damaged: tuple[Node, str, str, int] | None = None
         self._unreadable: set[tuple[int, str]] = set()  # the replicas that have had read errors
 
     def lose_disk(self) -> None:
@@ -105,7 +104,6 @@ class DiskFaults:
             self.world.count("bytes damaged")
             position = self.world.random.randrange(CRC_FROM, min(segment.size_bytes, HEADER_BYTES))
             node.disk.damage(segment.path, position)
-            self._damaged = node, partition, segment.path, position
         else:
             self.world.count("reads failing")
             self.world.after(self._while(), self._readable, node, node.disk.fail_reads(segment.path))
@@ -115,23 +113,6 @@ class DiskFaults:
         node = self._node()
         node.disk.is_full = True
         self.world.after(self._while(), self._room_on, node)
-
-    def restore_bytes(self) -> bool:
-        """Restore a file of a leader that must not leave, for too few others are in sync; return whether there is one.
-
-        A follower that lacks these records cannot catch up then, so without an operator nothing changes any more.
-        """
-        if self._damaged is None:
-            return False
-        node, partition, path, position = self._damaged
-        hosted = node.hosted(partition)
-        if hosted is None or hosted.leader is None or hosted.life.repairs.can_leave(hosted):
-            return False
-        if not any(segment.path == path and segment.damage for segment in hosted.log.log.segments):
-            return False
-        self.world.count("files restored by an operator")
-        node.disk.damage(path, position)
-        return True
 
     # Helpers.
 

@@ -199,8 +199,6 @@ class Run:
             producer.is_stopped = True
         began = self.world.now
         self.world.run_until(began + HEAL_S, self._is_equal_soon())
-        if not self._is_equal() and self.faults.restore_bytes():
-            self.world.run_until(self.world.now + HEAL_S, self._is_equal_soon())
         problems = [] if self._is_equal() else ["C14 replicas did not become equal after everything was healed"]
         problems += self._full_read()
         for consumer in self.consumers:

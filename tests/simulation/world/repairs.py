@@ -20,7 +20,7 @@ from engine.log.segment import Segment
 from replication.cores import follower
 from replication.cores.fetch import BatchesEnd, Send
 from replication.cores.role import Follow
-from replication.replica.unreadable import RepairMeans, UnreadableReplicas, _can_another_lead, damaged_segments
+from replication.replica.unreadable import RepairMeans, UnreadableReplicas, damaged_segments
 from tests.simulation.world.replica_log import check_batches
 
 if TYPE_CHECKING:
@@ -100,10 +100,6 @@ class SteppedRepairs(UnreadableReplicas):
                 self._background.start(self._quarantine.examine(_Partition(hosted), segment), "scrubbing")  # type: ignore[arg-type]
             if segment.damage and isinstance(hosted.role, Follow):
                 self.on_failed_read(self._replica(hosted), hosted.following, segment.base_offset)  # type: ignore[arg-type]
-
-    def can_leave(self, hosted: Hosted) -> bool:
-        """True if the rules let another replica lead."""
-        return _can_another_lead(self._replica(hosted))  # type: ignore[arg-type]
 
     def _leave(self, replica: Any) -> bool:
         was_leading = replica.core is not None

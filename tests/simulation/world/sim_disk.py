@@ -58,7 +58,7 @@ class SimDisk(RecordingDisk):
         return found
 
     def damage(self, path: str, position: int) -> None:
-        """Change a byte on the disk. A second call changes it back."""
+        """Change a byte on the disk."""
         self.has_bad_sectors = True
         found = self._file(path)
         for content in (found.visible, found.durable):
