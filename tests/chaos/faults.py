@@ -244,9 +244,9 @@ async def empty_store(scene: Scene) -> None:
     await scene.outlast(1.2, 2)
     for node in nodes:
         assert node.is_running, f"node {node.node_id} has ended: {node.log_tail()}"
-        is_killed = scene.draw.random() < 0.3
-        code = await asyncio.to_thread(node.kill if is_killed else node.stop)
-        assert is_killed or code == 0, f"node {node.node_id} ended with {code}: {node.log_tail()}"
+    ends = [node.kill if scene.draw.random() < 0.3 else node.stop for node in nodes]
+    for node, code in zip(nodes, await asyncio.gather(*map(asyncio.to_thread, ends)), strict=True):
+        assert not code, f"node {node.node_id} ended with {code}: {node.log_tail()}"
     scene.findings.extend(kept_findings(before, await asyncio.to_thread(cluster.log_sizes)))
     await asyncio.to_thread(cluster.zookeeper.delete_all)
     await asyncio.to_thread(cluster.rebuild_store)
