@@ -1,11 +1,9 @@
-"""Every module is used, has a docstring that says what it is, and stays small enough to be one noun."""
+"""Every module is used, and has a docstring that says what it is."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-import warnings
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,13 +12,6 @@ import pytest
 from tests.architecture.sources import CODE, ROOT, Module, modules_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # one worker reads them once
-
-LINES_MAX = 400  # a file over it is two nouns (TigerStyle, Iggy); about 150 is usual here
-
-FILES_MAX = 15  # a package over it has two purposes (LAYOUT: 5 to 15 files)
-
-# Longer files that are one noun.
-LONG: dict[str, str] = {}
 
 # Not reached from any entry point, on purpose.
 FOR_TESTS_ONLY = {
@@ -86,20 +77,6 @@ def dead(modules: list[Module], begin: set[str]) -> list[str]:
     return sorted({module.name for module in modules} - reached(modules, begin))
 
 
-def too_long(modules: Iterable[Module]) -> list[str]:
-    return [
-        f"{module.name} has {module.line_count} lines"
-        for module in modules
-        if module.line_count > LINES_MAX and module.name not in LONG
-    ]
-
-
-def too_full(modules: Iterable[Module]) -> list[str]:
-    """Return the packages with too many files. `__init__` and `__main__` are doors, and are not counted."""
-    files = Counter(module.path.parent for module in modules if not module.path.name.startswith("__"))
-    return [f"{package} has {count} files" for package, count in sorted(files.items()) if count > FILES_MAX]
-
-
 def without_head(modules: Iterable[Module]) -> list[str]:
     return [module.name for module in modules if not module.has_head()]
 
@@ -154,20 +131,6 @@ def test_the_client_is_built_with_all_of_its_packages() -> None:
     assert built == sorted(one.name for one in modules_of(ROOT, ("penstock",)) if one.is_package)
 
 
-def test_no_module_is_over_400_lines(code: list[Module]) -> None:
-    assert too_long(code) == []
-
-
-def test_no_package_has_over_15_files(code: list[Module]) -> None:
-    assert too_full(code) == []
-
-
-def test_long_tests_are_reported(tests: list[Module]) -> None:
-    """A test may be long if it reads well that way; the warning asks for a look."""
-    for warning in too_long(tests):
-        warnings.warn(warning, stacklevel=1)
-
-
 def test_every_module_says_what_it_is(code: list[Module]) -> None:
     assert without_head(code) == []
 
@@ -181,15 +144,8 @@ def test_a_planted_dead_module_is_found() -> None:
     assert dead(tree, {"a"}) == ["d", "e"], "two that only use each other are dead together"
 
 
-def test_a_planted_long_module_and_one_without_head_are_found() -> None:
-    assert too_long([planted("a", "x = 1\n" * 401), planted("b", "x = 1\n" * 400)]) == ["a has 401 lines"]
+def test_a_planted_module_without_head_is_found() -> None:
     assert without_head([planted("a"), planted("b", "import a\n")]) == ["b"]
-
-
-def test_a_planted_full_package_is_found() -> None:
-    files = [planted(f"a.b{number}") for number in range(16)]
-    assert too_full(files) == ["a has 16 files"]
-    assert too_full([planted("a.__init__"), planted("a.__main__"), *files[1:]]) == []
 
 
 def test_what_a_makefile_starts_is_understood() -> None:
