@@ -40,11 +40,10 @@ from gateway.groups.hosting.host import GroupHost
 from gateway.groups.hosting.lags import GroupLags
 from gateway.groups.share.values import DeadLetter
 from gateway.groups.share_reads import share_read_calls
-from gateway.http.context import HttpContext
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
-from gateway.http.request_body import RequestBodies
+from gateway.http.request import HttpContext, RequestBodies
 from gateway.links.link import Handler
 from gateway.links.link_client import LinkClient
 from gateway.metrics.cluster_metrics import cluster_families

@@ -1,127 +1,23 @@
-"""Authorization: the right that each route needs, and the check of a request's bearer token.
+"""Authorization: the check of a request's bearer token against the need of its route.
 
 The process that accepted the request checks it once, before a handler or a body is read. Links between the shards of a
 node carry no identity: they are sockets in a private directory, and their calls have been checked. Without a tokens
-file there is no check and no cost. Invariant: a route without an entry in NEEDS needs a token; with a topic in its path
-it needs the right admin to that topic.
+file there is no check and no cost.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Protocol
-
-from aiohttp import web
-
-from gateway.access.tokens_file import Right, Token, Tokens, unknown_because
-from gateway.http.messages import Request
+from engine.format.paths import INTERNAL_TOPICS
+from gateway.access.tokens_file import Token, Tokens, unknown_because
 from gateway.http.problems import Problem
+from gateway.http.request import Request
+from gateway.http.rights import Caller, Requirement, Right
 
 _SCHEME = "bearer "
 _HOW = (
     "Authorization: Bearer penstock_…, the whole line that `penstock token create` has printed; "
     "the command takes it as --token or PENSTOCK_TOKEN"
 )
-
-
-class Requirement(Enum):
-    """The need of a route that does not concern one topic's records."""
-
-    NONE = "no token"
-    AUTHENTICATED = "any token; the handler checks the rights to each topic"
-    SEES = "a token with any right to the topic"
-    WRITES = "a token with the right to write to any topic"
-    OPERATES = "a token with the right admin to all topics, because placement concerns all of them"
-    METRICS = "a token with the right metrics"
-
-
-# By the name of the handler. Health reports nothing else; the contract and its page are the same on every node.
-NEEDS: dict[str, Right | Requirement] = {
-    "produce": Right.WRITE,
-    "produce_to_partition": Right.WRITE,
-    "produce_many": Requirement.AUTHENTICATED,
-    "create_producer": Requirement.WRITES,
-    "fetch": Right.READ,
-    "tail_topic": Right.READ,
-    "find_offsets": Right.READ,
-    "read_table": Right.READ,
-    "read_table_key": Right.READ,
-    "fetch_many": Requirement.AUTHENTICATED,
-    "list_topics": Requirement.AUTHENTICATED,
-    "describe_topic": Requirement.SEES,
-    "create_topic": Right.ADMIN,
-    "alter_topic": Right.ADMIN,
-    "delete_topic": Right.ADMIN,
-    "roll_topic": Right.ADMIN,
-    "delete_records": Right.ADMIN,
-    "describe_fence": Right.WRITE,  # a client that knows the fencing token can write with it
-    "set_fence": Right.WRITE,
-    "describe_source": Right.WRITE,
-    "tier_status": Requirement.SEES,
-    "describe_cluster": Requirement.AUTHENTICATED,
-    "list_reassignments": Requirement.AUTHENTICATED,
-    "reassign": Requirement.OPERATES,
-    "cancel_reassignment": Requirement.OPERATES,
-    "drain_node": Requirement.OPERATES,
-    "decommission_node": Requirement.OPERATES,
-    "balance": Requirement.OPERATES,
-    "list_groups": Requirement.AUTHENTICATED,
-    "describe_group": Right.GROUP,
-    "explain_group": Right.GROUP,
-    "configure_group": Right.GROUP,
-    "alter_group": Right.GROUP,
-    "delete_group": Right.GROUP,
-    "delete_group_offsets": Right.GROUP,
-    "acquire_records": Right.GROUP,  # the handler checks the right read to each topic
-    "acknowledge_records": Right.GROUP,
-    "group_heartbeat": Right.GROUP,
-    "group_poll": Right.GROUP,  # the handlers check the right read to each topic
-    "group_events": Right.GROUP,
-    "leave_group": Right.GROUP,
-    "read_group_offsets": Right.GROUP,
-    "commit_group_offsets": Right.GROUP,
-    "reset_group": Right.GROUP,
-    "put_subscription": Requirement.AUTHENTICATED,  # the handlers check the right read to each topic
-    "alter_subscription": Requirement.AUTHENTICATED,
-    "describe_subscription": Requirement.AUTHENTICATED,
-    "list_subscriptions": Requirement.AUTHENTICATED,
-    "delete_subscription": Requirement.AUTHENTICATED,
-    "pause_subscription": Requirement.AUTHENTICATED,
-    "resume_subscription": Requirement.AUTHENTICATED,
-    "replay_subscription": Requirement.AUTHENTICATED,
-    "healthz": Requirement.NONE,
-    "readyz": Requirement.NONE,
-    "metrics": Requirement.METRICS,
-    "openapi_json": Requirement.NONE,
-    "docs": Requirement.NONE,
-    "root": Requirement.NONE,
-    "links": Requirement.NONE,
-}
-
-
-class Caller(Protocol):
-    """The sender of a request."""
-
-    @property
-    def name(self) -> str: ...
-    def allows(self, right: Right, topic: str) -> bool: ...
-    def prefixes(self, right: Right) -> tuple[str, ...] | None: ...
-
-
-class _Anonymous:
-    """The caller of a node without tokens."""
-
-    name = "anybody"
-
-    def allows(self, right: Right, topic: str) -> bool:
-        return True
-
-    def prefixes(self, right: Right) -> tuple[str, ...] | None:
-        return None
-
-
-ANONYMOUS: Caller = _Anonymous()
-_CALLER = web.RequestKey("caller", Token)
 
 
 def unreadable(topic: str) -> Problem:
@@ -138,21 +34,27 @@ class Access:
     def __repr__(self) -> str:
         return f"Access({self.tokens})"
 
-    def check(self, request: Request, operation: str) -> None:
-        """Checks the token of a request. Raises Problem unauthorized, forbidden."""
-        topic = request.match_info.get("topic")
-        need = NEEDS.get(operation, Requirement.AUTHENTICATED if topic is None else Right.ADMIN)
-        if need is Requirement.NONE or self.tokens is None:
-            return
-        caller = self._caller(request, self.tokens)
-        request[_CALLER] = caller
+    def check(self, request: Request) -> None:
+        """Checks the token of a request, and that no internal topic is read. Notes the caller in the request.
+
+        Raises Problem unauthorized, forbidden, invalid_topic_name.
+        """
+        if self.tokens is not None and request.route.need is not Requirement.NONE:
+            self._check_token(request, self.tokens)
+        topic = request.names.get("topic")
+        if topic in INTERNAL_TOPICS and request.route.need is Right.READ:
+            raise unreadable(topic)
+
+    def _check_token(self, request: Request, tokens: Tokens) -> None:
+        need, topic = request.route.need, request.names.get("topic")
+        caller = request.caller = self._caller(request, tokens)
         if isinstance(need, Right):
-            name = request.match_info["group"] if need is Right.GROUP else topic
-            assert name is not None, operation
+            name = request.names["group"] if need is Right.GROUP else topic
+            assert name is not None, request.route
             if not caller.allows(need, name):
                 raise forbidden(caller, need, name)
         elif need is Requirement.SEES:
-            assert topic is not None, operation
+            assert topic is not None, request.route
             if not caller.sees(topic):
                 raise forbidden(caller, Right.READ, topic)
         elif need is Requirement.WRITES and not caller.has_any(Right.WRITE):
@@ -176,12 +78,6 @@ class Access:
         if token is None:
             raise _unauthorized(unknown_because(given_token), 'Bearer error="invalid_token"')
         return token
-
-
-def caller_of(request: Request) -> Caller:
-    """Returns the sender of a request, for handlers that read many topics."""
-    caller: Caller = request.get(_CALLER, ANONYMOUS)
-    return caller
 
 
 def limits_of(caller: Caller, right: Right) -> dict[str, object]:

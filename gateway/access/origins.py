@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from aiohttp import web
-
 from gateway.http.problems import Problem
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.settings import NodeSettings
 
 EXPOSED = (
@@ -35,7 +35,7 @@ class Origins:
     def __repr__(self) -> str:
         return f"Origins({sorted(self._allowed)})"
 
-    def answer_headers(self, request: web.Request) -> dict[str, str]:
+    def answer_headers(self, request: Request) -> dict[str, str]:
         """Returns the CORS headers of the answer. Raises Problem forbidden for a page that may not call."""
         vary = {"Vary": "Origin"} if self._allowed else {}
         origin = request.headers.get("Origin")
@@ -47,19 +47,18 @@ class Origins:
             raise Problem("forbidden", f"pages of {origin!r} may not call this node: see the setting cors_origins")
         return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": EXPOSED, **vary}
 
-    def _is_own(self, origin: str, request: web.Request) -> bool:
+    def _is_own(self, origin: str, request: Request) -> bool:
         """Returns whether the page is the node's own: its host is that of the request or of the advertised URL."""
         if self._own and origin == self._own:
             return True
         scheme, _, place = origin.partition("://")
         port = _DEFAULT_PORTS.get(scheme, "")
-        return bool(place) and place.removesuffix(port) == request.host.lower().removesuffix(port)
+        return bool(place) and place.removesuffix(port) == request.headers.get("Host", "").lower().removesuffix(port)
 
 
-def options(request: web.Request, allowed_methods: set[str]) -> web.Response:
+def answer_options(request: Request, allowed: str) -> Response:
     """Answers OPTIONS with the allowed methods, and a browser's preflight with the CORS headers."""
-    allowed = ", ".join(sorted({*allowed_methods, "OPTIONS"}))
-    response = web.Response(status=204, headers={"Allow": allowed})
+    response = Response(headers={"Allow": allowed}, status=204)
     if "Origin" in request.headers and "Access-Control-Request-Method" in request.headers:
         response.headers["Access-Control-Allow-Methods"] = allowed
         response.headers["Access-Control-Max-Age"] = MAX_AGE_S

@@ -18,11 +18,12 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
+
+from gateway.http.rights import Right
 
 FILE_BYTES_MAX = 1024 * 1024  # some 3,000 tokens; the file is sent in one message to every shard
 ID_BYTES, SECRET_BYTES = 4, 32
@@ -38,15 +39,6 @@ Id = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 TopicPrefix = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,200}\Z")]  # no wildcards: it is a prefix, "" matches all
-
-
-class Right(StrEnum):
-    """A right to topics or groups. No right contains another one: a client that may delete a topic need not read it."""
-
-    READ = "read"
-    WRITE = "write"
-    ADMIN = "admin"
-    GROUP = "group"  # to consumer groups, by prefixes of their names
 
 
 class InvalidTokens(Exception):

@@ -10,12 +10,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Annotated
 
-from aiohttp import web
 from msgspec import Meta, Struct
 
 from engine.errors import InvalidConfig, UnknownPartition, UnknownTopic
-from gateway.access.access import caller_of
-from gateway.access.tokens_file import Right
 from gateway.admin.cluster_rows import (
     PartitionRow,
     ReassignmentRow,
@@ -23,7 +20,7 @@ from gateway.admin.cluster_rows import (
     progress_of,
     reassignment_rows,
 )
-from gateway.admin.context import ADMIN, AdminContext
+from gateway.admin.context import AdminContext
 from gateway.admin.descriptions import described_row
 from gateway.admin.operation_calls import (
     Balance,
@@ -38,6 +35,9 @@ from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, partition_number, path_partition, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.http.rights import Right
 from replication.errors import NoOtherNode
 
 NodeId = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -56,18 +56,18 @@ class _Balance(Struct, forbid_unknown_fields=True):
     apply: bool = False
 
 
-async def list_reassignments(request: web.Request) -> web.Response:
+async def list_reassignments(request: Request, context: AdminContext) -> Response:
     """GET /v1/cluster/reassignments"""
-    context, caller = request.app[ADMIN], caller_of(request)
+    caller = request.caller
     read_query(request, NoQuery)
     rows = [] if context.peers.view is None else reassignment_rows(context.peers.view)
     seen = (row for row in rows if caller.allows(Right.READ, row["topic"]))
     return answer({"reassignments": await _with_progress(context, seen)})
 
 
-async def reassign(request: web.Request) -> web.Response:
+async def reassign(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/reassignments"""
-    context = _operating(request)
+    _check_operating(request, context)
     wish = await read_json(request, _Reassign)
     targets = {partition_number(text): nodes for text, nodes in wish.partitions.items()}
     await context.topics.refresh(wish.topic, 1 + max(targets, default=0))
@@ -81,35 +81,35 @@ async def reassign(request: web.Request) -> web.Response:
     return answer({"reassignments": await _with_progress(context, rows)}, 202)
 
 
-async def cancel_reassignment(request: web.Request) -> web.Response:
+async def cancel_reassignment(request: Request, context: AdminContext) -> Response:
     """DELETE /v1/cluster/reassignments/{topic}/{partition}"""
-    context = _operating(request)
-    topic, number = request.match_info["topic"], path_partition(request)
+    _check_operating(request, context)
+    topic, number = request.names["topic"], path_partition(request)
     context.partitions.topic_id(topic, number)
     if context.operate is not None:
         await context.operate(CancelReassignment(topic, number))
-    return web.Response(status=204)
+    return Response(status=204)
 
 
-async def drain_node(request: web.Request) -> web.Response:
+async def drain_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/drain"""
-    context = _operating(request)
+    _check_operating(request, context)
     wish, node_id = await read_json(request, _Drain), _node_id(request)
     await _in_cluster(context)(DrainNode(node_id, wish.drained))
     return answer({"node_id": node_id, "drained": wish.drained})
 
 
-async def decommission_node(request: web.Request) -> web.Response:
+async def decommission_node(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/nodes/{node_id}/decommission"""
-    context = _operating(request)
+    _check_operating(request, context)
     node_id, operate = _node_id(request), _in_cluster(context)
     moving = await operate(DecommissionNode(node_id, await sizes_of_all(context)))
     return answer({"node_id": node_id, "moving": moving}, 202)
 
 
-async def balance(request: web.Request) -> web.Response:
+async def balance(request: Request, context: AdminContext) -> Response:
     """POST /v1/cluster/balance"""
-    context = _operating(request)
+    _check_operating(request, context)
     wish = await read_json(request, _Balance, _Balance())
     moves = []
     if context.operate is not None:
@@ -132,11 +132,10 @@ async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow])
     return await asyncio.gather(*map(with_progress, rows))
 
 
-def _operating(request: web.Request) -> AdminContext:
-    context = request.app[ADMIN]
+def _check_operating(request: Request, context: AdminContext) -> None:
+    """Raises Problem unknown_query, Draining."""
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    return context
 
 
 def _in_cluster(context: AdminContext) -> Operate:
@@ -156,8 +155,8 @@ def _check_own(context: AdminContext, number: int, nodes: list[int]) -> None:
         raise InvalidConfig(text, hint=f"the known nodes are [{own}]: this one is standalone", setting="replicas")
 
 
-def _node_id(request: web.Request) -> int:
-    text = request.match_info["node_id"]
+def _node_id(request: Request) -> int:
+    text = request.names["node_id"]
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 1 <= int(text) < 2**31):
         raise Problem("invalid_config", f"{text[:64]!r} is not a node id", setting="node_id")
     return int(text)

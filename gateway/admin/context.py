@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from aiohttp import web
-
 from engine.partition.partition import Partition
 from engine.runtime.clock import Clock
 from engine.shard.shard import Shard
@@ -65,6 +63,3 @@ class AdminContext:
     lifecycle: Lifecycle
     offload: Offload
     metrics: Metrics
-
-
-ADMIN = web.AppKey("admin", AdminContext)

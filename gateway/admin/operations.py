@@ -6,17 +6,16 @@ from importlib.metadata import version
 from math import inf
 from typing import Any
 
-from aiohttp import web
-
-from gateway.access.access import caller_of
-from gateway.access.tokens_file import Right
 from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
-from gateway.admin.context import ADMIN, AdminContext
+from gateway.admin.context import AdminContext
 from gateway.admin.peer_calls import metrics_of_all
 from gateway.admin.topics import answer
 from gateway.docs.page import content_security_policy, docs_page
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.http.rights import Right
 from gateway.metrics.metrics import merged
 from openapi import contract_json
 
@@ -33,14 +32,13 @@ LINKS = {
 }
 
 
-async def describe_cluster(request: web.Request) -> web.Response:
+async def describe_cluster(request: Request, context: AdminContext) -> Response:
     """GET /v1/cluster"""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
     if context.peers.view is None:
         return answer(_standalone_view(context) | {"cluster_id": cluster_id, "shards": shards})
-    view, caller = context.peers.view, caller_of(request)
+    view, caller = context.peers.view, request.caller
     unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Right.READ, name))
     replicas = context.replicas
     is_silent, age_s = not replicas.has_contact, replicas.store_age_s
@@ -70,20 +68,20 @@ def _standalone_view(context: AdminContext) -> dict[str, Any]:
     return {"nodes": [this], "controller": settings.node_id}
 
 
-async def healthz(request: web.Request) -> web.Response:
+async def healthz(request: Request, context: AdminContext) -> Response:
     """GET /healthz: the process answers."""
     read_query(request, NoQuery)
     return answer({"status": "ok"})
 
 
-async def readyz(request: web.Request) -> web.Response:
+async def readyz(request: Request, context: AdminContext) -> Response:
     """GET /readyz: requests should be sent here. Raises Problem if not."""
     read_query(request, NoQuery)
-    if request.app[ADMIN].lifecycle.is_draining:
+    if context.lifecycle.is_draining:
         raise Problem("draining", "the node is stopping")
-    if not request.app[ADMIN].lifecycle.is_ready:
+    if not context.lifecycle.is_ready:
         raise Problem("overloaded", "not all shards of the node are ready")
-    replicas = request.app[ADMIN].replicas
+    replicas = context.replicas
     if replicas.has_contact:
         return answer({"status": "ready"})
     age_s = replicas.store_age_s
@@ -92,42 +90,41 @@ async def readyz(request: web.Request) -> web.Response:
     return answer({"status": "degraded", "detail": detail})
 
 
-async def metrics(request: web.Request) -> web.Response:
+async def metrics(request: Request, context: AdminContext) -> Response:
     """GET /metrics of the whole node, whichever shard answers. If there are several shards, a label names the shard."""
     read_query(request, NoQuery)
-    context = request.app[ADMIN]
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     texts = await metrics_of_all(context)
-    return web.Response(body=await context.offload.in_thread(lambda: merged(texts)), headers=headers)
+    return Response(body=await context.offload.in_thread(lambda: merged(texts)), headers=headers)
 
 
-async def openapi_json(request: web.Request) -> web.Response:
+async def openapi_json(request: Request, context: AdminContext) -> Response:
     """GET /openapi.json"""
     read_query(request, NoQuery)
-    return web.Response(body=contract_json(), headers={"Content-Type": "application/json"})
+    return Response(body=contract_json(), headers={"Content-Type": "application/json"})
 
 
-async def docs(request: web.Request) -> web.Response:
+async def docs(request: Request, context: AdminContext) -> Response:
     """GET /docs: the contract as one page that needs no network. Its examples have the address of this node."""
     read_query(request, NoQuery)
     headers = {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": content_security_policy()}
-    return web.Response(body=docs_page(_called_url(request), version("penstock-server")), headers=headers)
+    return Response(body=docs_page(_called_url(request, context), version("penstock-server")), headers=headers)
 
 
-async def root(request: web.Request) -> web.Response:
+async def root(request: Request, context: AdminContext) -> Response:
     """GET /: redirects to the page."""
     read_query(request, NoQuery)
-    return web.Response(status=302, headers={"Location": "/docs"})
+    return Response(status=302, headers={"Location": "/docs"})
 
 
-async def links(request: web.Request) -> web.Response:
+async def links(request: Request, context: AdminContext) -> Response:
     """GET /v1: links for a program or a person that knows only the address."""
     read_query(request, NoQuery)
     return answer(LINKS)
 
 
-def _called_url(request: web.Request) -> str:
+def _called_url(request: Request, context: AdminContext) -> str:
     """Return the address that clients use: `advertised_url`, or the host that this request names."""
-    settings = request.app[ADMIN].settings
+    settings = context.settings
     scheme = "https" if settings.tls_cert else "http"
-    return settings.advertised_url.rstrip("/") or f"{scheme}://{request.host}"
+    return settings.advertised_url.rstrip("/") or f"{scheme}://{request.headers.get('Host', '')}"

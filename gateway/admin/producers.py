@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from aiohttp import web
 from msgspec import Struct
 
 from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
-from gateway.produce.context import PRODUCE
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.produce.context import ProduceContext
 
 
 class _Body(Struct, forbid_unknown_fields=True):
     """The body of the request. It has no fields yet."""
 
 
-async def create_producer(request: web.Request) -> web.Response:
+async def create_producer(request: Request, context: ProduceContext) -> Response:
     """POST /v1/producers"""
-    context = request.app[PRODUCE]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     await read_json(request, _Body, _Body())

@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import orjson
-from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.format.paths import INTERNAL_TOPICS
 from engine.settings import TopicSettings, check_applicable, rules, topic_settings
 from engine.shard.served_topics import Topic
-from gateway.access.access import caller_of, limits_of
-from gateway.access.tokens_file import Right
+from gateway.access.access import limits_of
 from gateway.admin.altering import alter
-from gateway.admin.context import ADMIN, AdminContext
+from gateway.admin.context import AdminContext
 from gateway.admin.descriptions import described_rows
 from gateway.admin.partition_calls import DELETE_BEFORE, ROLL, TIER_STATUS
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, path_partition, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.http.rights import Right
 from gateway.routing.partitions import check_not_internal
 
 DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than a client's timeout
@@ -43,9 +44,8 @@ class _Alter(Struct, forbid_unknown_fields=True):
     replication_factor: Annotated[int, Meta(ge=1, le=16)] | UnsetType = UNSET
 
 
-async def create_topic(request: web.Request) -> web.Response:
+async def create_topic(request: Request, context: AdminContext) -> Response:
     """PUT /v1/topics/{topic}"""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     wish = await read_json(request, _Create, _Create())
@@ -54,15 +54,14 @@ async def create_topic(request: web.Request) -> web.Response:
     if wish.replication_factor is not UNSET:
         replicas = wish.replication_factor
     check_applicable(wish.config, topic_settings(wish.config))
-    topic, is_new = await context.topics.create(request.match_info["topic"], partitions, replicas, wish.config)
+    topic, is_new = await context.topics.create(request.names["topic"], partitions, replicas, wish.config)
     return await _described(context, topic, 201 if is_new else 200, context.settings.leader_wait_ms)
 
 
-async def list_topics(request: web.Request) -> web.Response:
+async def list_topics(request: Request, context: AdminContext) -> Response:
     """GET /v1/topics"""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
-    caller = caller_of(request)
+    caller = request.caller
     topics = [
         {
             "topic": name,
@@ -76,16 +75,14 @@ async def list_topics(request: web.Request) -> web.Response:
     return answer({"topics": topics} | limits_of(caller, Right.READ))
 
 
-async def describe_topic(request: web.Request) -> web.Response:
+async def describe_topic(request: Request, context: AdminContext) -> Response:
     """GET /v1/topics/{topic}"""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
-    return await _described(context, context.topics.topic(request.match_info["topic"]), 200, DESCRIBE_WAIT_MS)
+    return await _described(context, context.topics.topic(request.names["topic"]), 200, DESCRIBE_WAIT_MS)
 
 
-async def alter_topic(request: web.Request) -> web.Response:
+async def alter_topic(request: Request, context: AdminContext) -> Response:
     """PATCH /v1/topics/{topic}. Raises Problem."""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     wish = await read_json(request, _Alter)
@@ -94,57 +91,53 @@ async def alter_topic(request: web.Request) -> web.Response:
     config = {} if wish.config is UNSET else wish.config
     partitions = None if wish.partitions is UNSET else wish.partitions
     replicas = None if wish.replication_factor is UNSET else wish.replication_factor
-    topic = await alter(context, request.match_info["topic"], config, partitions, replicas)
+    topic = await alter(context, request.names["topic"], config, partitions, replicas)
     return await _described(context, topic, 200, context.settings.leader_wait_ms)
 
 
-async def delete_topic(request: web.Request) -> web.Response:
+async def delete_topic(request: Request, context: AdminContext) -> Response:
     """DELETE /v1/topics/{topic}. Raises TopicProtected."""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    await context.topics.delete(request.match_info["topic"])
-    return web.Response(status=204)
+    await context.topics.delete(request.names["topic"])
+    return Response(status=204)
 
 
-async def roll_topic(request: web.Request) -> web.Response:
+async def roll_topic(request: Request, context: AdminContext) -> Response:
     """POST /v1/topics/{topic}/roll"""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    name = request.match_info["topic"]
+    name = request.names["topic"]
     check_not_internal(name)
     topic = context.topics.topic(name)
     return answer({"topic": name, "partitions": await context.router.call_all(ROLL, topic)})
 
 
-async def delete_records(request: web.Request) -> web.Response:
+async def delete_records(request: Request, context: AdminContext) -> Response:
     """DELETE /v1/topics/{topic}/partitions/{partition}/records. Raises Problem."""
-    context = request.app[ADMIN]
     before = read_query(request, _DeleteQuery).before
     if before is None:
         raise Problem("invalid_query", "before is missing: the first offset to keep", parameter="before")
     context.lifecycle.check_accepting()
-    topic, number = request.match_info["topic"], path_partition(request)
+    topic, number = request.names["topic"], path_partition(request)
     check_not_internal(topic)
     document, _ = await context.router.call(DELETE_BEFORE, topic, number, before)
     return answer(document)
 
 
-async def tier_status(request: web.Request) -> web.Response:
+async def tier_status(request: Request, context: AdminContext) -> Response:
     """GET /v1/topics/{topic}/tier"""
-    context = request.app[ADMIN]
     read_query(request, NoQuery)
-    topic = context.topics.topic(request.match_info["topic"])
+    topic = context.topics.topic(request.names["topic"])
     partitions = await context.router.call_all(TIER_STATUS, topic)
     return answer({"topic": topic.record.name, "store": context.store_url, "partitions": partitions})
 
 
-def answer(document: Mapping[str, object], status: int = 200) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
+def answer(document: Mapping[str, object], status: int = 200) -> Response:
+    return Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
 
 
-async def _described(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> web.Response:
+async def _described(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> Response:
     """Returns the description of a topic. In a cluster, waits `budget_ms` for leaders that are being elected."""
     settings = topic.settings
     document = {

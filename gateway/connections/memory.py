@@ -3,7 +3,7 @@
 The C library (glibc) keeps freed memory in two ways. It raises its thresholds with each large block, so that 64 MiB can
 stay at the end of each thread's heap: `configure_allocators` fixes the thresholds. It never returns memory that is free
 below the end: `malloc_trim` does. Not a limit on memory: those are gateway/connections/response_buffers.py,
-gateway/connections/read_budget.py and gateway/http/request_body.py.
+gateway/connections/read_budget.py and gateway/http/request.py.
 """
 
 from __future__ import annotations

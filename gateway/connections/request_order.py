@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
-from gateway.http.messages import Request
+from gateway.http.request import Request
 
 
 class _Slot:
@@ -118,4 +118,4 @@ class RequestOrder:
 
     def begin(self, request: Request) -> OrderSlot:
         """Begins a request. Call it before the first await of the request."""
-        return OrderSlot(self._queues, request.remote, request.content.is_eof)
+        return OrderSlot(self._queues, request.client, request.content.is_eof)

@@ -13,10 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from aiohttp import web
-
-from gateway.http.messages import Request
 from gateway.http.problems import Problem
+from gateway.http.request import Request
 from gateway.wire.exchange import Carrier, sendable_of
 
 COUNTED_BYTES = 64 * 1024  # of smaller responses, a connection bounds what waits (gateway/wire/connection.py)
@@ -30,14 +28,9 @@ class ResponseLimits(NamedTuple):
     connection_bytes_max: int
 
 
-CONNECTION = web.RequestKey("penstock.connection", Carrier)
-RESERVED = web.RequestKey("penstock.reserved_bytes", int)
-
-
 def sendable_bytes(request: Request, size_bytes: int) -> int:
     """Returns how many bytes are read for a request, of `size_bytes`: what its connection can be sent, or a piece."""
-    connection = request.get(CONNECTION)
-    return size_bytes if connection is None else sendable_of(connection, size_bytes)
+    return sendable_of(request.connection, size_bytes)
 
 
 class ResponseBuffers:
@@ -88,17 +81,17 @@ class ResponseBuffers:
         Only reads may be refused: the outcome of a write and the health of the node must be answered.
         Raises Problem overloaded, too_many_requests: then the response must not be given.
         """
-        connection = request.get(CONNECTION)
-        if connection is None or request.method == "HEAD":
+        connection = request.connection
+        if request.method == "HEAD":
             return
-        before = request.get(RESERVED, 0)
+        before = request.reserved_bytes
         if before == 0 and size_bytes < COUNTED_BYTES:
             return
         if before == 0 and may_refuse:
             self._check_room(connection, size_bytes)
         self.connections[connection] += size_bytes - before
         self._size_bytes += size_bytes - before
-        request[RESERVED] = size_bytes
+        request.reserved_bytes = size_bytes
 
     @property
     def is_full(self) -> bool:
@@ -126,10 +119,9 @@ class ResponseBuffers:
         self._release(request)
 
     def _release(self, request: Request) -> None:
-        reserved = request.get(RESERVED, 0)
-        if reserved:
-            self.connections[request[CONNECTION]] -= reserved
-            request[RESERVED] = 0
+        if request.reserved_bytes:
+            self.connections[request.connection] -= request.reserved_bytes
+            request.reserved_bytes = 0
 
     def _is_beyond(self, connection: Carrier, size_bytes: int) -> bool:
         """Returns whether a response would exceed the bound of its connection."""

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from aiohttp import web
-
 from engine.partition.partition import Partition
 from engine.partition.placed_read import PlacedReads
 from engine.partition.reader import Chunk, Reader
@@ -79,6 +77,3 @@ class FetchContext:
     offload: Offload
     metrics: Metrics
     events: RecentPieces[tuple[Part, bytes]] = field(default_factory=RecentPieces)
-
-
-FETCH = web.AppKey("fetch", FetchContext)

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import orjson
-from aiohttp import HttpVersion11, web
 from msgspec import UNSET, Struct, structs
 
 from engine.errors import EngineError
@@ -21,10 +20,10 @@ from engine.format.batch import MEDIA_TYPE, read_header
 from engine.format.batch_header import has_no_records
 from engine.partition.partition import Partition
 from engine.partition.placed_read import Place, place_of
-from gateway.connections.response_buffers import CONNECTION, sendable_bytes
+from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch import partition_reads
 from gateway.fetch.cloud_events import BINARY
-from gateway.fetch.context import FETCH, FetchContext, ReadContext
+from gateway.fetch.context import FetchContext, ReadContext
 from gateway.fetch.partition_reads import FETCH_CALL, FILTERED_FETCH_CALL, Answer
 from gateway.fetch.positions import FIND_OFFSETS, check_topic
 from gateway.fetch.request import JSON, OFFERED, FetchRequest, FilteredFetchRequest, Timestamp, parse
@@ -32,10 +31,10 @@ from gateway.fetch.streamed_records import PIECE_BYTES
 from gateway.fetch.tail import tail_partition
 from gateway.http.caching import STATUS
 from gateway.http.content_encoding import choose_encoding
-from gateway.http.context import HTTP
-from gateway.http.messages import HttpResponse, Request, StreamedResponse, for_aiohttp
 from gateway.http.negotiation import SSE, prefers_events
 from gateway.http.query import path_partition, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.http.response_compression import packed
 from gateway.http.times import hint_of_time, parse_timestamp
 from gateway.links.link import Handler, LinkDown, LinkLost, handler
@@ -54,23 +53,13 @@ class OffsetsQuery(Struct, frozen=True):
     timestamp: Timestamp = None
 
 
-async def fetch(request: web.Request) -> web.StreamResponse:
+async def fetch(request: Request, context: FetchContext) -> Response:
     """GET /v1/topics/{topic}/partitions/{partition}/records"""
     accept = request.headers.get("Accept", "")
     if SSE in accept.lower() and prefers_events(accept, OFFERED):
-        return await tail_partition(request)
-    response = await read(request)
-    return for_aiohttp(response) if response.rest is None else StreamedResponse(response, response.rest)
-
-
-async def read(request: Request) -> HttpResponse:
-    """Returns the records of one partition. Raises Problem, EngineError."""
-    return await read_wanted(request, parse(request))
-
-
-async def read_wanted(request: Request, wanted: FetchRequest) -> HttpResponse:
-    """Returns the records of one partition to a request that is parsed. Raises Problem, EngineError."""
-    context, topic, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
+        return await tail_partition(request, context)
+    wanted: FetchRequest = request.parsed or parse(request)
+    topic, number = request.names["topic"], path_partition(request)
     if FORWARD in request.headers:
         await check_leadership(request, context.router, [(topic, number)])
     if wanted.topic_id is not UNSET:
@@ -82,16 +71,16 @@ async def read_wanted(request: Request, wanted: FetchRequest) -> HttpResponse:
     else:
         wanted = _of_sendable(request, context, wanted)
         headers, body = await _fetch_remote(context, topic, number, wanted)
-        note_owner(request.get(CONNECTION), context.peers, context.partitions.topic_id(topic, number), [number])
+        note_owner(request.connection, context.peers, context.partitions.topic_id(topic, number), [number])
         rest = None
     headers = headers | hint_of_time(wanted.timestamp)  # a new dict: long polls share theirs
     if STATUS in headers:
-        return HttpResponse(b"", headers, int(headers.pop(STATUS)))
+        return Response(b"", headers, int(headers.pop(STATUS)))
     if not body and wanted.media_type in (EVENT, BINARY) and "ce-id" not in headers:  # there is no event
         headers.pop("Content-Type", None)
-        return HttpResponse(b"", headers, 204)
-    response = HttpResponse(body, headers, rest=rest)
-    is_small = rest is None and len(body) < request.app[HTTP].compress_bytes_min
+        return Response(b"", headers, 204)
+    response = Response(body, headers, rest=rest)
+    is_small = rest is None and len(body) < request.http.compress_bytes_min
     return response if is_small else await packed(request, response)
 
 
@@ -107,19 +96,19 @@ def _may_stream(request: Request) -> bool:
 
     With a `compress_bytes_min` above a piece, the size of the whole answer decides whether it is compressed.
     """
-    if request.method == "HEAD" or request.version < HttpVersion11:
+    if request.method == "HEAD" or request.version == "1.0":
         return False
-    is_compressed_from = request.app[HTTP].compress_bytes_min
+    is_compressed_from = request.http.compress_bytes_min
     return is_compressed_from <= PIECE_BYTES or choose_encoding(request.headers.get("Accept-Encoding", "")) is None
 
 
-async def find_offsets(request: web.Request) -> web.Response:
+async def find_offsets(request: Request, context: FetchContext) -> Response:
     """GET /v1/topics/{topic}/partitions/{partition}/offsets"""
     query = read_query(request, OffsetsQuery)
     timestamp = None if query.timestamp is None else parse_timestamp(query.timestamp)
-    topic, number = request.match_info["topic"], path_partition(request)
-    document, _ = await request.app[FETCH].router.call(FIND_OFFSETS, topic, number, timestamp)
-    return web.Response(body=orjson.dumps(document), headers={"Content-Type": JSON} | hint_of_time(timestamp))
+    topic, number = request.names["topic"], path_partition(request)
+    document, _ = await context.router.call(FIND_OFFSETS, topic, number, timestamp)
+    return Response(body=orjson.dumps(document), headers={"Content-Type": JSON} | hint_of_time(timestamp))
 
 
 async def _fetch_remote(context: FetchContext, topic: str, number: int, wanted: FetchRequest) -> Answer:

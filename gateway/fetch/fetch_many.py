@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import orjson
-from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import EngineError
 from engine.format.paths import INTERNAL_TOPICS
-from gateway.access.access import Caller, caller_of, forbidden, unreadable
-from gateway.access.tokens_file import Right
+from gateway.access.access import forbidden, unreadable
 from gateway.connections.response_buffers import sendable_bytes
-from gateway.fetch.context import FETCH, FetchContext
+from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.partition_reads import SEARCHED_BYTES_MAX
@@ -27,11 +25,13 @@ from gateway.fetch.request import JSON
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.http.json_body import read_json
-from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem, from_engine, from_fields
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.http.response_compression import packed
+from gateway.http.rights import Caller, Right
 
 ENTRY_BYTES_MAX = 1024  # of a body: an entry with the longest name takes a third of it
 BODY_BYTES_LEAST = 64 * 1024
@@ -71,16 +71,15 @@ class _Answered(NamedTuple):
     problem: Problem | None
 
 
-async def fetch_many(request: web.Request) -> web.Response:
+async def fetch_many(request: Request, context: FetchContext) -> Response:
     """POST /v1/fetch"""
-    context = request.app[FETCH]
     read_query(request, NoQuery)
     choose_media_type(request.headers.get("Accept", ""), (JSON,))
     partitions_max = context.settings.fetch_partitions_max
     bytes_max = BODY_BYTES_LEAST + partitions_max * ENTRY_BYTES_MAX
     options = await read_json(request, MultiFetchRequest, bytes_max=bytes_max)
     _check(options, partitions_max)
-    caller = caller_of(request)
+    caller = request.caller
     if not context.topics.is_standalone:
         allowed = [entry for entry in options.partitions if caller.allows(Right.READ, entry.topic)]
         for name in {entry.topic for entry in allowed}:
@@ -90,8 +89,8 @@ async def fetch_many(request: web.Request) -> web.Response:
                 await context.topics.confirm_id(name, topic_id.__eq__)
     wanted = [_wanted(context, caller, entry) for entry in options.partitions]
     known = [one for one in wanted if isinstance(one, Wanted)]
-    parts = await _read(request, known, options, must_wait=len(known) == len(wanted)) if known else []
-    return for_aiohttp(await packed(request, _answer(options.partitions, _answered(wanted, parts))))
+    parts = await _read(request, context, known, options, must_wait=len(known) == len(wanted)) if known else []
+    return await packed(request, _answer(options.partitions, _answered(wanted, parts)))
 
 
 def _check(options: MultiFetchRequest, partitions_max: int) -> None:
@@ -125,10 +124,9 @@ def _wanted(context: FetchContext, caller: Caller, entry: Entry) -> Wanted | Pro
 
 
 async def _read(
-    request: web.Request, wanted: Sequence[Wanted], options: MultiFetchRequest, *, must_wait: bool
+    request: Request, context: FetchContext, wanted: Sequence[Wanted], options: MultiFetchRequest, *, must_wait: bool
 ) -> list[Part]:
     """Reads; waits before if there is not enough and no entry has a problem."""
-    context = request.app[FETCH]
     max_bytes = context.settings.fetch_bytes_default if options.max_bytes is UNSET else options.max_bytes
     max_bytes = min(max_bytes, context.settings.fetch_bytes_max)
     min_bytes = min(options.min_bytes, max_bytes)
@@ -164,7 +162,7 @@ def _answered(wanted: Sequence[Wanted | Problem], parts: Sequence[Part]) -> list
     return answered
 
 
-def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> HttpResponse:
+def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> Response:
     """Returns 200; 207 with a problem each if some entries failed; the first problem, with all in it, if all failed."""
     failed = [one.problem for one in answered if one.problem is not None]
     if len(failed) == len(answered):
@@ -177,7 +175,7 @@ def _answer(entries: Sequence[Entry], answered: Sequence[_Answered]) -> HttpResp
         for entry, one in zip(entries, answered, strict=True)
     ]
     body = b'{"partitions":[' + b",".join(bodies) + b"]}"
-    return HttpResponse(body, {"Content-Type": JSON}, 207 if failed else 200)
+    return Response(body, {"Content-Type": JSON}, 207 if failed else 200)
 
 
 def _problem_of(entry: Entry, problem: Problem) -> dict[str, object]:

@@ -14,8 +14,8 @@ from collections.abc import Hashable
 from threading import Lock
 from typing import Generic, NamedTuple, TypeVar
 
-from gateway.http.messages import NextPiece
 from gateway.http.problems import ProblemFields
+from gateway.http.response import NextPiece
 
 P = TypeVar("P")
 

@@ -10,10 +10,10 @@ from engine.format import batch as record_batch
 from gateway.fetch.cloud_events import BINARY
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
-from gateway.http.messages import Request
 from gateway.http.negotiation import choose_media_type
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Texts, Word, read_query
+from gateway.http.request import Request
 from gateway.http.times import parse_timestamp
 from gateway.produce.cloud_events import EVENT, EVENT_BATCH
 from gateway.routing.leader_headers import LEADER_EPOCH, RACK, read_leader_epoch, read_rack

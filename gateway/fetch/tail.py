@@ -17,22 +17,22 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
-from aiohttp import web
 from msgspec import Struct
 
 from engine.errors import EngineError
 from gateway.connections.send_buffers import ClientStalled
 from gateway.fetch import event_stream
-from gateway.fetch.context import FETCH, FetchContext
+from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_fetch import MOVING, MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
 from gateway.fetch.positions import FIND_OFFSETS, Positions, check_topic, is_of_topic
 from gateway.fetch.recent_pieces import Part
 from gateway.fetch.request import Filter, From, Offset, Timestamp, TopicId, ValueForm, check_filter
-from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import RETRY_AFTER_S, Problem, from_engine, from_fields
 from gateway.http.query import Text, path_partition, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response, Stream
 from gateway.http.times import hint_of_time, parse_timestamp
 from gateway.routing.leader_headers import check_leadership, read_leader_epoch
 
@@ -70,9 +70,9 @@ class TopicQuery(StartQuery, frozen=True):
     positions: Annotated[str | None, Text()] = None
 
 
-async def tail_partition(request: web.Request) -> web.StreamResponse:
+async def tail_partition(request: Request, context: FetchContext) -> Response:
     """GET /v1/topics/{topic}/partitions/{partition}/records as `text/event-stream`"""
-    context, name, number = request.app[FETCH], request.match_info["topic"], path_partition(request)
+    name, number = request.names["topic"], path_partition(request)
     query = read_query(request, PartitionQuery)
     check_filter(query.filter)
     event_id = request.headers.get("Last-Event-ID") or ""
@@ -82,14 +82,14 @@ async def tail_partition(request: web.Request) -> web.StreamResponse:
     topic_id, epoch = context.partitions.topic_id(name, number), read_leader_epoch(request)
     await check_leadership(request, context.router, [(name, number)])
     given = None if query.offset is None else [query.offset]
-    starts = await _starts(request, query, given, name, [number], is_other=is_other)
+    starts = await _starts(request, context, query, given, name, [number], is_other=is_other)
     wanted = [Wanted(name, topic_id, number, starts[0], epoch)]
     return await Tail(context, wanted, query, names_partition=False, is_other=is_other).answer(request)
 
 
-async def tail_topic(request: web.Request) -> web.StreamResponse:
+async def tail_topic(request: Request, context: FetchContext) -> Response:
     """GET /v1/topics/{topic}/records. Raises Problem."""
-    context, name = request.app[FETCH], request.match_info["topic"]
+    name = request.names["topic"]
     known = context.topics.topic(name).record.partitions
     query = read_query(request, TopicQuery)
     check_filter(query.filter)
@@ -109,12 +109,12 @@ async def tail_topic(request: web.Request) -> web.StreamResponse:
     given = None
     if query.positions is not None and not is_other:
         given = _query_positions(query.positions, record.partitions)
-    starts = await _starts(request, query, given, name, numbers, is_other=is_other)
+    starts = await _starts(request, context, query, given, name, numbers, is_other=is_other)
     wanted = [Wanted(name, record.topic_id, number, start) for number, start in zip(numbers, starts, strict=True)]
     return await Tail(context, wanted, query, names_partition=True, is_other=is_other).answer(request)
 
 
-def resume_later(request: web.Request, problem: Problem) -> web.Response | None:
+def resume_later(request: Request, context: FetchContext, problem: Problem) -> Response | None:
     """Returns a stream that ends at once with a time to reconnect, if the client resumes and the problem is transient.
 
     Returns None otherwise. A browser's EventSource stops permanently at a status other than 200. The time is random
@@ -125,8 +125,8 @@ def resume_later(request: web.Request, problem: Problem) -> web.Response | None:
         return None
     if SSE not in by_preference(request.headers.get("Accept", "")):
         return None
-    wait_ms = round(1000 * request.app[FETCH].budgets.jittered(2 * RETRY_AFTER_S))
-    return web.Response(body=b": %b\nretry: %d\n\n" % (problem.code.encode(), wait_ms), headers=HEADERS)
+    wait_ms = round(1000 * context.budgets.jittered(2 * RETRY_AFTER_S))
+    return Response(body=b": %b\nretry: %d\n\n" % (problem.code.encode(), wait_ms), headers=dict(HEADERS))
 
 
 class Tail:
@@ -152,7 +152,7 @@ class Tail:
         self._names_partition = names_partition
         self._parts: list[Part] = []  # read and not rendered yet; no other reference may exist
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: Request) -> Response:
         """Returns the stream once it has ended. Raises Problem before it begins."""
         started = time.perf_counter()
         context = self._context
@@ -166,23 +166,22 @@ class Tail:
             if problem is not None and not _is_waited_out(problem, request):
                 raise problem
             if request.method == "HEAD":
-                return web.Response(headers=HEADERS)
+                return Response(headers=dict(HEADERS))
             start = self._query.timestamp
             hint = {} if start is None else hint_of_time(parse_timestamp(start))
-            response = web.StreamResponse(headers=HEADERS | request[ANSWER_HEADERS] | hint)
-            await response.prepare(request)
-            context.metrics.answered("tail", response.status, time.perf_counter() - started)
-            await stream(context, request, response, self._from_opening)
-        return response
+            answer = request.begin_stream(HEADERS | request.answer_headers | hint)
+            context.metrics.answered("tail", 200, time.perf_counter() - started)
+            await stream(context, request, answer, self._from_opening)
+        return Response(is_streamed=True)
 
-    async def _from_opening(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def _from_opening(self, request: Request, answer: Stream) -> None:
         opening = event_stream.opening(self._topic_id, self._positions)
         if self._is_other:
             opening += event_stream.recreated(self._topic, self._topic_id)
-        await self._write(response, opening)
-        await self.run(request, response)
+        await self._write(answer, opening)
+        await self.run(request, answer)
 
-    async def run(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def run(self, request: Request, answer: Stream) -> None:
         """Runs until the node drains or a problem ends it; a client's leave cancels it. Raises the problem."""
         context, loop = self._context, asyncio.get_running_loop()
         heartbeat_s = context.settings.stream_heartbeat_ms / 1000
@@ -191,20 +190,20 @@ class Tail:
         while True:
             size_bytes = await self._room()
             if loop.time() >= checked_at + heartbeat_s:  # a token may have been revoked since
-                context.access.check(request, "tail_topic")
+                context.access.check(request)
                 checked_at = loop.time()
             with context.stream_budget.hold(size_bytes):
                 piece, problem = await self._piece()
                 has_moved, self._has_moved = self._has_moved, False
                 woken_early = woken_early and not has_moved
                 if piece:
-                    await self._write(response, piece)
+                    await self._write(answer, piece)
                     written_at = loop.time()
                     piece = b""  # it would be kept during the next read otherwise
             if problem is not None and problem.code not in TRANSIENT:
                 raise problem
             if context.lifecycle.is_draining or self._has_grown():
-                await self._write(response, event_stream.FAREWELL)
+                await self._write(answer, event_stream.FAREWELL)
                 return
             if size_bytes < CAUGHT_UP_BYTES:  # nothing, or so little that a read behind it would find nothing
                 if not has_moved and (problem is not None or woken_early):
@@ -215,7 +214,7 @@ class Tail:
                     heartbeat = (
                         event_stream.position(self._topic_id, self._positions) if is_ahead else event_stream.HEARTBEAT
                     )
-                    await self._write(response, heartbeat)
+                    await self._write(answer, heartbeat)
                     written_at, due_s = loop.time(), heartbeat_s
                 await self._many.wait_for_any(due_s)
                 woken_early = loop.time() < written_at + heartbeat_s
@@ -285,42 +284,43 @@ class Tail:
         self._context.events.put(key, (part, events), len(part.body) + len(events))
         return events
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        await write(self._context, response, data)
+    async def _write(self, answer: Stream, data: bytes) -> None:
+        await write(self._context, answer, data)
 
 
 async def stream(
     context: FetchContext,
-    request: web.Request,
-    response: web.StreamResponse,
-    run: Callable[[web.Request, web.StreamResponse], Awaitable[None]],
+    request: Request,
+    answer: Stream,
+    run: Callable[[Request, Stream], Awaitable[None]],
 ) -> None:
     """Runs an event stream that has begun. An error becomes its last event."""
     context.metrics.event_streams.value += 1
     try:
-        await run(request, response)
+        await run(request, answer)
     except (ConnectionResetError, asyncio.CancelledError):
         raise  # the client has left
     except Exception as error:
-        await write(context, response, _closing_event(error, request))
+        await write(context, answer, _closing_event(error, request))
     finally:
         context.metrics.event_streams.value -= 1
 
 
-async def write(context: FetchContext, response: web.StreamResponse, data: bytes) -> None:
+async def write(context: FetchContext, answer: Stream, data: bytes) -> None:
     """Writes in pieces. Raises ClientStalled when the client takes nothing for too long."""
     stall_s = context.settings.stream_stall_ms / 1000
     view = memoryview(data)
     for start in range(0, len(data), WRITE_BYTES):
         try:
             async with asyncio.timeout(stall_s):
-                await response.write(bytes(view[start : start + WRITE_BYTES]))
+                await answer.write(bytes(view[start : start + WRITE_BYTES]))
         except TimeoutError:
             raise ClientStalled(f"the client has read nothing for {stall_s:g} s") from None
 
 
 async def _starts(
-    request: web.Request,
+    request: Request,
+    context: FetchContext,
     query: StartQuery,
     given: list[int] | None,
     topic: str,
@@ -332,7 +332,6 @@ async def _starts(
 
     `is_other`: the client resumes at positions of a deleted topic of that name, and gets all of the new one.
     """
-    context = request.app[FETCH]
     if is_other:
         return await _with_new_partitions(context, [], topic, numbers)
     event_id = request.headers.get("Last-Event-ID")
@@ -368,17 +367,17 @@ def _query_positions(text: str, count: int) -> list[int]:
         raise Problem("invalid_query", problem.detail, parameter="positions") from None
 
 
-def _closing_event(error: Exception, request: web.Request) -> bytes:
+def _closing_event(error: Exception, request: Request) -> bytes:
     """Returns the event that reports why a stream ends."""
     if isinstance(error, EngineError):
         error = from_engine(error)
     if not isinstance(error, Problem):
         log.error("an event stream failed", exc_info=error)
         error = Problem("internal", "the server failed; its log has the error")
-    return event_stream.problem_event(error.document(request[ANSWER_HEADERS]["Penstock-Request-Id"]))
+    return event_stream.problem_event(error.document(request.id))
 
 
-def _is_waited_out(problem: Problem, request: web.Request) -> bool:
+def _is_waited_out(problem: Problem, request: Request) -> bool:
     """Returns whether to wait the problem out: a browser's EventSource stops permanently at a 503 on reconnect."""
     if request.method == "HEAD" or not request.headers.get("Last-Event-ID"):
         return False

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.groups.context import GROUPS
+from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import SETTLE
 from gateway.groups.membership import answer
 from gateway.groups.names import group_name
@@ -16,6 +15,8 @@ from gateway.groups.share.values import Outcome, Refused, SettleCall, Settled, S
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 
 ENTRIES_MAX = 10_000
 TIME_MS_MAX = 43_200_000
@@ -51,9 +52,8 @@ class AcknowledgeRequest(Struct, forbid_unknown_fields=True):
     error: _Error = ""
 
 
-async def acknowledge_records(request: web.Request) -> web.Response:
+async def acknowledge_records(request: Request, context: GroupContext) -> Response:
     """POST /v1/groups/{group}/acknowledge. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)

@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 import msgspec
 import orjson
-from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.errors import EngineError, OffsetAboveHighWatermark, UnknownTopic
@@ -25,7 +24,7 @@ from gateway.connections.response_buffers import sendable_bytes
 from gateway.connections.turns import Turn
 from gateway.fetch.multi_fetch import MultiFetch
 from gateway.fetch.multi_partition_read import Limits, Wanted
-from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import ACQUIRE, DESCRIBE, SETTLE, SHARE_TOPICS, SHORTEN, ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.errors import CoordinatorMoved, LockUnknown, UnknownGroup
@@ -54,8 +53,9 @@ from gateway.groups.share_reads import (
     RangesRead,
 )
 from gateway.http.json_body import read_json
-from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.http.response_compression import packed
 from gateway.routing.leader_failover import is_transient
 
@@ -79,9 +79,8 @@ class AcquireRequest(Struct, forbid_unknown_fields=True):
     value: Literal["json", "text", "base64"] | UnsetType = UNSET
 
 
-async def acquire_records(request: web.Request) -> web.Response:
+async def acquire_records(request: Request, context: GroupContext) -> Response:
     """POST /v1/groups/{group}/acquire. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
@@ -99,11 +98,11 @@ async def acquire_records(request: web.Request) -> web.Response:
     with context.turns.caller((group, topics)) as turn:
         sendable = partial(sendable_bytes, request)
         response = await _Acquire(context, group, member_id, topics, wish, turn, sendable, missing).answer()
-    return for_aiohttp(await packed(request, response))
+    return await packed(request, response)
 
 
 async def _existing(
-    request: web.Request, context: GroupContext, group: str, names: Sequence[str]
+    request: Request, context: GroupContext, group: str, names: Sequence[str]
 ) -> tuple[tuple[str, ...], list[str]]:
     """Returns the topics of a call that exist, and those that the group has read and that were deleted since.
 
@@ -155,7 +154,7 @@ class _Acquire:
         self._resets = 0
         self._pause_s = 0.0
 
-    async def answer(self) -> HttpResponse:
+    async def answer(self) -> Response:
         """Returns the answer. Raises Problem, EngineError."""
         while True:
             try:
@@ -300,7 +299,7 @@ class _Acquire:
                     task.cancel()
         return not lifecycle.is_draining
 
-    def _response(self, lock: str | None, found: Acquired, texts: Sequence[bytes]) -> HttpResponse:
+    def _response(self, lock: str | None, found: Acquired, texts: Sequence[bytes]) -> Response:
         head = {
             "group": self._group,
             "lock": lock,
@@ -308,4 +307,4 @@ class _Acquire:
             "lock_until": self._context.clock.now_ms() + found.lock_ms,
         } | ({"missing_topics": self._missing} if self._missing else {})
         body = b"".join((orjson.dumps(head)[:-1], b',"records":[', b",".join(texts), b"]}"))
-        return HttpResponse(body, {"Content-Type": "application/json"})
+        return Response(body, {"Content-Type": "application/json"})

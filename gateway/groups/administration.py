@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from aiohttp import web
 from msgspec import Struct
 
 from engine.settings import rules
-from gateway.access.access import Caller, caller_of, limits_of
-from gateway.access.tokens_file import Right
+from gateway.access.access import limits_of
 from gateway.groups.bounds import Lag, lags
-from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
 from gateway.groups.membership import answer
 from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
@@ -18,17 +16,19 @@ from gateway.groups.names import PUSH_PREFIX, check_writable, group_name
 from gateway.groups.share.values import ShareView
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.http.rights import Caller, Right
 
 
 class _Configure(Struct, forbid_unknown_fields=True):
     config: dict[str, Setting] = {}
 
 
-async def list_groups(request: web.Request) -> web.Response:
+async def list_groups(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
-    caller = caller_of(request)
+    caller = request.caller
     rows = [row for row in await context.coordinators.list() if _is_shown(caller, row.group)]
     groups = [
         {"group": row.group, "kind": row.kind, "state": row.state, "members": row.members}
@@ -37,16 +37,14 @@ async def list_groups(request: web.Request) -> web.Response:
     return answer({"groups": groups} | limits_of(caller, Right.GROUP))
 
 
-async def describe_group(request: web.Request) -> web.Response:
+async def describe_group(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups/{group}"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     return await _described(context, group_name(request), 200)
 
 
-async def configure_group(request: web.Request) -> web.Response:
+async def configure_group(request: Request, context: GroupContext) -> Response:
     """PUT /v1/groups/{group}"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
@@ -59,26 +57,24 @@ async def configure_group(request: web.Request) -> web.Response:
     return await _described(context, group, 201 if is_new else 200)
 
 
-async def alter_group(request: web.Request) -> web.Response:
+async def alter_group(request: Request, context: GroupContext) -> Response:
     """PATCH /v1/groups/{group}"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     group = group_name(request)
     await context.coordinators.call(DESCRIBE, GroupView, group, group)
-    return await configure_group(request)
+    return await configure_group(request, context)
 
 
-async def delete_group(request: web.Request) -> web.Response:
+async def delete_group(request: Request, context: GroupContext) -> Response:
     """DELETE /v1/groups/{group}"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
     await context.coordinators.call(DELETE, None, group, group)
-    return web.Response(status=204)
+    return Response(status=204)
 
 
-async def _described(context: GroupContext, group: str, status: int) -> web.Response:
+async def _described(context: GroupContext, group: str, status: int) -> Response:
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
     known = [one for one in view.offsets if one.offset is not None]
     found = await lags(context.router, [(one.topic, one.partition, one.offset or 0) for one in known])

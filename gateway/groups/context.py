@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from aiohttp import web
-
 from engine.runtime.clock import Clock
 from gateway.connections.turns import Turns
 from gateway.fetch.context import FetchContext
@@ -38,6 +36,3 @@ class GroupContext:
     new_id: Callable[[], str]
     copy_dead_letter: CopyDeadLetter
     turns: Turns = field(default_factory=Turns)
-
-
-GROUPS = web.AppKey("groups", GroupContext)

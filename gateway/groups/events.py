@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import orjson
-from aiohttp import web
 from msgspec import UNSET, Struct, structs
 
 from engine.errors import EngineError, UnknownTopic
@@ -28,17 +27,18 @@ from gateway.fetch.recent_pieces import Part
 from gateway.fetch.request import Filter, ValueForm, check_filter
 from gateway.fetch.tail import HEADERS, NO_ROOM_PAUSE_S, PAUSE_S, PIECE_BYTES, TRANSIENT, WRITE_BYTES, stream, write
 from gateway.groups.bounds import bounds
-from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.context import GroupContext
 from gateway.groups.grants import Grants
 from gateway.groups.hosting.calls import ChangedCall
 from gateway.groups.hosting.coordinators import has_moved
 from gateway.groups.model.token import decode_token, encode_token
 from gateway.groups.model.values import Grant, PollCall, Position, Slot, Token
 from gateway.groups.names import Subscribing, check_readable, check_subscription, client_of, group_name, member_name
-from gateway.http.context import ANSWER_HEADERS
 from gateway.http.negotiation import SSE, by_preference
 from gateway.http.problems import Problem, from_fields
 from gateway.http.query import Number, Text, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response, Stream
 from gateway.routing.leader_failover import is_transient
 
 CONFIRM_S = 5.0  # until the client has to confirm a record: each time costs a request, and redeliveries after a loss
@@ -59,13 +59,12 @@ class EventsQuery(Struct, frozen=True):
     session_timeout_ms: Annotated[int | None, Number(1000, 3_600_000)] = None
 
 
-async def group_events(request: web.Request) -> web.StreamResponse:
+async def group_events(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups/{group}/members/{member}/events. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
     query = read_query(request, EventsQuery)
     check_filter(query.filter)
     context.lifecycle.check_accepting()
-    group, member_id = group_name(request), member_name(request.match_info["member"])
+    group, member_id = group_name(request), member_name(request.names["member"])
     if SSE not in by_preference(request.headers.get("Accept", "")):
         raise Problem("not_acceptable", f"this is read as {SSE}: request it in Accept, or poll")
     text = request.headers.get("Last-Event-ID")
@@ -75,7 +74,7 @@ async def group_events(request: web.Request) -> web.StreamResponse:
     )
     topics, pattern = await check_subscription(request, context, wish, must_exist=token is None)
     if request.method == "HEAD":
-        return web.Response(headers=HEADERS)
+        return Response(headers=dict(HEADERS))
     client = client_of(request)
     call = PollCall(group, member_id, topics, token, (), query.session_timeout_ms, None, client, pattern)
     return await _Events(request, context, query, call).answer()
@@ -84,7 +83,7 @@ async def group_events(request: web.Request) -> web.StreamResponse:
 class _Events:
     """One stream. `_positions` are what its next token commits; also offsets of records that no filter passed."""
 
-    def __init__(self, request: web.Request, context: GroupContext, query: EventsQuery, call: PollCall) -> None:
+    def __init__(self, request: Request, context: GroupContext, query: EventsQuery, call: PollCall) -> None:
         self._request = request
         self._context = context
         self._query = query
@@ -98,7 +97,7 @@ class _Events:
         self._delayed_until = math.inf  # then a partition that waits for its failed record may be read again
         self._reading: Sequence[Position] = ()
 
-    async def answer(self) -> web.StreamResponse:
+    async def answer(self) -> Response:
         """Returns the stream once it has ended. Raises Problem, EngineError before it begins."""
         fetch = self._context.fetch
         grant = self._grant = await self._begin()
@@ -110,10 +109,9 @@ class _Events:
         if not grant.auto_commit:
             self._positions = {one.slot: one for one in grant.assignment}
         with fetch.long_polls.waiting(max(1, len(grant.assignment))):
-            response = web.StreamResponse(headers=HEADERS | self._request[ANSWER_HEADERS])
-            await response.prepare(self._request)
-            await stream(fetch, self._request, response, self._run)
-        return response
+            answer = self._request.begin_stream(HEADERS | self._request.answer_headers)
+            await stream(fetch, self._request, answer, self._run)
+        return Response(is_streamed=True)
 
     async def _begin(self) -> Grant:
         """Commits what the client confirms, and joins. One that comes too late begins at the committed positions."""
@@ -131,11 +129,11 @@ class _Events:
                 else:
                     raise
 
-    async def _run(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def _run(self, request: Request, answer: Stream) -> None:
         """Runs until the client has to confirm, the assignment changes, the node drains or a problem ends it."""
         grant, fetch = self._grant, self._context.fetch
         assert grant is not None
-        await self._write(response, b"retry: %d\nid: %b\n\n" % (event_stream.RECONNECT_MS, self._id(grant)))
+        await self._write(answer, b"retry: %d\nid: %b\n\n" % (event_stream.RECONNECT_MS, self._id(grant)))
         wanted = [Wanted(one.topic, one.topic_id, one.partition, one.offset) for one in self._reading]
         many = MultiFetch(fetch, wanted, self._query.filter) if wanted else None
         changing = start_task(self._changed(grant))
@@ -145,14 +143,14 @@ class _Events:
                 if self._context.lifecycle.is_draining:
                     reconnect_ms = event_stream.RECONNECT_MS
                     break
-                has_records = many is not None and await self._send(many, grant, response)
+                has_records = many is not None and await self._send(many, grant, answer)
                 if self._unconfirmed >= self._query.unconfirmed_max or self._is_due():
                     break
                 if not has_records:
                     if was_woken:  # for records that are not readable, such as while a shard restarts
                         await asyncio.sleep(PAUSE_S)
-                    was_woken = await self._wait(many, changing, response)
-            await self._write(response, b"retry: %d\nid: %b\n\n" % (reconnect_ms, self._id(grant)))
+                    was_woken = await self._wait(many, changing, answer)
+            await self._write(answer, b"retry: %d\nid: %b\n\n" % (reconnect_ms, self._id(grant)))
         finally:
             changing.cancel()
 
@@ -166,7 +164,7 @@ class _Events:
         except EngineError:
             return  # the client comes again, to the present coordinator
 
-    async def _send(self, many: MultiFetch, grant: Grant, response: web.StreamResponse) -> bool:
+    async def _send(self, many: MultiFetch, grant: Grant, answer: Stream) -> bool:
         """Sends what is readable. Returns whether there was something. Raises Problem."""
         fetch = self._context.fetch
         limits = Limits(PIECE_BYTES, None, self._query.value, next(fetch.rotation), as_lines=True)
@@ -181,7 +179,7 @@ class _Events:
             before = [one.offset for one in many.wanted]
             piece = b"".join(self._events(index, grant, many, part) for index, part in enumerate(parts))
             if piece:
-                await self._write(response, piece)
+                await self._write(answer, piece)
         return any(part.problem is None and part.next_offset > at for part, at in zip(parts, before, strict=True))
 
     async def _skip_deleted(self, many: MultiFetch, grant: Grant, parts: Sequence[Part]) -> None:
@@ -223,7 +221,7 @@ class _Events:
     def _confirm_at(self) -> float:
         return math.inf if self._first_at is None else self._first_at + CONFIRM_S
 
-    async def _wait(self, many: MultiFetch | None, changing: asyncio.Task[None], response: web.StreamResponse) -> bool:
+    async def _wait(self, many: MultiFetch | None, changing: asyncio.Task[None], answer: Stream) -> bool:
         """Waits for records, another assignment, or the time to confirm; sends a comment after a long silence.
 
         Returns whether there may be records.
@@ -231,10 +229,10 @@ class _Events:
         heartbeat_s = self._context.settings.stream_heartbeat_ms / 1000
         now = asyncio.get_running_loop().time()
         if now >= self._written_at + heartbeat_s:
-            self._context.fetch.access.check(self._request, "group_events")  # the token may have been revoked
+            self._context.fetch.access.check(self._request)  # the token may have been revoked
             for topic in {one.topic for one in many.wanted} if many is not None else ():
                 check_readable(self._request, topic)
-            await self._write(response, event_stream.HEARTBEAT)
+            await self._write(answer, event_stream.HEARTBEAT)
         due_s = min(self._written_at + heartbeat_s, self._delayed_until, self._confirm_at) - now
         reading = changing if many is None else start_task(many.wait_for_any(max(0.01, due_s)))
         try:
@@ -244,6 +242,6 @@ class _Events:
             if reading is not changing:
                 reading.cancel()
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        await write(self._context.fetch, response, data)
+    async def _write(self, answer: Stream, data: bytes) -> None:
+        await write(self._context.fetch, answer, data)
         self._written_at = asyncio.get_running_loop().time()

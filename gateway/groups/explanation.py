@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from aiohttp import web
 from msgspec import structs
 
 from gateway.groups.bounds import lags
 from gateway.groups.causes.activity import Activity
 from gateway.groups.causes.facts import Behind
 from gateway.groups.causes.findings import findings
-from gateway.groups.context import GROUPS
+from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import EXPLAIN
 from gateway.groups.membership import answer
 from gateway.groups.model.values import Slot
 from gateway.groups.names import group_name
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 
 
-async def explain_group(request: web.Request) -> web.Response:
+async def explain_group(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups/{group}/explanation"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     group = group_name(request)
     found = await context.coordinators.call(EXPLAIN, Activity, group, group)

@@ -15,8 +15,8 @@ from gateway.groups.hosting.calls import POLL, STORED, StoredCall
 from gateway.groups.model.values import START_POLICY, Grant, PollCall, Position
 from gateway.groups.names import check_readable
 from gateway.groups.share.values import DeadLetter
-from gateway.http.messages import Request
 from gateway.http.problems import Problem
+from gateway.http.request import Request
 
 ERROR_CHARACTERS = 300
 COPIES_AT_ONCE = 32  # of dead letters: each reads some batches

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 import orjson
-from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.groups.context import GROUPS
+from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import HEARTBEAT, LEAVE
 from gateway.groups.model.values import START_POLICY, HeartbeatCall, LeaveCall, Membership, Position
 from gateway.groups.names import Subscribing, Timeout, check_subscription, client_of, group_name, member_name
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 
@@ -36,9 +37,8 @@ class HeartbeatRequest(Subscribing, forbid_unknown_fields=True):
     rebalance_timeout_ms: Timeout | None = None
 
 
-async def group_heartbeat(request: web.Request) -> web.Response:
+async def group_heartbeat(request: Request, context: GroupContext) -> Response:
     """POST /v1/groups/{group}/heartbeat. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
@@ -83,14 +83,13 @@ def _assigned(one: Position, found: Membership) -> dict[str, object]:
     return assigned | {"offset": None, "start": start, **time}
 
 
-async def leave_group(request: web.Request) -> web.Response:
+async def leave_group(request: Request, context: GroupContext) -> Response:
     """DELETE /v1/groups/{group}/members/{member}"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
-    group, member_id = group_name(request), member_name(request.match_info["member"])
+    group, member_id = group_name(request), member_name(request.names["member"])
     await context.coordinators.call(LEAVE, None, group, LeaveCall(group, member_id))
-    return web.Response(status=204)
+    return Response(status=204)
 
 
-def answer(document: dict[str, object], status: int = 200) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
+def answer(document: dict[str, object], status: int = 200) -> Response:
+    return Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)

@@ -9,13 +9,13 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.format.paths import INTERNAL_TOPICS, is_topic_name
-from gateway.access.access import caller_of, forbidden
-from gateway.access.tokens_file import Right
+from gateway.access.access import forbidden
 from gateway.groups.context import GroupContext
 from gateway.groups.core.expressions import CHARACTERS_MAX, compiled
 from gateway.groups.model.values import Client, TopicPattern
-from gateway.http.messages import Request
 from gateway.http.problems import Problem
+from gateway.http.request import Request
+from gateway.http.rights import Right
 from gateway.routing.leader_headers import read_rack
 
 TOPICS_MAX = 1000
@@ -42,7 +42,7 @@ _MEMBER = re.compile(rf"[A-Za-z0-9._:-]{{1,{NAME_CHARS_MAX}}}")
 
 def group_name(request: Request) -> str:
     """Returns the group in the path. Raises Problem invalid_group_name."""
-    name = request.match_info["group"]
+    name = request.names["group"]
     if not _GROUP.fullmatch(name):
         raise Problem("invalid_group_name", f"{name[:64]!r} cannot name a group; use 1 to 200 of A-Z a-z 0-9 . _ -")
     return name
@@ -58,7 +58,7 @@ def member_name(name: str) -> str:
 def client_of(request: Request) -> Client:
     """Returns the sender of a request. Raises Problem invalid_header."""
     rack = read_rack(request) or ""
-    return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.remote or "", rack)
+    return Client(request.headers.get("Penstock-Client-Id", "")[:200], request.client or "", rack)
 
 
 async def check_topics(
@@ -94,7 +94,7 @@ async def check_subscription(
     compiled(wish.topics_pattern)
     if wish.topics_exclude:
         compiled(wish.topics_exclude, "topics_exclude")
-    caller = caller_of(request)
+    caller = request.caller
     readable = caller.prefixes(Right.READ)
     if readable == ():
         raise forbidden(caller, Right.READ, wish.topics_pattern)
@@ -103,7 +103,7 @@ async def check_subscription(
 
 def check_readable(request: Request, topic: str) -> None:
     """Checks that a client may read a topic as a member. Raises Problem forbidden, invalid_topic_name."""
-    caller = caller_of(request)
+    caller = request.caller
     if topic in INTERNAL_TOPICS:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic: no group reads it")
     if not caller.allows(Right.READ, topic):
@@ -112,7 +112,7 @@ def check_readable(request: Request, topic: str) -> None:
 
 async def check_writable(request: Request, context: GroupContext, topic: str) -> None:
     """Checks that a client may write to the topic that it names. Raises Problem, UnknownTopic."""
-    caller = caller_of(request)
+    caller = request.caller
     if topic in INTERNAL_TOPICS:
         raise Problem("invalid_topic_name", f"{topic!r} is an internal topic")
     if not caller.allows(Right.WRITE, topic):

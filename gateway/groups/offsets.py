@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from aiohttp import web
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.groups.bounds import bounds
-from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
 from gateway.groups.membership import answer
 from gateway.groups.model.errors import CommitTooHigh
@@ -18,6 +17,8 @@ from gateway.groups.names import TopicNames, check_readable, group_name, member_
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, Text, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.http.times import hint_of_time, time_of_body
 from gateway.routing.partitions import other_topic
 
@@ -60,9 +61,8 @@ class ResetRequest(Struct, forbid_unknown_fields=True):
     force: bool = False
 
 
-async def read_group_offsets(request: web.Request) -> web.Response:
+async def read_group_offsets(request: Request, context: GroupContext) -> Response:
     """GET /v1/groups/{group}/offsets"""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     group = group_name(request)
     return await _answer(context, group)
@@ -75,9 +75,8 @@ class ForgetQuery(Struct, frozen=True):
     partition: Annotated[int | None, Number(0, 2**31 - 1)] = None
 
 
-async def delete_group_offsets(request: web.Request) -> web.Response:
+async def delete_group_offsets(request: Request, context: GroupContext) -> Response:
     """DELETE /v1/groups/{group}/offsets. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
     query = read_query(request, ForgetQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
@@ -88,9 +87,8 @@ async def delete_group_offsets(request: web.Request) -> web.Response:
     return await _answer(context, group)
 
 
-async def commit_group_offsets(request: web.Request) -> web.Response:
+async def commit_group_offsets(request: Request, context: GroupContext) -> Response:
     """PUT /v1/groups/{group}/offsets. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
@@ -109,9 +107,8 @@ async def commit_group_offsets(request: web.Request) -> web.Response:
     return await _answer(context, group)
 
 
-async def reset_group(request: web.Request) -> web.Response:
+async def reset_group(request: Request, context: GroupContext) -> Response:
     """POST /v1/groups/{group}/reset. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     group = group_name(request)
@@ -140,9 +137,7 @@ async def reset_group(request: web.Request) -> web.Response:
     return response
 
 
-async def _moved(
-    request: web.Request, context: GroupContext, wish: ResetRequest, view: GroupView
-) -> tuple[Position, ...]:
+async def _moved(request: Request, context: GroupContext, wish: ResetRequest, view: GroupView) -> tuple[Position, ...]:
     """Returns the positions of a reset: of the given topics, else of all that the group has read and that exist."""
     for topic in {one.topic for one in view.offsets}:
         await context.topics.refresh(topic)
@@ -182,7 +177,7 @@ def _timestamp(context: GroupContext, wish: ResetRequest) -> int | None:
         raise Problem("invalid_body", text) from None
 
 
-async def _checked(request: web.Request, context: GroupContext, entries: Sequence[OffsetEntry]) -> tuple[Position, ...]:
+async def _checked(request: Request, context: GroupContext, entries: Sequence[OffsetEntry]) -> tuple[Position, ...]:
     """Returns positions that exist. Raises Problem invalid_body, OtherTopic, UnknownPartition, CommitTooHigh, …"""
     places = [(one.topic, one.partition) for one in entries]
     if len(set(places)) < len(places):
@@ -212,7 +207,7 @@ async def _checked(request: web.Request, context: GroupContext, entries: Sequenc
     )
 
 
-async def _answer(context: GroupContext, group: str) -> web.Response:
+async def _answer(context: GroupContext, group: str) -> Response:
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
     return answer({"group": group, "offsets": [_row(one) for one in view.offsets if one.offset is not None]})
 

@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 import enum
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import orjson
-from aiohttp import web
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from engine.errors import EngineError
@@ -32,7 +31,7 @@ from gateway.fetch.recent_pieces import Part
 from gateway.filters.condition import InvalidCondition
 from gateway.filters.record_filter import record_filter
 from gateway.groups.bounds import bounds
-from gateway.groups.context import GROUPS, GroupContext
+from gateway.groups.context import GroupContext
 from gateway.groups.core.failures import trimmed
 from gateway.groups.grants import Grants
 from gateway.groups.hosting.calls import RESET, ChangedCall
@@ -50,9 +49,10 @@ from gateway.groups.names import (
     member_name,
 )
 from gateway.http.json_body import read_json
-from gateway.http.messages import HttpResponse, Request, for_aiohttp
 from gateway.http.problems import Problem, ProblemFields, from_fields
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.http.response_compression import packed
 from gateway.routing.leader_failover import is_transient
 from gateway.wire.messages import SMALL_BYTES
@@ -85,17 +85,22 @@ class PollRequest(Subscribing, forbid_unknown_fields=True):
     rebalance_timeout_ms: Timeout | None = None
 
 
-async def group_poll(request: web.Request) -> web.Response:
+class WaitingPoll(NamedTuple):
+    """A poll that has waited without a task (gateway/server/delayed_poll.py), and goes on with its grant."""
+
+    wish: PollRequest
+    call: PollCall
+    grant: Grant
+
+
+async def group_poll(request: Request, context: GroupContext) -> Response:
     """POST /v1/groups/{group}/members/{member}/poll. Raises Problem, EngineError."""
-    return for_aiohttp(await poll(request))
-
-
-async def poll(request: Request) -> HttpResponse:
-    """Returns the answer of a poll. Raises Problem, EngineError."""
-    context = request.app[GROUPS]
+    if request.parsed is not None:
+        waiting: WaitingPoll = request.parsed
+        return await packed(request, await _Poll(request, context, waiting.wish, waiting.call).answer(waiting.grant))
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
-    group, member_id = group_name(request), member_name(request.match_info["member"])
+    group, member_id = group_name(request), member_name(request.names["member"])
     wish = await read_json(request, PollRequest)
     try:
         record_filter(wish.filter)
@@ -142,7 +147,7 @@ class _Poll:
         self._moved: dict[Slot, int] = {}
         self._delayed_until = math.inf  # then the first partition that waits for its failed record is read again
 
-    async def answer(self, granted: Grant | None = None) -> HttpResponse:
+    async def answer(self, granted: Grant | None = None) -> Response:
         """Returns the answer. `granted`: the grant of the call, if it has been made. Raises Problem, EngineError."""
         while True:
             first = grant = await self._grants.checked(granted) if granted else await self._grants.grant(self._call)
@@ -293,7 +298,7 @@ class _Poll:
 
     def _response(
         self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
-    ) -> HttpResponse:
+    ) -> Response:
         """Returns 200; 207 with a problem each if some partitions failed. Raises the first problem if all failed."""
         failed = [part.problem for part in parts if part.problem is not None]
         documents = [
@@ -313,7 +318,7 @@ class _Poll:
             texts += (b",", one) if number else (one,)
         body, *more = _large_apart([*texts, b"]}"])
         headers = {"Content-Type": "application/json"}
-        return HttpResponse(body, headers, 207 if failed else 200, more=more)
+        return Response(body, headers, 207 if failed else 200, more=more)
 
     def _delivered(
         self, grant: Grant, reading: Sequence[Position], wanted: Sequence[Wanted], parts: Sequence[Part]
@@ -327,15 +332,6 @@ class _Poll:
             if end != one.offset or not grant.auto_commit:
                 delivered.append(Position(one.topic, one.topic_id, one.partition, end))
         return delivered
-
-
-def going_on(wish: PollRequest, call: PollCall, grant: Grant) -> Callable[[Request], Awaitable[HttpResponse]]:
-    """Returns what goes on with a poll that has waited without a task (gateway/server/delayed_poll.py)."""
-
-    async def answer(request: Request) -> HttpResponse:
-        return await packed(request, await _Poll(request, request.app[GROUPS], wish, call).answer(grant))
-
-    return answer
 
 
 def empty_answer(call: PollCall, grant: Grant, wish: PollRequest) -> bytes:

@@ -1,6 +1,6 @@
 """The encodings of HTTP bodies (Content-Encoding): those of requests are undone within a bound, answers take one.
 
-engine/format has the compression itself. request_body.py and response_compression.py apply it to the bodies.
+engine/format has the compression itself. request.py and response_compression.py apply it to the bodies.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.http.context import HTTP
 from gateway.http.json_limits import check_utf8, malformed_json
-from gateway.http.messages import Request
 from gateway.http.problems import Problem
+from gateway.http.request import Request
 
 MEDIA_TYPES = ("application/json", "application/octet-stream", "application/x-www-form-urlencoded")
 # The second is aiohttp's default for a missing type, the third is sent by plain `curl -d`.
@@ -20,7 +19,7 @@ async def read_json(request: Request, shape: type[Any], default: Any = None, *, 
 
     Raises Problem malformed_json, unknown_field, invalid_body, …
     """
-    http = request.app[HTTP]
+    http = request.http
     body = await http.bodies.read(request, min(http.request_body_bytes_max, bytes_max))
     if not body.strip():
         if default is None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
 from engine.errors import EngineError
-
-if TYPE_CHECKING:
-    from aiohttp import web
+from gateway.http.response import Response
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
@@ -180,7 +178,7 @@ class Problem(Exception):
             document["request_id"] = request_id
         return document | self.members
 
-    def response(self, request_id: str | None = None) -> web.Response:
+    def response(self, request_id: str | None = None) -> Response:
         headers = {
             "Content-Type": MEDIA_TYPE,
             "Cache-Control": "no-store",
@@ -188,9 +186,7 @@ class Problem(Exception):
         }  # caches may keep a bare 404
         if self.status in (429, 503):
             headers.setdefault("Retry-After", str(RETRY_AFTER_S))
-        from aiohttp import web  # settings and links name problems too, in processes that serve no HTTP
-
-        return web.Response(status=self.status, body=_encode(self.document(request_id)), headers=headers)
+        return Response(_encode(self.document(request_id)), headers, self.status, problem=self.code)
 
 
 def _encode(document: dict[str, object]) -> bytes:

@@ -14,9 +14,8 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 from yarl import query_to_pairs
 
-from gateway.http.context import HTTP
-from gateway.http.messages import HttpRequest, Request
 from gateway.http.problems import Problem
+from gateway.http.request import Request
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -85,14 +84,14 @@ def rules_of(shape: type[Struct]) -> dict[str, tuple[str, Rule]]:
 
 def read_query(request: Request, shape: type[Q]) -> Q:
     """Returns the query of a request as `shape`. Raises Problem unknown_query, invalid_query."""
-    if not request.query_string:
+    if not request.query:
         return shape()
-    raw = request.query_string if isinstance(request, HttpRequest) else request.rel_url.raw_query_string
+    raw = request.query
     if "%" in raw:
         _check_utf8(raw)
     rules = rules_of(shape)
     values: dict[str, int | str | tuple[str, ...]] = {}
-    length_max = request.app[HTTP].query_value_chars_max
+    length_max = request.http.query_value_chars_max
     for name, text in query_to_pairs(raw):
         if len(text) > length_max:
             raise Problem("invalid_query", f"{name:.64} has more than {length_max} characters", parameter=name[:64])
@@ -122,12 +121,12 @@ def _check_utf8(query_string: str) -> None:
 
 def path_partition(request: Request) -> int:
     """Returns the partition number in the path. Raises Problem unknown_partition if it is malformed."""
-    return partition_number(request.match_info["partition"])
+    return partition_number(request.names["partition"])
 
 
 def partitions_named(request: Request) -> int:
     """Returns how many partitions a topic must have for the path to name one of them."""
-    text = request.match_info.get("partition", "")
+    text = request.names.get("partition", "")
     return int(text) + 1 if _PARTITION.fullmatch(text) else 1
 
 

@@ -12,17 +12,17 @@ from functools import partial
 
 from engine.format.compression import Packer, pack
 from gateway.http.content_encoding import choose_encoding
-from gateway.http.context import HTTP
-from gateway.http.messages import HttpResponse, NextPiece, Request
 from gateway.http.offload import Offload
+from gateway.http.request import Request
+from gateway.http.response import NextPiece, Response
 
 IN_LOOP_BYTES_MAX = 64 * 1024  # takes half a millisecond
 _PACKED = ("application/json", "application/x-ndjson", "application/cloudevents-batch+json")
 
 
-async def packed(request: Request, response: HttpResponse) -> HttpResponse:
+async def packed(request: Request, response: Response) -> Response:
     """Returns the answer of a fetch, compressed if the client accepts that and it is large enough."""
-    http, size_bytes = request.app[HTTP], response.size_bytes
+    http, size_bytes = request.http, response.size_bytes
     if response.rest is None and size_bytes < http.compress_bytes_min:  # too small to be counted, too
         return response
     http.count_response(request, size_bytes)  # counted before it waits in the queue, with other large ones

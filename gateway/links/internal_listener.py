@@ -83,11 +83,11 @@ class InternalListener:
             self._check(request.headers.get("Authorization", ""), request.headers.get(CLUSTER_ID))
             return await handler(request)
         except Problem as problem:
-            return problem.response("internal")
+            return _refusal(problem)
         except EngineError as error:
-            return from_engine(error).response("internal")
+            return _refusal(from_engine(error))
         except web.HTTPException:
-            return Problem("not_found", f"there is nothing at {request.path}").response("internal")
+            return _refusal(Problem("not_found", f"there is nothing at {request.path}"))
 
     def _check(self, authorization: str, cluster_id: str | None) -> None:
         """Checks the secret first: without it, a caller learns nothing else. Raises Problem unauthorized, forbidden."""
@@ -123,6 +123,11 @@ class InternalListener:
         finally:
             del self._links[link]
         return web.Response()  # never sent: the connection is lost
+
+
+def _refusal(problem: Problem) -> web.Response:
+    response = problem.response("internal")
+    return web.Response(status=response.status, body=bytes(response.body), headers=response.headers)
 
 
 class _IncomingLink(Link):

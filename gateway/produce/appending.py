@@ -22,8 +22,8 @@ from engine.runtime.tasks import in_background, start_task
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
 from gateway.http import problems
-from gateway.http.messages import HttpResponse
 from gateway.http.problems import Problem
+from gateway.http.response import Response
 from gateway.produce.accumulator import Sent, TurnAppend, TurnBatch, encoded_turn
 from gateway.produce.batching import SharedRows
 from gateway.produce.context import ProduceContext
@@ -133,7 +133,7 @@ def no_room(context: ProduceContext, incoming_bytes: int) -> Problem:
 
 def answer(
     parts: Sequence[Part], outcomes: Sequence[Outcome], acks: Acks, now_ms: int, topic: Topic | None
-) -> HttpResponse:
+) -> Response:
     """Returns 200, or 202 with acks=0; if some parts failed 207 with a status for each.
 
     `topic` is None for a produce to many topics: then each result names its own. Raises the problem of one part if all
@@ -143,7 +143,7 @@ def answer(
     if topic is not None and len(outcomes) == 1 and type(outcome := outcomes[0]) is Appended:
         result = _result(parts[0], outcome, acks, now_ms, None, names_topic=False)
         headers = _DUPLICATE_HEADERS if outcome.is_duplicate else _HEADERS
-        return HttpResponse(orjson.dumps(_document(topic, acks, [result])), dict(headers), success)
+        return Response(orjson.dumps(_document(topic, acks, [result])), dict(headers), success)
     has_failed = any(isinstance(outcome, Problem) for outcome in outcomes)
     status = success if has_failed else None
     results = [
@@ -164,7 +164,7 @@ def answer(
         document = {"acks": _WORDS[acks], "durability": durability, "results": results}
     is_duplicate = all(isinstance(outcome, Appended) and outcome.is_duplicate for outcome in outcomes)
     headers = _DUPLICATE_HEADERS if is_duplicate else _HEADERS
-    return HttpResponse(orjson.dumps(document), dict(headers), 207 if has_failed else success)
+    return Response(orjson.dumps(document), dict(headers), 207 if has_failed else success)
 
 
 def _document(topic: Topic, acks: Acks, results: list[Result]) -> dict[str, object]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from engine.partition.committer import Committer
 from engine.runtime.clock import Clock
 from gateway.connections.request_order import RequestOrder
 from gateway.http.json_limits import JsonLimits
 from gateway.http.lifecycle import Lifecycle
 from gateway.http.offload import Offload
-from gateway.http.request_body import RequestBodies
+from gateway.http.request import RequestBodies
 from gateway.metrics.metrics import Metrics
 from gateway.metrics.stages import Stages
 from gateway.produce.accumulator import Accumulator
@@ -51,6 +49,3 @@ class ProduceContext:
     offload: Offload
     metrics: Metrics
     stages: Stages
-
-
-PRODUCE = web.AppKey("produce", ProduceContext)

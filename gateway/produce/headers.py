@@ -10,12 +10,14 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from yarl import query_to_pairs
+
 from engine.format.keyed_batch import SourceEntry
 from engine.producers.appends import AppendConditions
 from engine.producers.sequences import SEQUENCE_MAX
 from engine.producers.sources import NAME, source_hash
-from gateway.http.messages import Request
 from gateway.http.problems import Problem
+from gateway.http.request import Request
 from gateway.produce.batching import ProducerSequence
 from gateway.produce.cloud_events import binary_attributes
 from gateway.routing.leader_headers import FORWARD
@@ -111,9 +113,9 @@ def _idempotency_key(request: Request) -> IdempotencyKey | None:
     key = parse_key(headers.getall(IDEMPOTENCY_KEY))
     if any(header in headers for header in SEQUENCE_HEADERS):
         raise Problem("invalid_header", f"a request has an {IDEMPOTENCY_KEY} or a Producer-Id, not both")
-    query = [one for one in request.query.items() if one[0] not in UNSTORED]
+    query = [one for one in query_to_pairs(request.query) if one[0] not in UNSTORED]
     attributes = binary_attributes(headers)
-    fixed = (headers.get("Content-Type"), headers.get(RECORD_KEY), request.match_info.get("partition"))
+    fixed = (headers.get("Content-Type"), headers.get(RECORD_KEY), request.names.get("partition"))
     decides = (fixed, query and sorted(query), attributes and sorted(attributes.items()))
     return IdempotencyKey(key, _encoded(decides))
 

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, NamedTuple
 
-from aiohttp import web
 from msgspec import Struct
 
 from engine.errors import Draining
@@ -24,18 +23,18 @@ from engine.producers.appends import NO_CONDITIONS, AppendConditions
 from engine.runtime.loop_waits import wait_turn
 from engine.shard.served_topics import Topic
 from gateway.connections.request_order import OrderSlot
-from gateway.connections.response_buffers import CONNECTION
 from gateway.http.json_limits import JsonLimits
-from gateway.http.messages import HttpResponse, Request, for_aiohttp
 from gateway.http.offload import OFF_LOOP_BYTES, TIMED_BYTES
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, path_partition, read_query
 from gateway.http.record_content_type import FORM, JSON, LINES, NDJSON, check_one_value
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.produce.accumulator import share_bytes_max
 from gateway.produce.appending import Part, answer, append
 from gateway.produce.batching import Destination, Incoming, IncomingRow, ProducerSequence, to_batches
 from gateway.produce.cloud_events import EVENT, EVENT_BATCH, binary_event, decode_event, decode_event_batch
-from gateway.produce.context import PRODUCE, ProduceContext
+from gateway.produce.context import ProduceContext
 from gateway.produce.headers import (
     BEGINNINGS,
     NO_HEADERS,
@@ -108,29 +107,24 @@ class ReceivedBody(NamedTuple):
     keyed: KeyedRequest | None
 
 
-async def produce(request: web.Request) -> web.Response:
-    """POST /v1/topics/{topic}/records"""
-    return for_aiohttp(await store(request, parse(request)))
-
-
-async def produce_to_partition(request: web.Request) -> web.Response:
-    """POST /v1/topics/{topic}/partitions/{partition}/records"""
-    return for_aiohttp(await store(request, parse(request)))
-
-
-async def store(request: Request, wanted: ProduceRequest) -> HttpResponse:
-    """Stores the records of a request, and returns their positions. Raises Problem, EngineError."""
-    context = request.app[PRODUCE]
+async def produce(request: Request, context: ProduceContext) -> Response:
+    """POST /v1/topics/{topic}/records. Raises Problem, EngineError."""
+    wanted: ProduceRequest = request.parsed or parse(request, context)
     return await in_order(request, context, partial(_produce, request, context, wanted))
 
 
+async def produce_to_partition(request: Request, context: ProduceContext) -> Response:
+    """POST /v1/topics/{topic}/partitions/{partition}/records. Raises Problem, EngineError."""
+    return await produce(request, context)
+
+
 async def in_order(
-    request: Request, context: ProduceContext, store: Callable[[OrderSlot | None], Awaitable[HttpResponse]]
-) -> HttpResponse:
+    request: Request, context: ProduceContext, store: Callable[[OrderSlot | None], Awaitable[Response]]
+) -> Response:
     """Keeps the order of the requests of a connection. On HTTP/1.1 there is one at a time. Raises Draining."""
     if context.lifecycle.is_refusing:
         raise Draining("the node is stopping")
-    if request.version.major < 2:
+    if request.version != "2":
         return await store(None)
     slot = context.order.begin(request)
     try:
@@ -159,7 +153,7 @@ async def read_body(
 
 async def _produce(
     request: Request, context: ProduceContext, wanted: ProduceRequest, slot: OrderSlot | None
-) -> HttpResponse:
+) -> Response:
     topic = await _topic(context, wanted)
     received = await read_body(request, context, wanted.idempotency_key, slot)
     partitions = topic.record.partitions
@@ -191,7 +185,7 @@ async def _store(
     received: ReceivedBody,
     topic: Topic,
     slot: OrderSlot | None,
-) -> HttpResponse:
+) -> Response:
     if received.keyed is None:
         return await _store_one(request, context, wanted, received, topic, slot, None)
     async with KeyInFlight(context, topic, received.keyed, received.now_ms) as entry:
@@ -206,7 +200,7 @@ async def _store_one(
     topic: Topic,
     slot: OrderSlot | None,
     entry: KeyEntry | None,
-) -> HttpResponse:
+) -> Response:
     """Stores the records of one topic. With an `entry` they are placed as those of the key's first request were."""
     began = time.perf_counter()
     body, decode = received.body, wanted.decode
@@ -240,7 +234,7 @@ async def _store_one(
     if context.peers.has_others:
         numbers = [batch.partition for batch in batches]
         response.headers.update(leader_headers(context.peers, topic.record.topic_id, numbers))
-        note_owner(request.get(CONNECTION), context.peers, topic.record.topic_id, numbers)
+        note_owner(request.connection, context.peers, topic.record.topic_id, numbers)
     context.stages.answer.observe(time.perf_counter() - acknowledged)
     return response
 
@@ -250,12 +244,12 @@ def _share_bytes_max(wanted: ProduceRequest, topic: Topic, body_bytes: int) -> i
     return share_bytes_max(topic, body_bytes) if wanted.conditions is None and wanted.source is None else 0
 
 
-def parse(request: Request) -> ProduceRequest:
+def parse(request: Request, context: ProduceContext) -> ProduceRequest:
     """Parses a produce to one topic. Looks at the head of the request only.
 
     Raises Problem invalid_header, invalid_query, unknown_query, unknown_partition, unsupported_media_type.
     """
-    context, is_only = request.app[PRODUCE], "partition" in request.match_info
+    is_only = "partition" in request.names
     query: PartitionQuery
     partition: int | None
     if is_only:
@@ -275,7 +269,7 @@ def parse(request: Request) -> ProduceRequest:
         raise Problem("invalid_query", text, parameter="acks")
     key = query.key if query.key is not None else headers.record_key
     return ProduceRequest(
-        request.match_info["topic"],
+        request.names["topic"],
         partition,
         is_only or any((headers.conditions, headers.sequenced, headers.source)),
         ACKS_BY_WORD[query.acks],

@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from aiohttp import web
 from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.format.keyed_batch import KeyEntry
 from engine.producers.appends import AppendConditions
 from engine.shard.served_topics import Topic
-from gateway.access.access import Caller, caller_of, forbidden
-from gateway.access.tokens_file import Right
+from gateway.access.access import forbidden
 from gateway.connections.request_order import OrderSlot
 from gateway.http.json_limits import JsonLimits
-from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.problems import Problem, from_engine
 from gateway.http.query import read_query
 from gateway.http.record_content_type import JSON, LINES, NDJSON
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.http.rights import Caller, Right
 from gateway.produce.appending import Outcome, Part, answer, append
 from gateway.produce.batching import Destination, IncomingRow, check_count, count_of, encode, group_by_partition
-from gateway.produce.context import PRODUCE, ProduceContext
+from gateway.produce.context import ProduceContext
 from gateway.produce.headers import IdempotencyKey, read_headers_of_many
 from gateway.produce.idempotency import KeyedRequest, KeyInFlight, window_headers
 from gateway.produce.json_records import decode_topic_envelope, decode_topic_lines
@@ -75,16 +75,16 @@ class _Target(NamedTuple):
     rows: _Rows
 
 
-async def produce_many(request: web.Request) -> web.Response:
+async def produce_many(request: Request, context: ProduceContext) -> Response:
     """POST /v1/records"""
-    context, query = request.app[PRODUCE], read_query(request, ManyQuery)
+    query = read_query(request, ManyQuery)
     wanted = parse_many(request, query, context.settings, context.json_limits)
-    return for_aiohttp(await in_order(request, context, partial(_produce_many, request, context, wanted)))
+    return await in_order(request, context, partial(_produce_many, request, context, wanted))
 
 
 async def _produce_many(
-    request: web.Request, context: ProduceContext, wanted: ProduceManyRequest, slot: OrderSlot | None
-) -> HttpResponse:
+    request: Request, context: ProduceContext, wanted: ProduceManyRequest, slot: OrderSlot | None
+) -> Response:
     received = await read_body(request, context, wanted.idempotency_key, slot)
     began = time.perf_counter()
     async with AsyncExitStack() as keys:
@@ -109,9 +109,7 @@ async def _produce_many(
         return response
 
 
-def parse_many(
-    request: web.Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits
-) -> ProduceManyRequest:
+def parse_many(request: Request, query: ManyQuery, settings: NodeSettings, limits: JsonLimits) -> ProduceManyRequest:
     """Parses a produce to many topics. Raises Problem invalid_header, unsupported_media_type."""
     headers = read_headers_of_many(request)
     if request.content_type not in (JSON, *LINES) or "Content-Type" not in request.headers:
@@ -126,7 +124,7 @@ def parse_many(
         partial(decode, limits=limits),
         headers.idempotency_key,
         headers.is_forwarding_forbidden,
-        caller_of(request),
+        request.caller,
     )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.http.messages import Request
 from gateway.http.problems import Problem
+from gateway.http.request import Request
 from gateway.routing.peers import Peers
 from gateway.routing.router import Router
 from gateway.wire.exchange import Carrier

@@ -1,1 +1,1 @@
-"""Serves requests: the adapter of the HTTP server, the route table, and the middleware around each request."""
+"""Serves requests: makes them of what the HTTP server delivers, finds their routes, and surrounds each of them."""

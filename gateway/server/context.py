@@ -1,4 +1,4 @@
-"""The dependencies of serving HTTP: the contexts of the routes, and those of the middleware."""
+"""The dependencies of serving HTTP: the contexts of the routes, and those of the checks around them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from gateway.admin.context import AdminContext
 from gateway.connections.response_buffers import ResponseBuffers
 from gateway.fetch.context import FetchContext
 from gateway.groups.context import GroupContext
-from gateway.http.context import HttpContext
-from gateway.http.request_body import RequestBodies
+from gateway.http.request import HttpContext, RequestBodies
 from gateway.metrics.metrics import Metrics
 from gateway.produce.context import ProduceContext
 from gateway.routing.partitions import Topics

@@ -3,7 +3,7 @@
 A delayed fetch is a small value among the waiters of a partition's high watermark. The advance of the high watermark
 answers it in the same call: with what another poll has rendered, or from the page cache. A fetch that needs more than
 that (a wait for the disk, the store, a thread or another process; an error; a large answer that is rendered) gets a
-task, which takes the short path with the time that is left. It decides nothing that gateway/fetch does not decide.
+task, which runs the handler with the time that is left. It decides nothing that gateway/fetch does not decide.
 Invariants: a fetch ends once, by an answer, a task or its client; nothing is counted for one that a task answers;
 nothing is raised into the append.
 """
@@ -32,10 +32,11 @@ from gateway.fetch.recent_pieces import Found, Polled
 from gateway.fetch.record_json import Read
 from gateway.fetch.request import FetchRequest
 from gateway.http.caching import NO_STORE
-from gateway.http.messages import COMMON_HEADERS, HttpRequest, HttpResponse
 from gateway.http.problems import Problem
-from gateway.server.middleware import Middleware
-from gateway.server.short_path import NO_BODY, KnownHead, ShortPath, offset_of
+from gateway.http.request import Request
+from gateway.http.response import COMMON_HEADERS, Response
+from gateway.server.head_cache import NO_BODY, HeadCache, KnownHead, offset_of
+from gateway.server.requests import REQUEST_ID_HEADER, Requests
 from gateway.wire.connection import Connection
 from gateway.wire.exchange import sendable_of
 from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
@@ -49,12 +50,10 @@ STORED_BYTES_MAX = 2 * 1024 * 1024  # of batches that are read and sent as they 
 class DelayedFetches:
     """Takes the fetches of one application that need no task."""
 
-    def __init__(
-        self, short_path: ShortPath, middleware: Middleware, context: FetchContext, compress_bytes_min: int
-    ) -> None:
+    def __init__(self, heads: HeadCache, requests: Requests, context: FetchContext, compress_bytes_min: int) -> None:
         self.loop = asyncio.get_running_loop()
-        self.short_path = short_path
-        self.middleware = middleware
+        self.heads = heads
+        self.requests = requests
         self.context = context
         self.reads = context.reads
         self.deadlines, self.turns = loop_waits(self.loop).deadlines, loop_waits(self.loop).turns
@@ -66,18 +65,19 @@ class DelayedFetches:
     def take(self, connection: Connection, stream_id: int, head: RequestHead) -> DelayedFetch | None:
         """Takes a fetch that may be answered now or later. Returns None, with nothing done, if it needs a task."""
         known, offset = self._known(head)
-        if known is None or offset is None or known.place is None or known.fetched is None:
+        if known is None or offset is None or known.place is None:
             return None
         request = None
-        if self.middleware.access.tokens is not None:
-            request = self.short_path.request(known, head, NO_BODY, connection)
-        partition = self._readable(known.fetched, known.place, request)
+        if self.requests.access.tokens is not None:
+            request = self.heads.request(known, head, NO_BODY, connection)
+        wanted: FetchRequest = known.parsed
+        partition = self._readable(wanted, known.place, request)
         if partition is None or not partition.log.local_log_start <= offset <= partition.watermark.position:
             return None
-        if known.fetched.wait_ms and not self.reads.long_polls.has_room:
+        if wanted.wait_ms and not self.reads.long_polls.has_room:
             return None
         one = DelayedFetch(self, connection, stream_id, head, known, partition, offset, request)
-        one.begin(known.fetched.wait_ms)
+        one.begin(wanted.wait_ms)
         return one
 
     def _known(self, head: RequestHead) -> tuple[KnownHead | None, int | None]:
@@ -86,17 +86,14 @@ class DelayedFetches:
         like = head.like.memo if known is None and type(head) is VariedHead and not (head.values and head.own) else None
         if type(like) is KnownHead:
             return like, offset_of(head.query)
-        if known is None:
-            known = head.memo = self.short_path.find(head)
-        if type(known) is not KnownHead or known.fetched is None:
-            return None, None
-        return known, known.fetched.offset
+        known = self.heads.find(head)
+        return (None, None) if known.place is None else (known, known.parsed.offset)
 
-    def _readable(self, wanted: FetchRequest, place: tuple[str, int], request: HttpRequest | None) -> Partition | None:
+    def _readable(self, wanted: FetchRequest, place: tuple[str, int], request: Request | None) -> Partition | None:
         """Returns the partition if this process answers for it and the client may read it."""
         try:
             if request is not None:
-                self.middleware.check_rights(request, "fetch")
+                self.requests.access.check(request)
             partition = self.context.partitions.local_partition(*place)
             if partition is None or partition.offline is not None:
                 return None
@@ -142,7 +139,7 @@ class DelayedFetches:
         """Returns whether an answer that is not small is given: stored batches are, if there is room for them."""
         if wanted.media_type != record_batch.MEDIA_TYPE:
             return False
-        return size_bytes < COUNTED_BYTES or self.middleware.responses.has_room(connection, size_bytes)
+        return size_bytes < COUNTED_BYTES or self.requests.responses.has_room(connection, size_bytes)
 
     def _rendered(self, partition: Partition, wanted: FetchRequest, read: Read) -> Found:
         if wanted.media_type == record_batch.MEDIA_TYPE:
@@ -196,7 +193,7 @@ class DelayedFetch:
         known: KnownHead,
         partition: Partition,
         offset: int,
-        request: HttpRequest | None,
+        request: Request | None,
     ) -> None:
         self._stream_id = stream_id
         self._fetches = fetches
@@ -217,7 +214,7 @@ class DelayedFetch:
     def begin(self, wait_ms: int) -> None:
         """Begins the wait. Records that are there already are read in the next turn of the loop."""
         fetches = self._fetches
-        fetches.context.metrics.requests_in_flight.value += 1
+        fetches.requests.begin()
         self._deadline += wait_ms / 1000
         watermark = self._partition.watermark
         if watermark.position > self._offset or wait_ms == 0 or fetches.reads.lifecycle.is_draining:
@@ -249,9 +246,9 @@ class DelayedFetch:
     def cancel(self) -> None:
         """Ends the wait: the client has left."""
         self._end()
-        middleware = self._fetches.middleware
-        seconds, request_id = time.perf_counter() - self._began, middleware.request_id(self._known.headers)
-        middleware.log.disconnected(self._for_log(), self._known.operation, seconds, request_id)
+        requests = self._fetches.requests
+        request_id = requests.request_id(self._known.headers)
+        requests.log.disconnected(self._for_log(request_id), time.perf_counter() - self._began)
 
     # Within
 
@@ -274,8 +271,7 @@ class DelayedFetch:
     def _finish(self, stored_max: int, *, may_answer: bool) -> None:
         """Gives the answer of now, or starts a task."""
         self._end()
-        wanted = self._known.fetched
-        assert wanted is not None
+        wanted: FetchRequest = self._known.parsed
         found = None
         if may_answer:
             try:
@@ -288,7 +284,7 @@ class DelayedFetch:
         wait_ms = max(0, round((self._deadline - self._fetches.loop.time()) * 1000))
         wanted = structs.replace(wanted, offset=self._offset, wait_ms=wait_ms)
         head = VariedHead(self._head, self._head.query, NOTHING_VARIES, (), self._head.content_length)
-        head.memo = self._fetches.short_path.fetching(self._known, wanted, self._began)
+        head.memo = self._known._replace(parsed=wanted, began=self._began)
         self._connection.delayed.run(self._stream_id, head)
 
     def _end(self) -> None:
@@ -298,28 +294,26 @@ class DelayedFetch:
             self._bucket.pop(self, None)
             self._partition.watermark.polls.give_up(self._offset + 1, self)
             fetches.reads.long_polls.end()
-        fetches.context.metrics.requests_in_flight.value -= 1
+        fetches.requests.end()
 
     def _give(self, found: Found) -> None:
-        fetches, body, operation = self._fetches, found.body, self._known.operation
-        fetches.short_path.answered += 1
-        request_id = fetches.middleware.request_id(self._known.headers)
+        fetches, body = self._fetches, found.body
+        fetches.heads.answered += 1
+        request_id = fetches.requests.request_id(self._known.headers)
         headers = [
             *found.headers.items(),
-            ("Penstock-Request-Id", request_id),
+            (REQUEST_ID_HEADER, request_id),
             *COMMON_HEADERS,
             ("Content-Length", str(len(body))),
         ]
         seconds = time.perf_counter() - self._began
-        answers = fetches.context.metrics.answers[operation, 200]
-        answers.count += 1
-        answers.observe(seconds)
-        if seconds >= fetches.middleware.log.least_s:
-            response = HttpResponse(body, dict(headers))
-            fetches.middleware.log.answered(self._for_log(), operation, response, seconds, request_id)
+        operation = self._known.route.operation
+        fetches.requests.leave(operation, Response(body), seconds, lambda: self._for_log(request_id))
         if len(body) >= COUNTED_BYTES:
-            fetches.middleware.responses.give(self._connection, len(body))
+            fetches.requests.responses.give(self._connection, len(body))
         self._connection.delayed.complete(self._stream_id, 200, headers, body)
 
-    def _for_log(self) -> HttpRequest:
-        return self._request or self._fetches.short_path.request(self._known, self._head, NO_BODY, self._connection)
+    def _for_log(self, request_id: str) -> Request:
+        request = self._request or self._fetches.heads.request(self._known, self._head, NO_BODY, self._connection)
+        request.id = request_id
+        return request

@@ -21,8 +21,6 @@ from engine.errors import EngineError
 from engine.format.paths import INTERNAL_TOPICS
 from engine.partition.high_watermark import PositionWaiters
 from engine.runtime.loop_waits import Bucket, loop_waits
-from gateway.access.access import ANONYMOUS, caller_of
-from gateway.access.tokens_file import Right
 from gateway.connections.response_buffers import COUNTED_BYTES
 from gateway.groups import poll
 from gateway.groups.context import GroupContext
@@ -30,14 +28,14 @@ from gateway.groups.hosting.hosted import Hosted
 from gateway.groups.model.token import decode_token
 from gateway.groups.model.values import Grant, PollCall, Position
 from gateway.groups.poll import PollRequest
-from gateway.http.context import HttpContext
 from gateway.http.lifecycle import DRAINING
-from gateway.http.messages import HttpRequest, HttpResponse
 from gateway.http.problems import Problem
-from gateway.http.request_body import COUNTED_BY_CONNECTION_BYTES
-from gateway.server.middleware import Middleware
-from gateway.server.plain_produce import FORMS, JSON_TYPE
-from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
+from gateway.http.request import COUNTED_BY_CONNECTION_BYTES, HttpContext, Request
+from gateway.http.response import Response
+from gateway.http.rights import ANONYMOUS, Right
+from gateway.server.head_cache import NO_BODY, HeadCache, KnownHead
+from gateway.server.plain_produce import FORMS
+from gateway.server.requests import Requests
 from gateway.wire.connection import Connection
 from gateway.wire.messages import NOTHING_VARIES, RequestHead, VariedHead
 
@@ -47,13 +45,12 @@ _decode = msgspec.json.Decoder(PollRequest).decode
 class DelayedPolls:
     """Takes the polls of one application that need no task while they wait."""
 
-    def __init__(self, short_path: ShortPath, middleware: Middleware, context: GroupContext, http: HttpContext) -> None:
+    def __init__(self, heads: HeadCache, requests: Requests, context: GroupContext, http: HttpContext) -> None:
         self.loop = asyncio.get_running_loop()
-        self.short_path = short_path
-        self.middleware = middleware
+        self.heads = heads
+        self.requests = requests
         self.context = context
         self.bodies = http.bodies
-        self.metrics = context.fetch.metrics
         self.deadlines, self.turns = loop_waits(self.loop).deadlines, loop_waits(self.loop).turns
         self.small_bytes_max = min(COUNTED_BYTES, http.compress_bytes_min)  # others are counted or compressed
         self._body_bytes_max = min(COUNTED_BY_CONNECTION_BYTES - 1, http.request_body_bytes_max)
@@ -63,10 +60,8 @@ class DelayedPolls:
 
     def take(self, connection: Connection, stream_id: int, head: RequestHead, body: bytes) -> DelayedPoll | None:
         """Takes a poll that may wait. Returns None for one that needs a task."""
-        known = head.memo
-        if known is None:
-            known = head.memo = self.short_path.find(head)
-        if type(known) is not KnownHead or known.member is None or len(body) > self._body_bytes_max:
+        known = self.heads.find(head)
+        if known.member is None or len(body) > self._body_bytes_max:
             return None
         began, context = time.perf_counter(), self.context
         group, member_id = known.member
@@ -74,11 +69,11 @@ class DelayedPolls:
         if hosted is None or context.lifecycle.is_draining or not context.fetch.long_polls.has_room:
             return None
         request = None
-        if self.middleware.access.tokens is not None:
-            request = self.short_path.request(known, head, NO_BODY, connection)
+        if self.requests.access.tokens is not None:
+            request = self.heads.request(known, head, NO_BODY, connection)
         try:
             if request is not None:
-                self.middleware.check_rights(request, known.operation)
+                self.requests.access.check(request)
             wish = _decode(body)
             if not _may_wait(wish) or not body.isascii():
                 return None
@@ -92,7 +87,7 @@ class DelayedPolls:
         one.begin(began, len(body))
         return one
 
-    def _call(self, request: HttpRequest | None, group: str, member_id: str, wish: PollRequest) -> PollCall | None:
+    def _call(self, request: Request | None, group: str, member_id: str, wish: PollRequest) -> PollCall | None:
         """Returns the call of a poll with a token; None if its topics need a look. Raises InvalidToken."""
         topics = None
         if wish.topics is not msgspec.UNSET:
@@ -103,9 +98,9 @@ class DelayedPolls:
         token = decode_token(wish.token)
         return PollCall(group, member_id, topics, token, (), wish.session_timeout_ms, wish.rebalance_timeout_ms)
 
-    def may_read(self, request: HttpRequest | None, topics: Iterable[str]) -> bool:
+    def may_read(self, request: Request | None, topics: Iterable[str]) -> bool:
         """Returns whether these topics are here, and the client may read them."""
-        caller = ANONYMOUS if request is None else caller_of(request)
+        caller = ANONYMOUS if request is None else request.caller
         for topic in topics:
             if self.context.topics.get(topic) is None or topic in INTERNAL_TOPICS:
                 return False
@@ -151,7 +146,7 @@ class DelayedPoll:
         call: PollCall,
         grant: Grant,
         hosted: Hosted,
-        request: HttpRequest | None,
+        request: Request | None,
     ) -> None:
         self._polls = polls
         self._connection = connection
@@ -177,7 +172,7 @@ class DelayedPoll:
         """Begins the wait. A poll that need not wait, or cannot wait here, gets its task in the next turn."""
         polls, grant = self._polls, self._grant
         self._began, self._body_bytes = began, body_bytes
-        polls.metrics.requests_in_flight.value += 1
+        polls.requests.begin()
         self._deadline = polls.loop.time() + self._wish.wait_ms / 1000
         waits = None
         if (
@@ -221,9 +216,9 @@ class DelayedPoll:
     def cancel(self) -> None:
         """Ends the wait: the client has left."""
         self._end()
-        middleware = self._polls.middleware
-        seconds, request_id = time.perf_counter() - self._began, middleware.request_id(self._known.headers)
-        middleware.log.disconnected(self._for_log(), self._known.operation, seconds, request_id)
+        requests = self._polls.requests
+        request_id = requests.request_id(self._known.headers)
+        requests.log.disconnected(self._for_log(request_id), time.perf_counter() - self._began)
 
     # Within
 
@@ -251,7 +246,7 @@ class DelayedPoll:
     def _end(self) -> None:
         polls = self._polls
         self._is_over = True
-        polls.metrics.requests_in_flight.value -= 1
+        polls.requests.end()
         polls.bodies.release_small(self._body_bytes)
         if self._bucket is None:
             return
@@ -265,32 +260,29 @@ class DelayedPoll:
     def _run(self) -> None:
         """Starts a task, which goes on with the grant and the time that is left."""
         wait_ms = max(0, round((self._deadline - self._polls.loop.time()) * 1000))
-        handler = poll.going_on(structs.replace(self._wish, wait_ms=wait_ms), self._call, self._grant)
+        waiting = poll.WaitingPoll(structs.replace(self._wish, wait_ms=wait_ms), self._call, self._grant)
         head = VariedHead(self._head, self._head.query, NOTHING_VARIES, (), self._head.content_length)
-        head.memo = self._polls.short_path.polling_on(self._known, handler, self._began)
+        head.memo = self._known._replace(parsed=waiting, began=self._began)
         self._connection.delayed.run(self._stream_id, head)
 
     def _give(self) -> bool:
         """Answers that there is nothing to read. Returns False if the answer is a large one."""
         body = poll.empty_answer(self._call, self._grant, self._wish)
-        polls, operation = self._polls, self._known.operation
+        polls, operation = self._polls, self._known.route.operation
         if len(body) >= polls.small_bytes_max:
             return False
-        polls.short_path.answered += 1
-        polls.short_path.without_task += 1
-        request_id = polls.middleware.request_id(self._known.headers)
+        polls.heads.answered += 1
+        polls.heads.without_task += 1
+        request_id = polls.requests.request_id(self._known.headers)
         seconds = time.perf_counter() - self._began
-        answers = polls.metrics.answers[operation, 200]
-        answers.count += 1
-        answers.observe(seconds)
-        if seconds >= polls.middleware.log.least_s:
-            response = HttpResponse(body, dict((JSON_TYPE,)))
-            polls.middleware.log.answered(self._for_log(), operation, response, seconds, request_id)
+        polls.requests.leave(operation, Response(body), seconds, lambda: self._for_log(request_id))
         self._connection.delayed.complete_as(self._stream_id, FORMS[200], request_id.encode(), body)
         return True
 
-    def _for_log(self) -> HttpRequest:
-        return self._request or self._polls.short_path.request(self._known, self._head, NO_BODY, self._connection)
+    def _for_log(self, request_id: str) -> Request:
+        request = self._request or self._polls.heads.request(self._known, self._head, NO_BODY, self._connection)
+        request.id = request_id
+        return request
 
 
 def _may_wait(wish: PollRequest) -> bool:

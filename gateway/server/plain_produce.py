@@ -1,9 +1,8 @@
 """Produces without a coroutine and a task: the most frequent form, whose body has come with its head.
 
 A request of this form is placed by plain calls, in the turn in which it was read. `DelayedProduce` is called with the
-outcome of its batch, and gives the answer. It takes the stages of gateway/produce and counts what the middleware
-counts. It decides nothing: any request that it does not take, and any that a check would refuse, runs as a task, which
-answers.
+outcome of its batch, and gives the answer. It takes the stages of gateway/produce. It decides nothing: any request that
+it does not take, and any that a check would refuse, runs as a task, which answers.
 Invariants: nothing is counted or stored for a request that is not taken; the requests of a connection are appended in
 their order; each request that is taken ends once, with an answer or with its client.
 """
@@ -19,8 +18,9 @@ from engine.format.batch import RowFields
 from engine.format.keyed_batch import KeyEntry
 from engine.producers.appends import Appended
 from engine.shard.served_topics import Topic
-from gateway.http.messages import COMMON_HEADERS, HttpRequest, HttpResponse
 from gateway.http.problems import Problem, from_engine
+from gateway.http.request import Request
+from gateway.http.response import COMMON_HEADERS, Response
 from gateway.produce.accumulator import REQUEST_BYTES_MAX, share_bytes_max
 from gateway.produce.appending import Part, answer, plain_answer, send_turn
 from gateway.produce.batching import (
@@ -38,14 +38,13 @@ from gateway.produce.headers import IdempotencyKey, own_key, own_sequence
 from gateway.produce.idempotency import WINDOW_HEADER, hashes_of, hold_new, window_s, with_window
 from gateway.produce.produce import ProduceRequest, destination
 from gateway.routing.leader_headers import LEADER, leader_url, note_owner
-from gateway.server.middleware import Middleware
-from gateway.server.short_path import NO_BODY, KnownHead, ShortPath
+from gateway.server.head_cache import NO_BODY, HeadCache, KnownHead
+from gateway.server.requests import REQUEST_ID_HEADER, Requests
 from gateway.wire.connection import Connection
 from gateway.wire.messages import AnswerForm, RequestHead, VariedHead
 from replication.replica.acks import Acks
 
 JSON_TYPE = ("Content-Type", "application/json")
-REQUEST_ID = "Penstock-Request-Id"
 
 
 _new = tuple.__new__  # of a value without a frame for it
@@ -58,10 +57,10 @@ Placed = tuple[Topic, int, int, int, KeyEntry | None]
 class PlainProduces:
     """Takes the produces of one application that need no task."""
 
-    def __init__(self, short_path: ShortPath, middleware: Middleware, context: ProduceContext) -> None:
-        self.middleware = middleware
+    def __init__(self, heads: HeadCache, requests: Requests, context: ProduceContext) -> None:
+        self.requests = requests
         self.context = context
-        self.short_path = short_path
+        self.heads = heads
         self._send = partial(send_turn, context)
 
     def __repr__(self) -> str:
@@ -74,8 +73,8 @@ class PlainProduces:
             if type(head) is VariedHead and type(known := head.like.memo) is KnownHead:
                 own = None if known.plain is None else _own(known.plain, head)
             if own is None:
-                known = head.memo = self.short_path.find(head)
-        if type(known) is not KnownHead:
+                known = self.heads.find(head)
+        if known is None:
             return None
         wanted = known.plain
         if wanted is None or len(body) > REQUEST_BYTES_MAX:
@@ -86,10 +85,10 @@ class PlainProduces:
         if context.lifecycle.is_refusing or (connection.is_http2 and context.order.has_slots(connection.client)):
             return None
         request = None
-        if self.middleware.access.tokens is not None:
-            request = self.short_path.request(known, head, NO_BODY, connection)
+        if self.requests.access.tokens is not None:
+            request = self.heads.request(known, head, NO_BODY, connection)
             try:
-                self.middleware.access.check(request, known.operation)
+                self.requests.access.check(request)
             except Problem:
                 return None
         delayed = DelayedProduce(self, connection, stream_id, head, known, wanted.acks, len(body), began)
@@ -98,11 +97,11 @@ class PlainProduces:
         if placed is None:
             return None
         delayed.placed = placed
-        delayed.request_id = self.middleware.request_id(known.headers)
-        self.short_path.answered += 1
-        self.short_path.without_task += 1
+        delayed.request_id = self.requests.request_id(known.headers)
+        self.heads.answered += 1
+        self.heads.without_task += 1
         metrics, stages = context.metrics, context.stages
-        metrics.requests_in_flight.value += 1
+        self.requests.begin()
         metrics.delayed_produces.value += 1
         metrics.produce_bytes.value += len(body)
         metrics.produce_records.value += placed[2]
@@ -227,7 +226,7 @@ class DelayedProduce:
         self._began = began
         self._is_over = False
         self.stream_id = stream_id
-        self.request: HttpRequest | None = None
+        self.request: Request | None = None
 
     def __repr__(self) -> str:
         return f"DelayedProduce({self._head}, is_over={self._is_over})"
@@ -279,17 +278,12 @@ class DelayedProduce:
             return
         ended = time.perf_counter()
         context.stages.answer.observe(ended - began)
-        answers = context.metrics.answers[self._known.operation, status]
-        answers.count += 1
-        answers.observe(ended - self._began)
-        if ended - self._began >= self._produces.middleware.log.least_s:
-            response = HttpResponse(body, {}, status)
-            request, operation, seconds = self._request(), self._known.operation, ended - self._began
-            self._produces.middleware.log.answered(request, operation, response, seconds, self.request_id)
+        route, seconds = self._known.route, ended - self._began
+        self._produces.requests.leave(route.operation, Response(body, own, status), seconds, self._request)
         if own:
             keyed = {} if window is None else {WINDOW_HEADER: str(window)}
             led = {} if leader is None else {LEADER: leader}
-            self._complete(status, dict((JSON_TYPE,)) | keyed | own | led | {REQUEST_ID: self.request_id}, body)
+            self._complete(status, dict((JSON_TYPE,)) | keyed | own | led | {REQUEST_ID_HEADER: self.request_id}, body)
         else:
             form = FORMS[status] if window is None and leader is None else _form(status, window, leader)
             self._connection.delayed.complete_as(self.stream_id, form, self.request_id.encode(), body)
@@ -298,8 +292,7 @@ class DelayedProduce:
         """Ends the wait: the client has left. The records are stored nevertheless."""
         now = time.perf_counter()
         self._end(now)
-        operation, seconds = self._known.operation, now - self._began
-        self._produces.middleware.log.disconnected(self._request(), operation, seconds, self.request_id)
+        self._produces.requests.log.disconnected(self._request(), now - self._began)
 
     def _end(self, now: float) -> None:
         self._is_over = True
@@ -308,30 +301,32 @@ class DelayedProduce:
         topic, _, _, _, entry = self.placed
         if entry is not None:
             context.keys.release(topic.record.topic_id, entry.key_hash)
-        context.metrics.requests_in_flight.value -= 1
+        self._produces.requests.end()
         context.metrics.delayed_produces.value -= 1
         context.stages.ack.observe(now - self.queued_at)
 
     def _fail(self, error: Exception) -> None:
-        operation, request = self._known.operation, self._request()
+        requests, request = self._produces.requests, self._request()
+        response = requests.failure(request, error)
         seconds = time.perf_counter() - self._began
-        response = self._produces.middleware.failed(request, error, operation, seconds, self.request_id)
-        assert isinstance(response.body, bytes)
-        self._complete(response.status, response.headers, response.body)
+        requests.leave(request.route.operation, response, seconds, lambda: request)
+        headers = {**response.headers, REQUEST_ID_HEADER: self.request_id}
+        self._complete(response.status, headers, bytes(response.body))
 
     def _complete(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         length = ("Content-Length", str(len(body)))
         self._connection.delayed.complete(self.stream_id, status, [*headers.items(), *COMMON_HEADERS, length], body)
 
-    def _request(self) -> HttpRequest:
+    def _request(self) -> Request:
         if self.request is None:
-            known = self._head.memo or self._produces.short_path.find(self._head) or self._known
-            self.request = self._produces.short_path.request(known, self._head, NO_BODY, self._connection)
+            heads = self._produces.heads
+            self.request = heads.request(heads.find(self._head), self._head, NO_BODY, self._connection)
+        self.request.id = self.request_id
         return self.request
 
 
 def _own(wanted: ProduceRequest, head: VariedHead) -> tuple[IdempotencyKey | None, ProducerSequence | None] | None:
-    """Returns the key and the sequence of a head that is like that of a known request; None for the short path."""
+    """Returns the key and the sequence of a head that is like that of a known request; None for the handler."""
     varying, values, key, sequenced = head.varying, head.values, wanted.idempotency_key, wanted.sequenced
     if varying.request_id >= 0 and any(name.lower() == "x-request-id" for name, _ in head.own):
         return None
@@ -348,7 +343,7 @@ def _own(wanted: ProduceRequest, head: VariedHead) -> tuple[IdempotencyKey | Non
 def _form(status: int, kept_s: int | None, leader: str | None) -> AnswerForm:
     keyed = () if kept_s is None else ((WINDOW_HEADER, str(kept_s)),)
     led = () if leader is None else ((LEADER, leader),)
-    return AnswerForm(status, (JSON_TYPE, *keyed, *led), REQUEST_ID, COMMON_HEADERS)
+    return AnswerForm(status, (JSON_TYPE, *keyed, *led), REQUEST_ID_HEADER, COMMON_HEADERS)
 
 
-FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID, COMMON_HEADERS) for status in (200, 202)}
+FORMS = {status: AnswerForm(status, (JSON_TYPE,), REQUEST_ID_HEADER, COMMON_HEADERS) for status in (200, 202)}

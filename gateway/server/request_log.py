@@ -10,17 +10,12 @@ from __future__ import annotations
 import logging
 from math import inf
 
-import orjson
-from aiohttp import web
-
 from engine.runtime.clock import Clock
-from gateway.access.access import ANONYMOUS, caller_of
-from gateway.fetch.context import FETCH
-from gateway.http.messages import HttpRequest, HttpResponse, Request
-from gateway.http.problems import MEDIA_TYPE
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.http.rights import ANONYMOUS
+from gateway.routing.partitions import Topics
 from gateway.settings import NodeSettings
-
-Response = web.StreamResponse | HttpResponse
 
 log = logging.getLogger("penstock.requests")
 
@@ -32,35 +27,30 @@ WAITING = ("fetch_many",)  # they wait for data by design, which is not slow; st
 class RequestLog:
     """The log of one process's requests."""
 
-    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
+    def __init__(self, settings: NodeSettings, clock: Clock, topics: Topics) -> None:
         self._is_on = settings.request_log
         self._slow_s = settings.slow_request_ms / 1000 or inf
         self._clock = clock
+        self._topics = topics
         self._silent_until: dict[str, float] = {}
         self._silenced: dict[str, int] = {}
         self.least_s = 0.0 if self._is_on else self._slow_s  # `answered` is called from this duration on, and for 5xx
 
-    def answered(
-        self,
-        request: Request,
-        operation: str,
-        response: Response,
-        seconds: float,
-        request_id: str,
-    ) -> None:
+    def answered(self, request: Request, response: Response, seconds: float) -> None:
         """Write the line, if this request is to be logged."""
-        code = _problem_code(response)
-        is_waiting = response.prepared or _waits_by_request(request, operation)  # prepared: a live tail
+        code = response.problem
+        is_waiting = response.is_streamed or _waits_by_request(request)
         is_slow = seconds >= self._slow_s and not is_waiting
         is_failure = response.status >= 500 and response.status != NOT_IMPLEMENTED
         silenced = 0
         if is_failure and not self._is_on:
-            is_due, silenced = self._due(code or operation)
+            is_due, silenced = self._due(code or request.route.operation)
             is_failure = is_due
         if not (self._is_on or is_slow or is_failure):
             return
-        fields = _fields(request, operation, seconds, request_id)
-        fields |= {"status": response.status, "bytes_out": _size(response)}
+        fields = self._fields(request, seconds)
+        # the size of an answer in pieces is not known yet
+        fields |= {"status": response.status, "bytes_out": None if response.rest is not None else response.size_bytes}
         if code is not None:
             fields["code"] = code
         if silenced:
@@ -68,10 +58,26 @@ class RequestLog:
         level = logging.WARNING if is_slow or is_failure else logging.INFO
         log.log(level, "slow request" if is_slow else "request failed" if is_failure else "request", extra=fields)
 
-    def disconnected(self, request: Request, operation: str, seconds: float, request_id: str) -> None:
+    def disconnected(self, request: Request, seconds: float) -> None:
         """Record a client that disconnected before its answer."""
         if self._is_on:
-            log.info("client disconnected", extra=_fields(request, operation, seconds, request_id))
+            log.info("client disconnected", extra=self._fields(request, seconds))
+
+    def _fields(self, request: Request, seconds: float) -> dict[str, object]:
+        fields: dict[str, object] = {
+            "request_id": request.id,
+            "method": request.method,
+            "route": request.route.path or None,
+            "operation": request.route.operation,
+            "duration_ms": round(seconds * 1000, 3),
+            "bytes_in": request.content_length,
+            "client_id": request.headers.get("Penstock-Client-Id"),
+        }
+        if request.caller is not ANONYMOUS:
+            fields["caller"] = request.caller.name
+        if (topic := request.names.get("topic")) is not None and self._topics.get(topic) is not None:
+            fields["topic"] = topic
+        return fields
 
     def _due(self, kind: str) -> tuple[bool, int]:
         """Return whether a failure of this kind may be logged now, and the number suppressed since the last one."""
@@ -83,47 +89,5 @@ class RequestLog:
         return True, self._silenced.pop(kind, 0)
 
 
-def _fields(request: Request, operation: str, seconds: float, request_id: str) -> dict[str, object]:
-    match = request.match_info
-    route: str | None
-    if isinstance(request, HttpRequest):
-        route = request.route
-    else:
-        resource = request.match_info.route.resource
-        route = None if resource is None else resource.canonical
-    fields: dict[str, object] = {
-        "request_id": request_id,
-        "method": request.method,
-        "route": route,
-        "operation": operation,
-        "duration_ms": round(seconds * 1000, 3),
-        "bytes_in": request.content_length,
-        "client_id": request.headers.get("Penstock-Client-Id"),
-    }
-    if (caller := caller_of(request)) is not ANONYMOUS:
-        fields["caller"] = caller.name
-    if (topic := match.get("topic")) is not None and request.app[FETCH].topics.get(topic) is not None:
-        fields["topic"] = topic
-    return fields
-
-
-def _waits_by_request(request: Request, operation: str) -> bool:
-    return operation in WAITING or "wait_ms=" in request.query_string
-
-
-def _problem_code(response: Response) -> str | None:
-    if not isinstance(response, web.Response) or response.content_type != MEDIA_TYPE:
-        return None
-    assert isinstance(response.body, bytes)
-    code = orjson.loads(response.body)["code"]
-    assert isinstance(code, str)
-    return code
-
-
-def _size(response: Response) -> int | None:
-    if isinstance(response, HttpResponse) and response.rest is not None:
-        return None  # it is not known yet
-    if isinstance(response, HttpResponse):
-        return response.size_bytes
-    body = response.body if isinstance(response, web.Response) else None
-    return len(body) if isinstance(body, (bytes, bytearray)) else 0 if body is None else None
+def _waits_by_request(request: Request) -> bool:
+    return request.route.operation in WAITING or "wait_ms=" in request.query

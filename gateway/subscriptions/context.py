@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from gateway.groups.context import GroupContext
 from gateway.subscriptions.sender import Sender
 
@@ -18,6 +16,3 @@ class PushContext:
     groups: GroupContext
     sender: Sender | None
     random_bytes: Callable[[int], bytes]
-
-
-PUSH = web.AppKey("push", PushContext)

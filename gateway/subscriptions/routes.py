@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
-from aiohttp import web
 from msgspec import UNSET, convert
 from msgspec.structs import asdict, replace
 
 from engine.errors import EngineError
-from gateway.access.access import caller_of, limits_of
-from gateway.access.tokens_file import Right
+from gateway.access.access import limits_of
 from gateway.groups.bounds import bounds
 from gateway.groups.membership import answer
 from gateway.groups.model.errors import UnknownGroup
@@ -25,6 +23,9 @@ from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
+from gateway.http.rights import Right
 from gateway.http.times import hint_of_time, time_of_body
 from gateway.subscriptions.bodies import (
     PatchSubscription,
@@ -38,7 +39,7 @@ from gateway.subscriptions.bodies import (
     check_secrets,
 )
 from gateway.subscriptions.calls import DELETE, DESCRIBE, LIST, PUT, RESET, View
-from gateway.subscriptions.context import PUSH, PushContext
+from gateway.subscriptions.context import PushContext
 from gateway.subscriptions.core.definition import Definition, decode, encode
 from gateway.subscriptions.core.signature import SECRET_BYTES, new_secret
 from gateway.subscriptions.core.targets import InvalidTarget
@@ -56,9 +57,9 @@ class _Found(NamedTuple):
     definition: Definition
 
 
-async def put_subscription(request: web.Request) -> web.Response:
+async def put_subscription(request: Request, context: PushContext) -> Response:
     """PUT /v1/subscriptions/{name}. Raises Problem, EngineError."""
-    context, sender, group = _begin(request)
+    sender, group = _begin(request, context)
     wish = await read_json(request, PutSubscription)
     topics = await _checked_topics(request, context, wish.topics)
     delivery = wish.delivery.stored()
@@ -86,9 +87,9 @@ async def put_subscription(request: web.Request) -> web.Response:
     return response
 
 
-async def alter_subscription(request: web.Request) -> web.Response:
+async def alter_subscription(request: Request, context: PushContext) -> Response:
     """PATCH /v1/subscriptions/{name}. Raises Problem, EngineError."""
-    context, sender, group = _begin(request)
+    sender, group = _begin(request, context)
     wish = await read_json(request, PatchSubscription)
     before = (await _found(request, context, group)).definition
     changed = altered(before, wish)
@@ -101,20 +102,19 @@ async def alter_subscription(request: web.Request) -> web.Response:
     return await _change(request, context, group, lambda definition: altered(definition, wish))
 
 
-async def describe_subscription(request: web.Request) -> web.Response:
+async def describe_subscription(request: Request, context: PushContext) -> Response:
     """GET /v1/subscriptions/{name}"""
-    context, group = _read(request)
+    group = _group_of(request)
     await _found(request, context, group)
     return answer(await _described(context, group))
 
 
-async def list_subscriptions(request: web.Request) -> web.Response:
+async def list_subscriptions(request: Request, context: PushContext) -> Response:
     """GET /v1/subscriptions"""
-    context = request.app[PUSH]
     read_query(request, NoQuery)
     views = await context.groups.coordinators.all_of(LIST)
     rows = [_shown(one if isinstance(one, View) else convert(one, View)) for one in views]
-    caller = caller_of(request)
+    caller = request.caller
     listed = [
         {key: row[key] for key in ("subscription", "url", "topics", "state", "last_error")}
         for row in sorted(rows, key=lambda row: str(row["subscription"]))
@@ -123,28 +123,28 @@ async def list_subscriptions(request: web.Request) -> web.Response:
     return answer({"subscriptions": listed} | limits_of(caller, Right.READ))
 
 
-async def delete_subscription(request: web.Request) -> web.Response:
+async def delete_subscription(request: Request, context: PushContext) -> Response:
     """DELETE /v1/subscriptions/{name}"""
-    context, group = _read(request)
+    group = _group_of(request)
     context.groups.lifecycle.check_accepting()
     await _found(request, context, group)
     await context.groups.coordinators.call(DELETE, None, group, group)
-    return web.Response(status=204)
+    return Response(status=204)
 
 
-async def pause_subscription(request: web.Request) -> web.Response:
+async def pause_subscription(request: Request, context: PushContext) -> Response:
     """POST /v1/subscriptions/{name}/pause"""
-    return await _set_paused(request, is_paused=True)
+    return await _set_paused(request, context, is_paused=True)
 
 
-async def resume_subscription(request: web.Request) -> web.Response:
+async def resume_subscription(request: Request, context: PushContext) -> Response:
     """POST /v1/subscriptions/{name}/resume"""
-    return await _set_paused(request, is_paused=False)
+    return await _set_paused(request, context, is_paused=False)
 
 
-async def replay_subscription(request: web.Request) -> web.Response:
+async def replay_subscription(request: Request, context: PushContext) -> Response:
     """POST /v1/subscriptions/{name}/replay. Raises Problem, EngineError."""
-    context, _, group = _begin(request)
+    _, group = _begin(request, context)
     wish = await read_json(request, Replay)
     if (wish.to is UNSET) == (wish.offsets is UNSET):
         raise Problem("invalid_body", "give one of to and offsets")
@@ -158,16 +158,16 @@ async def replay_subscription(request: web.Request) -> web.Response:
     return response
 
 
-async def _set_paused(request: web.Request, *, is_paused: bool) -> web.Response:
-    context, _, group = _begin(request)
+async def _set_paused(request: Request, context: PushContext, *, is_paused: bool) -> Response:
+    _, group = _begin(request, context)
     return await _change(
         request, context, group, lambda definition: replace(definition, is_paused=is_paused, pause_reason="")
     )
 
 
 async def _change(
-    request: web.Request, context: PushContext, group: str, changed: Callable[[Definition], Definition]
-) -> web.Response:
+    request: Request, context: PushContext, group: str, changed: Callable[[Definition], Definition]
+) -> Response:
     """Stores what `changed` makes of a subscription, with what others change meanwhile. Its positions stay."""
     is_stored = False
     while not is_stored:
@@ -176,27 +176,27 @@ async def _change(
     return answer(await _described(context, group))
 
 
-def _read(request: web.Request) -> tuple[PushContext, str]:
-    """Returns the context, and the group of the subscription in the path. Raises Problem invalid_group_name."""
+def _group_of(request: Request) -> str:
+    """Returns the group of the subscription in the path. Raises Problem invalid_group_name."""
     read_query(request, NoQuery)
-    name = request.match_info["subscription"]
+    name = request.names["subscription"]
     if not _NAME.fullmatch(name):
         raise Problem(
             "invalid_group_name", f"{name[:64]!r} cannot name a subscription; use 1 to 190 of A-Z a-z 0-9 . _ -"
         )
-    return request.app[PUSH], PUSH_PREFIX + name
+    return PUSH_PREFIX + name
 
 
-def _begin(request: web.Request) -> tuple[PushContext, Sender, str]:
+def _begin(request: Request, context: PushContext) -> tuple[Sender, str]:
     """Returns what a change needs. Raises Problem push_disabled, invalid_group_name, Draining."""
-    context, group = _read(request)
+    group = _group_of(request)
     context.groups.lifecycle.check_accepting()
     if context.sender is None:
         raise Problem("push_disabled", "the operator has not set push_targets on this node")
-    return context, context.sender, group
+    return context.sender, group
 
 
-async def _checked_topics(request: web.Request, context: PushContext, names: list[str]) -> tuple[str, ...]:
+async def _checked_topics(request: Request, context: PushContext, names: list[str]) -> tuple[str, ...]:
     topics = await check_topics(request, context.groups, names, must_exist=True)
     partitions = sum(context.groups.topics.topic(name).record.partitions for name in topics)
     if partitions > PARTITIONS_MAX:
@@ -228,7 +228,7 @@ async def _put(
     return await context.groups.coordinators.call(PUT, None, group, call, creates=True)
 
 
-async def _found(request: web.Request, context: PushContext, group: str) -> _Found:
+async def _found(request: Request, context: PushContext, group: str) -> _Found:
     """Returns a subscription that the caller may change. Raises Problem unknown_subscription.
 
     A caller without the right to its topics gets the same answer as for a name without a subscription.
@@ -247,8 +247,8 @@ async def _find(context: PushContext, group: str) -> _Found | None:
     return _Found(view.definition, decode(view.definition))
 
 
-def _may_read(request: web.Request, definition: Definition) -> bool:
-    caller = caller_of(request)
+def _may_read(request: Request, definition: Definition) -> bool:
+    caller = request.caller
     return all(caller.allows(Right.READ, topic) for topic in definition.topics)
 
 

@@ -7,14 +7,15 @@ import binascii
 from typing import Annotated
 from urllib.parse import unquote_to_bytes
 
-from aiohttp import web
 from msgspec import Struct
 
-from gateway.fetch.context import FETCH
+from gateway.fetch.context import FetchContext
 from gateway.fetch.request import Offset, ValueForm
 from gateway.http.caching import STATUS
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Word, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response
 from gateway.produce.partitioner import kafka_hash, unknown_partition
 from gateway.routing.leader_headers import check_leadership, leader_headers, read_leader_epoch
 from gateway.tables.tables import READ_KEY, TableKey
@@ -30,9 +31,9 @@ class KeyQuery(Struct, frozen=True):
     value: ValueForm = None
 
 
-async def read_table_key(request: web.Request) -> web.Response:
+async def read_table_key(request: Request, context: FetchContext) -> Response:
     """GET /v1/topics/{topic}/table/{key}. Raises Problem, EngineError."""
-    context, name, query = request.app[FETCH], request.match_info["topic"], read_query(request, KeyQuery)
+    name, query = request.names["topic"], read_query(request, KeyQuery)
     key, record = _key(request, query.key), context.topics.topic(name).record
     number = kafka_hash(key) % record.partitions if query.partition is None else query.partition
     if number >= record.partitions:
@@ -47,12 +48,12 @@ async def read_table_key(request: web.Request) -> web.Response:
         headers = headers | leader_headers(context.peers, record.topic_id, [number])
     status = int(headers.get(STATUS, 200))
     shown = {header: text for header, text in headers.items() if header != STATUS}
-    return web.Response(body=body, status=status, headers=shown)
+    return Response(body=body, status=status, headers=shown)
 
 
-def _key(request: web.Request, form: str) -> bytes:
+def _key(request: Request, form: str) -> bytes:
     """Returns the key in the path. Raises Problem invalid_query."""
-    raw = unquote_to_bytes(request.rel_url.raw_path.rpartition("/")[2])
+    raw = unquote_to_bytes(request.path.rpartition("/")[2])
     if form == "text":
         return raw
     try:

@@ -11,21 +11,20 @@ import re
 from typing import Annotated, NamedTuple
 
 import orjson
-from aiohttp import web
 from msgspec import Struct, convert
 
 from gateway.connections.response_buffers import sendable_bytes
 from gateway.fetch import event_stream
-from gateway.fetch.context import FETCH, FetchContext
+from gateway.fetch.context import FetchContext
 from gateway.fetch.multi_partition_read import Wanted
 from gateway.fetch.positions import is_of_topic
 from gateway.fetch.request import JSON, ValueForm
 from gateway.fetch.tail import HEADERS, PIECE_BYTES, StartQuery, Tail, stream, write
-from gateway.http.context import ANSWER_HEADERS
-from gateway.http.messages import HttpResponse, for_aiohttp
 from gateway.http.negotiation import choose_media_type, prefers_events
 from gateway.http.problems import Problem
 from gateway.http.query import Number, Text, Word, read_query
+from gateway.http.request import Request
+from gateway.http.response import Response, Stream
 from gateway.http.response_compression import packed
 from gateway.routing.leader_headers import check_leadership
 from gateway.routing.partitions import other_topic
@@ -57,9 +56,9 @@ class Start(NamedTuple):
     is_other: bool = False
 
 
-async def read_table(request: web.Request) -> web.StreamResponse:
+async def read_table(request: Request, context: FetchContext) -> Response:
     """GET /v1/topics/{topic}/table. Raises Problem, EngineError."""
-    context, name = request.app[FETCH], request.match_info["topic"]
+    name = request.names["topic"]
     query = read_query(request, TableQuery)
     accept = request.headers.get("Accept", "")
     is_stream = prefers_events(accept, (JSON,))
@@ -123,7 +122,7 @@ class _TableRead:
         self.is_complete = self._number == len(self.positions)
 
 
-async def _as_page(request: web.Request, context: FetchContext, read: _TableRead) -> web.StreamResponse:
+async def _as_page(request: Request, context: FetchContext, read: _TableRead) -> Response:
     settings = context.settings
     max_bytes = min(read.query.max_bytes or settings.fetch_bytes_default, settings.fetch_bytes_max)
     left = sendable_bytes(request, max_bytes)
@@ -138,42 +137,39 @@ async def _as_page(request: web.Request, context: FetchContext, read: _TableRead
     head = orjson.dumps({"topic": read.topic, "positions": read.text, "complete": read.is_complete})
     body = b"".join((head[:-1], b',"rows":[', b",".join(rows), b"]}"))
     headers = {"Content-Type": JSON, "Cache-Control": "no-store"}
-    return for_aiohttp(await packed(request, HttpResponse(body, headers)))
+    return await packed(request, Response(body, headers))
 
 
-async def _as_events(
-    request: web.Request, context: FetchContext, read: _TableRead, *, is_other: bool
-) -> web.StreamResponse:
+async def _as_events(request: Request, context: FetchContext, read: _TableRead, *, is_other: bool) -> Response:
     with context.long_polls.waiting(len(read.positions)):
         number, rows = await read.next(PIECE_BYTES)  # its problem is an answer of its own
         if context.lifecycle.is_refusing:
             raise Problem("draining", "the node is stopping")
         if request.method == "HEAD":
-            return web.Response(headers=HEADERS)
-        response = web.StreamResponse(headers=HEADERS | request[ANSWER_HEADERS])
-        await response.prepare(request)
+            return Response(headers=dict(HEADERS))
+        answer = request.begin_stream(HEADERS | request.answer_headers)
 
-        async def run(request: web.Request, response: web.StreamResponse) -> None:
+        async def run(request: Request, answer: Stream) -> None:
             nonlocal number, rows
-            await write(context, response, event_stream.FAREWELL)
+            await write(context, answer, event_stream.FAREWELL)
             if is_other:
-                await write(context, response, event_stream.recreated(read.topic, read.topic_id))
+                await write(context, answer, event_stream.recreated(read.topic, read.topic_id))
             while True:
                 with context.stream_budget.hold(2 * len(rows)):
                     events, rows = _events(number, rows, read.text), b""
-                    await write(context, response, events)
+                    await write(context, answer, events)
                 if read.is_complete:
                     break
                 if context.lifecycle.is_draining:
                     return
                 number, rows = await read.next(PIECE_BYTES)
             document = {"topic": read.topic, "positions": read.text}
-            await write(context, response, b"event: table\ndata: %b\n\n" % orjson.dumps(document))
+            await write(context, answer, b"event: table\ndata: %b\n\n" % orjson.dumps(document))
             if read.query.follow == "true":
-                await _tail(context, read).run(request, response)
+                await _tail(context, read).run(request, answer)
 
-        await stream(context, request, response, run)
-    return response
+        await stream(context, request, answer, run)
+    return Response(is_streamed=True)
 
 
 def _tail(context: FetchContext, read: _TableRead) -> Tail:
@@ -189,9 +185,7 @@ def _events(number: int, rows: bytes, position: str) -> bytes:
     return b"".join([*events, f"id: {position}\n\n".encode()])
 
 
-async def _start(
-    request: web.Request, context: FetchContext, name: str, query: TableQuery, *, is_stream: bool
-) -> Start:
+async def _start(request: Request, context: FetchContext, name: str, query: TableQuery, *, is_stream: bool) -> Start:
     """Returns where to begin: at the positions of the reader, else at the first records."""
     event_id = request.headers.get("Last-Event-ID") if is_stream else None
     text = event_id or query.positions

@@ -88,7 +88,7 @@ async def _serve(settings: NodeSettings, port: int, stop: asyncio.Event) -> None
 
 @asynccontextmanager
 async def running_node(settings: NodeSettings, peers: Peers | None = None) -> AsyncIterator[Node]:
-    """Run a node without a listener; tests serve it with aiohttp's own server. Raises StartRefused."""
+    """Run a node without a listener; tests serve it themselves. Raises StartRefused."""
     tokens = read_tokens_at_start(settings)
     disk, clock = PooledDisk(RealDisk(), settings.log_files_max), SystemClock()
     check_standalone(disk, settings.directories[0])

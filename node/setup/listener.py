@@ -18,9 +18,7 @@ from gateway.connections.memory import MemoryWatch
 from gateway.connections.send_buffers import SendBuffers
 from gateway.links.addresses import addresses_of
 from gateway.server.adapter import Adapter, problem_response
-from gateway.server.app import make_app
 from gateway.server.body import BodyLimits
-from gateway.server.short_path import ShortPath
 from gateway.settings import NodeSettings
 from gateway.wire.idle import Times, Verdict
 from gateway.wire.listening import listen
@@ -44,8 +42,7 @@ class Listener:
         self._node = node
         self._ports = ports
         self._streams = SendBuffers(settings.stream_send_buffer_bytes_max)
-        app = make_app(node.server)
-        adapter = Adapter(app, ShortPath(app), _body_limits(settings), node.responses, self._streams)
+        adapter = Adapter(node.server, _body_limits(settings), self._streams)
         self._server = HttpServer(
             adapter,
             WireLimits(

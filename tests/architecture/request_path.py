@@ -4,8 +4,8 @@ Prints two numbers for each kind of request: how many of our files run, and how 
 another. They measure how many files a reader opens to follow the request, and how often the reader switches files.
 
 The requests have one record each. A node in this process serves them with its own HTTP server over HTTP/1.1. The calls
-of all tasks and callbacks are counted, in the order in which they run: a request may have no task. The server
-and its adapter (`ADAPTER`), which stand where aiohttp's server and router did, and the writer's thread are not counted.
+of all tasks and callbacks are counted, from the bytes that arrive to those that are sent, in the order in which they
+run: a request may have no task. The writer's thread is not counted.
 """
 
 from __future__ import annotations
@@ -27,13 +27,6 @@ from node.processes.server import running_node
 from tests.architecture.sources import CODE, ROOT
 from tests.gateway.server.served import served
 
-ADAPTER = (
-    "gateway/wire/",
-    "gateway/server/adapter.py",
-    "gateway/server/body.py",
-    "gateway/server/short_path.py",
-    "engine/runtime/tasks.py",  # by which the server starts the task of a request
-)
 WARM_UPS = 20
 RECORDED = 3
 PRODUCED = WARM_UPS + RECORDED  # before the fetches
@@ -60,11 +53,10 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._roots = tuple(f"{ROOT}/{name}/" for name in CODE if name != "openapi")  # only tests call openapi
-        self._adapter = tuple(f"{ROOT}/{path}" for path in ADAPTER)
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         path = frame.f_code.co_filename
-        if event == "call" and path.startswith(self._roots) and not path.startswith(self._adapter):
+        if event == "call" and path.startswith(self._roots):
             self.calls.append(Call(path.removeprefix(f"{ROOT}/"), _running_task()))
 
     def path(self) -> RequestPath:

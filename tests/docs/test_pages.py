@@ -145,7 +145,7 @@ def test_a_broken_link_is_found() -> None:
 def test_a_missing_file_and_an_unknown_target_are_found() -> None:
     assert missing_files("see `engine/log/log.py` and `engine/no_such.py`") == ["engine/no_such.py"]
     assert named_targets("Run `make tset`, to make sure.\n```sh\nmake setup\n```\n") == {"tset", "setup"}
-    assert LINE_NUMBER.findall("in gateway/server/app.py:97") == ["gateway/server/app.py:97"]
+    assert LINE_NUMBER.findall("in gateway/server/routes.py:97") == ["gateway/server/routes.py:97"]
 
 
 def test_anchors_are_made_as_github_does() -> None:

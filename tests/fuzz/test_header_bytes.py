@@ -10,8 +10,7 @@ import pytest
 from hpack import Decoder
 
 from gateway.access.tokens_file import Tokens
-from gateway.server.app import ROUTES
-from gateway.server.middleware import MIDDLEWARE
+from gateway.server.routes import ROUTES
 from gateway.settings import NodeSettings
 from gateway.wire import frames
 from gateway.wire.frames import HEAD, HEAD_BYTES, PREFACE, frame
@@ -44,7 +43,7 @@ def requests(seed: int, rounds: int):
     """Yield method, path, header and body. Deletions are of another topic, which all other requests leave alone."""
     random = Random(seed)
     for number in range(rounds):
-        for method, template, _handler in ROUTES:
+        for method, template, _, _ in ROUTES:
             path = template.format(topic="gone" if method == "DELETE" else "t", **PLACES)
             body = BODY if method in ("POST", "PUT", "PATCH") else b""
             header = (random.choice(NAMES), value_of(random)) if number else (b"content-type", b"text/\xff")
@@ -145,7 +144,7 @@ async def test_no_byte_of_a_header_costs_more_than_its_request(node, caplog):
 
 async def test_a_request_without_its_token_is_401_whatever_else_is_wrong_with_it(node):
     place, short = node
-    short._app[MIDDLEWARE].access.tokens = Tokens([])
+    short.requests.access.tokens = Tokens([])
     peer = Peer(*await asyncio.open_connection(*place))
     for header in ((b"content-type", b"text/\xff"), (b"content-encoding", b"\xff"), (b"penstock-client-id", b"\xff")):
         for path in ("/v1/topics/t/records?nonsense=1", "/v1/topics/t/partitions/x/records", "/v1/records"):

@@ -16,7 +16,7 @@ from gateway.settings import NodeSettings
 from loadtests.tail_reader import TOPIC, Reading, age_s
 from node.processes.server import running_node
 from tests.gateway.server.served import served
-from tests.gateway.server.test_short_path import exchange
+from tests.gateway.server.test_head_cache import exchange
 
 STREAMS = 3
 

@@ -1,4 +1,4 @@
-"""A gateway for scenarios: in this process behind aiohttp's server, or a real process over HTTP/2.
+"""A gateway for scenarios: in this process over HTTP/1.1, or a real process over HTTP/2.
 
 A scenario is the same for both. Every answer is checked against the contract (conformity.py).
 """
@@ -15,15 +15,15 @@ from urllib.parse import quote, urlencode
 
 import orjson
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession
 from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.routing.peers import Peers
-from gateway.server.app import make_app
 from gateway.settings import NodeSettings
 from node.node import Node
 from node.processes.server import running_node
+from tests.gateway.server.served import served
 from tests.scenarios.conformity import assert_conforms
 from tests.scenarios.http2_client import Http2Client
 
@@ -142,18 +142,24 @@ class Topic:
 
 
 class InProcess(Gateway):
-    """The application on aiohttp's own server, in this process and event loop."""
+    """A node in this process and event loop, accessed by HTTP/1.1."""
 
-    def __init__(self, client: TestClient[Any, Any], node: Node) -> None:
-        self._client = client
+    def __init__(self, session: ClientSession, node: Node, port: int) -> None:
+        self.session = session
         self.node = node
-        assert client.port is not None
-        self.port = client.port
+        self.port = port
+
+    def url(self, path: str) -> URL:
+        return URL(f"http://127.0.0.1:{self.port}{path}", encoded=True)
 
     async def _send(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
-        url = URL(str(self._client.make_url("/")).rstrip("/") + path, encoded=True)
-        async with self._client.session.request(
-            method, url, data=body or None, headers=headers, skip_auto_headers=AUTOMATIC_HEADERS, allow_redirects=False
+        async with self.session.request(
+            method,
+            self.url(path),
+            data=body or None,
+            headers=headers,
+            skip_auto_headers=AUTOMATIC_HEADERS,
+            allow_redirects=False,
         ) as response:
             return Answer(response.status, response.headers, await response.read())
 
@@ -173,13 +179,14 @@ class OverHttp2(Gateway):
 
 @asynccontextmanager
 async def in_process(directory: Path, peers: Peers | None = None, **settings: Any) -> AsyncIterator[InProcess]:
-    async with running_node(NodeSettings(data_dir=str(directory / "data"), **settings), peers) as node:
-        server = TestServer(make_app(node.server))
-        await server.start_server(auto_decompress=False)  # read_body decompresses, within its limits
-        async with TestClient(server) as client:
-            node.start_push()
-            node.peers.url = node.peers.direct_url = str(client.make_url("/")).rstrip("/")
-            yield InProcess(client, node)
+    async with (
+        running_node(NodeSettings(data_dir=str(directory / "data"), **settings), peers) as node,
+        served(node) as ((_, port), _),
+        ClientSession() as session,
+    ):
+        node.start_push()
+        node.peers.url = node.peers.direct_url = f"http://127.0.0.1:{port}"
+        yield InProcess(session, node, port)
 
 
 @asynccontextmanager

@@ -7,15 +7,10 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-from aiohttp import HttpVersion, HttpVersion11, StreamReader, web
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.test_utils import make_mocked_request
 
 from gateway.connections.request_order import OrderSlot, RequestOrder
-from gateway.server.app import make_app
-from tests.scenarios.gateways import NDJSON, in_process
+from tests.scenarios.gateways import NDJSON, Answer, Gateway, in_process, over_http2
 
-HTTP_2 = HttpVersion(2, 0)
 LARGE = b'"' + b"x" * 700_000 + b'"'  # decoded in a thread
 
 
@@ -30,7 +25,7 @@ class Line:
     def begin(self, connection: str = "a") -> OrderSlot:
         arrived = []
         content = SimpleNamespace(is_eof=lambda: bool(arrived))
-        slot = self.order.begin(SimpleNamespace(remote=connection, content=content))
+        slot = self.order.begin(SimpleNamespace(client=connection, content=content))
         self.arrived[slot] = arrived
         return slot
 
@@ -149,37 +144,29 @@ async def test_connections_do_not_wait_for_each_other(line):
     assert line.appended == ["b"]
 
 
-def posting(app: web.Application, path: str, body: bytes, version: HttpVersion) -> asyncio.Future[web.Response]:
-    """Sends requests over the application's one connection."""
-    payload = StreamReader(BaseProtocol(asyncio.get_running_loop()), 2**20)
-    payload.feed_data(body)
-    payload.feed_eof()
-    request = make_mocked_request(
-        "POST", path, {"Content-Type": NDJSON, "Host": "127.0.0.1"}, version=version, payload=payload
-    )
-    return asyncio.ensure_future(app._handle(request))
+def posting(gateway: Gateway, path: str, body: bytes) -> asyncio.Task[Answer]:
+    return asyncio.ensure_future(gateway.send("POST", path, body, {"Content-Type": NDJSON}))
 
 
-async def overtaking(tmp_path, wait_s: float, version: HttpVersion = HTTP_2) -> list[object]:
+async def overtaking(tmp_path, wait_s: float, *, is_http2: bool = True) -> list[object]:
     """Return what is stored of a large body and a small one after it, if decoding waits for the small one's answer or a
     timeout.
     """
-    async with in_process(tmp_path) as gateway:
-        topic = await gateway.create("t")
-        in_thread, may_decode = gateway.node.offload.in_thread, asyncio.Event()
+    async with in_process(tmp_path) as http1, over_http2(http1.port) as http2:
+        topic, gateway = await http1.create("t"), http2 if is_http2 else http1
+        in_thread, may_decode, node = http1.node.offload.in_thread, asyncio.Event(), http1.node
 
         async def slow_thread(work):
             await may_decode.wait()
             return await in_thread(work)
 
-        with mock.patch.object(gateway.node.offload, "in_thread", slow_thread):
-            app, path = make_app(gateway.node.server), f"{topic.path}/partitions/0/records"
-            app.freeze()
-            large = posting(app, path, LARGE, version)
-            while gateway.node.bodies.held_bytes < len(LARGE) and not large.done():
-                await asyncio.sleep(0)
-            small = posting(app, path, b"2", version)
-            while gateway.node.metrics.requests_in_flight.value < 2 and not small.done():
+        with mock.patch.object(node.offload, "in_thread", slow_thread):
+            path = f"{topic.path}/partitions/0/records"
+            large = posting(gateway, path, LARGE)
+            while node.bodies.held_bytes < len(LARGE) and not large.done():
+                await asyncio.sleep(0.001)
+            small = posting(gateway, path, b"2")
+            while node.metrics.requests_in_flight.value < 2 and not small.done():
                 await asyncio.sleep(0.001)
             await asyncio.wait([small], timeout=wait_s)
             may_decode.set()
@@ -195,7 +182,7 @@ async def test_the_one_request_of_an_http1_connection_waits_for_none(tmp_path):
     """The server answers a request of such a connection before it reads the next, so two requests are of two
     connections.
     """
-    assert await overtaking(tmp_path, 30, HttpVersion11) == [1, 700_000]
+    assert await overtaking(tmp_path, 30, is_http2=False) == [1, 700_000]
 
 
 async def test_a_line_that_is_not_kept_is_caught(tmp_path):

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.connections.response_buffers import CONNECTION, COUNTED_BYTES, REFRESH_S, ResponseBuffers, ResponseLimits
+from gateway.connections.response_buffers import COUNTED_BYTES, REFRESH_S, ResponseBuffers, ResponseLimits
 from gateway.http.problems import Problem
+from tests.gateway.requests import request_of
 
 MIB = 2**20
 LIMITS = ResponseLimits(bytes_max=4 * MIB, connection_bytes_max=3 * MIB)
@@ -17,19 +18,13 @@ class Connection(SimpleNamespace):
     __hash__ = object.__hash__
 
 
-class Request(dict):
-    def __init__(self, connection, method="GET"):
-        super().__init__({CONNECTION: connection} if connection else {})
-        self.method = method
-
-
 class Node:
     def __init__(self):
         self.now = 1000.0
         self.answers = ResponseBuffers(LIMITS, lambda: self.now)
 
     def give(self, connection, size_bytes, **options):
-        request = Request(connection)
+        request = request_of(connection=connection)
         self.answers.count(request, size_bytes, **options)
         self.answers.end_reservation(request)
         connection.unsent_bytes += size_bytes
@@ -71,10 +66,9 @@ def test_there_is_room_where_a_response_would_be_accepted(node):
     assert node.answers.has_room(connection(), 1)
 
 
-def test_small_responses_are_not_counted_nor_those_without_a_connection(node):
+def test_small_responses_are_not_counted_nor_those_without_a_body(node):
     node.give(connection(), COUNTED_BYTES - 1)
-    node.answers.count(Request(None), MIB)
-    node.answers.count(Request(connection(), "HEAD"), MIB)
+    node.answers.count(request_of(connection=connection(), method="HEAD"), MIB)
     assert not node.answers.connections
 
 
@@ -106,7 +100,7 @@ def test_all_connections_together_are_bounded_and_room_comes_back(node):
 
 def test_a_promise_counts_until_it_is_kept_or_taken_back(node):
     one, request = connection(), None
-    request = Request(one)
+    request = request_of(connection=one)
     node.answers.count(request, 2 * MIB)
     assert node.answers.size_bytes == 2 * MIB
     node.answers.count(request, MIB)

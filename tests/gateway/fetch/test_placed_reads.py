@@ -23,7 +23,7 @@ from gateway.fetch.request import FetchRequest
 from gateway.routing.calls import PartitionArguments
 from node.node import Node
 from replication.replica.acks import Acks
-from tests.gateway.server.test_short_path import SHORT, node_of
+from tests.gateway.server.test_head_cache import SHORT, node_of
 
 RECORDS = 8
 

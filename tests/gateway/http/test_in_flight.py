@@ -1,18 +1,20 @@
 """Bytes of bodies in flight: bounded in total and per connection, and released with any answer."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http.problems import Problem
-from gateway.http.request_body import COUNTED_BY_CONNECTION_BYTES, RequestBodies
+from gateway.http.request import COUNTED_BY_CONNECTION_BYTES, RequestBodies
+from tests.gateway.requests import request_of
 
 LARGE = COUNTED_BY_CONNECTION_BYTES
 
 
-class Request(dict):
-    def __init__(self, remote):
-        self.remote = remote
+def of_client(client):
+    return request_of(connection=SimpleNamespace(client=client))
 
 
 def refusal(in_flight, request, size):
@@ -22,7 +24,7 @@ def refusal(in_flight, request, size):
 
 
 def test_the_total_is_bounded_and_room_comes_back_with_the_answer():
-    in_flight, first, second = RequestBodies(100, 2**40, None), Request("a"), Request("b")
+    in_flight, first, second = RequestBodies(100, 2**40, None), of_client("a"), of_client("b")
     in_flight.hold(first, 60)
     assert refusal(in_flight, second, 41) == "overloaded"
     in_flight.release(second)
@@ -34,11 +36,11 @@ def test_the_total_is_bounded_and_room_comes_back_with_the_answer():
 
 def test_one_connection_cannot_take_all():
     in_flight = RequestBodies(2**40, 2 * LARGE, None)
-    one, other = Request("a"), Request("a")
+    one, other = of_client("a"), of_client("a")
     in_flight.hold(one, LARGE)
     in_flight.hold(other, LARGE)
-    assert refusal(in_flight, Request("a"), LARGE) == "too_many_requests"
-    in_flight.hold(Request("b"), LARGE)
+    assert refusal(in_flight, of_client("a"), LARGE) == "too_many_requests"
+    in_flight.hold(of_client("b"), LARGE)
     in_flight.release(one)
 
 
@@ -49,7 +51,7 @@ def test_nothing_is_left_when_all_are_answered(requests):
     in_flight = RequestBodies(4 * LARGE, 3 * LARGE, None)
     open_requests = []
     for remote, pieces in requests:
-        request = Request(remote)
+        request = of_client(remote)
         open_requests.append(request)
         for piece in pieces:
             try:

@@ -74,4 +74,4 @@ def test_an_answer_says_everything_a_client_needs(code):
 
 
 def test_what_may_be_tried_again_after_a_wait_says_how_long():
-    assert Problem("overloaded", "x", headers={"Retry-After": "7"}).response("r").headers.getall("Retry-After") == ["7"]
+    assert Problem("overloaded", "x", headers={"Retry-After": "7"}).response("r").headers["Retry-After"] == "7"

@@ -5,17 +5,15 @@ from typing import Annotated
 from urllib.parse import quote
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from gateway.http.context import HTTP
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, Text, Word, path_partition, read_query
 from gateway.settings import NodeSettings
 from tests.gateway.refusals import refusal_of
+from tests.gateway.requests import request_of
 
 
 class Query(Struct, frozen=True):
@@ -26,9 +24,8 @@ class Query(Struct, frozen=True):
 
 
 def read(query, shape=Query):
-    app = web.Application()
-    app[HTTP] = SimpleNamespace(query_value_chars_max=NodeSettings().query_value_chars_max)
-    return read_query(make_mocked_request("GET", f"/x{query}", app=app), shape)
+    http = SimpleNamespace(query_value_chars_max=NodeSettings().query_value_chars_max)
+    return read_query(request_of(query=query.removeprefix("?"), http=http), shape)
 
 
 def refused(query, shape=Query):
@@ -85,7 +82,7 @@ def test_a_number_is_taken_exactly_within_its_bounds(number):
 
 @given(st.text(max_size=12))
 def test_a_partition_in_the_path_is_plain_digits(text):
-    request = make_mocked_request("GET", "/x", match_info={"partition": text})
+    request = request_of(names={"partition": text})
     if text.isascii() and text.isdigit() and len(text) <= 10:
         assert path_partition(request) == int(text)
     else:

@@ -260,9 +260,8 @@ async def test_what_is_done_to_partitions_is_done_at_their_leaders(cluster):
 async def test_an_event_stream_continues_at_the_next_leader(cluster):
     topics = await cluster.create("t", leader=2)
     await topics[1].post_lines("1")
-    client = topics[1].gateway._client
-    url = client.make_url("/v1/topics/t/records?from=earliest")
-    async with client.session.get(url, headers={"Accept": "text/event-stream"}) as stream:
+    url = topics[1].gateway.url("/v1/topics/t/records?from=earliest")
+    async with topics[1].gateway.session.get(url, headers={"Accept": "text/event-stream"}) as stream:
         seen = b""
         while b'"value":1' not in seen:
             seen += await asyncio.wait_for(stream.content.readany(), 60)
@@ -321,9 +320,8 @@ async def test_an_event_stream_ends_when_its_topic_was_deleted_and_created_again
     """Without a leader the old topic's partitions look as if leadership moved: chaos found a silent stream."""
     topics = await cluster.create("t", leader=2)
     await topics[1].post_lines("1")
-    client = topics[1].gateway._client
-    url = client.make_url("/v1/topics/t/records?from=earliest")
-    async with client.session.get(url, headers={"Accept": "text/event-stream"}) as stream:
+    url = topics[1].gateway.url("/v1/topics/t/records?from=earliest")
+    async with topics[1].gateway.session.get(url, headers={"Accept": "text/event-stream"}) as stream:
         seen = b""
         while b'"value":1' not in seen:
             seen += await asyncio.wait_for(stream.content.readany(), 60)

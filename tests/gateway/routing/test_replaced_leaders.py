@@ -127,9 +127,10 @@ async def test_a_fencing_token_is_compared_for_good_only_by_a_confirmed_leader(t
 
 async def test_an_event_stream_outlasts_a_leader_that_was_replaced(topics, host, cluster):
     """EventSource stops permanently at an event `problem` and at any status but 200."""
-    client = topics[1].gateway._client
-    url = client.make_url("/v1/topics/t/partitions/0/records")
-    async with client.session.get(url, headers={"Accept": "text/event-stream", "Last-Event-ID": "2"}) as stream:
+    url = topics[1].gateway.url("/v1/topics/t/partitions/0/records")
+    async with topics[1].gateway.session.get(
+        url, headers={"Accept": "text/event-stream", "Last-Event-ID": "2"}
+    ) as stream:
         assert stream.status == 200
         await topics[2].post_lines("2")
         await topics[2].post_lines("3")

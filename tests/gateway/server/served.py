@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 
 from gateway.connections.send_buffers import SendBuffers
 from gateway.server.adapter import Adapter, problem_response
-from gateway.server.app import make_app
 from gateway.server.body import BodyLimits
-from gateway.server.short_path import ShortPath
+from gateway.server.head_cache import HeadCache
 from gateway.wire.idle import Times
 from gateway.wire.listening import listen
 from gateway.wire.messages import WireLimits
@@ -19,11 +18,11 @@ from node.node import Node
 
 
 @asynccontextmanager
-async def served(node: Node, *, is_short: bool) -> AsyncIterator[tuple[tuple[str, int], ShortPath]]:
-    app = make_app(node.server)
-    short = ShortPath(app)
-    limits = BodyLimits(10.0, 1000, 1.0, 1 << 20)
-    adapter = Adapter(app, short if is_short else None, limits, node.responses, SendBuffers(1 << 20))
+async def served(node: Node, *, is_short: bool = True) -> AsyncIterator[tuple[tuple[str, int], HeadCache]]:
+    """`is_short`: heads of hot routes are kept, and requests are taken without a task where they may be."""
+    adapter = Adapter(node.server, BodyLimits(10.0, 1000, 1.0, 1 << 20), SendBuffers(1 << 20))
+    if not is_short:
+        adapter.heads.find = adapter.heads.read  # type: ignore[method-assign]
     server = HttpServer(
         adapter,
         WireLimits(),
@@ -32,12 +31,12 @@ async def served(node: Node, *, is_short: bool) -> AsyncIterator[tuple[tuple[str
         time.time,
         lambda _: None,
         problem_response,
-        adapter.take,
+        adapter.take if is_short else None,
     )
     (listener,) = listen([("127.0.0.1", 0)])
     place = listener.getsockname()
     server.open([listener])
     try:
-        yield place, short
+        yield place, adapter.heads
     finally:
         await server.close(0.0)

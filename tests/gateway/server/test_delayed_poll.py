@@ -19,7 +19,7 @@ from node.node import Node
 from replication.replica.acks import Acks
 from tests.gateway.server.served import served
 from tests.gateway.server.test_delayed_fetch import until_open
-from tests.gateway.server.test_short_path import LONG, SHORT, comparable, exchange, node_of
+from tests.gateway.server.test_head_cache import LONG, SHORT, comparable, exchange, node_of
 
 
 class Scene:

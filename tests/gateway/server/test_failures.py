@@ -10,7 +10,7 @@ import pytest
 
 from engine.tiering.store.store import StoreUnavailable
 from gateway.fetch import event_stream
-from gateway.server import app
+from gateway.server.routes import ROUTES
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.gateways import JSON, in_process
 
@@ -178,4 +178,4 @@ async def test_an_event_stream_begun_in_a_farewell_is_no_refusal_and_ends_with_w
 
 
 def test_handlers_are_named_for_metrics_and_logs():
-    assert all(handler.__name__ != "<lambda>" for _, _, handler in app.ROUTES)
+    assert all(handler.__name__ != "<lambda>" for _, _, _, handler in ROUTES)

@@ -19,7 +19,7 @@ from gateway.wire import hpack
 from gateway.wire.messages import AnswerForm
 from node.node import Node
 from tests.gateway.server.served import served
-from tests.gateway.server.test_short_path import (
+from tests.gateway.server.test_head_cache import (
     BODIES,
     LONG,
     SEED,

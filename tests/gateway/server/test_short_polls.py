@@ -1,4 +1,4 @@
-"""Polls of groups on the short path: the same answers, counters and log lines as those of aiohttp's application."""
+"""Polls of groups whose heads are kept: the same answers, counters and log lines as otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from node.node import Node
 from tests.gateway.server.served import served
-from tests.gateway.server.test_short_path import (
+from tests.gateway.server.test_head_cache import (
     LONG,
     SEED,
     SHORT,

@@ -5,6 +5,7 @@ import re
 from functools import partial
 
 import orjson
+from multidict import CIMultiDict
 
 from openapi import load_contract
 from tests.scenarios.gateways import Answer, OverHttp2, in_process, in_process_only
@@ -60,7 +61,7 @@ async def options_of_all(gateway):
     send = partial(exchange, gateway.port, request_head("OPTIONS", "*"))
     head, _, body = (await asyncio.get_running_loop().run_in_executor(None, send)).partition(b"\r\n\r\n")
     status, *fields = head.decode().split("\r\n")
-    return Answer(int(status.split()[1]), dict(field.split(": ", 1) for field in fields), body)
+    return Answer(int(status.split()[1]), CIMultiDict(field.split(": ", 1) for field in fields), body)
 
 
 async def test_the_page_needs_no_network(gateway):

@@ -1,0 +1,235 @@
+"""One request as handlers take it: its route, its head, the caller, its body, and what it holds until its answer.
+
+The server makes it of what the parser has delivered (gateway/server/requests.py). A limit of a body applies to the
+received and to the unpacked bytes: unpacking stops at the limit, and large bodies are unpacked in a thread. Bytes count
+as they arrive and not as they are announced, so a client that announces much and sends nothing takes no room. All bytes
+of a request are released when it has been answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.parser import HeaderParser
+from email.policy import HTTP
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+from multidict import CIMultiDictProxy, istr
+
+from engine.format.decompression import DoesNotFit
+from gateway.http.content_encoding import IDENTITY, check_encoding, decoded
+from gateway.http.offload import Offload
+from gateway.http.problems import Problem
+from gateway.http.response import Response, Stream
+from gateway.http.rights import ANONYMOUS, Caller, Requirement, Right
+from gateway.wire.exchange import Carrier
+
+COUNTED_BY_CONNECTION_BYTES = 64 * 1024  # smaller bodies are bounded by the limits of streams and connections
+OCTET_STREAM = "application/octet-stream"  # RFC 9110 8.3: the type of a body without one
+_CONTENT_TYPE = istr("Content-Type")  # the look-up of an istr takes half the time of a plain text
+
+
+class Route(NamedTuple):
+    """A route. `path` has names in braces; `operation` is a bounded name for metrics; `need` is that of its caller."""
+
+    method: str
+    path: str
+    operation: str
+    need: Right | Requirement
+    handle: Callable[[Request], Awaitable[Response]]
+
+
+class BodyReader(Protocol):
+    """The body of a request in pieces (gateway/server/body.py)."""
+
+    async def readany(self) -> bytes:
+        """Returns the next piece; empty at the end. Raises Problem invalid_body, body_timeout."""
+
+    def is_eof(self) -> bool:
+        """Returns whether all of it has arrived, whether it was read or not."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Request:
+    """One request, and what it holds.
+
+    `path` and `query` are as they were sent. `names` are the values of the names in the path of its route, decoded.
+    `version` is "1.0", "1.1" or "2". `parsed`: what its handler makes of the head, if that is known. `held_bytes` are
+    those of its body, of these `connection_bytes` count by connection; `reserved_bytes` are those of its answer.
+    `answer_headers` are those of any answer to it.
+    """
+
+    http: HttpContext
+    route: Route
+    method: str
+    path: str
+    query: str
+    names: Mapping[str, str]
+    headers: CIMultiDictProxy[str]
+    version: str
+    content: BodyReader
+    content_length: int | None
+    connection: Carrier
+    stream_starter: Callable[[dict[str, str]], Stream] | None = None
+    id: str = ""
+    parsed: Any = None
+    caller: Caller = ANONYMOUS
+    answer_headers: dict[str, str] = field(default_factory=dict)
+    held_bytes: int = 0
+    connection_bytes: int = 0
+    reserved_bytes: int = 0
+
+    def __repr__(self) -> str:
+        return f"Request({self.method} {self.path})"
+
+    def begin_stream(self, headers: dict[str, str]) -> Stream:
+        """Begins an answer that the handler writes until it ends."""
+        assert self.stream_starter is not None, "a request that is answered without a task has no stream"
+        return self.stream_starter(headers)
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, in lower case, without parameters."""
+        return media_type_of(self.headers.get(_CONTENT_TYPE)).name
+
+    @property
+    def charset(self) -> str | None:
+        return media_type_of(self.headers.get(_CONTENT_TYPE)).charset
+
+    @property
+    def client(self) -> str:
+        """The other end of its connection, as `host:port`."""
+        return self.connection.client
+
+
+class MediaType(NamedTuple):
+    """A media type without its other parameters."""
+
+    name: str
+    charset: str | None = None
+
+
+@lru_cache(maxsize=64)
+def media_type_of(text: str | None) -> MediaType:
+    """Parses a Content-Type. One that is not of the form `type/subtype` counts as none."""
+    if text is None:
+        return MediaType(OCTET_STREAM)
+    message = HeaderParser(EmailMessage, policy=HTTP).parsestr(f"Content-Type: {text}")
+    name = message.get("Content-Type", "").lower().partition(";")[0].strip()
+    parameters: list[tuple[str, str]] = message.get_params([])
+    return MediaType(name if name.count("/") == 1 else OCTET_STREAM, dict(parameters[1:]).get("charset"))
+
+
+@dataclass(frozen=True, slots=True)
+class HttpContext:
+    """The dependencies of reading a request and writing a response, for every route.
+
+    `count_response` takes the request and the bytes of a response that its client has yet to take. It raises Problem
+    overloaded or too_many_requests if there is no room for the response.
+    """
+
+    request_body_bytes_max: int
+    query_value_chars_max: int
+    compress_bytes_min: int
+    bodies: RequestBodies
+    offload: Offload
+    count_response: Callable[[Request, int], None]
+
+
+class RequestBodies:
+    """The bodies of a process. `held_bytes` is the sum over requests that are not answered yet."""
+
+    def __init__(self, bytes_max: int, connection_bytes_max: int, offload: Offload) -> None:
+        self.held_bytes = 0
+        self._bytes_max = bytes_max
+        self._connection_bytes_max = connection_bytes_max
+        self._offload = offload
+        self._by_connection: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"RequestBodies(held_bytes={self.held_bytes}, large_connections={len(self._by_connection)})"
+
+    def gauges(self) -> Iterator[tuple[str, str, float]]:
+        """Yields name, text and value of each gauge."""
+        yield "penstock_request_bytes_in_flight", "Bytes of the bodies of requests in flight", self.held_bytes
+
+    async def read(self, request: Request, limit: int, on_received: Callable[[], None] | None = None) -> bytes:
+        """Returns the body, unpacked. Calls `on_received` once it has arrived, before it is unpacked.
+
+        Raises Problem body_too_large, unsupported_encoding, invalid_body, overloaded, too_many_requests.
+        """
+        announced = request.content_length
+        if announced is not None and announced > limit:
+            raise _too_large(limit)
+        encoding = IDENTITY
+        if "Content-Encoding" in request.headers:
+            encoding = check_encoding(request.headers["Content-Encoding"])
+        body = await self._read_up_to(request, limit)
+        if on_received is not None:
+            on_received()
+        if encoding == IDENTITY or not body:
+            return body
+        try:
+            unpacked = await decoded(encoding, body, limit, self._offload)
+        except DoesNotFit:
+            raise _too_large(limit) from None
+        self.hold(request, len(unpacked))
+        return unpacked
+
+    def hold_small(self, size_bytes: int) -> bool:
+        """Counts a body of less than COUNTED_BY_CONNECTION_BYTES until `release_small`. Returns False without room."""
+        if self.held_bytes + size_bytes > self._bytes_max:
+            return False
+        self.held_bytes += size_bytes
+        return True
+
+    def release_small(self, size_bytes: int) -> None:
+        self.held_bytes -= size_bytes
+
+    def hold(self, request: Request, size_bytes: int) -> None:
+        """Counts bytes that a request holds. Raises Problem overloaded, too_many_requests."""
+        client = request.client
+        self.held_bytes += size_bytes
+        request.held_bytes += size_bytes
+        is_large = request.held_bytes >= COUNTED_BY_CONNECTION_BYTES
+        if is_large:
+            others = self._by_connection.get(client, 0) - request.connection_bytes
+            self._by_connection[client] = others + request.held_bytes
+            request.connection_bytes = request.held_bytes
+        if self.held_bytes > self._bytes_max:
+            raise Problem("overloaded", "the bodies of requests under way fill the room for them")
+        if is_large and self._by_connection[client] > self._connection_bytes_max:
+            text = "requests under way on this connection hold too many bytes"
+            raise Problem("too_many_requests", text, limit=self._connection_bytes_max)
+
+    def release(self, request: Request) -> None:
+        """Stops counting what a request holds. No-op for a request without a body."""
+        self.held_bytes -= request.held_bytes
+        if request.connection_bytes:
+            left = self._by_connection[request.client] - request.connection_bytes
+            if left:
+                self._by_connection[request.client] = left
+            else:
+                del self._by_connection[request.client]
+        request.held_bytes = request.connection_bytes = 0
+
+    async def _read_up_to(self, request: Request, limit: int) -> bytes:
+        content = request.content
+        first = await content.readany()
+        self.hold(request, len(first))
+        size, chunks = len(first), [first]
+        while not content.is_eof() and (chunk := await content.readany()):
+            self.hold(request, len(chunk))
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            chunks.append(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        return first if len(chunks) == 1 else b"".join(chunks)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem("body_too_large", f"a body may have {limit} bytes, unpacked too", limit=limit)

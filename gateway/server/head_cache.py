@@ -1,0 +1,363 @@
+"""Reads the heads of requests: their route, their headers, and the values that the handler parses of them.
+
+Clients repeat their headers, so that for a produce to one topic, a fetch of one partition and a group's poll it is
+derived once and kept. A placeholder is kept for a value that differs by request, such as an Idempotency-Key or an
+offset; the value is parsed for each request. A head that a check refuses is not kept: the check meets it again behind
+the token.
+Invariants: kept values depend on nothing but the head and the node's settings; a token is checked for every request;
+what is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from msgspec import structs
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from engine.format.batch import MEDIA_TYPE
+from engine.format.paths import INTERNAL_TOPICS
+from gateway.access.hosts import is_host
+from gateway.fetch import request as fetch_request
+from gateway.fetch.request import JSON, NDJSON, FetchRequest
+from gateway.groups.names import NAME_CHARS_MAX
+from gateway.http.json_body import MEDIA_TYPES
+from gateway.http.negotiation import SSE
+from gateway.http.problems import Problem
+from gateway.http.request import BodyReader, HttpContext, Request, Route, media_type_of
+from gateway.http.response import Stream
+from gateway.http.routes import RouteTable
+from gateway.produce import produce
+from gateway.produce.context import ProduceContext
+from gateway.produce.produce import ProduceRequest
+from gateway.routing.leader_headers import FORWARD
+from gateway.server.requests import Requests
+from gateway.wire.exchange import Carrier
+from gateway.wire.messages import Header, RequestHead, VariedHead
+
+KEPT_MAX = 1024  # sets of headers, and heads; about 1 kB each. Beyond it all are forgotten
+CHARS_MAX = 1024  # of the headers, and of path and query, of what is kept: clients must not fill the memory
+
+# The headers that a hot route or the checks read. Others are left out.
+_READ = frozenset({"host", "content-type", "content-encoding", "accept", "accept-encoding", "authorization",
+                   "if-none-match", "transfer-encoding", "penstock-client-id", "penstock-forward", "penstock-rack",
+                   "penstock-leader-epoch", "producer-id", "producer-epoch"})  # fmt: skip
+_KEY, _SEQUENCE = "idempotency-key", "producer-seq"
+_VARYING = {"x-request-id": "", _KEY: "key", _SEQUENCE: "0"}  # and their placeholders
+_VARYING_PREFIXES = ("penstock-", "ce-")  # all others of ours: a head with one of them is not kept
+_TARGET = re.compile(r"/v1/topics/([A-Za-z0-9_-][A-Za-z0-9._-]*)(?:/partitions/([0-9]{1,10}))?/records")
+_POLL_TARGET = re.compile(r"/v1/groups/([A-Za-z0-9_-][A-Za-z0-9._-]*)/members/([A-Za-z0-9_:-][A-Za-z0-9._:-]*)/poll")
+_OFFSET = re.compile(r"(?:^|(?<=&))offset=([0-9]{1,18})(?=&|$)")
+_FORMS = (JSON, NDJSON, MEDIA_TYPE)
+_NOT_WAITING = ("Content-Encoding", "Penstock-Rack", FORWARD)  # a poll with one of them has a task
+
+
+class KnownHead(NamedTuple):
+    """The values that follow from the head of a request. `parsed` is what its handler makes of it, if it is kept.
+
+    `is_checked`: its headers have passed the checks. `plain` is the produce that needs no task unless its body does.
+    `place` is the partition of a fetch that needs none (delayed_fetch.py), `member` has the group and the member of a
+    poll that may wait without one (delayed_poll.py). `began`: when the request came, by `time.perf_counter`, if it has
+    waited.
+    """
+
+    route: Route
+    names: dict[str, str]
+    headers: CIMultiDictProxy[str]
+    parsed: Any = None
+    is_checked: bool = False
+    plain: ProduceRequest | None = None
+    place: tuple[str, int] | None = None
+    member: tuple[str, str] | None = None
+    began: float = 0.0
+
+
+class _Headers(NamedTuple):
+    """The headers that are read. `kept` are those that equal heads share; None: they are not kept. `own`: those that
+    vary.
+    """
+
+    headers: CIMultiDictProxy[str]
+    kept: _KeptHeaders | None
+    own: dict[str, str] | None = None
+
+
+class _KeptHeaders:
+    """Headers that many heads share. The object itself is their key."""
+
+    __slots__ = ("headers",)
+
+    def __init__(self, headers: CIMultiDictProxy[str]) -> None:
+        self.headers = headers
+
+
+class HeadCache:
+    """The heads of one process's requests."""
+
+    def __init__(self, requests: Requests, routes: RouteTable, http: HttpContext, produces: ProduceContext) -> None:
+        self.answered = 0  # requests whose heads are of hot routes, since the start
+        self.without_task = 0  # of these
+        self.routes = routes
+        self.requests = requests
+        self._http = http
+        self._produce_context = produces
+        self._is_open = not requests.origins.is_open  # else answers differ by origin
+        self._headers: dict[tuple[str, tuple[Header, ...]], _KeptHeaders] = {}
+        self._produces: dict[tuple[_KeptHeaders, str, str], KnownHead] = {}
+        self._fetches: dict[tuple[_KeptHeaders, str, str], KnownHead] = {}
+
+    def __repr__(self) -> str:
+        kept = f"headers={len(self._headers)}, produces={len(self._produces)}, fetches={len(self._fetches)}"
+        return f"HeadCache({kept})"
+
+    def find(self, head: RequestHead) -> KnownHead:
+        """Returns what follows from a head."""
+        known: KnownHead | None = head.memo
+        if known is None:
+            known = head.memo = self._hot(head) or self.read(head)
+        return known
+
+    def request(
+        self,
+        known: KnownHead,
+        head: RequestHead,
+        body: BodyReader,
+        connection: Carrier,
+        begin_stream: Callable[[dict[str, str]], Stream] | None = None,
+    ) -> Request:
+        """Returns a request with this head."""
+        return Request(
+            self._http,
+            known.route,
+            head.method,
+            head.path,
+            head.query,
+            known.names,
+            known.headers,
+            head.version,
+            body,
+            head.content_length,
+            connection,
+            begin_stream,
+            parsed=known.parsed,
+        )
+
+    def read(self, head: RequestHead) -> KnownHead:
+        """Returns what follows from any head, without what is kept."""
+        headers = CIMultiDict(head.headers)
+        if head.authority:
+            _name_host(headers, head.authority, is_http1=head.version != "2")
+        route, names = self.routes.find(head.method, head.path)
+        return KnownHead(route, names, CIMultiDictProxy(headers))
+
+    def _hot(self, head: RequestHead) -> KnownHead | None:
+        """Returns what is kept, or will be, of a head of a hot route; None for another one."""
+        if type(head) is VariedHead and type(known := head.like.memo) is KnownHead and known.parsed is not None:
+            return self._like(known, head)
+        method = head.method
+        if not self._is_open or method not in ("POST", "GET"):
+            return None
+        if len(head.path) + len(head.query) > CHARS_MAX:
+            return None
+        target = _TARGET.fullmatch(head.path)
+        if target is None:
+            return self._known_poll(head)
+        found = self._headers_of(head)
+        if found is None:
+            return None
+        headers, kept, own = found
+        if method == "GET":
+            if target[2] is None or SSE in headers.get("Accept", "").lower():
+                return None
+            return self._known_fetch(head, found)
+        if kept is None:
+            return self._known_produce(head, headers)
+        key = (kept, head.path, head.query)
+        known = self._produces.get(key)
+        if known is None:
+            known = self._known_produce(head, kept.headers)
+            if known is None:
+                return None
+            if len(self._produces) >= KEPT_MAX:
+                self._produces.clear()
+            self._produces[key] = known
+        return known if own is None else self._with_own(known, headers, own)
+
+    def _like(self, known: KnownHead, head: VariedHead) -> KnownHead | None:
+        """Returns what follows from a head that differs from a known one by its own values."""
+        if type(known.parsed) is not ProduceRequest:
+            known = self._with_offset(known, known.parsed, head.query)
+        texts: dict[str, str] = {}
+        for name, value in head.own:
+            if (lower := name.lower()) in _VARYING:
+                texts[lower] = value
+        if not texts:
+            return known
+        copy = CIMultiDict(known.headers)
+        copy.update(texts)
+        headers = CIMultiDictProxy(copy)
+        is_produce = type(known.parsed) is ProduceRequest
+        return self._with_own(known, headers, texts) if is_produce else known._replace(headers=headers)
+
+    def _with_own(self, known: KnownHead, headers: CIMultiDictProxy[str], own: dict[str, str]) -> KnownHead | None:
+        """Returns a known head with the values of this request in place of placeholders."""
+        try:
+            parsed = produce.with_own(known.parsed, own.get(_KEY), own.get(_SEQUENCE))
+        except Exception:  # the handler meets it too, behind the check of the token
+            return None
+        return KnownHead(known.route, known.names, headers, parsed, True, None if known.plain is None else parsed)
+
+    def _known_fetch(self, head: RequestHead, found: _Headers) -> KnownHead | None:
+        """Fetches that differ by their offset alone share what follows from the rest."""
+        headers, kept, _ = found
+        offsets = _OFFSET.findall(head.query)
+        query = _OFFSET.sub("offset=0", head.query) if len(offsets) == 1 else head.query
+        known = None if kept is None else self._fetches.get((kept, head.path, query))
+        if known is None:
+            route, names = self.routes.find(head.method, head.path)
+            try:
+                parsed = fetch_request.parse(self._head_alone(head, route, names, headers))
+            except Exception:  # as in _known_produce
+                return None
+            known = KnownHead(route, names, headers, parsed, True)
+            topic, number = names["topic"], int(names["partition"])
+            is_canonical = names["partition"] == str(number) and topic not in INTERNAL_TOPICS
+            if is_canonical and _is_plain(parsed) and FORWARD not in headers:
+                known = known._replace(place=(topic, number))
+            if kept is not None:
+                if len(self._fetches) >= KEPT_MAX:
+                    self._fetches.clear()
+                self._fetches[kept, head.path, query] = known
+            return known
+        known = self._with_offset(known, known.parsed, head.query)
+        return known if known.headers is headers else known._replace(headers=headers)
+
+    def _known_poll(self, head: RequestHead) -> KnownHead | None:
+        target = _POLL_TARGET.fullmatch(head.path) if head.method == "POST" and not head.query else None
+        if target is None or (found := self._headers_of(head)) is None:
+            return None
+        headers = found.headers
+        route, names = self.routes.find(head.method, head.path)
+        known = KnownHead(route, names, headers, is_checked=True)
+        is_plain = not any(name in headers for name in _NOT_WAITING)
+        if is_plain and media_type_of(headers.get("Content-Type")).name in MEDIA_TYPES:
+            group, member_id = target.groups()
+            if max(len(group), len(member_id)) <= NAME_CHARS_MAX:
+                return known._replace(member=(group, member_id))
+        return known
+
+    def _with_offset(self, known: KnownHead, parsed: FetchRequest, query: str) -> KnownHead:
+        """Returns a known fetch with the offset of this query, if it has one."""
+        offset = offset_of(query)
+        return known if offset is None else known._replace(parsed=structs.replace(parsed, offset=offset))
+
+    def _known_produce(self, head: RequestHead, headers: CIMultiDictProxy[str]) -> KnownHead | None:
+        route, names = self.routes.find(head.method, head.path)
+        try:
+            parsed = produce.parse(self._head_alone(head, route, names, headers), self._produce_context)
+        except Exception:  # the handler meets it too, behind the check of the token
+            return None
+        is_plain = (
+            produce.is_plain(parsed) and parsed.topic not in INTERNAL_TOPICS and "Content-Encoding" not in headers
+        )
+        return KnownHead(route, names, headers, parsed, True, parsed if is_plain else None)
+
+    def _headers_of(self, head: RequestHead) -> _Headers | None:
+        """Returns the headers that are read, once they have passed the checks."""
+        pairs: list[Header] = []
+        own: dict[str, str] | None = None
+        is_kept = True
+        for name, value in head.headers:
+            lower = name.lower()
+            if lower in _READ:
+                pairs.append((lower, value))
+            elif lower in _VARYING:
+                pairs.append((lower, value))
+                if own is None:
+                    own = {}
+                is_kept &= lower not in own
+                own[lower] = value
+            elif lower.startswith(_VARYING_PREFIXES):
+                pairs.append((lower, value))
+                is_kept = False
+            elif lower == "origin":
+                return None
+        if head.authority:
+            if head.version != "2" or any(name == "host" for name, _ in pairs):
+                return None
+            pairs.append(("host", head.authority))
+        if not is_kept:
+            headers = self._checked(head, pairs)
+            return None if headers is None else _Headers(headers, None)
+        general = pairs if own is None else [(name, _VARYING.get(name, value)) for name, value in pairs]
+        key = (head.version, tuple(general))
+        kept = self._headers.get(key)
+        if kept is None:
+            headers = self._checked(head, general)
+            if headers is None or sum(len(value) for _, value in general) > CHARS_MAX:
+                return None
+            if len(self._headers) >= KEPT_MAX:
+                self._headers.clear()
+            kept = self._headers[key] = _KeptHeaders(headers)
+        return _Headers(kept.headers if own is None else CIMultiDictProxy(CIMultiDict(pairs)), kept, own)
+
+    def _checked(self, head: RequestHead, pairs: list[Header]) -> CIMultiDictProxy[str] | None:
+        headers = CIMultiDictProxy(CIMultiDict(pairs))
+        request = self._head_alone(head, self.routes.find(head.method, head.path).route, {}, headers)
+        try:
+            self.requests.check_host(request)
+            self.requests.check_headers(request)
+        except Problem:  # `enter` meets it too, behind the token
+            return None
+        return headers
+
+    def _head_alone(
+        self, head: RequestHead, route: Route, names: dict[str, str], headers: CIMultiDictProxy[str]
+    ) -> Request:
+        return self.request(KnownHead(route, names, headers), head, NO_BODY, _NO_CONNECTION)
+
+
+def offset_of(query: str) -> int | None:
+    """Returns the offset that a query has."""
+    found = _OFFSET.search(query)
+    return None if found is None else int(found[1])
+
+
+def _is_plain(wanted: FetchRequest) -> bool:
+    """Returns whether a fetch is of one offset, for any record, without conditions, in one of the forms of records."""
+    return (
+        type(wanted) is FetchRequest
+        and wanted.offset is not None
+        and wanted.min_bytes == 1
+        and wanted.if_none_match is None
+        and wanted.rack is None
+        and wanted.media_type in _FORMS
+    )
+
+
+def _name_host(headers: CIMultiDict[str], authority: str, *, is_http1: bool) -> None:
+    """Puts the authority of the target where the checks look for the host.
+
+    RFC 9112 3.2.2: the target `http://host/path` of an HTTP/1.1 request replaces a Host that is well-formed. RFC 9113
+    8.3.1: in HTTP/2 a Host that differs from `:authority` makes the request malformed; both stay, which is rejected.
+    """
+    given = headers.getall("host", ())
+    if is_http1 and len(given) == 1 and is_host(given[0]):
+        headers["host"] = authority
+    elif not is_http1 and [host.lower() for host in given] != [authority.lower()]:
+        headers.add("host", authority)
+
+
+class _NoBody:
+    async def readany(self) -> bytes:
+        return b""
+
+    def is_eof(self) -> bool:
+        return True
+
+
+NO_BODY = _NoBody()
+_NO_CONNECTION: Any = SimpleNamespace(client="")
