@@ -111,6 +111,7 @@ def test_the_quick_start_runs_without_a_clone(installed: Path, tmp_path: Path) -
         assert "1 record, all sound" in dumped.stdout
 
 
+@pytest.mark.long
 def test_processes_of_a_node_do_not_import_what_lies_in_the_current_directory(installed: Path, tmp_path: Path) -> None:
     for name in BUILT:
         (tmp_path / name).mkdir()
@@ -131,6 +132,7 @@ def test_a_package_in_place_of_the_servers_is_named_with_its_place(installed: Pa
         assert f"a package replication, and Python finds {tmp_path / 'replication'} in its place" in ran.stderr
 
 
+@pytest.mark.long
 def test_a_node_for_the_tests_of_a_users_project(installed: Path, tmp_path: Path) -> None:
     program = (
         "from penstock.testing import running_node\n"
@@ -160,6 +162,7 @@ def test_the_client_alone_has_no_node_for_tests_and_says_so(client_alone: Path) 
     )
 
 
+@pytest.mark.long
 def test_the_client_alone_speaks_to_a_node_of_elsewhere(installed: Path, client_alone: Path, tmp_path: Path) -> None:
     with serving(installed, tmp_path) as url:
         ran = run(client_alone, "python", "-c", QUICK_START, url, cwd=tmp_path)

@@ -22,8 +22,8 @@ import pytest
 from tests.simulation.report import MANY_SEEDS, never_happened
 from tests.simulation.run import run
 
-SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "100"))
-CHUNK = 25
+SEEDS = int(os.environ.get("PENSTOCK_TEST_SIM_SEEDS", "60"))
+CHUNK = 15
 CHUNKS = [range(first, min(first + CHUNK, SEEDS)) for first in range(0, SEEDS, CHUNK)]
 SEEDS_BETWEEN_COLLECTIONS = 20
 

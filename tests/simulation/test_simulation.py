@@ -56,12 +56,12 @@ def test_a_leader_that_cannot_read_is_replaced_and_repaired():
 
 def test_the_first_batch_of_a_pipelining_producer_is_never_a_gap():
     counts = Counter[str]()
-    for seed in range(25):
+    for seed in range(12):
         outcome = run(seed, replace(options_for(seed), has_pipelining=True))
         assert not outcome.problems, outcome.report()
         counts += outcome.counts
-    assert counts["pipelined ok"] > 200
-    assert counts["refused: sequence_gap"] > 200
+    assert counts["pipelined ok"] > 100
+    assert counts["refused: sequence_gap"] > 100
 
 
 def test_one_seed_is_one_run():

@@ -17,7 +17,7 @@ from engine.testing.recording_disk import RecordingDisk
 from tests.engine.crash.teller import Teller
 
 # Operations between two losses in the largest tests, and a divisor of random stories; `make power-loss-long` sets 1.
-EVERY = int(os.environ.get("PENSTOCK_TEST_POWER_LOSS_EVERY", "10"))
+EVERY = int(os.environ.get("PENSTOCK_TEST_POWER_LOSS_EVERY", "12"))
 SPARSE = 1 if EVERY == 1 else 2  # a factor of the distance in tests that are slow for each operation
 
 Steps = Callable[[Teller], Awaitable[None]]

@@ -108,7 +108,7 @@ async def tried_with_stale_bytes() -> None:
         await survivor.check(state, go_on=True)
         if len(survivor.ledgers["t", 0].sent) == 1 and all(map(any, pages(log)[4:])):
             await survivor.life(next_life := state.snapshot(), stories.whole_pages)
-            await check_states(next_life, survivor, "the next life", limit=3000)
+            await check_states(next_life, survivor, "the next life", limit=1000)
             return
     raise LookupError("no state has a torn batch before a whole one")
 

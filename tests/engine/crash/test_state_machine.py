@@ -23,7 +23,7 @@ from engine.shard import shard
 from tests.engine.crash.test_mutants import points_ahead_of_the_sync, sync_no_directory, sync_nothing
 from tests.engine.crash.twin import PartitionAndTwin
 
-SHORT = 40
+SHORT = 25
 EXAMPLES = int(os.environ.get("PENSTOCK_TEST_EXAMPLES", SHORT))
 STEPS = 30
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

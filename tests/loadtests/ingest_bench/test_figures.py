@@ -82,6 +82,7 @@ def test_processes_that_outlive_a_command_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_python_workers_of_spark_count(tmp_path: Path) -> None:
     """The worker of this job has more memory than any other process of it."""
     command = [sys.executable, "-c", WITH_SPARK, str(tmp_path / "log")]
