@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 from engine.partition.placed_read import PlacedReads
 from engine.runtime.clock import Clock
@@ -72,12 +73,14 @@ from gateway.subscriptions.core.targets import allowed_targets
 from gateway.subscriptions.dead_letters import DeadLetters
 from gateway.subscriptions.hosting import PushHost
 from gateway.subscriptions.runner import Means
-from gateway.subscriptions.sender import Sender
 from gateway.tables.tables import table_calls
 from node.shard_events import NodeTier
 from replication.cluster.keys import partition_name
 from replication.cluster.producer_ids import ProducerIds
 from replication.replica.replicas import Replicas
+
+if TYPE_CHECKING:
+    from gateway.subscriptions.sender import Sender
 
 READ_BYTES_MAX = 128 * 1024 * 1024  # for all data that is read and rendered concurrently: 32 fetches of the usual size
 
@@ -355,7 +358,11 @@ def _sizes(shard: Shard) -> dict[str, int]:
 def _sender(settings: NodeSettings) -> Sender | None:
     """Return the client of push; None: the operator has not allowed it. Raises ValueError for a malformed setting."""
     words = settings.push_target_words
-    return Sender(allowed_targets(words, allows_http=settings.push_http)) if words else None
+    if not words:
+        return None
+    from gateway.subscriptions.sender import Sender  # it imports aiohttp, a sixth of the start of a node
+
+    return Sender(allowed_targets(words, allows_http=settings.push_http))
 
 
 def _answer_limits(settings: NodeSettings) -> ResponseLimits:

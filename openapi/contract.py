@@ -13,12 +13,8 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 import orjson
-import yaml
 
 METHODS = ("get", "put", "post", "delete", "patch")
-
-# The C loader reads the contract in a tenth of the time, but PyYAML has it only where libyaml was there at its build.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -134,4 +130,8 @@ def _package() -> Traversable:
 
 
 def _read_yaml(file: Traversable) -> Any:
-    return yaml.load(file.read_bytes(), Loader=_Loader)  # noqa: S506  a safe loader, in either case
+    import yaml  # a node starts without it
+
+    # The C loader takes a tenth of the time, but PyYAML has it only where libyaml was there at its build.
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(file.read_bytes(), Loader=loader)  # noqa: S506  a safe loader, in either case

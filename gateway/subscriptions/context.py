@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.groups.context import GroupContext
-from gateway.subscriptions.sender import Sender
+
+if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
+    from gateway.subscriptions.sender import Sender
 
 
 @dataclass(frozen=True, slots=True)

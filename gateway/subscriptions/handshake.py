@@ -5,8 +5,12 @@ https://github.com/cloudevents/spec/blob/main/cloudevents/http-webhook.md
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.http.problems import Problem
-from gateway.subscriptions.sender import Sender
+
+if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
+    from gateway.subscriptions.sender import Sender
 
 TIMEOUT_MS = 10_000
 

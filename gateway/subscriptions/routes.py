@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from msgspec import UNSET, convert
@@ -44,7 +44,9 @@ from gateway.subscriptions.core.definition import Definition, decode, encode
 from gateway.subscriptions.core.signature import SECRET_BYTES, new_secret
 from gateway.subscriptions.core.targets import InvalidTarget
 from gateway.subscriptions.handshake import confirm
-from gateway.subscriptions.sender import Sender
+
+if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
+    from gateway.subscriptions.sender import Sender
 
 PARTITIONS_MAX = 1000
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,190}")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -41,7 +41,9 @@ from gateway.subscriptions.core.signature import signed_headers
 from gateway.subscriptions.core.window import Batch, Item, Window
 from gateway.subscriptions.dead_letters import DeadLetters, Reason
 from gateway.subscriptions.rendering import Pushed, message_id, rendered
-from gateway.subscriptions.sender import Sender
+
+if TYPE_CHECKING:  # it imports aiohttp, which few nodes need
+    from gateway.subscriptions.sender import Sender
 
 log = logging.getLogger("penstock.gateway")
 

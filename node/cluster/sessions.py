@@ -22,7 +22,6 @@ from replication.cluster.producer_ids import StoredBlocks
 from replication.cluster.start_counter import StartCounter, StartCounters, load_start_counter, save_start_counter
 from replication.coordination.embedded import EmbeddedStore
 from replication.coordination.interface import Session
-from replication.coordination.zookeeper import ZookeeperSession, parse_address
 
 
 class Sessions(Protocol):
@@ -45,7 +44,13 @@ class ZookeeperSessions:
     """Sessions with ZooKeeper. Implements Sessions."""
 
     def __init__(self, settings: NodeSettings, new_id: Callable[[], str], executor: Executor) -> None:
+        from replication.coordination.zookeeper import (  # its client takes time to import
+            ZookeeperSession,
+            parse_address,
+        )
+
         self._executor = executor
+        self._open = ZookeeperSession.open
         self._address = parse_address(settings.coordination)
         self._timeout_ms = settings.session_timeout_ms
         self._new_id = new_id
@@ -54,7 +59,7 @@ class ZookeeperSessions:
         """No-op: the store is not in the directory."""
 
     async def open(self) -> Session:
-        return await ZookeeperSession.open(self._address, session_timeout_ms=self._timeout_ms, new_id=self._new_id)
+        return await self._open(self._address, session_timeout_ms=self._timeout_ms, new_id=self._new_id)
 
     async def load_start_counters(self, directories: LogDirectories, first_id: str) -> StartCounters | None:
         disks = {one.directory_id or first_id: one for one in directories.usable}
