@@ -37,7 +37,6 @@ from gateway.links.process_links import Process, ProcessLinks
 from gateway.produce.partitioner import Partitioners
 from gateway.routing.peers import Peers
 from gateway.routing.topic_finder import TopicFinder
-from node.cluster.shard_cluster import ShardCluster
 from node.messages import (
     CHANGE_S,
     RecordFields,
@@ -84,7 +83,11 @@ async def run(task: ShardTask) -> None:
         ThreadPoolExecutor(DISK_THREADS, "penstock-disk") as executor,
         ThreadPoolExecutor(STORE_THREADS, "penstock-store") as store_executor,
     ):
-        cluster = None if task.cluster is None else ShardCluster(task, task.cluster)
+        cluster = None
+        if task.cluster is not None:
+            from node.cluster.shard_cluster import ShardCluster  # it imports aiohttp
+
+            cluster = ShardCluster(task, task.cluster)
         links = ProcessLinks(_siblings(task), None if cluster is None else cluster.credentials)
         view = None if cluster is None else cluster.view
         peers = Peers(task.index, task.count, links, view, settings.node_id, task.direct_urls)
