@@ -1,4 +1,4 @@
-# Penstock's tasks. `make` lists them. Nothing but Python 3.11, git and make is needed; Spark's targets need Java 17.
+# Penstock's tasks. `make` lists the ten of daily work (###), `make help-all` the rest. Nothing but Python 3.11, git and make is needed; Spark's targets need Java 17.
 # With a C compiler and Python's headers, setup and run compile the codec.
 
 PYTHON ?= python3
@@ -22,20 +22,24 @@ TEST_WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: compile-codec compile-tests help request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year minimal-debian
+.PHONY: compile-codec compile-tests help help-all request-path setup run test test-long test-quick check lint types imports architecture docs format demo cluster bench bench-quick bench-servers bench-cluster bench-peers flame-graph load loadtest power-loss-long crash-long codec-asan codec-fuzz codec-bench sim sim-long seeds-long chaos chaos-short upgrade faults-long full-disk fuzz-long state-machine-long contract-long scale-long missing-files-long skew-long image-check dist lock clean docs-write exactly-once-long sink-kills spark-env spark-cluster push-kills minio-tests airflow-tests catalog-tests workers bench-groups bench-queues bench-typed-read bench-ingest ingest-year minimal-debian
 
-help: ## List the targets
+help: ## List the ten targets of daily work
+	@awk 'BEGIN {FS = ":.*### "} /^[a-z-]+:.*### / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "make help-all lists the rest: long runs, benches, packages"
+
+help-all: ## List all targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.all ## Make .venv with everything locked: server, client, Spark, tests
+setup: $(VENV)/.all ### Make .venv with everything locked: server, client, Spark, tests
 	@$(BIN)/python -m penstock_codec
 	@echo "ready: try  make run  or  $(BIN)/penstock --help"
 
-run: $(VENV)/.serve ## Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
+run: $(VENV)/.serve ### Serve on 127.0.0.1:8080 (ARGS="--port 9000" for more)
 	@$(BIN)/python -m penstock_codec
 	@exec $(BIN)/penstock serve $(ARGS)
 
-test: $(VENV)/.all ## Run all tests but the long ones
+test: $(VENV)/.all ### Run all tests but the long ones
 	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 compile-tests: $(VENV)/.all # once, and what they import; each worker of a first run would do it by itself
@@ -44,10 +48,10 @@ compile-tests: $(VENV)/.all # once, and what they import; each worker of a first
 test-long: $(VENV)/.all ## Run the tests that `make test` leaves out, for they are long
 	$(BIN)/pytest -m long -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
-test-quick: $(VENV)/.all ## Run the tests that take no processes and no Java
+test-quick: $(VENV)/.all ### Run the tests that take no processes and no Java
 	$(BIN)/pytest -m "not slow and not spark and not e2e and not long" $(ARGS)
 
-check: lint types architecture docs ## Lint, types, architecture and documents
+check: lint types architecture docs ### Lint, types, architecture and documents
 
 lint: $(VENV)/.all ## Lint and format check
 	$(BIN)/ruff check .
@@ -68,7 +72,7 @@ request-path: $(VENV)/.all ## List the files of our code that a produce, a fetch
 docs: $(VENV)/.all ## Check the documents against the code
 	$(BIN)/pytest tests/docs $(ARGS)
 
-docs-write: $(VENV)/.all ## Write the generated parts of documents again
+docs-write: $(VENV)/.all ### Write the generated parts of documents again
 	$(BIN)/python -m node.setup.settings_page >docs/reference/settings.md.tmp
 	@mv docs/reference/settings.md.tmp docs/reference/settings.md
 	$(BIN)/python -m spark_ingest.config.page >docs/reference/ingest-settings.md.tmp
@@ -78,19 +82,19 @@ docs-write: $(VENV)/.all ## Write the generated parts of documents again
 	$(BIN)/python -m tests.docs.test_troubleshooting
 	$(BIN)/python -m tests.docs.test_architecture
 
-format: $(VENV)/.all ## Format the code
+format: $(VENV)/.all ### Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: ## Play the whole job on 336,776 real flights: produce, long-poll, tier, ingest with Spark
+demo: ### Play the whole job on 336,776 real flights: produce, long-poll, tier, ingest with Spark
 	@$(PYTHON) -m loadtests.demo.java
 	@$(MAKE) --no-print-directory -s $(VENV)/.all
 	@$(BIN)/python -m loadtests.demo $(ARGS)
 
-cluster: $(VENV)/.all ## ZooKeeper and three nodes on this machine until Ctrl-C (ARGS="--nodes 5 --shards 2 --port 9000")
+cluster: $(VENV)/.all ### ZooKeeper and three nodes on this machine until Ctrl-C (ARGS="--nodes 5 --shards 2 --port 9000")
 	@$(BIN)/python -m loadtests.cluster $(ARGS)
 
-bench: $(VENV)/.all ## Measure against a bare server in the same run
+bench: $(VENV)/.all ### Measure against a bare server in the same run
 	@$(BIN)/python -m penstock_codec --measured
 	@$(BIN)/python -m loadtests.bench.__main__ $(ARGS)
 
@@ -147,7 +151,7 @@ sim: $(VENV)/.all ## Whole clusters in virtual time: SEED=7 replays one run, SEE
 sim-long: $(VENV)/.all ## The same for MINUTES (60), one new seed after another
 	@$(BIN)/python -m tests.simulation --minutes $(or $(MINUTES),60) --from $(or $(FROM),100000) $(ARGS)
 
-seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator instead of 100, by the workers of the tests
+seeds-long: $(VENV)/.all ## 20,000 seeds of the simulator, by the workers of the tests
 	PENSTOCK_TEST_SIM_SEEDS=20000 $(BIN)/pytest tests/simulation/test_seeds.py -n $(TEST_WORKERS) --dist loadgroup $(ARGS)
 
 chaos: $(VENV)/.all ## Real faults at a cluster in network namespaces, as root: RUNS (1) of SECONDS_EACH (60); FAULTS=kill,pause

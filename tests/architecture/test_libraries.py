@@ -1,6 +1,6 @@
 """Every library is needed: those in pyproject.toml are used where it says, and those in use are in pyproject.toml.
 
-DEVELOPMENT.md says why each one is used; tests/docs checks that its list is the same.
+docs/internals/libraries.md says why each one is used; tests/docs checks that its list is the same.
 """
 
 from __future__ import annotations
