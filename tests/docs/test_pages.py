@@ -145,6 +145,19 @@ def test_every_decision_is_listed_under_its_title_and_says_what_and_why() -> Non
         assert all(f"**{part}.**" in text for part in ("Decided", "Why", "What it costs")), page.name
 
 
+def test_a_decision_that_another_one_replaces_says_so_under_its_title() -> None:
+    pages = {page.name[:4]: page.read_text() for page in DECISIONS.glob("[0-9]*.md")}
+    replaced = [
+        (older, number)
+        for number, text in pages.items()
+        for older in re.findall(r"[Rr]eplaces[^.]*?\[(?:decision )?(\d{4})\]", text)
+    ]
+    assert len(replaced) > 3
+    for older, number in replaced:
+        line = pages[older].splitlines()[2]
+        assert re.match(rf"Superseded (in part )?by \[{number}\]", line), f"{older} is replaced by {number}"
+
+
 # The checks can fail.
 
 
