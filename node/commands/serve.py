@@ -148,7 +148,7 @@ def serve(config_file: str | None, **flags: Any) -> None:
 
 def _serving(settings: NodeSettings) -> Coroutine[None, None, None]:
     """Return the node to run. Each form imports only what it runs: a supervisor serves no HTTP itself."""
-    gc.disable()  # while modules are imported, of which nothing becomes garbage: a tenth of the start
+    gc.disable()  # while modules are imported: none of them becomes garbage, and collections take a tenth of the start
     if settings.shards or settings.coordination:
         from node.processes.supervisor import serve_shards as serve_node
     else:
