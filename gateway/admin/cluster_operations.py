@@ -31,12 +31,11 @@ from gateway.admin.operation_calls import (
     Reassign,
 )
 from gateway.admin.peer_calls import sizes_of_all
-from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, partition_number, path_partition, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.http.rights import Right
 from replication.errors import NoOtherNode
 
@@ -62,7 +61,7 @@ async def list_reassignments(request: Request, context: AdminContext) -> Respons
     read_query(request, NoQuery)
     rows = [] if context.peers.view is None else reassignment_rows(context.peers.view)
     seen = (row for row in rows if caller.allows(Right.READ, row["topic"]))
-    return answer({"reassignments": await _with_progress(context, seen)})
+    return json_response({"reassignments": await _with_progress(context, seen)})
 
 
 async def reassign(request: Request, context: AdminContext) -> Response:
@@ -76,9 +75,9 @@ async def reassign(request: Request, context: AdminContext) -> Response:
     if context.operate is None:
         for number, nodes in targets.items():
             _check_own(context, number, nodes)
-        return answer({"reassignments": []}, 202)
+        return json_response({"reassignments": []}, 202)
     rows = await context.operate(Reassign(wish.topic, targets))
-    return answer({"reassignments": await _with_progress(context, rows)}, 202)
+    return json_response({"reassignments": await _with_progress(context, rows)}, 202)
 
 
 async def cancel_reassignment(request: Request, context: AdminContext) -> Response:
@@ -96,7 +95,7 @@ async def drain_node(request: Request, context: AdminContext) -> Response:
     _check_operating(request, context)
     wish, node_id = await read_json(request, _Drain), _node_id(request)
     await _in_cluster(context)(DrainNode(node_id, wish.drained))
-    return answer({"node_id": node_id, "drained": wish.drained})
+    return json_response({"node_id": node_id, "drained": wish.drained})
 
 
 async def decommission_node(request: Request, context: AdminContext) -> Response:
@@ -104,7 +103,7 @@ async def decommission_node(request: Request, context: AdminContext) -> Response
     _check_operating(request, context)
     node_id, operate = _node_id(request), _in_cluster(context)
     moving = await operate(DecommissionNode(node_id, await sizes_of_all(context)))
-    return answer({"node_id": node_id, "moving": moving}, 202)
+    return json_response({"node_id": node_id, "moving": moving}, 202)
 
 
 async def balance(request: Request, context: AdminContext) -> Response:
@@ -114,7 +113,7 @@ async def balance(request: Request, context: AdminContext) -> Response:
     moves = []
     if context.operate is not None:
         moves = await context.operate(Balance(wish.apply, await sizes_of_all(context)))
-    return answer({"moves": moves, "applied": wish.apply})
+    return json_response({"moves": moves, "applied": wish.apply})
 
 
 async def _with_progress(context: AdminContext, rows: Iterable[ReassignmentRow]) -> list[ReassignmentWithProgress]:

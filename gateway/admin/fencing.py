@@ -8,11 +8,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.admin.context import AdminContext
 from gateway.admin.partition_calls import FENCE, SET_FENCE, SetFence
-from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, path_partition, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.routing.partitions import check_not_internal
 
 Token = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+\Z")]
@@ -27,7 +26,7 @@ async def describe_fence(request: Request, context: AdminContext) -> Response:
     """GET /v1/topics/{topic}/partitions/{partition}/fence"""
     read_query(request, NoQuery)
     document, _ = await context.router.call(FENCE, request.names["topic"], path_partition(request), None)
-    return answer(document)
+    return json_response(document)
 
 
 async def set_fence(request: Request, context: AdminContext) -> Response:
@@ -40,4 +39,4 @@ async def set_fence(request: Request, context: AdminContext) -> Response:
     check_not_internal(topic)
     wait_ms = context.settings.produce_timeout_ms
     document, _ = await context.router.call(SET_FENCE, topic, number, wanted, wait_ms=wait_ms)
-    return answer(document)
+    return json_response(document)

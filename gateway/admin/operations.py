@@ -9,12 +9,11 @@ from typing import Any
 from gateway.admin.cluster_rows import node_rows, unhealthy_partitions
 from gateway.admin.context import AdminContext
 from gateway.admin.peer_calls import metrics_of_all
-from gateway.admin.topics import answer
 from gateway.docs.page import content_security_policy, docs_page
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.http.rights import Right
 from gateway.metrics.metrics import merged
 from openapi import contract_json
@@ -37,7 +36,7 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     read_query(request, NoQuery)
     cluster_id, shards = context.cluster_id, max(1, context.settings.shards)
     if context.peers.view is None:
-        return answer(_standalone_view(context) | {"cluster_id": cluster_id, "shards": shards})
+        return json_response(_standalone_view(context) | {"cluster_id": cluster_id, "shards": shards})
     view, caller = context.peers.view, request.caller
     unhealthy = unhealthy_partitions(view, lambda name: caller.allows(Right.READ, name))
     replicas = context.replicas
@@ -46,7 +45,7 @@ async def describe_cluster(request: Request, context: AdminContext) -> Response:
     nodes = {"nodes": rows, "controller": None if is_silent else view.controller}
     age_ms = None if age_s is None or age_s == inf else round(age_s * 1000)
     coordination = {} if age_s is None else {"coordination": {"age_ms": age_ms, "silent": is_silent}}
-    return answer({"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards, **coordination})
+    return json_response({"cluster_id": cluster_id, **nodes, **unhealthy, "shards": shards, **coordination})
 
 
 def _standalone_view(context: AdminContext) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def _standalone_view(context: AdminContext) -> dict[str, Any]:
 async def healthz(request: Request, context: AdminContext) -> Response:
     """GET /healthz: the process answers."""
     read_query(request, NoQuery)
-    return answer({"status": "ok"})
+    return json_response({"status": "ok"})
 
 
 async def readyz(request: Request, context: AdminContext) -> Response:
@@ -83,11 +82,11 @@ async def readyz(request: Request, context: AdminContext) -> Response:
         raise Problem("overloaded", "not all shards of the node are ready")
     replicas = context.replicas
     if replicas.has_contact:
-        return answer({"status": "ready"})
+        return json_response({"status": "ready"})
     age_s = replicas.store_age_s
     since = "" if age_s is None or age_s == inf else f" for {age_s:.0f} s"
     detail = f"the coordination store has not confirmed this node{since}: it cannot elect leaders or change topics"
-    return answer({"status": "degraded", "detail": detail})
+    return json_response({"status": "degraded", "detail": detail})
 
 
 async def metrics(request: Request, context: AdminContext) -> Response:
@@ -120,7 +119,7 @@ async def root(request: Request, context: AdminContext) -> Response:
 async def links(request: Request, context: AdminContext) -> Response:
     """GET /v1: links for a program or a person that knows only the address."""
     read_query(request, NoQuery)
-    return answer(LINKS)
+    return json_response(LINKS)
 
 
 def _called_url(request: Request, context: AdminContext) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.admin.topics import answer
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.produce.context import ProduceContext
 
 
@@ -21,4 +20,4 @@ async def create_producer(request: Request, context: ProduceContext) -> Response
     read_query(request, NoQuery)
     context.lifecycle.check_accepting()
     await read_json(request, _Body, _Body())
-    return answer({"producer_id": await context.producer_ids.take(), "producer_epoch": 0}, 201)
+    return json_response({"producer_id": await context.producer_ids.take(), "producer_epoch": 0}, 201)

@@ -9,11 +9,10 @@ from msgspec import Struct
 from engine.producers.sources import NAME, source_hash
 from gateway.admin.context import AdminContext
 from gateway.admin.partition_calls import SOURCE
-from gateway.admin.topics import answer
 from gateway.http.problems import Problem
 from gateway.http.query import Text, path_partition, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 
 
 class _Query(Struct, frozen=True):
@@ -29,4 +28,4 @@ async def describe_source(request: Request, context: AdminContext) -> Response:
     topic, number = request.names["topic"], path_partition(request)
     wait_ms = context.settings.produce_timeout_ms
     document, _ = await context.router.call(SOURCE, topic, number, source_hash(name), wait_ms=wait_ms)
-    return answer({**document, "source": name})
+    return json_response({**document, "source": name})

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from engine.format.paths import INTERNAL_TOPICS
@@ -20,12 +18,11 @@ from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, path_partition, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.http.rights import Right
 from gateway.routing.partitions import check_not_internal
 
 DESCRIBE_WAIT_MS = 500  # for a leader: longer than a move of leadership, shorter than a client's timeout
-JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 class _DeleteQuery(Struct, frozen=True):
@@ -72,7 +69,7 @@ async def list_topics(request: Request, context: AdminContext) -> Response:
         for name, topic in sorted((one.record.name, one) for one in context.topics.all())
         if caller.allows(Right.READ, name) and name not in INTERNAL_TOPICS
     ]
-    return answer({"topics": topics} | limits_of(caller, Right.READ))
+    return json_response({"topics": topics} | limits_of(caller, Right.READ))
 
 
 async def describe_topic(request: Request, context: AdminContext) -> Response:
@@ -110,7 +107,7 @@ async def roll_topic(request: Request, context: AdminContext) -> Response:
     name = request.names["topic"]
     check_not_internal(name)
     topic = context.topics.topic(name)
-    return answer({"topic": name, "partitions": await context.router.call_all(ROLL, topic)})
+    return json_response({"topic": name, "partitions": await context.router.call_all(ROLL, topic)})
 
 
 async def delete_records(request: Request, context: AdminContext) -> Response:
@@ -122,7 +119,7 @@ async def delete_records(request: Request, context: AdminContext) -> Response:
     topic, number = request.names["topic"], path_partition(request)
     check_not_internal(topic)
     document, _ = await context.router.call(DELETE_BEFORE, topic, number, before)
-    return answer(document)
+    return json_response(document)
 
 
 async def tier_status(request: Request, context: AdminContext) -> Response:
@@ -130,11 +127,7 @@ async def tier_status(request: Request, context: AdminContext) -> Response:
     read_query(request, NoQuery)
     topic = context.topics.topic(request.names["topic"])
     partitions = await context.router.call_all(TIER_STATUS, topic)
-    return answer({"topic": topic.record.name, "store": context.store_url, "partitions": partitions})
-
-
-def answer(document: Mapping[str, object], status: int = 200) -> Response:
-    return Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)
+    return json_response({"topic": topic.record.name, "store": context.store_url, "partitions": partitions})
 
 
 async def _described(context: AdminContext, topic: Topic, status: int, budget_ms: int) -> Response:
@@ -147,4 +140,4 @@ async def _described(context: AdminContext, topic: Topic, status: int, budget_ms
         "config": {rule.name: getattr(settings, rule.name) for rule in rules(TopicSettings)},
         "partitions": await described_rows(context, topic, budget_ms),
     }
-    return answer(document, status)
+    return json_response(document, status)

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from types import MappingProxyType
 from typing import Annotated
 
 from msgspec import Struct
@@ -45,7 +46,7 @@ PAUSE_S = 0.25  # before another look at records that were reported and are not 
 NO_ROOM_PAUSE_S = 0.5  # before another look at the budget, which clients of other streams free
 TRANSIENT = (*MOVING, "overloaded", "too_many_open_files", "store_unavailable")  # problems that a stream waits out
 TRANSIENT_STATUSES = (429, 503, 504)  # before it has begun
-HEADERS = {"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+HEADERS = MappingProxyType({"Content-Type": SSE, "Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
 
 class StartQuery(Struct, frozen=True):

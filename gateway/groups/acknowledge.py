@@ -9,14 +9,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import SETTLE
-from gateway.groups.membership import answer
 from gateway.groups.names import group_name
 from gateway.groups.share.values import Outcome, Refused, SettleCall, Settled, Settlement
 from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 
 ENTRIES_MAX = 10_000
 TIME_MS_MAX = 43_200_000
@@ -71,7 +70,7 @@ async def acknowledge_records(request: Request, context: GroupContext) -> Respon
             "the lock does not hold any of these records; acquire again: those without an outcome are delivered again"
         )
         raise Problem("lock_expired", text, **document)
-    return answer(document, 207 if refused else 200)
+    return json_response(document, 207 if refused else 200)
 
 
 def _settlement(one: RecordOutcome, wish: AcknowledgeRequest) -> Settlement:

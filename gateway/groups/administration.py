@@ -9,7 +9,6 @@ from gateway.access.access import limits_of
 from gateway.groups.bounds import Lag, lags
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import CONFIGURE, DELETE, DESCRIBE
-from gateway.groups.membership import answer
 from gateway.groups.model.settings import GroupSettings, group_settings, stored_settings
 from gateway.groups.model.values import ConfigCall, GroupRow, GroupView, MemberView, OffsetView, Setting
 from gateway.groups.names import PUSH_PREFIX, check_writable, group_name
@@ -17,7 +16,7 @@ from gateway.groups.share.values import ShareView
 from gateway.http.json_body import read_json
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.http.rights import Caller, Right
 
 
@@ -34,7 +33,7 @@ async def list_groups(request: Request, context: GroupContext) -> Response:
         {"group": row.group, "kind": row.kind, "state": row.state, "members": row.members}
         for row in sorted(rows, key=_name)
     ]
-    return answer({"groups": groups} | limits_of(caller, Right.GROUP))
+    return json_response({"groups": groups} | limits_of(caller, Right.GROUP))
 
 
 async def describe_group(request: Request, context: GroupContext) -> Response:
@@ -98,7 +97,7 @@ async def _described(context: GroupContext, group: str, status: int) -> Response
             {"member_id": one.member_id or None, "in_flight": one.in_flight, "lock_left_ms": one.lock_left_ms}
             for one in view.holders
         ]
-    return answer(document, status)
+    return json_response(document, status)
 
 
 def _member(one: MemberView) -> dict[str, object]:

@@ -10,12 +10,11 @@ from gateway.groups.causes.facts import Behind
 from gateway.groups.causes.findings import findings
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import EXPLAIN
-from gateway.groups.membership import answer
 from gateway.groups.model.values import Slot
 from gateway.groups.names import group_name
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 
 
 async def explain_group(request: Request, context: GroupContext) -> Response:
@@ -30,7 +29,7 @@ async def explain_group(request: Request, context: GroupContext) -> Response:
         if lag is not None
     }
     done = sum(one.done for one in found.view.shares)
-    return answer(
+    return json_response(
         {
             "group": group,
             "state": found.view.state,

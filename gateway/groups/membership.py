@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.groups.context import GroupContext
@@ -15,9 +14,7 @@ from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
-
-JSON_HEADERS = {"Content-Type": "application/json"}
+from gateway.http.response import Response, json_response
 
 
 class Owned(Struct, forbid_unknown_fields=True):
@@ -61,7 +58,7 @@ async def group_heartbeat(request: Request, context: GroupContext) -> Response:
         pattern,
     )
     found = await context.coordinators.call(HEARTBEAT, Membership, group, call, creates=not wish.member_epoch)
-    return answer(
+    return json_response(
         {
             "group": group,
             "member_id": found.member_id,
@@ -89,7 +86,3 @@ async def leave_group(request: Request, context: GroupContext) -> Response:
     group, member_id = group_name(request), member_name(request.names["member"])
     await context.coordinators.call(LEAVE, None, group, LeaveCall(group, member_id))
     return Response(status=204)
-
-
-def answer(document: dict[str, object], status: int = 200) -> Response:
-    return Response(status=status, body=orjson.dumps(document), headers=JSON_HEADERS)

@@ -10,7 +10,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.groups.bounds import bounds
 from gateway.groups.context import GroupContext
 from gateway.groups.hosting.calls import COMMIT, DESCRIBE, FORGET, RESET
-from gateway.groups.membership import answer
 from gateway.groups.model.errors import CommitTooHigh
 from gateway.groups.model.values import CommitCall, ForgetCall, GroupView, OffsetView, Position, ResetCall
 from gateway.groups.names import TopicNames, check_readable, group_name, member_name
@@ -18,7 +17,7 @@ from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, Number, Text, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.http.times import hint_of_time, time_of_body
 from gateway.routing.partitions import other_topic
 
@@ -132,7 +131,7 @@ async def reset_group(request: Request, context: GroupContext) -> Response:
         }
         for one in positions
     ]
-    response = answer({"group": group, "dry_run": wish.dry_run, "offsets": rows})
+    response = json_response({"group": group, "dry_run": wish.dry_run, "offsets": rows})
     response.headers.update(hint_of_time(wish.to))
     return response
 
@@ -209,7 +208,7 @@ async def _checked(request: Request, context: GroupContext, entries: Sequence[Of
 
 async def _answer(context: GroupContext, group: str) -> Response:
     view = await context.coordinators.call(DESCRIBE, GroupView, group, group)
-    return answer({"group": group, "offsets": [_row(one) for one in view.offsets if one.offset is not None]})
+    return json_response({"group": group, "offsets": [_row(one) for one in view.offsets if one.offset is not None]})
 
 
 def _row(one: OffsetView) -> dict[str, object]:

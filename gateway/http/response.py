@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import orjson
 
 # Headers of every answer: who sends it, and that no browser may guess another type for it.
 COMMON_HEADERS = (("Server", "penstock"), ("X-Content-Type-Options", "nosniff"))
@@ -50,3 +52,8 @@ class Response:
         if self.more:
             self.body, self.more = b"".join((self.body, *self.more)), ()
         return self.body
+
+
+def json_response(document: Mapping[str, object], status: int = 200) -> Response:
+    """Returns a document as JSON."""
+    return Response(orjson.dumps(document), {"Content-Type": "application/json"}, status)

@@ -16,7 +16,6 @@ from msgspec.structs import asdict, replace
 from engine.errors import EngineError
 from gateway.access.access import limits_of
 from gateway.groups.bounds import bounds
-from gateway.groups.membership import answer
 from gateway.groups.model.errors import UnknownGroup
 from gateway.groups.model.values import Position, PushCall, ResetCall, Slot
 from gateway.groups.names import PUSH_PREFIX, check_topics, check_writable
@@ -24,7 +23,7 @@ from gateway.http.json_body import read_json
 from gateway.http.problems import Problem
 from gateway.http.query import NoQuery, read_query
 from gateway.http.request import Request
-from gateway.http.response import Response
+from gateway.http.response import Response, json_response
 from gateway.http.rights import Right
 from gateway.http.times import hint_of_time, time_of_body
 from gateway.subscriptions.bodies import (
@@ -84,7 +83,7 @@ async def put_subscription(request: Request, context: PushContext) -> Response:
     positions = await _positions(context, topics, wish.start)
     is_new = await _put(context, group, definition, positions)
     document = await _described(context, group)
-    response = answer(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
+    response = json_response(document | ({"secret": shown} if shown else {}), 201 if is_new else 200)
     response.headers.update(hint_of_time(wish.start))
     return response
 
@@ -108,7 +107,7 @@ async def describe_subscription(request: Request, context: PushContext) -> Respo
     """GET /v1/subscriptions/{name}"""
     group = _group_of(request)
     await _found(request, context, group)
-    return answer(await _described(context, group))
+    return json_response(await _described(context, group))
 
 
 async def list_subscriptions(request: Request, context: PushContext) -> Response:
@@ -122,7 +121,7 @@ async def list_subscriptions(request: Request, context: PushContext) -> Response
         for row in sorted(rows, key=lambda row: str(row["subscription"]))
         if all(caller.allows(Right.READ, topic) for topic in cast(list[str], row["topics"]))
     ]
-    return answer({"subscriptions": listed} | limits_of(caller, Right.READ))
+    return json_response({"subscriptions": listed} | limits_of(caller, Right.READ))
 
 
 async def delete_subscription(request: Request, context: PushContext) -> Response:
@@ -155,7 +154,7 @@ async def replay_subscription(request: Request, context: PushContext) -> Respons
     if wish.offsets is not UNSET:
         positions = _given(positions, wish.offsets)
     await context.groups.coordinators.call(RESET, None, group, ResetCall(group, positions))
-    response = answer(await _described(context, group))
+    response = json_response(await _described(context, group))
     response.headers.update(hint_of_time(wish.to))
     return response
 
@@ -175,7 +174,7 @@ async def _change(
     while not is_stored:
         before = await _found(request, context, group)
         is_stored = await _put(context, group, changed(before.definition), (), before.stored) is not None
-    return answer(await _described(context, group))
+    return json_response(await _described(context, group))
 
 
 def _group_of(request: Request) -> str:

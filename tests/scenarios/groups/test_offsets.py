@@ -96,6 +96,7 @@ async def test_a_group_is_reset_in_every_way(group, topic):
         assert detail.startswith(f"to {early!r} is before 1970; give ")
     in_seconds = await group.send("POST", "/reset", {"to": 1_385_053_862})
     assert in_seconds.headers["Penstock-Hint"] == "1385053862 is a time in January 1970: give milliseconds"
+    assert "Penstock-Hint" not in (await group.send("GET", "")).headers, "no later answer has it"
     assert problem(await group.send("POST", "/reset", {})) == (400, "invalid_body")
 
 
