@@ -135,6 +135,7 @@ async def test_a_node_that_stops_answers_open_polls(group, topic):
         await group.polled(one, topics=[topic.name])
     waiting = [asyncio.ensure_future(group.polled(one, topics=[topic.name], wait_ms=60_000)) for one in "ab"]
     await until(lambda: topic.gateway.node.long_polls.open == 2)
+    await group.send("PATCH", "", {"config": {"retention_ms": 60_000}})  # stored behind what the polls have changed
     await topic.gateway.node.drain()
     assert [one["assigned"] for one in await asyncio.wait_for(asyncio.gather(*waiting), 45)] == [1, 0]
 
