@@ -48,7 +48,7 @@ TOOLS = {
     "import-linter": "the command lint-imports",
     "mypy": "the command mypy",
     "ruff": "the command ruff",
-    "pytest-aiohttp": "a plugin: aiohttp_client, and async tests",
+    "pytest-aiohttp": "a plugin: aiohttp_server, and async tests",
     "pytest-timeout": "a plugin: the `timeout` of pyproject.toml",
     "pytest-xdist": "a plugin: `make test ARGS='-n 2'`",
     "ministack": "a server of S3 that tests start by its command",

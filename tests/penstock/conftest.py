@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from aiohttp.test_utils import TestServer
+from pytest_aiohttp.plugin import AiohttpServer
 
 from penstock.aio import Client
 from penstock.options import ClientOptions
@@ -26,12 +27,10 @@ def fake() -> FakeNode:
 
 
 @pytest.fixture
-async def fake_url(fake: FakeNode) -> AsyncIterator[str]:
-    server = TestServer(fake.application())
-    await server.start_server()
+async def fake_url(fake: FakeNode, aiohttp_server: AiohttpServer) -> AsyncIterator[str]:
+    server = await aiohttp_server(fake.application())
     yield str(server.make_url("/")).rstrip("/")
     fake.released.set()
-    await server.close()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ OPTIONS.
 import re
 
 import pytest
-from aiohttp.test_utils import make_mocked_request
 
 from engine.errors import StartRefused
 from gateway.access.origins import EXPOSED, Origins
@@ -13,6 +12,7 @@ from gateway.http.problems import Problem
 from gateway.settings import NodeSettings
 from node.setup.setting_sources import load_settings
 from openapi import load_contract, operations
+from tests.gateway.requests import request_of
 from tests.scenarios.conformity import assert_problem
 from tests.scenarios.event_source import event_source
 from tests.scenarios.gateways import http2_only, in_process_only
@@ -64,7 +64,7 @@ async def test_a_page_of_the_node_itself_is_not_foreign(topic):
 )
 def test_which_origin_is_the_node_itself(origin, host, advertised_url, is_own):
     origins = Origins(NodeSettings(advertised_url=advertised_url))
-    request = make_mocked_request("GET", "/", {"Origin": origin, "Host": host})
+    request = request_of({"Origin": origin, "Host": host})
     if is_own:
         assert origins.answer_headers(request) == {}
     else:
