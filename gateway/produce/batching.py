@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Sized
 from typing import NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 import penstock_codec
 from engine.format import batch as record_batch
@@ -41,13 +41,6 @@ class IncomingRow(Struct, gc=False):
     headers: Headers
     timestamp: int | None = None
     partition: int | None = None
-
-
-class IncomingValues(NamedTuple):
-    """Records with a value alone, as views of the body; together at most `size_bytes`."""
-
-    values: Sequence[bytes | Raw]
-    size_bytes: int
 
 
 class IncomingSpans(NamedTuple):
@@ -82,7 +75,7 @@ class IncomingObjects(NamedTuple):
     plainly: Callable[[], list[IncomingRow]]
 
 
-Incoming = IncomingValues | IncomingSpans | IncomingObjects | list[IncomingRow]
+Incoming = IncomingSpans | IncomingObjects | list[IncomingRow]
 
 
 class ProducerSequence(NamedTuple):
@@ -130,7 +123,7 @@ class Destination(NamedTuple):
     entry: KeyEntry | SourceEntry | None = None  # of the request's Idempotency-Key or Penstock-Source, for each batch
 
 
-Records = list[RowFields] | IncomingValues | IncomingSpans
+Records = list[RowFields] | IncomingSpans
 RecordsByPartition = dict[int, Records]
 ProblemsByPartition = dict[int, Problem]
 
@@ -142,7 +135,7 @@ def to_batches(incoming: Incoming, to: Destination, records_max: int, share_byte
     """
     check_count(count_of(incoming), records_max)
     if not share_bytes_max:
-        if isinstance(incoming, IncomingSpans) or (isinstance(incoming, IncomingValues) and to.key is None):
+        if isinstance(incoming, IncomingSpans):
             return [encode(_common_partition(to), incoming, to)]
         if isinstance(incoming, IncomingObjects):
             found = _grouped_objects(incoming, to)
@@ -176,8 +169,6 @@ def plain_rows(incoming: Incoming, key: bytes | None, now_ms: int) -> list[RowFi
             return [(now_ms, key, row.value, row.headers)]
     elif isinstance(incoming, IncomingSpans):
         return [(now_ms, key, value, []) for value in incoming.values()]
-    elif isinstance(incoming, IncomingValues):
-        return [(now_ms, key, bytes(value), []) for value in incoming.values]
     return None
 
 
@@ -203,8 +194,6 @@ def group_by_partition(
         incoming = [IncomingRow(None, value, []) for value in incoming.values()]
     elif isinstance(incoming, IncomingObjects):
         incoming = incoming.plainly()
-    elif isinstance(incoming, IncomingValues):
-        incoming = [IncomingRow(None, bytes(value), []) for value in incoming.values]
     grouped: dict[int, list[RowFields]] = {}
     problems: ProblemsByPartition = {}
     partitioner, partition, sticky, default_key, now_ms = to.partitioner, to.partition, to.sticky, to.key, to.now_ms
@@ -234,11 +223,6 @@ def encode(partition: int, records: Records, to: Destination) -> Batch:
         _check_size(records.longest + len(to.key or b""), settings)
         data = compiled_batch.encode_spans(records.body, records.spans, to.now_ms, codec, unpacked, to.key, entry)
         return _batch(partition, data, records.record_count, to)
-    if isinstance(records, IncomingValues):
-        if records.size_bytes > settings.record_bytes_max:  # otherwise no record can exceed it
-            _check_size(max(len(bytes(value)) for value in records.values), settings)
-        data = record_batch.encode_values(records.values, to.now_ms, codec, unpacked, entry)
-        return _batch(partition, data, len(records.values), to)
     _check_size(max(map(row_bytes, records)), settings)
     data = record_batch.encode(records, codec, unpacked, entry, to.sequenced or NOT_SEQUENCED)
     return _batch(partition, data, len(records), to, is_sequenced=True)
@@ -312,11 +296,9 @@ def check_count(count: int, records_max: int) -> None:
         )
 
 
-def count_of(records: IncomingValues | IncomingSpans | IncomingObjects | Sized) -> int:
+def count_of(records: IncomingSpans | IncomingObjects | Sized) -> int:
     """Returns the number of records."""
-    if isinstance(records, IncomingSpans | IncomingObjects):
-        return records.record_count
-    return len(records.values) if isinstance(records, IncomingValues) else len(records)
+    return records.record_count if isinstance(records, IncomingSpans | IncomingObjects) else len(records)
 
 
 def _problem_of(row: IncomingRow, to: Destination, position: int) -> Problem | None:

@@ -22,7 +22,6 @@ from gateway.http.json_limits import (
     JsonLimits,
     check_utf8,
     check_value,
-    check_values,
     malformed_json,
     malformed_line,
     reject_lines,
@@ -31,7 +30,7 @@ from gateway.http.json_limits import (
 from gateway.http.problems import Problem
 from gateway.http.record_content_type import is_text, media_type_of
 from gateway.http.times import time_of_body
-from gateway.produce.batching import Headers, Incoming, IncomingObjects, IncomingRow, IncomingSpans, IncomingValues
+from gateway.produce.batching import Headers, Incoming, IncomingObjects, IncomingRow, IncomingSpans
 
 _NULL = b"null"
 _LEVEL = 2  # brackets around a record of an envelope
@@ -51,14 +50,6 @@ class RecordObject(Struct, forbid_unknown_fields=True, omit_defaults=True, gc=Fa
     partition: int | UnsetType | None = UNSET
     key_base64: str | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
-
-
-class _ValueObject(Struct, forbid_unknown_fields=True, gc=False):
-    value: Raw
-
-
-class _ValuesEnvelope(Struct, forbid_unknown_fields=True):
-    records: list[_ValueObject]
 
 
 class _Envelope(Struct, forbid_unknown_fields=True):
@@ -95,7 +86,6 @@ _TOPIC_RECORD_FORM = _form_of(_TopicObject)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _TOPIC_ENVELOPE = msgspec.json.Decoder(_TopicEnvelope)
 _TOPIC_LINE = msgspec.json.Decoder(_FetchedTopicObject)
-_VALUES_ENVELOPE = msgspec.json.Decoder(_ValuesEnvelope)
 _LINE = msgspec.json.Decoder(FetchedObject)
 _ENCODER = msgspec.json.Encoder()
 
@@ -117,21 +107,13 @@ def _found_objects(body: bytes, limits: JsonLimits, *, are_lines: bool) -> Incom
     are_bare, table, count, longest, unescaped = found
     if are_bare:
         return IncomingSpans(body, table, count, longest)
-    plainly = decode_record_lines_plainly if are_lines else _envelope_rows
+    plainly = decode_record_lines_plainly if are_lines else decode_envelope_plainly
     return IncomingObjects(body + unescaped, table, count, are_lines, partial(plainly, body, limits))
 
 
-def decode_envelope_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> IncomingValues | list[IncomingRow]:
+def decode_envelope_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
     """Returns what `decode_envelope` returns, without the compiled codec. Raises as it does."""
     check_utf8(body)
-    values = _bare_values(body)
-    if values is not None:
-        check_values(values.values, limits)
-        return values
-    return _envelope_rows(body, limits)
-
-
-def _envelope_rows(body: bytes, limits: JsonLimits) -> list[IncomingRow]:
     return to_rows(_decode_envelope(body, _ENVELOPE).records, limits)
 
 
@@ -162,17 +144,6 @@ def _decode_envelope(
         raise malformed_json(body, _LEVEL) from None
     _check_no_duplicates(body, _ENCODER.encode(envelope))
     return envelope
-
-
-def _bare_values(body: bytes) -> IncomingValues | None:
-    """The fast path for records that have only a value; None if a record has more."""
-    try:
-        envelope = _VALUES_ENVELOPE.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    if _NULL in body or len(_ENCODER.encode(envelope)) != len(body):
-        return None
-    return IncomingValues([record.value for record in envelope.records], len(body))
 
 
 def decode_record_lines(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:

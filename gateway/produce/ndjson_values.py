@@ -2,18 +2,12 @@
 
 The compiled codec finds the values in one pass and without an object for each. It declines a body that is not exactly
 right; this file is its plain Python twin and says what is wrong.
-
-Here a body is checked in bulk. msgspec's line decoder reads `1 2` on a line as two values and a value over two lines as
-one, so its result is compared with the body: as many values as lines, and the same bytes when joined again. Only a body
-that differs is checked line by line, to strip white space or to name the bad line.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache, partial
-from operator import attrgetter
-from typing import Any
+from functools import partial
 
 import msgspec
 from msgspec import Raw
@@ -28,15 +22,13 @@ from gateway.http.json_limits import (
     stack_exhausted,
 )
 from gateway.http.problems import Problem
-from gateway.produce.batching import Incoming, IncomingObjects, IncomingRow, IncomingSpans, IncomingValues
+from gateway.produce.batching import Incoming, IncomingObjects, IncomingRow, IncomingSpans
 from gateway.produce.json_records import key_bytes, numbered_lines
 
-_VALUES = msgspec.json.Decoder(Raw)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY = msgspec.json.Decoder(list[Raw])
 _NULL = b"null"
 _BAD_ESCAPE = re.compile(r"~(?![01])")
-_QUICK_STEPS_MAX = 4  # each needs a new type
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -50,17 +42,12 @@ def decode_values(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
     return decode_values_plainly(body, limits) if not found or not found[1] else IncomingSpans(body, *found)
 
 
-def decode_values_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
+def decode_values_plainly(body: bytes, limits: JsonLimits = DEFAULT_LIMITS) -> list[IncomingRow]:
     """Returns what `decode_values` returns, without the compiled codec. Raises as it does."""
-    if not body.isascii():
-        check_utf8(body)
-    raws, may_have_null = _exact_lines(body), _NULL in body
-    values = _split_exactly(body) if raws is None or may_have_null else raws
-    if len(body) > limits.harmless_bytes:
-        check_values(values, limits)
-    if may_have_null and _NULL in values:
-        return [IncomingRow(None, None if value == _NULL else value, []) for value in values]
-    return IncomingValues(values, len(body))
+    check_utf8(body)
+    values = _values_of(body)
+    check_values(values, limits)
+    return [IncomingRow(None, None if value == _NULL else value, []) for value in values]
 
 
 def decode_keyed_values(body: bytes, pointer: list[str], limits: JsonLimits = DEFAULT_LIMITS) -> Incoming:
@@ -81,11 +68,9 @@ def decode_keyed_values_plainly(
 ) -> list[IncomingRow]:
     """Returns what `decode_keyed_values` returns, without the compiled codec. Raises as it does."""
     check_utf8(body)
-    values = _split_exactly(body)
+    values = _values_of(body)
     check_values(values, limits)
-    keys = _string_keys(values, tuple(pointer))
-    if keys is None:
-        keys = [_key_at(value, pointer, position) for position, value in enumerate(values)]
+    keys = [_key_at(value, pointer, position) for position, value in enumerate(values)]
     return [IncomingRow(key, None if value == _NULL else value, []) for key, value in zip(keys, values, strict=True)]
 
 
@@ -97,20 +82,7 @@ def parse_pointer(text: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in text[1:].split("/")]
 
 
-def _exact_lines(body: bytes) -> list[Raw] | None:
-    """Returns the values if each line has exactly one and nothing else; None for any other body."""
-    trimmed = body[:-1] if body.endswith(b"\n") else body
-    try:
-        raws: list[Raw] = _VALUES.decode_lines(body)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    is_exact = raws and len(raws) == trimmed.count(b"\n") + 1 and b"\n".join(raws) == trimmed
-    return raws if is_exact else None
-
-
-def _split_exactly(body: bytes) -> list[bytes]:
-    if _exact_lines(body) is not None:
-        return body.removesuffix(b"\n").split(b"\n")
+def _values_of(body: bytes) -> list[bytes]:
     return [_checked_line(body, record, *line) for record, line in enumerate(numbered_lines(body))]
 
 
@@ -122,29 +94,6 @@ def _checked_line(body: bytes, record: int, number: int, line: bytes) -> bytes:
     except msgspec.DecodeError:
         raise malformed_line(body, number, record) from None
     return line
-
-
-def _string_keys(values: list[bytes], pointer: tuple[str, ...]) -> list[bytes | None] | None:
-    """Returns the keys if every line is an object with a string at the pointer; None for any other lines.
-
-    One pass in C that skips the other members: 0.4 us a line, where one step at a time takes 2.
-    """
-    if len(pointer) > _QUICK_STEPS_MAX:
-        return None
-    try:
-        found = _key_decoder(pointer).decode_lines(b"\n".join(values))
-        return [key.encode() for key in map(attrgetter(".".join(["key"] * len(pointer))), found)]
-    except (ValueError, RecursionError):  # msgspec's errors, and those of a step that it cannot handle
-        return None
-
-
-@lru_cache(maxsize=64)  # bounded: pointers are chosen by clients
-def _key_decoder(pointer: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
-    """Returns a decoder of the string at a pointer. Raises ValueError for a step with characters to escape."""
-    wanted: Any = str
-    for step in reversed(pointer):
-        wanted = msgspec.defstruct("Step", [("key", wanted)], rename={"key": step})
-    return msgspec.json.Decoder(wanted)
 
 
 def _key_at(value: bytes, pointer: list[str], position: int) -> bytes | None:

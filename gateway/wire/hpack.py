@@ -112,10 +112,7 @@ class Decoder:
         try:
             while position < len(block):
                 first = block[position]
-                if _FIRST_FIELD <= first <= _LAST_FIELD:  # most fields are one byte of the static table
-                    field = STATIC[first - _FIRST_FIELD]
-                    position += 1
-                elif first & 0x80:
+                if first & 0x80:
                     index, position = _integer(block, position, 0x7F)
                     field = self._field(index)
                 elif first & 0xE0 == 0x20:
@@ -264,6 +261,5 @@ def _name(name: str) -> bytes:
 
 _STATUSES = {int(value): bytes([0x80 | number]) for number, (name, value) in enumerate(STATIC, 1) if name == ":status"}
 _STATIC_NAMES = {name: number for number, (name, _) in reversed(list(enumerate(STATIC, 1)))}
-_FIRST_FIELD, _LAST_FIELD = 0x81, 0x80 + len(STATIC)  # fields of the static table as a byte each
 _SHORT = [bytes([length]) for length in range(127)]
 _names: dict[str, bytes] = {}

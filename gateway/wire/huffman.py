@@ -24,8 +24,6 @@ LENGTHS = (
     27, 27, 27, 26, 30,
 )
 # fmt: on
-MEMO_BYTES_MAX = 64  # longer texts are seldom repeated
-MEMO_MAX = 4096
 
 
 class BrokenCode(ValueError):
@@ -55,9 +53,6 @@ def decode(code: bytes) -> bytes:
 
 def decode_plainly(code: bytes) -> bytes:
     """Returns the text of a code, as the compiled `huffman_decode` does. Raises BrokenCode."""
-    known = _memo.get(code)
-    if known is not None:
-        return known
     state: _State | None = _START
     text = bytearray()
     for byte in code:
@@ -71,12 +66,7 @@ def decode_plainly(code: bytes) -> bytes:
     assert state is not None
     if not state.is_end:
         raise BrokenCode("the code ends within a word")
-    decoded = bytes(text)
-    if len(code) <= MEMO_BYTES_MAX:
-        if len(_memo) >= MEMO_MAX:
-            _memo.clear()
-        _memo[code] = decoded
-    return decoded
+    return bytes(text)
 
 
 def words() -> list[tuple[int, int]]:
@@ -116,4 +106,3 @@ def _start_state() -> _State:
 
 
 _START = _start_state()
-_memo: dict[bytes, bytes] = {}

@@ -25,7 +25,7 @@ from gateway.produce.batching import (
     OWN_BYTES,
     RECORD_OVERHEAD_BYTES,
     Destination,
-    IncomingValues,
+    IncomingRow,
     ProducerSequence,
     SharedRows,
     to_batches,
@@ -174,7 +174,7 @@ async def test_records_count_as_queued_bytes_before_their_batch_is_sent(produce:
 
 def test_records_that_a_key_makes_large_have_a_batch_of_their_own() -> None:
     settings = TopicSettings(batch_bytes_max=1024, record_bytes_max=1024)
-    records = IncomingValues([b"1"] * 20, 20)
+    records = [IncomingRow(None, b"1", [])] * 20
     small = Destination(None, settings, NOW_MS, 0, 0)
     assert [one.shared is not None for one in to_batches(records, small, 100, 1024)] == [True]
     assert [one.shared is not None for one in to_batches(records, small, 100, 20 * RECORD_OVERHEAD_BYTES)] == [False]

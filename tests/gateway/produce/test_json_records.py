@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.http.problems import Problem
-from gateway.produce.batching import IncomingObjects, IncomingRow, IncomingSpans, IncomingValues
+from gateway.produce.batching import IncomingObjects, IncomingRow, IncomingSpans
 from gateway.produce.json_records import decode_envelope, decode_record_lines
 from tests.codecs import each_codec  # noqa: F401
 from tests.gateway.json_texts import SPACES, SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
@@ -33,8 +33,6 @@ def rows_of(incoming):
         return incoming.plainly()
     if isinstance(incoming, IncomingSpans):
         return [IncomingRow(None, value, []) for value in incoming.values()]
-    if isinstance(incoming, IncomingValues):
-        return [IncomingRow(None, bytes(value), []) for value in incoming.values]
     return incoming
 
 

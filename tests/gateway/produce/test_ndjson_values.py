@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine.format import batch as record_batch
 from engine.settings import TopicSettings
 from gateway.http.problems import Problem
-from gateway.produce.batching import Destination, IncomingObjects, IncomingSpans, IncomingValues, to_batches
+from gateway.produce.batching import Destination, IncomingObjects, IncomingSpans, to_batches
 from gateway.produce.ndjson_values import decode_keyed_values, decode_values, parse_pointer
 from tests.codecs import each_codec  # noqa: F401
 from tests.gateway.json_texts import SPACES_IN_LINE, TEXTS, VALUES, json_texts, written
@@ -22,8 +22,6 @@ def values_of(body):
     incoming = decode_values(body)
     if isinstance(incoming, IncomingSpans):
         return incoming.values()
-    if isinstance(incoming, IncomingValues):
-        return [bytes(value) for value in incoming.values]
     return [row.value for row in incoming]
 
 
